@@ -1,0 +1,25 @@
+/* Reads received bytes that lie in several slices, which may end anywhere, also inside a value.
+ * Plain data; the slices are borrowed. Whoever reads has counted the bytes before: running out of
+ * them is our bug. */
+#ifndef ROOST_COMMON_CURSOR_H
+#define ROOST_COMMON_CURSOR_H
+
+#include "common/buf.h"
+
+struct cursor {
+    const struct slice *slices;
+    size_t slice_count;
+    size_t index;  /* the slice that is being read */
+    size_t offset; /* in it */
+};
+
+/* Bytes that are still to be read. */
+size_t cursor_bytes(const struct cursor *cursor);
+/* Passes over `bytes`. */
+void cursor_skip(struct cursor *cursor, size_t bytes);
+/* Passes over the next 1 … `count_max` values of `size` bytes (at most 8) and says how many: those
+ * that lie together at *ret_values. A value that a slice's end cuts is put together in `value`. */
+size_t cursor_values(struct cursor *cursor, size_t size, size_t count_max, uint8_t value[static 8],
+                     const uint8_t **ret_values);
+
+#endif

@@ -1,0 +1,12 @@
+/* The data set that a run's spec names. */
+#ifndef ROOST_COMMON_DATA_RUN_DATA_H
+#define ROOST_COMMON_DATA_RUN_DATA_H
+
+#include "common/data/data.h"
+#include "common/spec.h"
+
+/* Opens it; `path` overrides data.path when not NULL. Errors are data_open()'s. */
+enum err run_data_open(const struct spec *spec, const char *path, struct data **ret_data,
+                       struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,44 @@
+/* Digests: SHA-256 where bytes must be proven, a fast 64-bit one where accidents must be found, and
+ * CRC-32C where a format asks for it. */
+#ifndef ROOST_COMMON_DIGEST_H
+#define ROOST_COMMON_DIGEST_H
+
+#include "common/buf.h"
+
+/* SHA-256. Plain data: compare with memcmp. */
+struct digest {
+    uint8_t bytes[32];
+};
+enum err digest_sha256(struct slice bytes, struct digest *ret_digest) MUST_USE;
+/* The same from pieces. After finish it may be used again. */
+struct digest_stream {
+    void *state;
+};
+enum err digest_stream_init(struct digest_stream *stream) MUST_USE;
+void digest_stream_add(struct digest_stream *stream, struct slice bytes);
+struct digest digest_stream_finish(struct digest_stream *stream);
+void digest_stream_release(struct digest_stream *stream); /* {0} is fine */
+
+/* 64 lower-case digits and a 0, and back. ERR_MALFORMED: anything but 64 hexadecimal digits. */
+struct digest_hex {
+    char text[65];
+};
+struct digest_hex digest_to_hex(const struct digest *digest);
+enum err digest_from_hex(const char *hex, struct digest *ret_digest) MUST_USE;
+
+/* XXH3, 64 bits: fast, not for adversaries. */
+uint64_t digest_fast64(struct slice bytes);
+struct digest_fast {
+    void *state;
+};
+enum err digest_fast_init(struct digest_fast *fast) MUST_USE;
+void digest_fast_add(struct digest_fast *fast, struct slice bytes);
+uint64_t digest_fast_finish(struct digest_fast *fast); /* starts anew afterwards */
+void digest_fast_release(struct digest_fast *fast);    /* {0} is fine */
+
+/* CRC-32C (Castagnoli) of `bytes` after what gave `crc`; 0 starts one. */
+uint32_t digest_crc32c(uint32_t crc, struct slice bytes);
+/* The same without the processor's instruction; what machines that lack it run. */
+uint32_t digest_crc32c_table(uint32_t crc, struct slice bytes);
+
+#endif

@@ -1,0 +1,110 @@
+/* Files: read, map, replace in one piece, append, list, remove.
+ *
+ * What must survive a crash is written through a table of operations, so that a test can make the
+ * n-th write, fsync or rename fail; `&file_ops_real` is the real one. Errors: ERR_NOT_FOUND,
+ * ERR_DENIED, ERR_NO_SPACE (disk or quota full), ERR_EXISTS, ERR_NOMEM, else ERR_IO; the reason
+ * names the path, the operation and the system's words. A failed fsync is final: do not retry it.
+ */
+#ifndef ROOST_COMMON_FILE_H
+#define ROOST_COMMON_FILE_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Each as the system call of its name: -1 and errno on failure. */
+struct file_ops {
+    int (*open)(const struct file_ops *ops, const char *path, int flags, unsigned mode);
+    ssize_t (*write)(const struct file_ops *ops, int fd, const void *data, size_t bytes);
+    int (*fsync)(const struct file_ops *ops, int fd);
+    int (*truncate)(const struct file_ops *ops, int fd, uint64_t bytes);
+    int (*rename)(const struct file_ops *ops, const char *from, const char *to);
+    int (*unlink)(const struct file_ops *ops, const char *path);
+    void *context; /* the test's */
+};
+extern const struct file_ops file_ops_real;
+
+/* The whole file, appended to `bytes`. ERR_MALFORMED: it has more than `bytes_max`. */
+enum err file_read(const char *path, size_t bytes_max, struct buf *bytes,
+                   struct reason *reason) MUST_USE;
+
+/* A file in memory, read only. The bytes live until file_map_release(); when somebody truncates the
+ * file meanwhile, the process gets SIGBUS: map only what is finished. */
+struct file_map {
+    struct slice bytes;
+};
+enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason) MUST_USE;
+void file_map_release(struct file_map *map); /* {0} is fine */
+
+/* A file that appears whole or not at all: bytes go to `PATH.tmp`; commit makes them durable,
+ * renames and makes the name durable. Release without commit removes the temporary file. */
+struct file_writer {
+    const struct file_ops *ops;
+    char *path;
+    char *path_tmp;
+    int fd;
+    uint64_t bytes;
+};
+/* `ops` must outlive the writer. */
+enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned mode,
+                          struct file_writer *ret_writer, struct reason *reason) MUST_USE;
+enum err file_writer_write(struct file_writer *writer, struct slice bytes,
+                           struct reason *reason) MUST_USE;
+enum err file_writer_commit(struct file_writer *writer, struct reason *reason) MUST_USE;
+void file_writer_release(struct file_writer *writer); /* {0} and a committed one are fine */
+/* The three in one call. */
+enum err file_write_atomic(const struct file_ops *ops, const char *path, unsigned mode,
+                           struct slice bytes, struct reason *reason) MUST_USE;
+
+/* A file that only grows. An append that fails is taken back, so the file always ends with a whole
+ * record; what is appended is durable after file_log_sync(). One thread. */
+struct file_log {
+    const struct file_ops *ops;
+    char *path;
+    int fd;
+    uint64_t bytes; /* where the next append goes */
+};
+/* Opens or creates it (and makes its name durable). */
+enum err file_log_open(const struct file_ops *ops, const char *path, struct file_log *ret_log,
+                       struct reason *reason) MUST_USE;
+enum err file_log_append(struct file_log *log, struct slice bytes, struct reason *reason) MUST_USE;
+enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
+/* Forgets what is after `bytes`; ERR_CORRUPT: the file is shorter than that. */
+enum err file_log_truncate(struct file_log *log, uint64_t bytes, struct reason *reason) MUST_USE;
+void file_log_release(struct file_log *log); /* {0} is fine */
+
+/* Makes the folder and those above it; fine when it is there. */
+enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
+/* Makes a folder's entries durable (after making or renaming files in it). */
+enum err file_sync_dir(const struct file_ops *ops, const char *path,
+                       struct reason *reason) MUST_USE;
+/* Removes a file, or a folder with all that is in it; does not follow links; fine when not there.
+ */
+enum err file_remove_tree(const char *path, struct reason *reason) MUST_USE;
+
+/* Names, in the order of their bytes. {0} is an empty list. */
+struct file_names {
+    char **names;
+    size_t count;
+};
+void file_names_release(struct file_names *names);
+enum err file_names_add(struct file_names *names, const char *name) MUST_USE; /* a copy; unsorted */
+void file_names_sort(struct file_names *names);
+/* The entries of a folder, without "." and "..". */
+enum err file_list(const char *path, struct file_names *ret_names, struct reason *reason) MUST_USE;
+/* The paths that match a pattern of `*`, `?` and `[…]`; ERR_NOT_FOUND: none does. */
+enum err file_glob(const char *pattern, struct file_names *ret_names,
+                   struct reason *reason) MUST_USE;
+
+enum file_kind { FILE_REGULAR, FILE_FOLDER, FILE_OTHER };
+struct file_info {
+    enum file_kind kind;
+    uint64_t bytes;
+};
+/* About what `path` leads to, links followed. */
+enum err file_stat(const char *path, struct file_info *ret_info, struct reason *reason) MUST_USE;
+/* `path` with all links resolved; *ret_path is the caller's to free(). */
+enum err file_resolve(const char *path, char **ret_path, struct reason *reason) MUST_USE;
+
+#endif

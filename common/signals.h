@@ -1,0 +1,23 @@
+/* Signals as events: one thread waits for SIGTERM, SIGINT and SIGHUP and calls back. */
+#ifndef ROOST_COMMON_SIGNALS_H
+#define ROOST_COMMON_SIGNALS_H
+
+#include "common/thread.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct signals {
+    struct thread thread;
+    void (*said)(void *owner, int number);
+    void *owner;
+    atomic_bool stopping;
+};
+
+/* Blocks the signals in this and all later threads and starts the one that waits for them. Call it
+ * before other threads are started. `said` runs on the waiting thread. SIGPIPE is ignored. */
+enum err signals_start(struct signals *signals, void (*said)(void *owner, int number),
+                       void *owner) MUST_USE;
+void signals_stop(struct signals *signals);
+
+#endif

@@ -1,0 +1,103 @@
+/* Threads by pthreads. Conditions wait on the monotonic clock, the one of time_now_ns(). */
+#include "common/thread.h"
+
+#include "common/time.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+static void *begin(void *pointer)
+{
+    struct thread *thread = pointer;
+    pthread_setname_np(pthread_self(), thread->name);
+    thread->run(thread->argument);
+    return NULL;
+}
+
+enum err thread_start(struct thread *thread, const char *name, void (*run)(void *), void *argument)
+{
+    *thread = (struct thread){.run = run, .argument = argument};
+    strncpy(thread->name, name, sizeof thread->name - 1);
+    sigset_t all, before;
+    sigfillset(&all);
+    check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    int failed = pthread_create(&thread->id, NULL, begin, thread);
+    check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    return failed == 0 ? ERR_OK : ERR_BUSY;
+}
+
+void thread_join(struct thread *thread)
+{
+    check(pthread_join(thread->id, NULL) == 0);
+}
+
+unsigned thread_core_count(void)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0)
+        return 1; /* more cores than a cpu_set_t has room for */
+    int count = CPU_COUNT(&cores);
+    return count > 0 ? (unsigned)count : 1;
+}
+
+void thread_mutex_init(struct thread_mutex *mutex)
+{
+    check(pthread_mutex_init(&mutex->mutex, NULL) == 0);
+}
+
+void thread_mutex_release(struct thread_mutex *mutex)
+{
+    check(pthread_mutex_destroy(&mutex->mutex) == 0);
+}
+
+void thread_lock(struct thread_mutex *mutex)
+{
+    check(pthread_mutex_lock(&mutex->mutex) == 0);
+}
+
+void thread_unlock(struct thread_mutex *mutex)
+{
+    check(pthread_mutex_unlock(&mutex->mutex) == 0);
+}
+
+void thread_cond_init(struct thread_cond *cond)
+{
+    pthread_condattr_t attributes;
+    check(pthread_condattr_init(&attributes) == 0);
+    check(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    check(pthread_cond_init(&cond->cond, &attributes) == 0);
+    check(pthread_condattr_destroy(&attributes) == 0);
+}
+
+void thread_cond_release(struct thread_cond *cond)
+{
+    check(pthread_cond_destroy(&cond->cond) == 0);
+}
+
+enum err thread_wait_locked(struct thread_cond *cond, struct thread_mutex *mutex,
+                            uint64_t deadline_ns)
+{
+    if (deadline_ns == TIME_NEVER) {
+        check(pthread_cond_wait(&cond->cond, &mutex->mutex) == 0);
+        return ERR_OK;
+    }
+    const struct timespec moment = {
+        .tv_sec = (time_t)(deadline_ns / 1000000000),
+        .tv_nsec = (long)(deadline_ns % 1000000000),
+    };
+    int failed = pthread_cond_timedwait(&cond->cond, &mutex->mutex, &moment);
+    check(failed == 0 || failed == ETIMEDOUT);
+    return failed == 0 ? ERR_OK : ERR_DEADLINE;
+}
+
+void thread_wake_one(struct thread_cond *cond)
+{
+    check(pthread_cond_signal(&cond->cond) == 0);
+}
+
+void thread_wake_all(struct thread_cond *cond)
+{
+    check(pthread_cond_broadcast(&cond->cond) == 0);
+}

@@ -1,0 +1,26 @@
+/* The only file that reads clocks. Moments are nanoseconds of the monotonic clock; pure cores take
+ * them as arguments. A deadline is a moment, a timeout a duration. */
+#ifndef ROOST_COMMON_TIME_H
+#define ROOST_COMMON_TIME_H
+
+#include <stdint.h>
+
+#define TIME_NEVER UINT64_MAX /* the deadline that never passes */
+
+uint64_t time_now_ns(void);  /* monotonic; never 0 */
+uint64_t time_cpu_ns(void);  /* processor time that this process has used, all threads */
+uint64_t time_wall_ns(void); /* since 1970, UTC; for logs and files only */
+double time_wall_s(void);
+
+/* Pure helpers. */
+uint64_t time_after_ms(uint64_t now_ns, uint64_t timeout_ms); /* the deadline; at most TIME_NEVER */
+uint64_t time_left_ms(uint64_t now_ns, uint64_t deadline_ns); /* rounded up; 0: passed */
+
+/* "0.25s", "12.3s", "1m 12s", "3h 07m", "2d 04h". */
+struct time_text {
+    char text[40];
+};
+struct time_text time_format_duration(double seconds);
+struct time_text time_format_utc(uint64_t wall_ns); /* "2026-11-20T11:12:21.123Z" */
+
+#endif

@@ -1,0 +1,86 @@
+/* roost cert: the cluster's CA and certificates. */
+#include "common/options.h"
+#include "common/time.h"
+#include "common/tls.h"
+#include "deploy/roost/command.h"
+
+#include <argp.h>
+#include <string.h>
+
+enum { DAY_S = 86400 };
+
+struct cert_options {
+    const char *dir;
+    struct tls_certificates wanted;
+    const char *hosts[TLS_HOSTS_MAX];
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct cert_options *options = state->input;
+    char *end;
+    switch (key) {
+    case 'd':
+        options->dir = argument;
+        return 0;
+    case 'c':
+        options->wanted.cluster = argument;
+        return 0;
+    case 'r':
+        options->wanted.role = tls_role_of_name(argument);
+        if (options->wanted.role == TLS_ROLE_NONE)
+            argp_error(state, "role %s is none of server, worker, operator", argument);
+        return 0;
+    case 'n':
+        options->wanted.name = argument;
+        return 0;
+    case 'h':
+        if (options->wanted.host_count == TLS_HOSTS_MAX)
+            argp_error(state, "more than %d hosts", TLS_HOSTS_MAX);
+        options->hosts[options->wanted.host_count++] = argument;
+        return 0;
+    case 'D':
+        options->wanted.valid_s = (int64_t)(strtod(argument, &end) * DAY_S);
+        if (*end != 0 || options->wanted.valid_s <= 0 || options->wanted.valid_s > 3650LL * DAY_S)
+            argp_error(state, "days %s is not a number above 0 and at most 3650", argument);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument %s", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int command_cert(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"dir", 'd', "DIR", 0, "where they lie (certs)", 0},
+        {"cluster", 'c', "NAME", 0, "name of a new CA's cluster (roost)", 0},
+        {"role", 'r', "ROLE", 0, "server, worker or operator; default: one of each", 0},
+        {"name", 'n', "NAME", 0, "the holder's name; default: the role", 0},
+        {"host", 'h', "HOST", 0, "a name or address workers reach a server by; repeatable", 0},
+        {"days", 'D', "N", 0, "validity (30)", 0},
+        {0},
+    };
+    static const struct argp argp = {
+        options,
+        parse_option,
+        NULL,
+        "Makes the cluster's CA in DIR, if there is none, and issues certificates. Servers need "
+        "ca.crt, server.crt and server.key; workers and operators likewise. ca.key stays here.",
+        NULL,
+        NULL,
+        NULL};
+    struct cert_options chosen = {.dir = "certs"};
+    struct reason reason = {0};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &chosen);
+    chosen.wanted.hosts = chosen.hosts;
+    chosen.wanted.now_s = (int64_t)time_wall_s();
+    enum err err = tls_make_cluster_certificates(chosen.dir, &chosen.wanted, &reason);
+    if (err != ERR_OK)
+        return command_fail(err, &reason);
+    printf("%s\n", chosen.dir);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,162 @@
+#include "deploy/roost/children.h"
+
+#include "common/thread.h"
+#include "common/time.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RESTART_MS = 1000, POLL_US = 10000, EXIT_NO_PROGRAM = 127 };
+
+static uint64_t now_ms(void)
+{
+    return time_now_ns() / 1000000;
+}
+
+enum err children_program(const char *name, char *ret_path, size_t ret_bytes, struct reason *reason)
+{
+    static const char *const places[] = {".", "../../server", "../../worker", "../lib/roost"};
+    char self[512];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0)
+        return reason_set(reason, ERR_IO, "/proc/self/exe cannot be read");
+    self[length] = 0;
+    *strrchr(self, '/') = 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        int bytes = snprintf(ret_path, ret_bytes, "%s/%s/%s", self, places[i], name);
+        if (bytes > 0 && (size_t)bytes < ret_bytes && access(ret_path, X_OK) == 0)
+            return ERR_OK;
+    }
+    return reason_set(reason, ERR_NOT_FOUND, "program %s is not beside %s", name, self);
+}
+
+/* ---- one child ---- */
+
+__attribute__((noreturn)) static void become(const struct child *child, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0); /* Ctrl-C is ours to handle; children are told in order */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXIT_NO_PROGRAM);
+    int log = open(child->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (log < 0 || null < 0)
+        _exit(EXIT_NO_PROGRAM);
+    dup2(null, STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    execv(child->arguments[0], child->arguments);
+    _exit(EXIT_NO_PROGRAM);
+}
+
+static enum err child_start(struct child *child, struct reason *reason)
+{
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid < 0)
+        return reason_set(reason, ERR_IO, "%s cannot be started: %s", child->name, strerror(errno));
+    if (pid == 0)
+        become(child, parent);
+    child->pid = pid;
+    child->starts++;
+    return ERR_OK;
+}
+
+static bool child_ended(struct child *child)
+{
+    int status;
+    if (child->pid == 0 || waitpid(child->pid, &status, WNOHANG) != child->pid)
+        return false;
+    child->pid = 0;
+    child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    child->restart_at_ms = now_ms() + RESTART_MS;
+    return true;
+}
+
+static void child_release(struct child *child)
+{
+    for (size_t i = 0; child->arguments[i] != NULL; i++)
+        free(child->arguments[i]);
+}
+
+/* ---- all of them ---- */
+
+enum err children_start(struct children *children, const char *name, const char *log_path,
+                        const char *const *arguments, bool restart, struct reason *reason)
+{
+    if (children->count == CHILDREN_MAX)
+        return reason_set(reason, ERR_INVALID, "more than %d processes", CHILDREN_MAX);
+    struct child *child = &children->list[children->count];
+    *child = (struct child){.restart = restart};
+    snprintf(child->name, sizeof child->name, "%s", name);
+    snprintf(child->log_path, sizeof child->log_path, "%s", log_path);
+    for (size_t i = 0; arguments[i] != NULL; i++) {
+        check(i < CHILD_ARGUMENTS_MAX);
+        child->arguments[i] = strdup(arguments[i]);
+        if (child->arguments[i] == NULL) {
+            child_release(child);
+            return ERR_NOMEM;
+        }
+    }
+    children->count++;
+    return child_start(child, reason);
+}
+
+struct child *children_poll(struct children *children, uint64_t now)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct child *child = &children->list[i];
+        if (child_ended(child))
+            return child;
+        if (child->pid == 0 && child->restart && now >= child->restart_at_ms &&
+            child_start(child, NULL) != ERR_OK)
+            child->restart_at_ms = now + RESTART_MS;
+    }
+    return NULL;
+}
+
+static bool matches(const struct child *child, const char *prefix)
+{
+    return child->pid != 0 && strncmp(child->name, prefix, strlen(prefix)) == 0;
+}
+
+void children_signal(struct children *children, const char *prefix, int number)
+{
+    for (uint32_t i = 0; i < children->count; i++)
+        if (matches(&children->list[i], prefix))
+            kill(children->list[i].pid, number);
+}
+
+static bool any_runs(struct children *children, const char *prefix)
+{
+    bool runs = false;
+    for (uint32_t i = 0; i < children->count; i++)
+        runs |= matches(&children->list[i], prefix) && !child_ended(&children->list[i]);
+    return runs;
+}
+
+void children_wait(struct children *children, const char *prefix, uint64_t timeout_ms)
+{
+    uint64_t deadline = now_ms() + timeout_ms;
+    while (any_runs(children, prefix)) {
+        if (now_ms() >= deadline)
+            children_signal(children, prefix, SIGKILL);
+        usleep(POLL_US);
+    }
+}
+
+void children_release(struct children *children)
+{
+    children_signal(children, "", SIGKILL);
+    children_wait(children, "", 0);
+    for (uint32_t i = 0; i < children->count; i++)
+        child_release(&children->list[i]);
+}

@@ -1,0 +1,47 @@
+/* The processes that `roost up` starts: servers and workers, each with a log file, ended with us.
+ */
+#ifndef ROOST_DEPLOY_ROOST_CHILDREN_H
+#define ROOST_DEPLOY_ROOST_CHILDREN_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { CHILDREN_MAX = 128, CHILD_ARGUMENTS_MAX = 24 };
+
+struct child {
+    char name[32];      /* "server-0", "worker-2" */
+    char log_path[512]; /* stdout and stderr, appended */
+    char *arguments[CHILD_ARGUMENTS_MAX + 1];
+    pid_t pid;     /* 0: not running */
+    int exit_code; /* of the last end; 128 + signal when killed */
+    unsigned starts;
+    uint64_t restart_at_ms;
+    bool restart; /* when it ends by itself */
+};
+
+struct children {
+    uint32_t count;
+    struct child list[CHILDREN_MAX];
+};
+
+/* The path of one of our programs: beside this one, or in the build's folder. */
+enum err children_program(const char *name, char *ret_path, size_t ret_bytes,
+                          struct reason *reason) MUST_USE;
+
+/* Adds and starts a child; `arguments` ends with NULL and is copied. It gets SIGKILL when this
+ * process ends. ERR_IO with a reason. */
+enum err children_start(struct children *children, const char *name, const char *log_path,
+                        const char *const *arguments, bool restart, struct reason *reason) MUST_USE;
+/* Notices ended children; starts again those that shall be, a second later. The next one that has
+ * ended since the last call, or NULL. */
+struct child *children_poll(struct children *children, uint64_t now_ms);
+/* Signals all that run and start with `prefix`. */
+void children_signal(struct children *children, const char *prefix, int number);
+/* Waits until all with `prefix` have ended or the time is over; then kills them. */
+void children_wait(struct children *children, const char *prefix, uint64_t timeout_ms);
+void children_release(struct children *children); /* kills what runs */
+
+#endif

@@ -1,0 +1,127 @@
+#include "deploy/roost/client.h"
+
+#include "common/options.h"
+#include "common/scoped.h"
+#include "common/time.h"
+
+#include <string.h>
+
+enum { CALL_MS = 15000, ANSWER_BYTES_MAX = 64 << 20 };
+
+/* ---- options ---- */
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct client_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        options->cluster = options_environment("ROOST_CLUSTER", "127.0.0.1:7400");
+        options->certs = options_environment("ROOST_CERTS", "certs");
+        return 0;
+    case 'C':
+        options->cluster = argument;
+        return 0;
+    case 'k':
+        options->certs = argument;
+        return 0;
+    case 'I':
+        options->insecure = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option client_options[] = {
+    {"cluster", 'C', "HOST:PORT", 0, "the coordinator (ROOST_CLUSTER; 127.0.0.1:7400)", 0},
+    {"certs", 'k', "DIR", 0, "folder of operator.crt and its key (ROOST_CERTS; certs)", 0},
+    {"insecure", 'I', NULL, 0, "no TLS; loopback only", 0},
+    {0},
+};
+
+const struct argp client_argp = {client_options, parse_option, NULL, NULL, NULL, NULL, NULL};
+
+/* ---- connection ---- */
+
+enum err client_open(const struct client_options *options, struct client *ret_client,
+                     struct reason *reason)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1;
+    settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
+    *ret_client = (struct client){0};
+    if (!options->insecure)
+        TRY(tls_identity_read(options->certs, TLS_ROLE_OPERATOR, (int64_t)time_wall_s(),
+                              &ret_client->identity, reason));
+    enum err err = rpc_loop_new(&settings, &ret_client->loop);
+    if (err == ERR_OK)
+        err = rpc_channel_new(ret_client->loop, options->cluster,
+                              options->insecure ? NULL : &ret_client->identity,
+                              &ret_client->channel, reason);
+    if (err != ERR_OK) {
+        client_release(ret_client);
+        *ret_client = (struct client){0};
+    }
+    return err;
+}
+
+void client_release(struct client *client)
+{
+    rpc_channel_free(client->channel);
+    if (client->loop != NULL)
+        rpc_loop_free(client->loop);
+    tls_identity_release(&client->identity);
+}
+
+/* ---- calls ---- */
+
+void client_answer_release(struct client_answer *answer)
+{
+    buf_clear(&answer->bytes);
+    arena_release(&answer->arena);
+    answer->arena.bytes_max = ANSWER_BYTES_MAX;
+}
+
+static enum err call(struct client *client, const char *path, const struct buf *request,
+                     struct client_answer *answer, struct reason *reason)
+{
+    client_answer_release(answer);
+    return rpc_call(client->channel, path, buf_slice(request), CALL_MS, &answer->bytes, reason);
+}
+
+enum err client_status(struct client *client, struct client_answer *answer,
+                       struct status_reply *ret_status, struct reason *reason)
+{
+    struct buf request = {0}; /* StatusRequest has no fields */
+    TRY(call(client, "/roost.v1.Cluster/Status", &request, answer, reason));
+    return wire_decode_status_reply(buf_slice(&answer->bytes), &answer->arena, ret_status, reason);
+}
+
+enum err client_start_run(struct client *client, const struct start_run_request *request,
+                          struct client_answer *answer, struct start_run_reply *ret_reply,
+                          struct reason *reason)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    TRY(wire_encode_start_run_request(request, &bytes));
+    TRY(call(client, "/roost.v1.Cluster/StartRun", &bytes, answer, reason));
+    return wire_decode_start_run_reply(buf_slice(&answer->bytes), &answer->arena, ret_reply,
+                                       reason);
+}
+
+enum err client_stop_run(struct client *client, const char *why, struct reason *reason)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct stop_run_request request = {.reason = why};
+    TRY(wire_encode_stop_run_request(&request, &bytes));
+    return call(client, "/roost.v1.Cluster/StopRun", &bytes, &answer, reason);
+}
+
+enum err client_checkpoint(struct client *client, struct cut_name *ret_newest,
+                           struct reason *reason)
+{
+    struct buf request = {0}; /* CheckpointRequest has no fields */
+    scoped(client_answer_release) struct client_answer answer = {0};
+    TRY(call(client, "/roost.v1.Cluster/Checkpoint", &request, &answer, reason));
+    return wire_decode_cut_name(buf_slice(&answer.bytes), &answer.arena, ret_newest, reason);
+}

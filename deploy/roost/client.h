@@ -1,0 +1,48 @@
+/* An operator's connection to the coordinator. */
+#ifndef ROOST_DEPLOY_ROOST_CLIENT_H
+#define ROOST_DEPLOY_ROOST_CLIENT_H
+
+#include "common/arena.h"
+#include "common/rpc.h"
+#include "proto/wire.h"
+
+#include <argp.h>
+
+/* Where the cluster is; shared by the commands that talk to one. */
+struct client_options {
+    const char *cluster; /* host:port of the coordinator */
+    const char *certs;   /* folder with operator.crt and operator.key */
+    bool insecure;
+};
+
+/* --cluster, --certs, --insecure, with the environment's ROOST_CLUSTER and ROOST_CERTS below them;
+ * `input` is a struct client_options. */
+extern const struct argp client_argp;
+
+struct client {
+    struct rpc_loop *loop;
+    struct rpc_channel *channel;
+    struct tls_identity identity;
+};
+
+enum err client_open(const struct client_options *options, struct client *ret_client,
+                     struct reason *reason) MUST_USE;
+void client_release(struct client *client); /* {0} is fine */
+
+/* One call each; the answers' pointers live in `answer`. */
+struct client_answer {
+    struct buf bytes;
+    struct arena arena;
+};
+void client_answer_release(struct client_answer *answer); /* and empty again */
+
+enum err client_status(struct client *client, struct client_answer *answer,
+                       struct status_reply *ret_status, struct reason *reason) MUST_USE;
+enum err client_start_run(struct client *client, const struct start_run_request *request,
+                          struct client_answer *answer, struct start_run_reply *ret_reply,
+                          struct reason *reason) MUST_USE;
+enum err client_stop_run(struct client *client, const char *why, struct reason *reason) MUST_USE;
+enum err client_checkpoint(struct client *client, struct cut_name *ret_newest,
+                           struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,115 @@
+#include "deploy/roost/launch.h"
+
+#include "common/data/run_data.h"
+#include "common/file.h"
+#include "common/scoped.h"
+
+#include <string.h>
+
+extern char **environ;
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct launch_options *options = state->input;
+    switch (key) {
+    case 's':
+        if (options->set_count == LAUNCH_SETS_MAX)
+            argp_error(state, "more than %d --set", LAUNCH_SETS_MAX);
+        options->sets[options->set_count++] = argument;
+        return 0;
+    case 'r':
+        options->resume = true;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->spec_path != NULL)
+            argp_error(state, "more than one spec: %s", argument);
+        options->spec_path = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option launch_options[] = {
+    {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.steps=10; repeatable", 0},
+    {"resume", 'r', NULL, 0, "go on from the directory's newest checkpoint", 0},
+    {"json", 'j', NULL, 0, "the summary as one JSON object, the last line of stdout", 0},
+    {0},
+};
+
+const struct argp launch_argp = {launch_options, parse_option, NULL, NULL, NULL, NULL, NULL};
+
+static enum err read_data(struct launch *launch, struct reason *reason)
+{
+    scoped(data_free_scoped) struct data *data = NULL;
+    TRY(run_data_open(&launch->spec, NULL, &data, reason));
+    memcpy(launch->data_digest, data_digest(data)->bytes, WIRE_DIGEST_BYTES);
+    launch->samples = data_count(data, DATA_TRAIN);
+    launch->validation_samples = data_count(data, DATA_VALIDATION);
+    if (launch->spec.data.kind == SPEC_TEXT)
+        launch->unigram_entropy = data_entropy(data);
+    return ERR_OK;
+}
+
+/* Servers and workers may run elsewhere in the tree: a relative path is this command's. */
+static enum err make_path_absolute(struct launch *launch, struct reason *reason)
+{
+    char *path = launch->spec.data.path;
+    scoped(free_scoped) char *folder = NULL;
+    scoped(buf_release) struct buf absolute = {0};
+    if (launch->spec.data.kind == SPEC_SPIRAL || path[0] == '/')
+        return ERR_OK;
+    folder = realpath(".", NULL);
+    if (folder == NULL)
+        return reason_set(reason, ERR_IO, "the working folder cannot be named");
+    TRY(buf_printf(&absolute, "%s/%s", folder, path));
+    if (absolute.bytes >= sizeof launch->spec.data.path)
+        return reason_set(reason, ERR_INVALID, "data.path is too long when absolute: %s/%s", folder,
+                          path);
+    memcpy(path, absolute.data, absolute.bytes + 1);
+    return ERR_OK;
+}
+
+enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
+                     struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    struct config_overrides overrides = {.flags = options->sets,
+                                         .flags_count = options->set_count,
+                                         .environment = (const char *const *)environ};
+    struct launch launch = {0};
+    TRY(file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason));
+    TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch.spec, reason));
+    TRY(make_path_absolute(&launch, reason));
+    TRY(read_data(&launch, reason));
+    TRY(spec_print(&launch.spec, &launch.spec_text));
+    TRY(buf_append(&launch.spec_text, "", 1)); /* ends in a 0 */
+    *ret_launch = launch;
+    return ERR_OK;
+}
+
+void launch_release(struct launch *launch)
+{
+    buf_release(&launch->spec_text);
+}
+
+struct start_run_request launch_request(const struct launch *launch,
+                                        const struct launch_options *options, const char *directory,
+                                        uint32_t servers)
+{
+    struct start_run_request request = {
+        .spec = (const char *)launch->spec_text.data,
+        .servers_min = servers,
+        .resume = options->resume,
+        .directory = directory,
+        .samples = launch->samples,
+        .validation_samples = launch->validation_samples,
+        .restore = options->restore == NULL ? "" : options->restore,
+        .unigram_entropy = launch->unigram_entropy,
+    };
+    memcpy(request.data_digest, launch->data_digest, WIRE_DIGEST_BYTES);
+    return request;
+}

@@ -1,0 +1,43 @@
+/* What a run is started with: the spec, judged here with file and line, and the data set's facts.
+ */
+#ifndef ROOST_DEPLOY_ROOST_LAUNCH_H
+#define ROOST_DEPLOY_ROOST_LAUNCH_H
+
+#include "common/spec.h"
+#include "proto/wire.h"
+
+#include <argp.h>
+
+enum { LAUNCH_SETS_MAX = 128 };
+
+struct launch_options {
+    const char *spec_path;
+    const char *sets[LAUNCH_SETS_MAX];
+    size_t set_count;
+    bool resume;
+    const char *restore; /* safetensors file; NULL: none */
+    bool json;
+};
+
+/* SPEC, --set, --resume, --json; `input` is a struct launch_options. */
+extern const struct argp launch_argp;
+
+struct launch {
+    struct spec spec;
+    struct buf spec_text; /* effective YAML */
+    uint8_t data_digest[WIRE_DIGEST_BYTES];
+    uint64_t samples, validation_samples;
+    double unigram_entropy; /* text only; else 0 */
+};
+
+/* Reads and judges the spec, opens the data set once for its digest and counts. */
+enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
+                     struct reason *reason) MUST_USE;
+void launch_release(struct launch *launch);
+
+/* The request; `directory` is the run's, as the coordinator's daemon sees it. Borrows both. */
+struct start_run_request launch_request(const struct launch *launch,
+                                        const struct launch_options *options, const char *directory,
+                                        uint32_t servers);
+
+#endif

@@ -1,0 +1,32 @@
+#include "deploy/roost/print.h"
+
+void print_uint(struct json_writer *writer, const char *key, uint64_t value)
+{
+    json_put_key(writer, key);
+    json_put_uint(writer, value);
+}
+
+void print_real(struct json_writer *writer, const char *key, double value)
+{
+    json_put_key(writer, key);
+    json_put_real(writer, value);
+}
+
+void print_text(struct json_writer *writer, const char *key, const char *value)
+{
+    json_put_key(writer, key);
+    json_put_text(writer, value);
+}
+
+void print_json(struct json_writer *writer)
+{
+    if (json_writer_finish(writer) == ERR_OK)
+        printf("%.*s\n", (int)writer->out->bytes, (const char *)writer->out->data);
+}
+
+const char *print_state(enum run_state state)
+{
+    static const char *const names[RUN_STATE_COUNT] = {"none",  "starting", "training",
+                                                       "ended", "stopped",  "failed"};
+    return names[state];
+}

@@ -1,0 +1,16 @@
+/* What several commands print alike: members of a JSON object, the names of a run's states. */
+#ifndef ROOST_DEPLOY_ROOST_PRINT_H
+#define ROOST_DEPLOY_ROOST_PRINT_H
+
+#include "common/json.h"
+#include "proto/wire.h"
+
+void print_uint(struct json_writer *writer, const char *key, uint64_t value);
+void print_real(struct json_writer *writer, const char *key, double value); /* NAN: null */
+void print_text(struct json_writer *writer, const char *key, const char *value);
+/* The finished object as one line on stdout. */
+void print_json(struct json_writer *writer);
+
+const char *print_state(enum run_state state); /* "training" */
+
+#endif

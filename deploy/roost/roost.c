@@ -1,0 +1,68 @@
+/* roost: the operator's tool. `roost COMMAND --help` explains each command. */
+#include "common/options.h"
+#include "common/rpc.h"
+#include "deploy/roost/command.h"
+
+#include <string.h>
+
+struct command {
+    const char *name;
+    command_fn *run;
+    const char *summary;
+};
+
+static const struct command commands[] = {
+    {"up", command_up, "train on this machine: servers, workers and a run, started and watched"},
+    {"run", command_run, "start a run on a cluster and watch it"},
+    {"status", command_status, "what a cluster does; exit code 3: not ready"},
+    {"stop", command_stop, "end the run after a checkpoint"},
+    {"checkpoint", command_checkpoint, "make the next step a checkpoint"},
+    {"sample", command_sample, "text from a run's newest checkpoint"},
+    {"digest", command_digest, "SHA-256 of a checkpoint's weights and optimizer state"},
+    {"export", command_export, "a checkpoint's weights as safetensors, with Hugging Face names"},
+    {"restore", command_restore, "train on from the weights of a safetensors file"},
+    {"cert", command_cert, "make the cluster's CA and certificates"},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+int command_fail(enum err err, const struct reason *reason)
+{
+    fprintf(stderr, "roost: %s%s%s\n", err_text(err), reason->text[0] != 0 ? ": " : "",
+            reason->text);
+    return options_exit_code(err);
+}
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "usage: roost COMMAND [OPTION…]\n\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n`roost COMMAND --help` explains a command.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("roost %s\n", ROOST_VERSION);
+        return EXIT_SUCCESS;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return EXIT_SUCCESS;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            char name[64];
+            snprintf(name, sizeof name, "roost %s", commands[i].name);
+            argv[1] = name; /* what argp calls the program */
+            rpc_process_init(false);
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    fprintf(stderr, "roost: no command %s; `roost --help` lists them\n", argv[1]);
+    return EXIT_USAGE;
+}

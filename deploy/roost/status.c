@@ -1,0 +1,193 @@
+/* roost status, stop and checkpoint: one question to the coordinator each. */
+#include "common/options.h"
+#include "common/scoped.h"
+#include "common/time.h"
+#include "deploy/roost/client.h"
+#include "deploy/roost/command.h"
+#include "deploy/roost/print.h"
+
+#include <inttypes.h>
+
+enum {
+    EXIT_NOT_READY = 3,
+    SILENT_S = 5 /* a worker is heard more often */
+};
+
+struct status_options {
+    struct client_options client;
+    bool json;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct status_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->client;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument %s", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void parse(int argc, char **argv, const char *summary, struct status_options *ret_options)
+{
+    static const struct argp_option options[] = {
+        {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
+    static const struct argp_child children[] = {{&client_argp, 0, NULL, 0}, {0}};
+    struct argp argp = {options, parse_option, NULL, summary, children, NULL, NULL};
+    *ret_options = (struct status_options){0};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, ret_options);
+}
+
+/* ---- status ---- */
+
+static void put_member(struct json_writer *writer, const struct member_status *member)
+{
+    json_put_object(writer);
+    print_uint(writer, "member", member->member);
+    print_text(writer, "name", member->name);
+    print_text(writer, "device", member->device);
+    print_text(writer, "state", member->state);
+    print_text(writer, "reason", member->reason);
+    print_uint(writer, "tickets", member->tickets);
+    print_real(writer, "silent_seconds", member->silent_seconds);
+    json_put_end(writer);
+}
+
+static void put_server(struct json_writer *writer, const struct server_description *server)
+{
+    json_put_object(writer);
+    print_text(writer, "name", server->name);
+    print_text(writer, "address", server->address);
+    print_uint(writer, "boot", server->boot);
+    json_put_key(writer, "connected");
+    json_put_bool(writer, server->connected);
+    json_put_end(writer);
+}
+
+static void print_tool(const struct status_reply *status)
+{
+    scoped(buf_release) struct buf text = {0};
+    struct json_writer writer = json_writer(&text);
+    json_put_object(&writer);
+    print_text(&writer, "state", print_state(status->state));
+    print_text(&writer, "reason", status->reason);
+    print_uint(&writer, "run", status->run);
+    print_uint(&writer, "generation", status->generation);
+    print_uint(&writer, "step", status->step);
+    print_uint(&writer, "steps", status->steps);
+    print_real(&writer, "loss", status->loss);
+    print_real(&writer, "lr", status->lr);
+    print_real(&writer, "norm", status->norm);
+    print_uint(&writer, "samples", status->samples);
+    print_uint(&writer, "cut_generation", status->cut.generation);
+    print_uint(&writer, "cut_version", status->cut.version);
+    print_text(&writer, "cut_state", status->cut_state);
+    print_uint(&writer, "workers_joined", status->workers_joined);
+    print_uint(&writer, "workers_lost", status->workers_lost);
+    json_put_key(&writer, "workers");
+    json_put_array(&writer);
+    for (uint32_t i = 0; i < status->member_count; i++)
+        put_member(&writer, &status->members[i]);
+    json_put_end(&writer);
+    json_put_key(&writer, "servers");
+    json_put_array(&writer);
+    for (uint32_t i = 0; i < status->server_count; i++)
+        put_server(&writer, &status->servers[i]);
+    json_put_end(&writer);
+    json_put_end(&writer);
+    print_json(&writer);
+}
+
+static void print_member(const struct member_status *member)
+{
+    printf("worker %-16s %-22s %-10s %8" PRIu64 " tickets", member->name, member->device,
+           member->state, member->tickets);
+    if (member->silent_seconds >= SILENT_S)
+        printf("  silent for %s", time_format_duration(member->silent_seconds).text);
+    printf("%s%s\n", member->reason[0] != 0 ? "  " : "", member->reason);
+}
+
+static void print_people(const struct status_reply *status)
+{
+    printf("%s", print_state(status->state));
+    if (status->reason[0] != 0)
+        printf(": %s", status->reason);
+    printf("\nrun %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64
+           "  loss %.4f  lr %.3g  norm %.3g\n",
+           status->run, status->generation, status->step, status->steps, status->loss, status->lr,
+           status->norm);
+    printf("newest checkpoint: generation %" PRIu64 " version %" PRIu64 "%s%s\n",
+           status->cut.generation, status->cut.version, status->cut_state[0] != 0 ? ", " : "",
+           status->cut_state);
+    for (uint32_t i = 0; i < status->server_count; i++)
+        printf("server %-16s %-22s %s\n", status->servers[i].name, status->servers[i].address,
+               status->servers[i].connected ? "connected" : "LOST");
+    for (uint32_t i = 0; i < status->member_count; i++)
+        print_member(&status->members[i]);
+}
+
+static bool is_ready(const struct status_reply *status)
+{
+    return status->state == RUN_TRAINING || status->state == RUN_ENDED;
+}
+
+int command_status(int argc, char **argv)
+{
+    struct status_options options;
+    scoped(client_release) struct client client = {0};
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    struct reason reason = {0};
+    parse(argc, argv, "Prints what the cluster does. Exit code 0: training or ended; 3: not.",
+          &options);
+    enum err err = client_open(&options.client, &client, &reason);
+    if (err == ERR_OK)
+        err = client_status(&client, &answer, &status, &reason);
+    if (err != ERR_OK)
+        return command_fail(err, &reason);
+    if (options.json)
+        print_tool(&status);
+    else
+        print_people(&status);
+    return is_ready(&status) ? EXIT_SUCCESS : EXIT_NOT_READY;
+}
+
+/* ---- stop, checkpoint ---- */
+
+int command_stop(int argc, char **argv)
+{
+    struct status_options options;
+    scoped(client_release) struct client client = {0};
+    struct reason reason = {0};
+    parse(argc, argv, "Ends the run after a checkpoint; it can be resumed.", &options);
+    enum err err = client_open(&options.client, &client, &reason);
+    if (err == ERR_OK)
+        err = client_stop_run(&client, "roost stop", &reason);
+    return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+}
+
+int command_checkpoint(int argc, char **argv)
+{
+    struct status_options options;
+    scoped(client_release) struct client client = {0};
+    struct cut_name newest;
+    struct reason reason = {0};
+    parse(argc, argv, "Makes the next step a checkpoint; prints the newest one recorded so far.",
+          &options);
+    enum err err = client_open(&options.client, &client, &reason);
+    if (err == ERR_OK)
+        err = client_checkpoint(&client, &newest, &reason);
+    if (err != ERR_OK)
+        return command_fail(err, &reason);
+    printf("generation %" PRIu64 " version %" PRIu64 "\n", newest.generation, newest.version);
+    return EXIT_SUCCESS;
+}

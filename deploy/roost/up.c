@@ -1,0 +1,446 @@
+/* roost up: a whole cluster on this machine for one run: certificates, servers, workers, and the
+ * run itself, watched to its end. Everything lies in the run's directory:
+ *
+ *   certs/ servers/N/ logs/        this command's and the daemons' own
+ *   run.yaml steps.jsonl events/ checkpoints/    the run's, written by the daemons
+ *
+ * Servers and workers that end by themselves are started again, as systemd would. */
+#include "common/file.h"
+#include "common/options.h"
+#include "common/scoped.h"
+#include "common/time.h"
+#include "deploy/roost/children.h"
+#include "deploy/roost/command.h"
+#include "deploy/roost/launch.h"
+#include "deploy/roost/stored.h"
+#include "deploy/roost/watch.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    UP_PROCESSES_MAX = 64,
+    START_MS = 30000, /* until the coordinator answers */
+    LEAVE_MS = 10000, /* until a process told to end has ended */
+    LOG_TAIL_BYTES = 2048,
+    CERTIFICATE_S = 7 * 86400,
+    FAILED_STARTS_MAX = 5
+};
+
+struct up_options {
+    struct launch_options launch;
+    const char *directory; /* NULL: runs/NAME */
+    uint32_t servers, workers;
+    const char *backend;
+    bool insecure;
+};
+
+struct up {
+    const struct up_options *options;
+    struct launch launch;
+    char directory[512];
+    char address[64]; /* of the coordinator */
+    struct children children;
+    struct progress progress;
+};
+
+/* ---- options ---- */
+
+static uint32_t parse_count(const char *argument, const char *what, struct argp_state *state)
+{
+    char *end;
+    unsigned long count = strtoul(argument, &end, 10);
+    if (*end != 0 || count == 0 || count > UP_PROCESSES_MAX)
+        argp_error(state, "%s %s is not 1 to %d", what, argument, UP_PROCESSES_MAX);
+    return (uint32_t)count;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct up_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->launch;
+        return 0;
+    case 'S':
+        options->servers = parse_count(argument, "servers", state);
+        return 0;
+    case 'W':
+        options->workers = parse_count(argument, "workers", state);
+        return 0;
+    case 'd':
+        options->directory = argument;
+        return 0;
+    case 'b':
+        options->backend = argument;
+        return 0;
+    case 'F':
+        options->launch.restore = argument;
+        return 0;
+    case 'I':
+        options->insecure = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- the directory ---- */
+
+/* runs/NAME of the spec's file name; runs/NAME-2, … when that holds a run. */
+static enum err choose_directory(const char *spec_path, char *ret_directory, size_t bytes,
+                                 struct reason *reason)
+{
+    const char *base = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
+    int length = (int)strcspn(base, ".");
+    for (unsigned number = 1; number < 1000; number++) {
+        char suffix[16] = "";
+        if (number > 1)
+            snprintf(suffix, sizeof suffix, "-%u", number);
+        snprintf(ret_directory, bytes, "runs/%.*s%s", length, base, suffix);
+        if (access(ret_directory, F_OK) != 0)
+            return ERR_OK;
+    }
+    return reason_set(reason, ERR_EXISTS, "runs/%.*s-… all exist; name one with --dir", length,
+                      base);
+}
+
+static enum err join_path(const struct up *up, const char *name, char *ret_path, size_t bytes,
+                          struct reason *reason)
+{
+    int length = snprintf(ret_path, bytes, "%s/%s", up->directory, name);
+    if (length < 0 || (size_t)length >= bytes)
+        return reason_set(reason, ERR_INVALID, "%s/%s is too long", up->directory, name);
+    return ERR_OK;
+}
+
+static enum err make_directory(struct up *up, struct reason *reason)
+{
+    static const char *const parts[] = {"certs", "logs", "servers"};
+    const struct up_options *options = up->options;
+    char chosen[400], path[512];
+    if (options->directory != NULL)
+        snprintf(chosen, sizeof chosen, "%s", options->directory);
+    else
+        TRY(choose_directory(options->launch.spec_path, chosen, sizeof chosen, reason));
+    TRY(file_make_dirs(chosen, 0755, reason));
+    if (realpath(chosen, up->directory) == NULL)
+        return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
+    TRY(join_path(up, "checkpoints", path, sizeof path, reason));
+    if (!options->launch.resume && access(path, F_OK) == 0)
+        return reason_set(reason, ERR_EXISTS,
+                          "%s holds a run: --resume goes on with it, --dir names another place",
+                          chosen);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        TRY(join_path(up, parts[i], path, sizeof path, reason));
+        TRY(file_make_dirs(path, 0755, reason));
+    }
+    return ERR_OK;
+}
+
+static enum err make_certificates(const struct up *up, struct reason *reason)
+{
+    char path[512];
+    struct tls_certificates wanted = {.now_s = (int64_t)time_wall_s(), .valid_s = CERTIFICATE_S};
+    TRY(join_path(up, "certs", path, sizeof path, reason));
+    return up->options->insecure ? ERR_OK : tls_make_cluster_certificates(path, &wanted, reason);
+}
+
+/* ---- processes ---- */
+
+/* A port that was free a moment ago. */
+static enum err free_address(char *ret_address, size_t bytes, struct reason *reason)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof name;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&name, length) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&name, &length) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (!found)
+        return reason_set(reason, ERR_IO, "no free port on 127.0.0.1");
+    snprintf(ret_address, bytes, "127.0.0.1:%u", ntohs(name.sin_port));
+    return ERR_OK;
+}
+
+static enum err start_process(struct up *up, const char *program, const char *name,
+                              const char *const *own, struct reason *reason)
+{
+    char path[512], certs[512], log_name[64], log[512];
+    const char *arguments[CHILD_ARGUMENTS_MAX + 1];
+    size_t count = 0;
+    TRY(children_program(program, path, sizeof path, reason));
+    TRY(join_path(up, "certs", certs, sizeof certs, reason));
+    snprintf(log_name, sizeof log_name, "logs/%s.log", name);
+    TRY(join_path(up, log_name, log, sizeof log, reason));
+    arguments[count++] = path;
+    arguments[count++] = "--name";
+    arguments[count++] = name;
+    if (up->options->insecure) {
+        arguments[count++] = "--insecure";
+    } else {
+        arguments[count++] = "--certs";
+        arguments[count++] = certs;
+    }
+    while (*own != NULL && count < CHILD_ARGUMENTS_MAX)
+        arguments[count++] = *own++;
+    arguments[count] = NULL;
+    return children_start(&up->children, name, log, arguments, true, reason);
+}
+
+static enum err start_server(struct up *up, uint32_t number, struct reason *reason)
+{
+    char name[32], part[48], state[512], address[64];
+    snprintf(name, sizeof name, "server-%u", number);
+    snprintf(part, sizeof part, "servers/%u", number);
+    TRY(join_path(up, part, state, sizeof state, reason));
+    TRY(file_make_dirs(state, 0755, reason));
+    TRY(free_address(address, sizeof address, reason));
+    const char *own[] = {"--address",   address,         "--dir",     state, "--run-dir",
+                         up->directory, "--coordinator", up->address, NULL};
+    if (number == 0) { /* the coordinator's */
+        snprintf(up->address, sizeof up->address, "%s", address);
+        own[6] = NULL;
+    }
+    return start_process(up, "roostd", name, own, reason);
+}
+
+static enum err start_workers(struct up *up, struct reason *reason)
+{
+    for (uint32_t i = 0; i < up->options->workers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "worker-%u", i);
+        const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend, NULL};
+        TRY(start_process(up, "roost-worker", name, own, reason));
+    }
+    return ERR_OK;
+}
+
+/* ---- what goes wrong with them ---- */
+
+static void print_log_tail(const struct child *child)
+{
+    scoped(file_map_release) struct file_map log = {0};
+    if (file_map_open(child->log_path, &log, NULL) != ERR_OK)
+        return;
+    size_t skip = log.bytes.bytes > LOG_TAIL_BYTES ? log.bytes.bytes - LOG_TAIL_BYTES : 0;
+    fprintf(stderr, "--- the end of %s:\n", child->log_path);
+    fwrite(log.bytes.data + skip, 1, log.bytes.bytes - skip, stderr);
+}
+
+/* A process that cannot start, or never will, ends the run; any other is started again. */
+static enum err on_child_end(struct up *up, struct child *child, struct reason *reason)
+{
+    if (child->exit_code == EXIT_SUCCESS) { /* a worker that saw the run's end */
+        child->restart = false;
+        return ERR_OK;
+    }
+    progress_clear(&up->progress);
+    bool hopeless = child->exit_code < 128 && child->exit_code != EXIT_AGAIN;
+    if (hopeless || child->starts >= FAILED_STARTS_MAX) {
+        print_log_tail(child);
+        return reason_set(reason, ERR_RUN_FAILED, "%s ended with exit code %d", child->name,
+                          child->exit_code);
+    }
+    fprintf(stderr, "%s ended with code %d and is started again\n", child->name, child->exit_code);
+    return ERR_OK;
+}
+
+static enum err look_at_children(void *context, uint64_t now_ms, struct reason *reason)
+{
+    struct up *up = context;
+    struct child *ended;
+    while ((ended = children_poll(&up->children, now_ms)) != NULL)
+        TRY(on_child_end(up, ended, reason));
+    return ERR_OK;
+}
+
+/* ---- the run ---- */
+
+static enum err open_client(const struct up *up, struct client *ret_client, struct reason *reason)
+{
+    char certs[512];
+    TRY(join_path(up, "certs", certs, sizeof certs, reason));
+    struct client_options options = {
+        .cluster = up->address, .certs = certs, .insecure = up->options->insecure};
+    return client_open(&options, ret_client, reason);
+}
+
+/* How to ask from another terminal. */
+static void say_where(const struct up *up)
+{
+    if (up->options->insecure)
+        fprintf(stderr, "roost status --cluster %s --insecure\n", up->address);
+    else
+        fprintf(stderr, "roost status --cluster %s --certs %s/certs\n", up->address, up->directory);
+}
+
+/* Asks until the coordinator answers: it has just been started. */
+static enum err start_run(struct up *up, struct client *client, const struct watch_signals *signals,
+                          struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct start_run_reply reply;
+    uint64_t deadline = time_after_ms(time_now_ns(), START_MS);
+    struct start_run_request request =
+        launch_request(&up->launch, &up->options->launch, up->directory, up->options->servers);
+    enum err err;
+    do {
+        err = client_start_run(client, &request, &answer, &reply, reason);
+        if (err != ERR_OK && err_reaction(err) != REACT_RETRY && err_reaction(err) != REACT_WAIT)
+            return err;
+        TRY(look_at_children(up, time_now_ns() / 1000000, reason));
+        if (err != ERR_OK)
+            usleep(20000);
+    } while (err != ERR_OK && time_now_ns() < deadline && watch_signals_count(signals) == 0);
+    if (err == ERR_OK && reply.notes[0] != 0)
+        fprintf(stderr, "%s\n", reply.notes);
+    if (err == ERR_OK)
+        say_where(up);
+    return err;
+}
+
+static void end_processes(struct up *up)
+{
+    children_signal(&up->children, "worker", SIGTERM);
+    children_wait(&up->children, "worker", LEAVE_MS);
+    children_signal(&up->children, "server", SIGTERM);
+    children_wait(&up->children, "server", LEAVE_MS);
+}
+
+static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
+                              struct reason *reason)
+{
+    scoped(stored_release) struct stored stored = {0};
+    struct digest digest;
+    TRY(stored_open(up->directory, &stored, reason));
+    TRY(checkpoint_digest(stored.checkpoint, &stored.model, &digest, reason));
+    *ret_hex = digest_to_hex(&digest);
+    return ERR_OK;
+}
+
+static enum err print_summary(const struct up *up, const struct status_reply *status,
+                              struct reason *reason)
+{
+    struct digest_hex digest = {0};
+    struct summary summary = {
+        .status = status,
+        .directory = up->directory,
+        .unigram_entropy = up->launch.unigram_entropy,
+        .sample_tokens = up->progress.sample_tokens,
+    };
+    if (status->cut.generation != 0) {
+        TRY(digest_of_run(up, &digest, reason));
+        summary.digest = digest.text;
+    }
+    summary_print(&summary, up->options->launch.json);
+    return status->state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status->reason)
+                                       : ERR_OK;
+}
+
+static enum err train(struct up *up, struct watch_signals *signals, struct reason *reason)
+{
+    scoped(client_release) struct client client = {0};
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    TRY(make_directory(up, reason));
+    TRY(make_certificates(up, reason));
+    for (uint32_t i = 0; i < up->options->servers; i++)
+        TRY(start_server(up, i, reason));
+    TRY(open_client(up, &client, reason));
+    TRY(start_run(up, &client, signals, reason));
+    TRY(start_workers(up, reason));
+    struct watch watch = {.client = &client,
+                          .progress = &up->progress,
+                          .signals = signals,
+                          .look = look_at_children,
+                          .context = up};
+    TRY(watch_run(&watch, &answer, &status, reason));
+    end_processes(up);
+    return print_summary(up, &status, reason);
+}
+
+static enum err up_run(const struct up_options *options, struct reason *reason)
+{
+    struct watch_signals *signals;
+    struct up *up = calloc(1, sizeof *up);
+    if (up == NULL)
+        return ERR_NOMEM;
+    up->options = options;
+    enum err err = launch_read(&options->launch, &up->launch, reason);
+    if (err == ERR_OK)
+        err = watch_signals_start(&signals);
+    if (err == ERR_OK) {
+        bool tokens = up->launch.spec.model.kind == SPEC_GPT;
+        up->progress = progress_new(tokens ? up->launch.spec.model.context : 1);
+        err = train(up, signals, reason);
+        progress_clear(&up->progress);
+        if (err != ERR_OK)
+            end_processes(up);
+        watch_signals_free(signals);
+    }
+    children_release(&up->children);
+    launch_release(&up->launch);
+    free(up);
+    return err;
+}
+
+static int up_command(int argc, char **argv, const char *summary, const char *restore)
+{
+    static const struct argp_option rows[] = {
+        {"servers", 'S', "N", 0, "roostd daemons (1)", 0},
+        {"workers", 'W', "N", 0, "workers (2)", 0},
+        {"dir", 'd', "DIR", 0, "the run's directory (runs/NAME)", 0},
+        {"backend", 'b', "cpu|cuda", 0, "what workers compute on (cpu)", 0},
+        {"from", 'F', "FILE", 0, "initial weights: a safetensors file", 0},
+        {"insecure", 'I', NULL, 0, "no TLS on loopback", 0},
+        {0},
+    };
+    static const struct argp_child children[] = {{&launch_argp, 0, NULL, 0}, {0}};
+    struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
+    struct up_options options = {.servers = 1, .workers = 2, .backend = "cpu"};
+    struct reason reason = {0};
+    char stored_spec[512];
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    if (restore != NULL && options.launch.restore == NULL) {
+        fprintf(stderr, "%s: %s\n", argv[0], restore);
+        return EXIT_USAGE;
+    }
+    if (options.launch.restore != NULL && options.launch.resume) {
+        fprintf(stderr, "%s: --from begins a run, --resume goes on with one\n", argv[0]);
+        return EXIT_USAGE;
+    }
+    if (options.launch.spec_path == NULL && options.launch.resume && options.directory != NULL) {
+        snprintf(stored_spec, sizeof stored_spec, "%s/run.yaml", options.directory);
+        options.launch.spec_path = stored_spec;
+    }
+    if (options.launch.spec_path == NULL) {
+        fprintf(stderr, "%s: which spec? See --help\n", argv[0]);
+        return EXIT_USAGE;
+    }
+    enum err err = up_run(&options, &reason);
+    return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+}
+
+int command_up(int argc, char **argv)
+{
+    return up_command(
+        argc, argv,
+        "Trains on this machine: starts servers and workers, runs SPEC to its end and "
+        "prints a summary. Ctrl-C stops after a checkpoint; --resume goes on.",
+        NULL);
+}
+
+int command_restore(int argc, char **argv)
+{
+    return up_command(
+        argc, argv,
+        "Trains SPEC like `roost up`, from the weights of a safetensors file (--from) "
+        "instead of random ones.",
+        "which weights? --from FILE");
+}

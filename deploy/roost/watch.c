@@ -1,0 +1,215 @@
+#include "deploy/roost/watch.h"
+
+#include "common/scoped.h"
+#include "common/signals.h"
+#include "common/time.h"
+#include "deploy/roost/print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+
+enum { LOOK_MS = 200, SILENT_MS = 30000 };
+
+/* ---- signals ---- */
+
+struct watch_signals {
+    struct signals signals;
+    struct thread_mutex mutex; /* with `said`: wakes the watch */
+    struct thread_cond said;
+    atomic_uint count;
+};
+
+static void count_signal(void *owner, int number)
+{
+    (void)number;
+    struct watch_signals *signals = owner;
+    atomic_fetch_add(&signals->count, 1);
+    thread_lock(&signals->mutex);
+    thread_wake_all(&signals->said);
+    thread_unlock(&signals->mutex);
+}
+
+enum err watch_signals_start(struct watch_signals **ret_signals)
+{
+    struct watch_signals *signals = calloc(1, sizeof *signals);
+    if (signals == NULL)
+        return ERR_NOMEM;
+    thread_mutex_init(&signals->mutex);
+    thread_cond_init(&signals->said);
+    enum err err = signals_start(&signals->signals, count_signal, signals);
+    if (err != ERR_OK) {
+        free(signals);
+        return err;
+    }
+    *ret_signals = signals;
+    return ERR_OK;
+}
+
+void watch_signals_free(struct watch_signals *signals)
+{
+    signals_stop(&signals->signals);
+    thread_cond_release(&signals->said);
+    thread_mutex_release(&signals->mutex);
+    free(signals);
+}
+
+unsigned watch_signals_count(const struct watch_signals *signals)
+{
+    return atomic_load(&signals->count);
+}
+
+/* Sleeps for a look's time, or until a signal is said. */
+static void pause_for_look(const struct watch_signals *signals)
+{
+    struct watch_signals *mine = (struct watch_signals *)(uintptr_t)signals;
+    thread_lock(&mine->mutex);
+    ignore(thread_wait_locked(&mine->said, &mine->mutex,
+                              time_after_ms(time_now_ns(), LOOK_MS))); /* either is fine */
+    thread_unlock(&mine->mutex);
+}
+
+/* ---- the run ---- */
+
+static bool is_over(const struct status_reply *status)
+{
+    return status->state == RUN_ENDED || status->state == RUN_STOPPED ||
+           status->state == RUN_FAILED;
+}
+
+/* What Ctrl-C does: the first one asks the coordinator, the second one gives up. */
+static enum err obey_signals(const struct watch *watch, unsigned *obeyed, struct reason *reason)
+{
+    unsigned said = watch_signals_count(watch->signals);
+    if (said == *obeyed)
+        return ERR_OK;
+    if (said > 1)
+        return reason_set(reason, ERR_CANCELLED, "interrupted twice");
+    *obeyed = said;
+    progress_clear(watch->progress);
+    fprintf(stderr, "stopping after a checkpoint (again: at once)\n");
+    return client_stop_run(watch->client, "interrupted", reason);
+}
+
+enum err watch_run(const struct watch *watch, struct client_answer *answer,
+                   struct status_reply *ret_status, struct reason *reason)
+{
+    unsigned obeyed = 0;
+    uint64_t answered_ms = time_now_ns() / 1000000;
+    for (;;) {
+        uint64_t now_ms = time_now_ns() / 1000000;
+        enum err err = client_status(watch->client, answer, ret_status, reason);
+        if (err == ERR_OK) {
+            answered_ms = now_ms;
+            progress_show(watch->progress, now_ms, ret_status);
+            if (is_over(ret_status))
+                break;
+        } else if (err_reaction(err) != REACT_RETRY || now_ms - answered_ms > SILENT_MS) {
+            progress_clear(watch->progress);
+            return err;
+        }
+        if (watch->look != NULL)
+            TRY(watch->look(watch->context, now_ms, reason));
+        TRY(obey_signals(watch, &obeyed, reason));
+        pause_for_look(watch->signals);
+    }
+    progress_clear(watch->progress);
+    return ERR_OK;
+}
+
+/* ---- the summary ---- */
+
+static double samples_per_second(const struct status_reply *status)
+{
+    return status->seconds > 0 ? (double)status->samples_here / status->seconds : 0;
+}
+
+static void print_tool(const struct summary *summary)
+{
+    const struct status_reply *status = summary->status;
+    bool stepped = status->samples_here > 0;
+    scoped(buf_release) struct buf text = {0};
+    struct json_writer writer = json_writer(&text);
+    json_put_object(&writer);
+    print_uint(&writer, "run", status->run);
+    print_text(&writer, "state", print_state(status->state));
+    print_text(&writer, "reason", status->reason);
+    print_uint(&writer, "steps", status->step);
+    print_real(&writer, "loss", stepped ? status->loss : (double)NAN); /* null */
+    print_real(&writer, "accuracy", stepped ? status->accuracy : (double)NAN);
+    print_real(&writer, "validation_loss",
+               status->has_validation ? status->validation_loss : (double)NAN);
+    print_real(&writer, "validation_accuracy",
+               status->has_validation ? status->validation_accuracy : (double)NAN);
+    print_real(&writer, "unigram_entropy",
+               summary->unigram_entropy > 0 ? summary->unigram_entropy : (double)NAN);
+    print_uint(&writer, "samples", status->samples);
+    print_real(&writer, "seconds", status->seconds);
+    print_real(&writer, "samples_per_second", samples_per_second(status));
+    if (summary->digest != NULL)
+        print_text(&writer, "digest", summary->digest);
+    print_uint(&writer, "workers_joined", status->workers_joined);
+    print_uint(&writer, "workers_lost", status->workers_lost);
+    print_uint(&writer, "tickets_redone", status->tickets_redone);
+    print_uint(&writer, "duplicates", status->duplicates);
+    print_uint(&writer, "skipped_steps", status->skipped_steps);
+    print_uint(&writer, "pushed_bytes", status->pushed_bytes);
+    print_uint(&writer, "pulled_bytes", status->pulled_bytes);
+    if (summary->directory != NULL)
+        print_text(&writer, "directory", summary->directory);
+    json_put_end(&writer);
+    print_json(&writer);
+}
+
+static void print_speed(const struct summary *summary)
+{
+    const struct status_reply *status = summary->status;
+    printf("speed      %.1f samples/s", samples_per_second(status));
+    if (summary->sample_tokens > 1)
+        printf(", %.0f tokens/s", samples_per_second(status) * (double)summary->sample_tokens);
+    printf(" over %s\n", time_format_duration(status->seconds).text);
+}
+
+/* What was not seen, in a run that failed at its start or had ended before, is not said. */
+static void print_people(const struct summary *summary)
+{
+    const struct status_reply *status = summary->status;
+    bool stepped = status->samples_here > 0;
+    const char *reason = status->reason;
+    printf("run        %" PRIu64 ", %s%s%s\n", status->run, print_state(status->state),
+           reason[0] != 0 ? ": " : "", reason);
+    printf("steps      %" PRIu64 " of %" PRIu64 "\n", status->step, status->steps);
+    if (stepped)
+        printf("loss       %.4f\n", status->loss);
+    if (stepped && summary->sample_tokens == 1)
+        printf("accuracy   %.2f %%\n", 100 * status->accuracy);
+    if (status->has_validation)
+        printf("validation %.4f%s\n", status->validation_loss,
+               summary->sample_tokens > 1 ? " nats a token" : "");
+    if (summary->unigram_entropy > 0)
+        printf("unigram    %.4f nats a byte (what knowing only how often each byte occurs gives)\n",
+               summary->unigram_entropy);
+    if (stepped)
+        print_speed(summary);
+    printf("workers    %" PRIu64 " joined, %" PRIu64 " lost; %" PRIu64 " tickets redone, %" PRIu64
+           " duplicates\n",
+           status->workers_joined, status->workers_lost, status->tickets_redone,
+           status->duplicates);
+    if (status->skipped_steps > 0)
+        printf("skipped    %" PRIu64 " steps with a non-finite gradient\n", status->skipped_steps);
+    if (status->cut_state[0] != 0)
+        printf("checkpoint %s\n", status->cut_state);
+    if (summary->digest != NULL)
+        printf("digest     %s\n", summary->digest);
+    if (summary->directory != NULL)
+        printf("directory  %s\n", summary->directory);
+}
+
+void summary_print(const struct summary *summary, bool json)
+{
+    if (json)
+        print_tool(summary);
+    else
+        print_people(summary);
+    fflush(stdout);
+}

@@ -1,0 +1,40 @@
+/* Watching a run to its end: progress, Ctrl-C, the summary. */
+#ifndef ROOST_DEPLOY_ROOST_WATCH_H
+#define ROOST_DEPLOY_ROOST_WATCH_H
+
+#include "deploy/roost/client.h"
+#include "deploy/roost/progress.h"
+
+/* Ctrl-C and SIGTERM, counted from their thread. */
+struct watch_signals;
+enum err watch_signals_start(struct watch_signals **ret_signals) MUST_USE;
+void watch_signals_free(struct watch_signals *signals);
+unsigned watch_signals_count(const struct watch_signals *signals);
+
+struct watch {
+    struct client *client;
+    struct progress *progress;
+    const struct watch_signals *signals;
+    /* Called at each look, some times a second; an error ends the watch. May be NULL. */
+    enum err (*look)(void *context, uint64_t now_ms, struct reason *reason);
+    void *context;
+};
+
+/* Until the run is ended, stopped or failed: ERR_OK and the last status (its texts live in
+ * `answer`). The first Ctrl-C stops the run after a checkpoint, the second gives up
+ * (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a minute. */
+enum err watch_run(const struct watch *watch, struct client_answer *answer,
+                   struct status_reply *ret_status, struct reason *reason) MUST_USE;
+
+struct summary {
+    const struct status_reply *status;
+    const char *directory;  /* NULL: not on this machine */
+    const char *digest;     /* hexadecimal; NULL: not known */
+    double unigram_entropy; /* 0: not known */
+    uint64_t sample_tokens;
+};
+
+/* The summary on stdout: for people, or one line of JSON. */
+void summary_print(const struct summary *summary, bool json);
+
+#endif

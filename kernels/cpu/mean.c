@@ -1,0 +1,9 @@
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/publish.h"
+
+void VARIANT(mean)(SELF, float *w, void *published, enum kernels_format format, const float *g,
+                   float scale, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        publish(w, published, format, vec_mul(vec_set(scale), vec_load(g + i, n - i)), i, n);
+}

@@ -1,0 +1,211 @@
+/* The operations that models and optimizers are made of: one table, filled by each backend (CPU,
+ * CUDA). Outputs come first; shapes are row-major and stand in the comments.
+ *
+ * - Arrays are fp32 in the backend's memory (alloc) unless a comment says otherwise. `=` in a
+ *   comment overwrites, `+=` accumulates. Outputs overlap inputs only where a comment allows it.
+ * - The first argument is the table itself: `k->add(k, out, a, b, n)`. Operations keep no state
+ *   between calls; on the CPU any number of threads may use one table. A CUDA table is one stream:
+ *   operations run in order, and only synchronize() and what fills the host's memory wait for them.
+ *   One thread computes; beside it one other may use memory and wire operations.
+ * - Operations cannot fail; wrong shapes are our own bug. What a device reports late comes out of
+ *   synchronize().
+ * - Same arguments, same bits: sums have a fixed order, and the scalar, AVX2 and AVX-512 variants
+ *   of a CPU operation are equal bit for bit. GEMM bits depend on what `numerics` says. Elementwise
+ *   operations have the same bits on CUDA, sums another fixed order.
+ * - Scalars are computed once, in double, by the caller and passed as float.
+ *
+ * B batch, T time (context), C channels (width), H heads, N rows (often B*T), I inputs, O outputs,
+ * V vocabulary, Vp padded vocabulary, n elements. */
+#ifndef ROOST_KERNELS_KERNELS_H
+#define ROOST_KERNELS_KERNELS_H
+
+#include "common/check.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum kernels_backend { KERNELS_CPU, KERNELS_CUDA };
+
+/* The widest instructions our own CPU kernels use; no influence on bits. */
+enum kernels_isa { KERNELS_ISA_AUTO, KERNELS_ISA_SCALAR, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
+
+/* What an optimizer publishes in the same pass as it updates the weights. */
+enum kernels_format { KERNELS_NONE, KERNELS_F32, KERNELS_BF16 };
+
+struct kernels_options {
+    enum kernels_backend backend;
+    enum kernels_isa isa;
+    /* OpenBLAS core type: "SkylakeX", "Haswell", …; "auto" is kernels_gemm_core_auto(). It decides
+     * bits, so a run pins it. NULL: do not load OpenBLAS (servers); then linear_* and attention_*
+     * must not be called. One process has one OpenBLAS: a second table with another core type or
+     * thread count is refused. */
+    const char *gemm_core;
+    int gemm_threads; /* 0 means 1; decides bits as well */
+    /* CUDA: linear_* round their factors to TF32 (10 bits of mantissa; sums stay fp32), which
+     * tensor cores multiply. False: fp32 throughout. Decides bits. A CPU refuses it. */
+    bool tf32;
+};
+
+/* One step of SGD: d = scale*g + weight_decay*w; w -= lr*d. */
+struct kernels_sgd {
+    float scale, lr, weight_decay;
+};
+
+/* PyTorch's SGD with momentum, no dampening: d = scale*g + weight_decay*w; m = momentum*m + d;
+ * w -= lr * (nesterov ? d + momentum*m : m). */
+struct kernels_momentum {
+    float scale, lr, weight_decay, momentum;
+    bool nesterov;
+};
+
+/* PyTorch's AdamW at update t = 1, 2, …: g *= scale; w *= decay; m = beta1*m + one_minus_beta1*g;
+ * v = beta2*v + one_minus_beta2*g*g; w -= rate * m / (sqrt(v)*root + eps). */
+struct kernels_adamw {
+    float scale;
+    float decay;                  /* 1 - lr * weight_decay */
+    float beta1, one_minus_beta1; /* the difference taken in double */
+    float beta2, one_minus_beta2;
+    float rate; /* lr / (1 - beta1^t) */
+    float root; /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+struct kernels {
+    /* -- what it is ------------------------------------------------------------------------- */
+    const char *name; /* "cpu avx512": for people */
+    /* Library, version, core type, threads: what decides a GEMM's bits. On CUDA the algorithms of
+     * the shapes so far; it grows with each new shape: read it while no operation is called. */
+    const char *numerics;
+    struct kernels_state *state;            /* the backend's own */
+    void (*close)(const struct kernels *k); /* call kernels_free() */
+
+    /* -- memory ----------------------------------------------------------------------------- */
+    /* 64-byte aligned, content undefined. NULL: out of memory. */
+    void *(*alloc)(const struct kernels *k, size_t bytes);
+    void (*free)(const struct kernels *k, void *memory); /* NULL is fine */
+    /* `host` is ordinary memory of the process, free to be used again on return; copy_out waits for
+     * the operations before it and has filled it. */
+    void (*copy_in)(const struct kernels *k, void *memory, const void *host, size_t bytes);
+    void (*copy_out)(const struct kernels *k, void *host, const void *memory, size_t bytes);
+    void (*zero)(const struct kernels *k, void *memory, size_t bytes);
+    /* Waits for all operations given so far. NULL, or the sentence that says what failed. */
+    const char *(*synchronize)(const struct kernels *k);
+
+    /* -- linear ----------------------------------------------------------------------------- */
+    /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */
+    void (*linear_forward)(const struct kernels *k, float *out, const float *inp,
+                           const float *weight, const float *bias, int64_t N, int64_t I, int64_t O);
+    /* dinp (N,I) = dout (N,O) weight (O,I) */
+    void (*linear_backward_input)(const struct kernels *k, float *dinp, const float *dout,
+                                  const float *weight, int64_t N, int64_t I, int64_t O);
+    /* dweight (O,I) += dout (N,O)^T inp (N,I); dbias (O) += column sums of dout, may be NULL. */
+    void (*linear_backward_weight)(const struct kernels *k, float *dweight, float *dbias,
+                                   const float *dout, const float *inp, int64_t N, int64_t I,
+                                   int64_t O);
+
+    /* -- embedding -------------------------------------------------------------------------- */
+    /* out (B,T,C) = wte (V,C)[tokens (B,T)] + wpe (T,C). Every token is in [0, V). */
+    void (*embedding_forward)(const struct kernels *k, float *out, const int32_t *tokens,
+                              const float *wte, const float *wpe, int64_t B, int64_t T, int64_t C,
+                              int64_t V);
+    /* dwte (V,C)[tokens] += dout (B,T,C), dwpe (T,C) += dout; rows in (b,t) order. */
+    void (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe,
+                               const int32_t *tokens, const float *dout, int64_t B, int64_t T,
+                               int64_t C, int64_t V);
+
+    /* -- layernorm -------------------------------------------------------------------------- */
+    /* out (N,C) = (inp (N,C) - mean) * rstd * gamma (C) + beta (C), rstd = 1/sqrt(var + 1e-5).
+     * mean, rstd (N) are kept for the backward pass. */
+    void (*layernorm_forward)(const struct kernels *k, float *out, float *mean, float *rstd,
+                              const float *inp, const float *gamma, const float *beta, int64_t N,
+                              int64_t C);
+    /* dinp (N,C) += (so that a residual's gradient can already be there), dgamma (C) +=,
+     * dbeta (C) +=. */
+    void (*layernorm_backward)(const struct kernels *k, float *dinp, float *dgamma, float *dbeta,
+                               const float *dout, const float *inp, const float *mean,
+                               const float *rstd, const float *gamma, int64_t N, int64_t C);
+
+    /* -- attention -------------------------------------------------------------------------- */
+    /* Bytes of `scratch` (alloc) for both passes; never more than two row blocks of T columns. */
+    size_t (*attention_scratch_bytes)(const struct kernels *k, int64_t T, int64_t C, int64_t H);
+    /* qkv (B,T,3C): queries, keys, values, each (H, C/H). Per head
+     * out (B,T,C) = softmax(Q K^T / sqrt(C/H)) V; causal: row t sees columns 0…t.
+     * lse (B,H,T) = log of each row's sum of exponentials, kept for the backward pass. */
+    void (*attention_forward)(const struct kernels *k, float *out, float *lse, void *scratch,
+                              const float *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                              int64_t H);
+    /* dqkv (B,T,3C) =; probabilities are computed again from qkv and lse. */
+    void (*attention_backward)(const struct kernels *k, float *dqkv, void *scratch,
+                               const float *dout, const float *out, const float *lse,
+                               const float *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                               int64_t H);
+
+    /* -- elementwise; outputs may be the same array as an input ------------------------------- */
+    void (*add)(const struct kernels *k, float *out, const float *a, const float *b, int64_t n);
+    /* GELU with tanh (GPT-2's). The backward pass takes the forward's input. */
+    void (*gelu_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
+    void (*gelu_backward)(const struct kernels *k, float *dinp, const float *dout, const float *inp,
+                          int64_t n);
+    /* The backward passes of relu and tanh take the forward's output. */
+    void (*relu_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
+    void (*relu_backward)(const struct kernels *k, float *dinp, const float *dout, const float *out,
+                          int64_t n);
+    void (*tanh_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
+    void (*tanh_backward)(const struct kernels *k, float *dinp, const float *dout, const float *out,
+                          int64_t n);
+
+    /* -- classifier: softmax and cross-entropy over a block of rows ---------------------------- */
+    /* losses (N) = -log softmax(logits (N,Vp)[:, :V])[targets (N)]; correct (N) = 1 where the
+     * largest logit (the lowest index of equals) is the target, else 0; may be NULL. Columns V…Vp
+     * are ignored. Targets are in [0, V); a negative one makes a row that does not count: loss,
+     * correct and gradient are 0. Logits are not changed. */
+    void (*classifier_forward)(const struct kernels *k, float *losses, int32_t *correct,
+                               const float *logits, const int32_t *targets, int64_t N, int64_t V,
+                               int64_t Vp);
+    /* The same, and logits (N,Vp) become their gradient: dloss * (softmax - onehot), 0 in columns
+     * V…Vp. */
+    void (*classifier_forward_backward)(const struct kernels *k, float *losses, int32_t *correct,
+                                        float *logits, const int32_t *targets, float dloss,
+                                        int64_t N, int64_t V, int64_t Vp);
+
+    /* -- wire: `bytes` are in the host's memory, may be unaligned, and are free to be used again on
+     *    return; values are little-endian ------------------------------------------------------ */
+    /* bytes (2n) = src (n), rounded to nearest even; NaN stays NaN. */
+    void (*cast_to_bf16)(const struct kernels *k, void *bytes, const float *src, int64_t n);
+    void (*cast_from_bf16)(const struct kernels *k, float *dst, const void *bytes, int64_t n);
+    /* acc (n) += what the bytes (4n or 2n) hold */
+    void (*add_f32)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
+    void (*add_bf16)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
+
+    /* sum (1), in the host's memory, = sum of x (n) squared, in double, by one fixed tree (CPU: 16
+     * lanes). It is finite exactly when every x is. */
+    void (*sum_squares)(const struct kernels *k, double *sum, const float *x, int64_t n);
+
+    /* -- optimizers: w (n) and state updated, `published` (n values of `format`) written in the
+     *    same pass; it may be NULL with KERNELS_NONE and may be unaligned. g is not changed. -----
+     */
+    void (*sgd)(const struct kernels *k, float *w, void *published, enum kernels_format format,
+                const float *g, const struct kernels_sgd *step, int64_t n);
+    void (*momentum)(const struct kernels *k, float *w, float *m, void *published,
+                     enum kernels_format format, const float *g,
+                     const struct kernels_momentum *step, int64_t n);
+    void (*adamw)(const struct kernels *k, float *w, float *m, float *v, void *published,
+                  enum kernels_format format, const float *g, const struct kernels_adamw *step,
+                  int64_t n);
+    /* w = scale * g: running statistics, averaged weights */
+    void (*mean)(const struct kernels *k, float *w, void *published, enum kernels_format format,
+                 const float *g, float scale, int64_t n);
+};
+
+/* Opens a backend. False: not possible here, and `reason` says why in one sentence.
+ * *ret_kernels: kernels_free(). Call it before other threads are started: OpenBLAS takes its core
+ * type from the environment when it is loaded. */
+bool kernels_new(const struct kernels_options *options, const struct kernels **ret_kernels,
+                 char *reason, size_t reason_bytes) MUST_USE;
+void kernels_free(const struct kernels *k); /* NULL is fine */
+
+/* What "auto" stands for on this machine. */
+const char *kernels_gemm_core_auto(void);
+
+#endif

@@ -1,0 +1,503 @@
+/* What is said on the wire, as our structs: every message of roost.proto that carries the protocol,
+ * and the functions between them and bytes. All validation of what a peer sends is here, once:
+ * after a successful decode every number is within the limits below and every array within its
+ * count; what depends on the run (is this chunk mine, is this slot one of the step's) is the
+ * receiving core's to judge, and answered with an `enum err`, never with a check().
+ *
+ * These structs are also what the pure cores take and give, and what the simulator delivers. They
+ * are plain data. Arrays behind pointers belong to the arena of the decode (`struct wire_arena`)
+ * or to the sender, and live as long as the handler's call.
+ *
+ * The data path: a message is a protobuf header followed by the payload as its last `bytes` field,
+ * so it is valid protobuf, and the payload is a slice of our own memory (DESIGN section 6). */
+#ifndef ROOST_PROTO_WIRE_H
+#define ROOST_PROTO_WIRE_H
+
+#include "common/buf.h"
+#include "common/tree.h"
+
+#include <stdbool.h>
+
+enum {
+    WIRE_VERSION = 1,
+    WIRE_PAYLOAD_BYTES_MAX = 512 * 1024, /* small chunks are fused up to this; one chunk fits */
+    WIRE_HEADER_BYTES_MAX = 64 * 1024,
+    WIRE_CONTROL_BYTES_MAX = 8 * 1024 * 1024, /* reports of seals and descriptions */
+    WIRE_ENTRIES_MAX = 1024,                  /* chunks named by one data message */
+    WIRE_CREDITS = 8,                         /* pushes and pulls under way, each, per stream */
+    WIRE_TEXT_BYTES_MAX = 1024,               /* names, reasons, addresses */
+    WIRE_SPEC_BYTES_MAX = 64 * 1024,
+    WIRE_SERVERS_MAX = 256,
+    WIRE_CHUNKS_MAX = 1 << 20,
+    WIRE_DIGEST_BYTES = 32,
+};
+
+/* How weights or gradients are written in a payload. */
+enum codec { CODEC_FP32, CODEC_BF16, CODEC_COUNT };
+
+/* Bytes of one weight. */
+static inline uint32_t codec_bytes(enum codec codec)
+{
+    return codec == CODEC_BF16 ? 2 : 4;
+}
+
+/* ---- Shard.Exchange, worker to server ---- */
+
+/* One chunk's part of the gradient sum of a node. Its name is
+ * (run, generation, step, node, chunk, part); `digest` is digest_fast64 of its payload bytes. */
+struct push_entry {
+    uint32_t chunk;
+    uint32_t part;
+    uint32_t bytes;
+    uint64_t digest;
+};
+
+/* Gradients of one node of one step; the payload holds the entries' bytes, one after another. */
+struct push {
+    uint64_t id; /* the sender's, echoed in the ack */
+    uint64_t generation;
+    uint64_t step;
+    struct node node;
+    enum codec codec; /* of all entries but the loss parameter's, which is always fp32 */
+    uint32_t entry_count;
+    const struct push_entry *entries;
+};
+
+/* Asks for chunks at exactly `version`, together at most WIRE_PAYLOAD_BYTES_MAX of weights. */
+struct pull {
+    uint64_t id;
+    uint64_t generation;
+    uint64_t version;
+    uint32_t chunk_count;
+    const uint32_t *chunks;
+};
+
+enum to_shard_kind { TO_SHARD_HELLO = 1, TO_SHARD_PUSH, TO_SHARD_PULL };
+
+struct to_shard {
+    enum to_shard_kind kind;
+    union {
+        struct {
+            uint64_t member;
+        } hello; /* first message of a stream */
+        struct push push;
+        struct pull pull;
+    };
+    size_t payload_offset; /* where the payload begins in the message */
+    size_t payload_bytes;
+};
+
+/* ---- Shard.Exchange, server to worker ---- */
+
+/* Answers one push. ERR_OK: every entry is counted (or was before). Otherwise `code` is the first
+ * entry's error, and the entries from `first_refused` on are not counted: BUSY sends them again. */
+struct push_ack {
+    uint64_t id;
+    enum err code;
+    uint32_t first_refused;
+};
+
+/* Published weights; answers (a part of) a pull. The payload holds the chunks, one after another.
+ */
+struct weights {
+    uint64_t id; /* the pull's */
+    uint64_t version;
+    enum codec codec; /* of all chunks but the loss parameter's, which is always fp32 */
+    uint32_t chunk_count;
+    const uint32_t *chunks;
+};
+
+/* A pull that is not answered with weights now. TOO_EARLY: parked, the weights follow when they are
+ * published and the credit is free again; every other code is final for the whole pull. */
+struct pull_refusal {
+    uint64_t id;
+    enum err code;
+};
+
+enum from_shard_kind {
+    FROM_SHARD_WELCOME = 1, /* boot and generation of the server */
+    FROM_SHARD_ACK,
+    FROM_SHARD_WEIGHTS,
+    FROM_SHARD_REFUSAL
+};
+
+struct from_shard {
+    enum from_shard_kind kind;
+    union {
+        struct {
+            uint64_t boot;
+            uint64_t generation;
+        } welcome;
+        struct push_ack ack;
+        struct weights weights;
+        struct pull_refusal refusal;
+    };
+    size_t payload_offset;
+    size_t payload_bytes;
+};
+
+/* ---- Cluster, worker to coordinator ---- */
+
+enum run_state {
+    RUN_NONE,
+    RUN_STARTING,
+    RUN_TRAINING,
+    RUN_ENDED,
+    RUN_STOPPED,
+    RUN_FAILED,
+    RUN_STATE_COUNT
+};
+
+struct join_request {
+    uint32_t wire_version;
+    char name[64];   /* for people; need not be unique */
+    char device[64]; /* "cpu", "cuda NVIDIA H200" */
+    uint8_t fingerprint[WIRE_DIGEST_BYTES];
+    uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
+};
+
+/* Opened after Join and held; `member` counts in the first report, the rest are heartbeats. */
+struct member_report {
+    uint64_t member;
+};
+
+enum notice_kind { NOTICE_ALIVE, NOTICE_CHANGED, NOTICE_RUN_OVER, NOTICE_KIND_COUNT };
+
+struct member_notice {
+    enum notice_kind kind;
+    const char *text;
+};
+
+struct leave_request {
+    uint64_t member;
+    const char *reason;
+};
+
+struct join_reply {
+    uint64_t member;
+    uint64_t run;
+    uint64_t generation;
+    uint32_t heartbeat_ms;
+    uint32_t lease_ms;
+};
+
+struct acquire_request {
+    uint64_t member;
+    uint64_t generation;
+    uint64_t sequence; /* rises with each new acquire: asked again, the same lease is the answer */
+    uint32_t wait_ms;  /* how long the coordinator may park the question */
+};
+
+enum ticket_kind { TICKET_TRAIN = 1, TICKET_VALIDATE };
+enum acquire_result { ACQUIRE_TICKET = 1, ACQUIRE_WAIT, ACQUIRE_END };
+
+/* The right to compute `node` of `step` on weights of `version`. */
+struct ticket {
+    enum ticket_kind kind;
+    uint64_t generation;
+    uint64_t step;
+    uint64_t version;
+    struct node node;
+    uint64_t attempt;
+    bool speculative;
+};
+
+struct acquire_reply {
+    enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */
+    struct ticket ticket;
+};
+
+struct complete_request {
+    uint64_t member;
+    struct ticket ticket;
+    enum err outcome; /* OK: all pushes acknowledged; else why it was dropped */
+    /* TICKET_VALIDATE only: */
+    double loss_sum;
+    uint64_t sample_count;
+    uint64_t correct_count;
+};
+
+struct samples_request {
+    uint64_t run;
+    struct ticket ticket;
+    uint32_t slot;
+};
+
+struct samples_reply {
+    uint32_t sample_count;
+    struct slice inputs;  /* int32 or float32 */
+    struct slice targets; /* int32 */
+};
+
+/* ---- Cluster.Serve: one stream between each server and the coordinator ---- */
+
+struct cut_name {
+    uint64_t generation;
+    uint64_t version;
+};
+
+enum { WIRE_CUTS_MAX = 64 };
+
+/* What a chunk brings to a seal. */
+struct chunk_seal {
+    uint32_t chunk;
+    bool finite;
+    double sumsq; /* of the summed, unscaled gradient */
+};
+
+/* A shard's part of a step is reduced. */
+struct reduced {
+    uint64_t generation;
+    uint64_t step;
+    uint32_t seal_count;
+    const struct chunk_seal *seals;
+    bool has_loss; /* the shard that owns the loss chunk fills these */
+    double loss_sum;
+    double sample_count;
+    double correct_count;
+};
+
+/* The coordinator's one answer for a step. All scalar arithmetic is already done (DESIGN section
+ * 4). */
+struct commit {
+    uint64_t generation;
+    uint64_t term;
+    uint64_t step; /* makes version step + 1 */
+    bool apply;    /* false: skipped, version + 1, weights unchanged */
+    bool cut;      /* version step + 1 is a cut */
+    float scale;   /* gradient factor: 1 / samples, times the clip factor */
+    float lr;
+    float bias1; /* 1 - beta1^n, n the applied updates with this one; adamw */
+    float bias2;
+    uint64_t samples; /* the coordinator's counters, as they are after this step (P8) */
+    uint64_t applied;
+    uint64_t skips_in_row;
+};
+
+enum server_report_kind {
+    SERVER_HELLO = 1,
+    SERVER_READY, /* chunks are initialised or loaded, or cannot be */
+    SERVER_REDUCED,
+    SERVER_COMMITTED,
+    SERVER_MANIFEST, /* the cut's file is durable, or could not be written */
+    SERVER_WRONG_BITS,
+    SERVER_STATISTICS
+};
+
+struct server_report {
+    enum server_report_kind kind;
+    uint64_t boot; /* of the reporting server */
+    union {
+        struct {
+            char name[64];
+            char address[256];            /* where workers reach it */
+            uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
+        } hello;
+        struct {
+            struct cut_name cut; /* what it holds now */
+            enum err code;       /* not OK: it cannot; `text` says why */
+            const char *text;
+        } ready;
+        struct reduced reduced;
+        struct {
+            uint64_t generation;
+            uint64_t step;
+        } committed;
+        struct {
+            struct cut_name cut;
+            enum err code; /* NO_SPACE: this cut will not be */
+            uint8_t digest[WIRE_DIGEST_BYTES];
+        } manifest;
+        struct {
+            uint64_t member;
+            uint64_t step;
+            struct node node;
+            uint32_t chunk;
+        } wrong_bits;
+        struct {
+            uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
+        } statistics;
+    };
+};
+
+enum server_command_kind {
+    SERVER_PREPARE = 1, /* own these chunks, from nothing or from a cut, under this generation */
+    SERVER_COMMIT,
+    SERVER_RECORDED, /* this cut is recorded: older ones beyond `keep` may go */
+    SERVER_END       /* the run is over: forget it */
+};
+
+/* chunks [first, first + count) live on `server` (an index into the run's servers). */
+struct chunk_range {
+    uint32_t first;
+    uint32_t count;
+    uint32_t server;
+};
+
+struct server_command {
+    enum server_command_kind kind;
+    uint64_t term;
+    uint64_t boot; /* which start of the server this is for (P3) */
+    union {
+        struct {
+            uint64_t run;
+            uint64_t generation;
+            bool from_cut;
+            struct cut_name cut; /* when from_cut */
+            const char *spec;    /* YAML */
+            const char *checkpoint_dir;
+            const char *restore; /* file with the initial weights; "": from the seed */
+            uint32_t server;     /* the receiver's own index */
+            uint32_t range_count;
+            const struct chunk_range *ranges;
+        } prepare;
+        struct commit commit;
+        struct cut_name recorded;
+    };
+};
+
+/* ---- Cluster, what there is to join ---- */
+
+struct chunk_description {
+    const char *parameter;
+    uint32_t row, rows, col, cols;
+    uint32_t parts;
+};
+
+struct server_description {
+    const char *name;
+    const char *address;
+    uint64_t boot;
+    bool connected;
+};
+
+struct describe_request {
+    bool with_chunks;
+};
+
+struct describe_reply {
+    uint32_t wire_version;
+    bool has_run;
+    uint64_t run;
+    uint64_t generation;
+    enum run_state state;
+    const char *spec; /* YAML */
+    uint8_t data_digest[WIRE_DIGEST_BYTES];
+    uint64_t samples;
+    uint64_t validation_samples;
+    uint32_t chunk_count; /* 0 unless asked */
+    const struct chunk_description *chunks;
+    uint32_t server_count;
+    const struct server_description *servers;
+    uint32_t range_count;
+    const struct chunk_range *ranges;
+    uint64_t map_number;
+};
+
+/* ---- Cluster, operators ---- */
+
+struct start_run_request {
+    const char *spec;
+    uint32_t servers_min;
+    bool resume;
+    const char *directory;
+    uint8_t data_digest[WIRE_DIGEST_BYTES];
+    uint64_t samples;
+    uint64_t validation_samples;
+    const char *restore; /* "" : from the seed */
+    double unigram_entropy;
+};
+
+struct start_run_reply {
+    uint64_t run;
+    const char *notes;
+};
+
+struct stop_run_request {
+    const char *reason;
+};
+
+struct member_status {
+    uint64_t member;
+    const char *name;
+    const char *device;
+    const char *state;
+    const char *reason;
+    uint64_t tickets;
+    double silent_seconds;
+};
+
+struct status_reply {
+    enum run_state state;
+    const char *reason;
+    uint64_t run, generation;
+    uint64_t step, steps;
+    double loss, accuracy;
+    double validation_loss, validation_accuracy;
+    bool has_validation;
+    uint64_t samples;
+    double seconds;
+    uint64_t samples_here;
+    uint64_t workers_joined, workers_lost;
+    uint64_t tickets_redone, duplicates, skipped_steps;
+    struct cut_name cut;
+    const char *cut_state;
+    uint64_t pushed_bytes, pulled_bytes;
+    double lr, norm;
+    uint32_t member_count;
+    const struct member_status *members;
+    uint32_t server_count;
+    const struct server_description *servers;
+};
+
+/* ---- bytes ----
+ *
+ * wire_encode_X appends the message to `buf`: ERR_NOMEM, ERR_BUSY past the buffer's limit.
+ * wire_decode_X reads one whole message; pointers in the result live in `arena`, or in the bytes
+ * where it says so, until either is released. ERR_MALFORMED with a reason that names the field and
+ * its limit; ERR_NOMEM past the arena's cap. Any thread. */
+
+struct arena;
+
+#define WIRE_MESSAGES(X)                                                                           \
+    X(join_request)                                                                                \
+    X(join_reply)                                                                                  \
+    X(member_report)                                                                               \
+    X(member_notice)                                                                               \
+    X(acquire_request)                                                                             \
+    X(acquire_reply)                                                                               \
+    X(complete_request)                                                                            \
+    X(leave_request)                                                                               \
+    X(samples_request)                                                                             \
+    X(samples_reply) /* slices borrowed from the arena */                                          \
+    X(describe_request)                                                                            \
+    X(describe_reply)                                                                              \
+    X(start_run_request)                                                                           \
+    X(start_run_reply)                                                                             \
+    X(stop_run_request)                                                                            \
+    X(cut_name) /* CheckpointReply */                                                              \
+    X(status_reply)                                                                                \
+    X(server_report)                                                                               \
+    X(server_command)
+
+#define WIRE_DECLARE(name)                                                                         \
+    enum err wire_encode_##name(const struct name *message, struct buf *buf) MUST_USE;             \
+    enum err wire_decode_##name(struct slice bytes, struct arena *arena, struct name *ret_message, \
+                                struct reason *reason) MUST_USE;
+WIRE_MESSAGES(WIRE_DECLARE)
+#undef WIRE_DECLARE
+
+/* Data messages: the header of a message whose payload of `payload_bytes` follows it on the wire
+ * (the payload field's tag and length are part of the header; nothing follows when 0). */
+enum err wire_encode_to_shard(const struct to_shard *message, struct buf *buf) MUST_USE;
+enum err wire_encode_from_shard(const struct from_shard *message, struct buf *buf) MUST_USE;
+
+/* `slices` are the received message; only its header is looked at, and copied when it spans slices.
+ * payload_offset and payload_bytes say where the payload lies; for a push it is exactly the sum of
+ * the entries' bytes. */
+enum err wire_decode_to_shard(const struct slice *slices, size_t slice_count, struct arena *arena,
+                              struct to_shard *ret_message, struct reason *reason) MUST_USE;
+enum err wire_decode_from_shard(const struct slice *slices, size_t slice_count, struct arena *arena,
+                                struct from_shard *ret_message, struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,84 @@
+/* The chunks of a shard as memory and arithmetic: weights and optimizer state, the sums of the open
+ * steps, the published copies. Which push or commit may happen is decided in shard.c; here it is
+ * done. One owner thread; nothing is allocated after chunk_store_init() but sums on first use and
+ * published copies while peers hold the older ones. */
+#ifndef ROOST_SERVER_CHUNK_H
+#define ROOST_SERVER_CHUNK_H
+
+#include "server/names.h"
+#include "server/published.h"
+#include "server/reduce.h"
+#include "server/shard.h"
+
+/* One contribution to a chunk: its trees of the open steps, step t at t % open_steps. */
+struct chunk_part {
+    struct reduce_buffers buffers;
+    struct reduce *trees;
+    struct names names; /* of the open steps and the one before */
+};
+
+struct chunk {
+    struct shard_chunk spec;
+    struct shard_state state;
+    enum codec codec; /* of published copies: the run's, but the loss is always fp32 */
+    struct published published;
+    struct chunk_part *parts;
+    bool *summed; /* step t at t % open_steps: parts are added, the sum is part 0's root */
+};
+
+struct chunk_store {
+    const struct kernels *kernels;
+    struct spec_optimizer optimizer;
+    uint32_t slots;
+    uint32_t states;     /* optimizer_states() */
+    uint32_t open_steps; /* delay + 1 */
+    uint32_t count;
+    struct chunk *chunks;     /* ascending numbers */
+    uint64_t open_nodes;      /* sums held now, over all chunks and parts */
+    uint64_t open_nodes_most; /* ever */
+
+    /* What the chunks point into. */
+    float *values;
+    struct chunk_part *parts;
+    struct reduce *trees;
+    struct reduce_sum *sums;
+    float **free;
+    struct name *names;
+    bool *summed;
+};
+
+/* ERR_NOMEM. Release it in any case; {0} is fine. */
+enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config) MUST_USE;
+void chunk_store_release(struct chunk_store *store);
+
+/* Index of the run's chunk `number`, or store->count. */
+uint32_t chunk_find(const struct chunk_store *store, uint32_t number);
+
+/* The name's place is taken already, by itself or by a node around it. */
+bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uint64_t step,
+                 uint32_t part, struct node node);
+/* Counts a name that is not held. */
+enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, uint64_t step,
+                              uint32_t part, struct node node, enum codec codec,
+                              struct cursor *payload);
+/* When all parts of `step` are complete and not yet summed: adds their roots in part order and
+ * returns the sum. Otherwise NULL. */
+const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step);
+
+/* Version commit->step + 1: weights, state and published copy in one pass; the step's sum is given
+ * back. ERR_NOMEM: nothing changed. */
+enum err chunk_apply(struct chunk_store *store, struct chunk *chunk,
+                     const struct commit *commit) MUST_USE;
+/* Publishes the weights as they are: the version of the beginning. */
+enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk,
+                       uint64_t version) MUST_USE;
+
+/* Bytes of a snapshot's copy of the largest chunk; and the copy: weights, then each state. */
+size_t chunk_copy_bytes(const struct chunk_store *store);
+void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, void *data);
+
+/* Invariants 3 (of open steps in [from, to]) and 6 of shard.h. */
+void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uint64_t from,
+                 uint64_t to);
+
+#endif

@@ -1,0 +1,506 @@
+/* The coordinator's calls: who may say what; what follows is in run.c. */
+#include "server/coordinator/coordinator.h"
+
+#include "server/coordinator/generation.h"
+#include "server/coordinator/reports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert((int)MEMBERS_MAX == (int)COORDINATOR_MEMBERS_MAX, "one limit, two names");
+
+struct coordinator *coordinator_new(const struct coordinator_settings *settings)
+{
+    struct coordinator *coordinator = calloc(1, sizeof *coordinator);
+    if (coordinator == NULL)
+        return NULL;
+    coordinator->settings = *settings;
+    coordinator->due_ms = UINT64_MAX;
+    enum err effects = effects_init(&coordinator->effects);
+    enum err members = members_init(&coordinator->members, settings->term);
+    enum err servers = servers_init(&coordinator->servers);
+    if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK) {
+        coordinator_free(coordinator);
+        return NULL;
+    }
+    return coordinator;
+}
+
+void coordinator_free(struct coordinator *coordinator)
+{
+    if (coordinator == NULL)
+        return;
+    run_release(&coordinator->run);
+    servers_release(&coordinator->servers);
+    members_release(&coordinator->members);
+    effects_release(&coordinator->effects);
+    free(coordinator);
+}
+
+const struct effect *coordinator_effects(const struct coordinator *coordinator, size_t *ret_count)
+{
+    *ret_count = coordinator->effects.count;
+    return coordinator->effects.items;
+}
+
+void coordinator_effects_clear(struct coordinator *coordinator)
+{
+    coordinator->effects.count = 0;
+}
+
+/* ---- the run ---- */
+
+enum err coordinator_may_start(const struct coordinator *coordinator,
+                               const struct coordinator_run *run, struct reason *reason)
+{
+    uint32_t chunk_count;
+    return run_may_start(&coordinator->run, run, &chunk_count, reason);
+}
+
+enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct coordinator_run *run, const struct coordinator_past *past,
+                           struct reason *reason)
+{
+    return run_start(coordinator, now_ms, run, past, reason);
+}
+
+enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
+{
+    if (!run_active(&coordinator->run))
+        return ERR_NO_RUN;
+    run_stop(coordinator, now_ms, why);
+    return ERR_OK;
+}
+
+enum err coordinator_checkpoint(struct coordinator *coordinator)
+{
+    if (!run_active(&coordinator->run))
+        return ERR_NO_RUN;
+    coordinator->run.cut_asked = true;
+    return ERR_OK;
+}
+
+/* ---- servers ---- */
+
+enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
+                                  const struct server_report *hello, uint64_t *ret_link,
+                                  struct reason *reason)
+{
+    struct server_entry *server;
+    if (hello->kind != SERVER_HELLO || hello->hello.name[0] == 0)
+        return reason_set(reason, ERR_MALFORMED, "a server's first report must be its hello");
+    uint64_t older;
+    enum err err = servers_hello(&coordinator->servers, hello, &server, &older);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
+                          (unsigned)WIRE_SERVERS_MAX);
+    *ret_link = server->link;
+    if (older != 0)
+        effects_add(&coordinator->effects, EFFECT_UNLINK)->link = older;
+    effects_log(&coordinator->effects, false,
+                "server connected  server=%s address=%s boot=%llu generation=%llu version=%llu",
+                server->name, server->address, (unsigned long long)server->boot,
+                (unsigned long long)hello->hello.generation,
+                (unsigned long long)hello->hello.version);
+    generation_server_back(coordinator, now_ms, server);
+    return ERR_OK;
+}
+
+enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now_ms, uint64_t link,
+                                   const struct server_report *report)
+{
+    struct server_entry *server = servers_find(&coordinator->servers, link);
+    if (server == NULL)
+        return ERR_NOT_FOUND;
+    if (report->boot != server->boot)
+        return ERR_OLD_BOOT; /* P3 */
+    return reports_take(coordinator, now_ms, server, report);
+}
+
+void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link)
+{
+    struct server_entry *server = servers_find(&coordinator->servers, link);
+    if (server == NULL)
+        return;
+    server->link = 0;
+    bool ours = server->map_index != SERVERS_NONE && run_active(&coordinator->run);
+    effects_log(&coordinator->effects, ours, "server lost  server=%s next=%s", server->name,
+                ours ? "wait for it" : "go on");
+    run_advance(coordinator, now_ms);
+}
+
+void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
+                            enum err err)
+{
+    reports_cut_stored(coordinator, now_ms, name, err);
+}
+
+/* ---- members ---- */
+
+static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
+                      const struct join_request *request, struct reason *reason)
+{
+    const struct run *run = &coordinator->run;
+    const struct members_demands demands = {
+        .fingerprint =
+            run->has_fingerprint && !run->settings.numerics_any ? run->fingerprint : NULL,
+        .data_digest = run->settings.data_digest,
+        .data_served = run->settings.data_served,
+    };
+    if (!run_active(run) || run->phase == PHASE_GATHER)
+        return reason_set(reason, ERR_NO_RUN, "no run can be joined now");
+    enum err err = members_judge(&demands, request, reason);
+    if (err != ERR_OK) {
+        members_refused(&coordinator->members, now_ms, request, reason->text);
+        effects_log(&coordinator->effects, true,
+                    "join refused  worker=%s err=%s next=none reason=\"%.120s\"", request->name,
+                    err_name(err), reason->text);
+    }
+    return err;
+}
+
+/* The first worker's fingerprint is the run's. */
+static void adopt_fingerprint(struct coordinator *coordinator, const struct join_request *request)
+{
+    struct run *run = &coordinator->run;
+    if (run->has_fingerprint)
+        return;
+    run->has_fingerprint = true;
+    memcpy(run->fingerprint, request->fingerprint, sizeof run->fingerprint);
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_FINGERPRINT);
+    memcpy(effect->fingerprint, request->fingerprint, sizeof effect->fingerprint);
+}
+
+enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
+                          const struct join_request *request, struct join_reply *ret_reply,
+                          struct reason *reason)
+{
+    struct member *member;
+    struct reason unread;
+    reason = reason != NULL ? reason : &unread;
+    TRY(judge(coordinator, now_ms, request, reason));
+    enum err err = members_add(&coordinator->members, now_ms, request, &member);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
+    adopt_fingerprint(coordinator, request);
+    run_due(coordinator, now_ms + coordinator->settings.lease_ms);
+    *ret_reply = (struct join_reply){
+        .member = member->id,
+        .run = coordinator->run.settings.run,
+        .generation = coordinator->run.generation,
+        .heartbeat_ms = coordinator->settings.heartbeat_ms,
+        .lease_ms = coordinator->settings.lease_ms,
+    };
+    effects_log(&coordinator->effects, false,
+                "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->name,
+                (unsigned long long)member->id, member->device, coordinator->members.count);
+    return ERR_OK;
+}
+
+enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms, uint64_t member)
+{
+    struct member *found = members_find(&coordinator->members, member);
+    if (found == NULL)
+        return ERR_UNKNOWN_MEMBER;
+    found->seen_ms = now_ms;
+    if (!run_active(&coordinator->run))
+        run_notice_over(coordinator); /* its stream may be younger than the first notice */
+    return ERR_OK;
+}
+
+/* Its tickets are free at once. */
+static void remove_member(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                          enum member_state state, const char *why)
+{
+    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, member->id);
+    bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
+    effects_log(
+        &coordinator->effects, lost,
+        "worker gone  worker=%s member=%llu state=\"%s\" leases=%u workers=%u reason=\"%.100s\"",
+        member->name, (unsigned long long)member->id, member_state_name(state), leases,
+        coordinator->members.count - 1, why);
+    if (member->parked)
+        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+    members_remove(&coordinator->members, member, state, why);
+    run_advance(coordinator, now_ms);
+}
+
+void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
+                             const char *why)
+{
+    struct member *found = members_find(&coordinator->members, member);
+    if (found == NULL)
+        return;
+    if (run_active(&coordinator->run))
+        remove_member(coordinator, now_ms, found, MEMBER_ERROR, why);
+    else
+        remove_member(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
+}
+
+enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
+                           const char *why)
+{
+    struct member *found = members_find(&coordinator->members, member);
+    if (found == NULL)
+        return ERR_UNKNOWN_MEMBER;
+    bool preempted = strncmp(why, "preempted", strlen("preempted")) == 0;
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member;
+    remove_member(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT, why);
+    return ERR_OK;
+}
+
+/* P2: what belongs to another generation than the run's. */
+static enum err fence(const struct coordinator *coordinator, uint64_t generation)
+{
+    if (generation < coordinator->run.generation)
+        return ERR_OLD_GENERATION;
+    return generation > coordinator->run.generation ? ERR_MALFORMED : ERR_OK;
+}
+
+enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
+                             const struct acquire_request *request)
+{
+    const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
+    struct run *run = &coordinator->run;
+    struct member *member = members_find(&coordinator->members, request->member);
+    if (member == NULL)
+        return ERR_UNKNOWN_MEMBER;
+    member->seen_ms = now_ms;
+    TRY(fence(coordinator, request->generation));
+    if (request->sequence < member->sequence)
+        return ERR_TOO_LATE;
+    bool again = request->sequence == member->sequence;
+    if (!again && tickets_held(&run->tickets, member->id) >= COORDINATOR_LEASES_MAX)
+        return ERR_BUSY;
+    member->sequence = request->sequence;
+    if (!run_active(run)) {
+        run_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+        return ERR_OK;
+    }
+    if (again && tickets_find(&run->tickets, member->ticket.attempt) != NULL) {
+        /* P1: asked again, the lease it was given. */
+        run_answer(coordinator, member, ERR_OK,
+                   &(struct acquire_reply){ACQUIRE_TICKET, member->ticket});
+        return ERR_OK;
+    }
+    member->ticket.attempt = 0;
+    members_park(&coordinator->members, member, now_ms + request->wait_ms);
+    run_due(coordinator, member->parked_until_ms);
+    run_advance(coordinator, now_ms);
+    if (member->parked && request->wait_ms == 0)
+        run_answer(coordinator, member, ERR_OK, &wait);
+    return ERR_OK;
+}
+
+static enum err ticket_valid(const struct run *run, const struct complete_request *request)
+{
+    const struct ticket *ticket = &request->ticket;
+    uint32_t pieces = run->validation.piece_count;
+    if (ticket->step > run->version)
+        return ERR_MALFORMED;
+    if (ticket->kind == TICKET_TRAIN)
+        return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
+    if (ticket->node.level != 0 || ticket->node.index >= pieces)
+        return ERR_MALFORMED;
+    return request->outcome == ERR_OK && request->sample_count == 0 ? ERR_MALFORMED : ERR_OK;
+}
+
+static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                        const struct complete_request *request)
+{
+    struct run *run = &coordinator->run;
+    const struct ticket *ticket = &request->ticket;
+    bool train = ticket->kind == TICKET_TRAIN;
+    bool open = train ? run->phase == PHASE_STEPS : run->validating;
+    if (!open)
+        return;
+    if (!train)
+        validation_add(&run->validation, ticket->node.index,
+                       &(struct validation_result){request->loss_sum, request->sample_count,
+                                                   request->correct_count});
+    uint32_t done =
+        tickets_done(&run->tickets, now_ms, ticket->kind, ticket->node, ticket->attempt);
+    member->slots_done += done;
+    run->done_ms = done > 0 ? now_ms : run->done_ms;
+}
+
+enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
+                              const struct complete_request *request)
+{
+    struct run *run = &coordinator->run;
+    const struct ticket *ticket = &request->ticket;
+    struct member *member = members_find(&coordinator->members, request->member);
+    if (member == NULL)
+        return ERR_UNKNOWN_MEMBER;
+    member->seen_ms = now_ms;
+    TRY(fence(coordinator, ticket->generation));
+    TRY(ticket_valid(run, request));
+    if (!run_active(run) || ticket->step < run->version)
+        return ERR_OK; /* the step is over without it */
+    if (request->outcome == ERR_OK)
+        complete_ok(coordinator, now_ms, member, request);
+    else
+        tickets_drop(&run->tickets, ticket->attempt, member->id);
+    if (tickets_all_done(&run->tickets, TICKET_TRAIN))
+        run_due(coordinator, now_ms + coordinator->settings.lease_ms);
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+/* ---- time ---- */
+
+uint64_t coordinator_next_ms(const struct coordinator *coordinator)
+{
+    return coordinator->due_ms;
+}
+
+static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
+{
+    const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
+    struct members *members = &coordinator->members;
+    for (uint32_t i = members->count; i-- > 0;) {
+        struct member *member = &members->list[i];
+        uint64_t lapse_ms = member->seen_ms + coordinator->settings.lease_ms;
+        if (lapse_ms <= now_ms) {
+            effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+            remove_member(coordinator, now_ms, member, MEMBER_TIMED_OUT, "no heartbeat");
+            continue;
+        }
+        run_due(coordinator, lapse_ms);
+        if (member->parked && member->parked_until_ms <= now_ms)
+            run_answer(coordinator, member, ERR_OK, &wait);
+        else if (member->parked)
+            run_due(coordinator, member->parked_until_ms);
+    }
+}
+
+void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
+{
+    uint64_t run_due_ms;
+    coordinator->due_ms = UINT64_MAX;
+    tick_members(coordinator, now_ms);
+    run_tick(coordinator, now_ms, &run_due_ms);
+    run_due(coordinator, run_due_ms);
+}
+
+/* ---- what is going on ---- */
+
+/* Why an active run does not move; "" when it does. */
+static void waiting_for(const struct coordinator *coordinator, char *ret_text, size_t text_bytes)
+{
+    const struct run *run = &coordinator->run;
+    const struct servers *servers = &coordinator->servers;
+    ret_text[0] = 0;
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = &servers->list[servers->chosen[i]];
+        if (server->link == 0) {
+            snprintf(ret_text, text_bytes, "server %s is lost; waiting for it", server->name);
+            return;
+        }
+    }
+    if (run->phase == PHASE_GATHER)
+        snprintf(ret_text, text_bytes, "%u of %u servers are connected", servers_connected(servers),
+                 run->settings.servers_min);
+    else if (run->phase == PHASE_PREPARE)
+        snprintf(ret_text, text_bytes, "servers prepare version %llu",
+                 (unsigned long long)run->version);
+    else if (run->phase == PHASE_FIRST_CUT)
+        snprintf(ret_text, text_bytes, "the cut of version 0 is being written");
+    else if (run->phase == PHASE_LAST)
+        snprintf(ret_text, text_bytes, "the last cut is being written");
+    else if (coordinator->members.count == 0)
+        snprintf(ret_text, text_bytes, "no worker is there");
+}
+
+void coordinator_status(const struct coordinator *coordinator,
+                        struct coordinator_status *ret_status)
+{
+    const struct run *run = &coordinator->run;
+    *ret_status = (struct coordinator_status){
+        .state = run->state,
+        .run = run->settings.run,
+        .term = coordinator->settings.term,
+        .generation = run->generation,
+        .version = run->version,
+        .steps = run->settings.steps,
+        .counters = run->counters,
+        .cut = run->cuts.newest.name,
+        .last_step = run->last_step,
+        .last_validation = run->last_validation,
+        .member_count = coordinator->members.count,
+        .members_joined = coordinator->members.joined_count,
+        .members_lost = coordinator->members.lost_count,
+        .redone = run->tickets.redone,
+        .speculative = run->tickets.speculative,
+        .skipped = run->skipped,
+    };
+    memcpy(ret_status->reason, run->reason, sizeof ret_status->reason);
+    memcpy(ret_status->cut_error, run->cut_error, sizeof ret_status->cut_error);
+    if (run_active(run))
+        waiting_for(coordinator, ret_status->reason, sizeof ret_status->reason);
+}
+
+bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
+                        struct coordinator_member *ret_member)
+{
+    const struct member *member = members_at(&coordinator->members, i);
+    if (member == NULL)
+        return false;
+    *ret_member = (struct coordinator_member){
+        .member = member->id,
+        .state = member_state_name(member->state),
+        .slots_done = member->slots_done,
+        .wrong_bits = member->wrong_bits,
+        .seen_ms = member->seen_ms,
+    };
+    memcpy(ret_member->name, member->name, sizeof ret_member->name);
+    memcpy(ret_member->device, member->device, sizeof ret_member->device);
+    memcpy(ret_member->reason, member->reason, sizeof ret_member->reason);
+    return true;
+}
+
+static uint32_t chunks_of(const struct map *map, uint32_t map_index)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < map->range_count; i++)
+        count += map->ranges[i].server == map_index ? map->ranges[i].count : 0;
+    return count;
+}
+
+bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
+                        struct coordinator_server *ret_server)
+{
+    if (i >= coordinator->servers.count)
+        return false;
+    const struct server_entry *server = &coordinator->servers.list[i];
+    *ret_server = (struct coordinator_server){
+        .boot = server->boot,
+        .connected = server->link != 0,
+        .chunk_count = chunks_of(&coordinator->run.map, server->map_index),
+        .pushed_bytes = server->pushed_bytes,
+        .pulled_bytes = server->pulled_bytes,
+        .duplicates = server->duplicates,
+        .open_nodes_max = server->open_nodes_max,
+    };
+    memcpy(ret_server->name, server->name, sizeof ret_server->name);
+    memcpy(ret_server->address, server->address, sizeof ret_server->address);
+    return true;
+}
+
+const struct map *coordinator_map(const struct coordinator *coordinator)
+{
+    return coordinator->servers.chosen_count > 0 ? &coordinator->run.map : NULL;
+}
+
+bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
+                            struct coordinator_server *ret_server)
+{
+    const struct servers *servers = &coordinator->servers;
+    return server < servers->chosen_count &&
+           coordinator_server(coordinator, servers->chosen[server], ret_server);
+}
+
+void coordinator_check(struct coordinator *coordinator)
+{
+    run_check(coordinator);
+}

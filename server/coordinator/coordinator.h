@@ -1,0 +1,299 @@
+/* The coordinator: members, tickets, seals, cuts and the chunk map of the one run that a cluster
+ * trains (DESIGN sections 4 and 5). It decides; shards hold the state; workers compute.
+ *
+ * Pure: events come in as calls that carry the time, what is to be done comes out as an ordered
+ * list of effects. No sockets, threads, clocks, files. One owner thread: the daemon's main thread,
+ * or the simulator.
+ *
+ * THE ONE RULE OF USE. After every call: carry out coordinator_effects() in order, then
+ * coordinator_effects_clear(), and only then send the answer that the call returned. Facts thereby
+ * reach the store before anything that follows from them reaches anybody (P10); when a store effect
+ * fails, stop there: the effects behind it must not happen. (Only a cut that cannot be written is
+ * an answer of its own, coordinator_cut_stored(): called while effects are carried out, what it
+ * adds comes behind them.)
+ *
+ * What it relies on, by number (DESIGN section 4, shared with the models of the protocol):
+ *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
+ *  P2  everything of another generation than the run's is refused.
+ *  P3  commands name the boot they are for; a new boot has lost its state: new generation.
+ *  P4  nodes of one step overlap only by nesting.
+ *  P6  commit(t+1) is sent only when every server has acknowledged commit(t).
+ *  P8  decisions and cuts carry the counters.
+ *  P9  cuts are recorded when every manifest is there, newest only; version 0 before the first
+ *      grant, the last version before the end.
+ *  P10 a rewind is stored before it is acted on.
+ * A server that was lost pauses the run; when it is back with a new boot, or a new coordinator
+ * starts on a stored run, the run is rewound: the newest recorded cut, under generation + 1.
+ *
+ * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
+ * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
+ * cuts.c (which cut is durable), map.c (who owns what), generation.c (beginnings), reports.c
+ * (what servers say), run.c (the run's states: it ties them together), coordinator.c (the calls
+ * below). */
+#ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
+#define ROOST_SERVER_COORDINATOR_COORDINATOR_H
+
+#include "common/err.h"
+#include "proto/wire.h"
+#include "server/coordinator/map.h"
+#include "server/coordinator/seal.h"
+
+struct coordinator; /* opaque */
+
+enum {
+    COORDINATOR_MEMBERS_MAX = 4096, /* present at a time */
+    COORDINATOR_LEASES_MAX = 8,     /* tickets that one member may hold at a time */
+    COORDINATOR_TEXT_BYTES = 256,
+};
+
+/* Of the office, not of a run. */
+struct coordinator_settings {
+    uint64_t term; /* taken in the store before the coordinator is made */
+    uint32_t heartbeat_ms;
+    uint32_t lease_ms;            /* a member that is silent for longer is lost */
+    uint32_t speculation_percent; /* a ticket is overdue, and given to an idle worker as well, at
+                                     this share of the usual time; 0: at once */
+    uint32_t speculation_ms_min;  /* … and never before this */
+    uint32_t stop_ms; /* how long a stop waits for the step in flight before it drops it */
+};
+
+/* A run as the core sees it; plain data that the daemon takes from the spec, the model and the data
+ * set. What is behind pointers must outlive the run. */
+struct coordinator_run {
+    uint64_t run;
+    uint64_t steps;
+    uint32_t
+        servers_min; /* the run begins when so many are connected, on all that are; at least 1 */
+    uint32_t slots;
+    uint32_t slot_samples;
+    uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
+    bool numerics_any;   /* any fingerprint may join */
+    bool data_served;    /* workers without a copy of the data may join */
+    uint8_t data_digest[WIRE_DIGEST_BYTES];
+    uint32_t validate_every;     /* versions; 0: never */
+    uint64_t validation_samples; /* held out; 0: never */
+    uint64_t cut_every;          /* versions; 0: only the first and the last */
+    struct seal_settings seal;
+    uint32_t parameter_count;
+    const struct map_parameter *parameters;
+    uint64_t parameter_bytes_max;
+    const char *spec;           /* YAML, sent to the servers */
+    const char *checkpoint_dir; /* sent to the servers */
+    const char *restore;        /* file with the initial weights; NULL or "": from the seed */
+};
+
+/* A recorded cut: what a successor needs to go on from it. */
+struct cut_record {
+    struct cut_name name;
+    struct seal_counters counters;
+    uint32_t server_count; /* each with its manifest's digest */
+    struct cut_server {
+        char name[64];
+        uint8_t digest[WIRE_DIGEST_BYTES];
+    } servers[WIRE_SERVERS_MAX];
+};
+
+/* What the store knows: of the cluster, and of a run that is continued. */
+struct coordinator_past {
+    uint64_t generation; /* the highest ever used, by any run of the cluster */
+    bool has_fingerprint;
+    uint8_t fingerprint[WIRE_DIGEST_BYTES];
+    struct cut_record cut; /* the newest recorded; generation 0: none yet, start from nothing */
+};
+
+enum effect_kind {
+    /* Facts for the store, each conditional on the term. */
+    EFFECT_STORE_REWIND = 1,  /* generation: highest used; acted on by what follows */
+    EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
+    EFFECT_STORE_CUT,         /* cut: every manifest is there; write it down, then say
+                                 coordinator_cut_stored(), at once or later */
+    EFFECT_STORE_STATE,       /* state */
+    /* Messages. */
+    EFFECT_COMMAND, /* command, to the server's link */
+    EFFECT_ANSWER,  /* answer, to the member's acquire; no such call any more: forget it */
+    EFFECT_EXPEL,   /* member: it is none any more; close its stream */
+    EFFECT_UNLINK,  /* link: it is dead, whatever its server thinks; close its stream */
+    EFFECT_NOTICE,  /* notice, to all members */
+    /* For people. */
+    EFFECT_STEP,       /* step: a row */
+    EFFECT_VALIDATION, /* validation: a row */
+    EFFECT_LOG,        /* log: one line of key=value */
+};
+
+struct step_row {
+    uint64_t step;
+    uint64_t generation;
+    uint64_t samples;      /* in all, this step included */
+    uint64_t step_samples; /* of this step */
+    struct seal_metrics metrics;
+    bool skipped;
+    uint32_t workers;     /* members at commit */
+    uint32_t redone;      /* slots granted again after a loss */
+    uint32_t speculative; /* slots given to a second worker */
+    uint64_t duration_ms; /* since the commit before */
+};
+
+struct validation_row {
+    uint64_t version;
+    uint64_t generation;
+    uint64_t samples;
+    double loss;
+    double accuracy;
+};
+
+struct effect {
+    enum effect_kind kind;
+    union {
+        uint64_t generation;
+        uint8_t fingerprint[WIRE_DIGEST_BYTES];
+        const struct cut_record *cut; /* until coordinator_cut_stored() */
+        struct {
+            enum run_state state;
+            char reason[COORDINATOR_TEXT_BYTES];
+        } state;
+        struct {
+            uint64_t link;
+            struct server_command command;
+        } command;
+        struct {
+            uint64_t member;
+            uint64_t sequence;
+            enum err err; /* OK: reply; else the call fails with it */
+            struct acquire_reply reply;
+        } answer;
+        uint64_t member;
+        uint64_t link;
+        struct member_notice notice;
+        struct step_row step;
+        struct validation_row validation;
+        struct {
+            bool warning;
+            char text[COORDINATOR_TEXT_BYTES];
+        } log;
+    };
+};
+
+struct coordinator *
+coordinator_new(const struct coordinator_settings *settings) MUST_USE; /* NULL */
+void coordinator_free(struct coordinator *coordinator);
+
+const struct effect *coordinator_effects(const struct coordinator *coordinator, size_t *ret_count);
+void coordinator_effects_clear(struct coordinator *coordinator);
+
+/* When coordinator_tick is due next; UINT64_MAX: not before another event. */
+uint64_t coordinator_next_ms(const struct coordinator *coordinator);
+void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
+
+/* ---- the run ---- */
+
+/* Whether coordinator_start() would take it: before facts about the run are stored. Its errors. */
+enum err coordinator_may_start(const struct coordinator *coordinator,
+                               const struct coordinator_run *run, struct reason *reason) MUST_USE;
+/* Starts `run`, from nothing or from the newest cut of `past` (NULL: of nothing), as soon as
+ * run->servers_min servers are connected, on all that are then. The same run started again before
+ * its first commit is started anew with these settings.
+ * ERR_EXISTS: one is active; ERR_NOMEM; ERR_INVALID: the parameters are no grid. */
+enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct coordinator_run *run, const struct coordinator_past *past,
+                           struct reason *reason) MUST_USE;
+/* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. ERR_NO_RUN. */
+enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms,
+                          const char *why) MUST_USE;
+/* The next commit is a cut. ERR_NO_RUN. */
+enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
+
+/* ---- servers ---- */
+
+/* A server's stream said hello: *ret_link names it from now on. An older link of the same name is
+ * dead, and closed: should this hello be the older one, late, the server says it again.
+ * ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are known. */
+enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
+                                  const struct server_report *hello, uint64_t *ret_link,
+                                  struct reason *reason) MUST_USE;
+/* Any other report. ERR_NOT_FOUND: the link is dead; ERR_MALFORMED: it breaks the run's limits;
+ * OLD_GENERATION and OLD_BOOT: fenced, harmless. */
+enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now_ms, uint64_t link,
+                                   const struct server_report *report) MUST_USE;
+void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);
+
+/* What became of an EFFECT_STORE_CUT. OK: the cut is recorded, which may have further effects.
+ * Anything else: this cut will not be; training goes on where it can. */
+void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
+                            enum err err);
+
+/* ---- members ---- */
+
+/* ERR_NO_RUN, ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET, ERR_BUSY; `reason` names both sides.
+ */
+enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
+                          const struct join_request *request, struct join_reply *ret_reply,
+                          struct reason *reason) MUST_USE;
+enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
+                               uint64_t member) MUST_USE; /* ERR_UNKNOWN_MEMBER */
+/* The member's control stream broke: its tickets are free at once. Unknown ones are ignored. */
+void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
+                             const char *why);
+enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
+                           const char *why) MUST_USE; /* ERR_UNKNOWN_MEMBER */
+/* The answer is an EFFECT_ANSWER, of this call or of a later one (at wait_ms at the latest). A
+ * newer question of the same member takes the place of one that is parked: nobody waits for that
+ * any more. ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_BUSY: the member holds too many tickets. */
+enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
+                             const struct acquire_request *request) MUST_USE;
+/* ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_MALFORMED: no such ticket in this run. */
+enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
+                              const struct complete_request *request) MUST_USE;
+
+/* ---- what is going on ---- */
+
+/* A member, or one that was: newest first behind the present ones, a bounded number of them. */
+struct coordinator_member {
+    uint64_t member; /* 0: refused at the door */
+    char name[64];
+    char device[64];
+    const char *state; /* "joined", "left", "preempted", "timed out", "refused", … */
+    char reason[128];  /* why it is gone */
+    uint64_t slots_done;
+    uint64_t wrong_bits; /* pushes of it that differed from the first */
+    uint64_t seen_ms;    /* last heard of */
+};
+
+struct coordinator_server {
+    char name[64];
+    char address[256];
+    uint64_t boot;
+    bool connected;
+    uint32_t chunk_count; /* 0: not one of the run's */
+    uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
+};
+
+struct coordinator_status {
+    enum run_state state;
+    char reason[COORDINATOR_TEXT_BYTES]; /* why it waits, stopped or failed; "" otherwise */
+    uint64_t run, term, generation;
+    uint64_t version, steps;
+    struct seal_counters counters;
+    struct cut_name cut;                    /* newest recorded; generation 0: none */
+    char cut_error[COORDINATOR_TEXT_BYTES]; /* why the newest cut was not recorded; "" */
+    struct step_row last_step;              /* generation 0: none yet */
+    struct validation_row last_validation;  /* generation 0: none yet */
+    uint32_t member_count;
+    uint64_t members_joined, members_lost;
+    uint64_t redone, speculative, skipped; /* slots, slots, steps */
+};
+
+void coordinator_status(const struct coordinator *coordinator,
+                        struct coordinator_status *ret_status);
+/* The i-th member (the present ones first) or known server; false beyond the last. */
+bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
+                        struct coordinator_member *ret_member);
+bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
+                        struct coordinator_server *ret_server);
+/* The map, NULL while there is none, and the run's servers in its order. */
+const struct map *coordinator_map(const struct coordinator *coordinator);
+bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
+                            struct coordinator_server *ret_server);
+/* The numbered invariants of run.h and tickets.h; costs a walk over everything. For tests. */
+void coordinator_check(struct coordinator *coordinator);
+
+#endif

@@ -1,0 +1,97 @@
+/* Which cut is durable. */
+#include "server/coordinator/cuts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum err cuts_init(struct cuts *cuts, const struct cut_record *newest)
+{
+    *cuts = (struct cuts){0};
+    if (newest != NULL)
+        cuts->newest = *newest;
+    cuts->pending = calloc(CUTS_PENDING_MAX, sizeof *cuts->pending);
+    return cuts->pending == NULL ? ERR_NOMEM : ERR_OK;
+}
+
+void cuts_release(struct cuts *cuts)
+{
+    free(cuts->pending);
+    *cuts = (struct cuts){0};
+}
+
+static bool same(struct cut_name a, struct cut_name b)
+{
+    return a.generation == b.generation && a.version == b.version;
+}
+
+static bool newer(struct cut_name a, struct cut_name b)
+{
+    return a.generation > b.generation || (a.generation == b.generation && a.version > b.version);
+}
+
+static struct pending_cut *find(const struct cuts *cuts, struct cut_name name)
+{
+    for (uint32_t i = 0; i < cuts->pending_count; i++)
+        if (same(cuts->pending[i].record.name, name))
+            return &cuts->pending[i];
+    return NULL;
+}
+
+/* Forgets the pending cuts below `count`. */
+static void shift(struct cuts *cuts, uint32_t count)
+{
+    cuts->pending_count -= count;
+    memmove(cuts->pending, cuts->pending + count, cuts->pending_count * sizeof *cuts->pending);
+}
+
+void cuts_order(struct cuts *cuts, const struct cut_record *record)
+{
+    if (cuts->pending_count == CUTS_PENDING_MAX)
+        shift(cuts, 1);
+    struct pending_cut *pending = &cuts->pending[cuts->pending_count++];
+    *pending = (struct pending_cut){.record = *record};
+}
+
+bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
+{
+    return find(cuts, name) != NULL;
+}
+
+const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
+                                       const uint8_t digest[static WIRE_DIGEST_BYTES])
+{
+    struct pending_cut *pending = find(cuts, name);
+    if (pending == NULL || server >= pending->record.server_count || pending->have[server])
+        return NULL;
+    pending->have[server] = true;
+    pending->have_count++;
+    memcpy(pending->record.servers[server].digest, digest, WIRE_DIGEST_BYTES);
+    bool complete = pending->have_count == pending->record.server_count;
+    return complete && newer(name, cuts->newest.name) ? &pending->record : NULL;
+}
+
+bool cuts_recorded(struct cuts *cuts, struct cut_name name)
+{
+    struct pending_cut *pending = find(cuts, name);
+    if (pending == NULL || !newer(name, cuts->newest.name))
+        return false;
+    cuts->newest = pending->record;
+    shift(cuts, (uint32_t)(pending - cuts->pending) + 1);
+    return true;
+}
+
+bool cuts_fail(struct cuts *cuts, struct cut_name name)
+{
+    struct pending_cut *pending = find(cuts, name);
+    if (pending == NULL)
+        return false;
+    size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
+    memmove(pending, pending + 1, behind * sizeof *pending);
+    cuts->pending_count--;
+    return true;
+}
+
+void cuts_forget(struct cuts *cuts)
+{
+    cuts->pending_count = 0;
+}

@@ -1,0 +1,40 @@
+/* Which cut is durable (P9). A cut is ordered with a commit; each server writes its file and sends
+ * its manifest's digest; when all are there, and it is newer than the newest recorded, it is to be
+ * written down, and recorded when that is done. Pure; one owner. */
+#ifndef ROOST_SERVER_COORDINATOR_CUTS_H
+#define ROOST_SERVER_COORDINATOR_CUTS_H
+
+#include "server/coordinator/coordinator.h"
+
+enum { CUTS_PENDING_MAX = 8 };
+
+struct pending_cut {
+    struct cut_record record;
+    uint32_t have_count;
+    bool have[WIRE_SERVERS_MAX];
+};
+
+struct cuts {
+    struct cut_record newest; /* recorded; generation 0: none */
+    uint32_t pending_count;
+    struct pending_cut *pending; /* CUTS_PENDING_MAX, oldest first */
+};
+
+enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
+void cuts_release(struct cuts *cuts);
+
+/* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
+ * is given up: it would be the first to be pruned. */
+void cuts_order(struct cuts *cuts, const struct cut_record *record);
+bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
+/* A server's manifest. The record: it was the last one missing; borrowed until the cut is recorded
+ * or has failed. NULL: others are missing, or nobody waits for it (any more). */
+const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
+                                       const uint8_t digest[static WIRE_DIGEST_BYTES]);
+/* It is written down: `newest` is this cut now, older ones are forgotten. False: nobody waits. */
+bool cuts_recorded(struct cuts *cuts, struct cut_name name);
+/* It could not be written. False: nobody waits for it. */
+bool cuts_fail(struct cuts *cuts, struct cut_name name);
+void cuts_forget(struct cuts *cuts); /* all that are pending: a rewind */
+
+#endif

@@ -1,0 +1,144 @@
+/* Generations: who takes part, from which cut, and who has lost what. */
+#include "server/coordinator/generation.h"
+
+#include <string.h>
+
+void generation_order_cut(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    struct cut_record record = {
+        .name = {run->generation, run->version},
+        .counters = run->counters,
+        .server_count = run->server_count,
+    };
+    for (uint32_t i = 0; i < run->server_count; i++)
+        memcpy(record.servers[i].name, servers_of_map(&coordinator->servers, i)->name,
+               sizeof record.servers[i].name);
+    cuts_order(&run->cuts, &record);
+}
+
+static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    struct server_command *command = run_command(coordinator, server, SERVER_PREPARE);
+    command->prepare.run = run->settings.run;
+    command->prepare.generation = run->generation;
+    command->prepare.from_cut = run->cuts.newest.name.generation > 0;
+    command->prepare.cut = run->cuts.newest.name;
+    command->prepare.spec = run->settings.spec;
+    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
+    command->prepare.restore = run->settings.restore;
+    command->prepare.server = server->map_index;
+    command->prepare.range_count = run->map.range_count;
+    command->prepare.ranges = run->map.ranges;
+    server->prepared_boot = server->boot;
+    server->ready = false;
+    server->acknowledged = true;
+}
+
+/* Above every generation that anybody has seen, the store's included. */
+static uint64_t next_generation(struct coordinator *coordinator)
+{
+    uint64_t highest = coordinator->run.generation;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        if (coordinator->servers.list[i].held_generation > highest)
+            highest = coordinator->servers.list[i].held_generation;
+    return highest + 1;
+}
+
+/* Nobody who belongs to the old generation stays; they join again. */
+static void expel_all(struct coordinator *coordinator)
+{
+    struct members *members = &coordinator->members;
+    run_answer_all(coordinator, ERR_OLD_GENERATION, NULL);
+    while (members->count > 0) {
+        struct member *member = &members->list[members->count - 1];
+        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+        members_remove(members, member, MEMBER_LEFT, "the run was rewound");
+    }
+}
+
+/* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
+static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    run->generation = next_generation(coordinator);
+    /* P10: stored before it is acted on; the commands come behind it in the list. */
+    effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
+    run->version = run->cuts.newest.name.version;
+    run->counters = run->cuts.newest.counters;
+    run->committed = false;
+    run->committed_ms = now_ms;
+    run->validating = false;
+    seal_restart(&run->seal);
+    cuts_forget(&run->cuts);
+    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    expel_all(coordinator);
+    for (uint32_t i = 0; i < run->server_count; i++)
+        command_prepare(coordinator, servers_of_map(&coordinator->servers, i));
+    if (run->cuts.newest.name.generation == 0)
+        generation_order_cut(coordinator); /* P9: servers write version 0 without being asked */
+    run->phase = PHASE_PREPARE;
+    effects_log(
+        &coordinator->effects, false, "generation begins  generation=%llu version=%llu servers=%u",
+        (unsigned long long)run->generation, (unsigned long long)run->version, run->server_count);
+}
+
+static enum err choose_servers(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    uint32_t count = servers_choose(&coordinator->servers);
+    map_release(&run->map);
+    enum err err = map_build(run->settings.parameters, run->settings.parameter_count, count,
+                             run->settings.parameter_bytes_max, &run->map);
+    if (err == ERR_OK)
+        run->server_count = count;
+    return err;
+}
+
+void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (run->server_count == 0) {
+        uint32_t wanted = run->settings.servers_min > 0 ? run->settings.servers_min : 1;
+        if (servers_connected(&coordinator->servers) < wanted)
+            return;
+        if (choose_servers(coordinator) != ERR_OK) {
+            run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+            return;
+        }
+    }
+    if (run_servers_connected(coordinator))
+        begin_generation(coordinator, now_ms);
+}
+
+void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
+                            struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    if (!run_active(run)) {
+        if (server->held_generation > 0)
+            run_command(coordinator, server, SERVER_END);
+        return;
+    }
+    if (server->map_index == SERVERS_NONE || run->phase == PHASE_GATHER) {
+        run_advance(coordinator, now_ms);
+        return;
+    }
+    bool lost = server->boot != server->prepared_boot ||
+                (server->ready && server->held_generation != run->generation);
+    if (lost) {
+        /* P3: its chunks are gone; nothing of this generation is granted or counted any more. */
+        effects_log(&coordinator->effects, true,
+                    "server lost its memory  server=%s boot=%llu next=rewind", server->name,
+                    (unsigned long long)server->boot);
+        tickets_open(&run->tickets, (struct tickets_open){false, false});
+        run->validating = false;
+        run->phase = PHASE_GATHER;
+    } else if (!server->ready) {
+        command_prepare(coordinator, server);
+    } else if (run->committed && !server->acknowledged) {
+        run_command_commit(coordinator, server);
+    }
+    run_advance(coordinator, now_ms);
+}

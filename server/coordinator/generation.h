@@ -1,0 +1,16 @@
+/* Generations: a run begins, or begins again from the newest recorded cut, on all of its servers
+ * under a number that nobody has seen (P3, P10). Internal to the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_GENERATION_H
+#define ROOST_SERVER_COORDINATOR_GENERATION_H
+
+#include "server/coordinator/run.h"
+
+/* In PHASE_GATHER: begins a generation when its servers are there. */
+void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
+/* A server said hello: it goes on where it was, or has lost its memory. */
+void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
+                            struct server_entry *server);
+/* The run's version is a cut from now on, to be recorded. */
+void generation_order_cut(struct coordinator *coordinator);
+
+#endif

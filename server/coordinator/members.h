@@ -1,0 +1,96 @@
+/* Who is there: workers that joined, when they were last heard of, what they asked for, and who
+ * was there before and why he is gone. Pure; one owner. */
+#ifndef ROOST_SERVER_COORDINATOR_MEMBERS_H
+#define ROOST_SERVER_COORDINATOR_MEMBERS_H
+
+#include "common/err.h"
+#include "proto/wire.h"
+
+enum {
+    MEMBERS_MAX = 4096,    /* present at a time; COORDINATOR_MEMBERS_MAX */
+    MEMBERS_PAST_MAX = 64, /* remembered of those who are gone */
+    MEMBERS_REASON_BYTES = 128
+};
+
+#define MEMBER_STATE_TABLE(X)                                                                      \
+    X(JOINED, "joined")                                                                            \
+    X(LEFT, "left")                                                                                \
+    X(PREEMPTED, "preempted")                                                                      \
+    X(TIMED_OUT, "timed out")                                                                      \
+    X(REFUSED, "refused")                                                                          \
+    X(WRONG_BITS, "wrong bits")                                                                    \
+    X(ERROR, "error")
+
+#define MEMBER_STATE_ENUM(state, text) MEMBER_##state,
+enum member_state { MEMBER_STATE_TABLE(MEMBER_STATE_ENUM) MEMBER_STATE_COUNT };
+#undef MEMBER_STATE_ENUM
+
+const char *member_state_name(enum member_state state);
+
+struct member {
+    uint64_t id; /* term << 32 | serial: never the same again, not even by a successor */
+    char name[64];
+    char device[64];
+    enum member_state state;
+    char reason[MEMBERS_REASON_BYTES];
+    uint64_t joined_ms;
+    uint64_t seen_ms;
+    uint64_t slots_done;
+    uint64_t wrong_bits;
+    /* Its newest acquire. */
+    uint64_t sequence;
+    struct ticket ticket; /* the answer; attempt 0: none was given */
+    bool parked;          /* the question waits */
+    uint64_t parked_order;
+    uint64_t parked_until_ms;
+};
+
+struct members {
+    uint64_t term;
+    uint32_t serial;
+    uint32_t count;
+    struct member *list; /* ascending ids */
+    uint32_t past_count;
+    uint32_t past_next;
+    struct member *past; /* a ring */
+    uint32_t parked_count;
+    uint64_t parked_orders;
+    uint64_t joined_count, lost_count; /* lost: gone without leaving */
+};
+
+enum err members_init(struct members *members, uint64_t term) MUST_USE; /* ERR_NOMEM */
+void members_release(struct members *members);
+
+/* What the run demands of a worker. */
+struct members_demands {
+    const uint8_t *fingerprint; /* NULL: any */
+    const uint8_t *data_digest;
+    bool data_served; /* no copy of the data is fine too */
+};
+
+/* Whether the worker may join. ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET; `reason` names both
+ * sides. */
+enum err members_judge(const struct members_demands *demands, const struct join_request *request,
+                       struct reason *reason) MUST_USE;
+
+/* A new member. ERR_BUSY: MEMBERS_MAX are there. Pointers to members live until the next add or
+ * remove. */
+enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
+                     struct member **ret_member) MUST_USE;
+struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
+/* The member is gone; `state` is not JOINED. */
+void members_remove(struct members *members, struct member *member, enum member_state state,
+                    const char *reason);
+/* Remembers one that was turned away. */
+void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
+                     const char *reason);
+
+void members_park(struct members *members, struct member *member, uint64_t until_ms);
+void members_unpark(struct members *members, struct member *member);
+/* The longest parked member of order `order` or above; NULL: none. */
+struct member *members_next_parked(struct members *members, uint64_t order);
+
+/* The i-th of the present and then of the past, newest first; NULL beyond. */
+const struct member *members_at(const struct members *members, uint32_t i);
+
+#endif

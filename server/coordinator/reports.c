@@ -1,0 +1,188 @@
+/* What servers report about the run. */
+#include "server/coordinator/reports.h"
+
+#include <string.h>
+
+static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
+                      const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    if (report->ready.cut.generation != run->generation)
+        return ERR_OLD_GENERATION;
+    if (report->ready.code != ERR_OK) {
+        char text[COORDINATOR_TEXT_BYTES];
+        snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
+                 err_name(report->ready.code), report->ready.text);
+        run_over(coordinator, RUN_FAILED, text);
+        return ERR_OK;
+    }
+    if (report->ready.cut.version != run->version && run->phase == PHASE_PREPARE)
+        return ERR_MALFORMED;
+    server->ready = true;
+    for (uint32_t i = 0; i < run->server_count; i++)
+        if (!servers_of_map(&coordinator->servers, i)->ready)
+            return ERR_OK;
+    if (run->phase != PHASE_PREPARE)
+        return ERR_OK;
+    run->phase = PHASE_FIRST_CUT;
+    if (run->cuts.newest.name.generation > 0) {
+        run->state = RUN_TRAINING;
+        run_store_state(coordinator);
+        run_open_version(coordinator);
+    }
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
+                        const struct server_entry *server, const struct reduced *reduced)
+{
+    struct run *run = &coordinator->run;
+    if (reduced->generation != run->generation)
+        return ERR_OLD_GENERATION; /* P2 */
+    if (reduced->step < run->version || run->phase != PHASE_STEPS)
+        return ERR_OK;
+    if (reduced->step > run->version)
+        return ERR_MALFORMED;
+    for (uint32_t i = 0; i < reduced->seal_count; i++)
+        if (reduced->seals[i].chunk >= run->chunk_count ||
+            map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
+            return ERR_MALFORMED;
+    TRY(seal_add(&run->seal, reduced));
+    if (seal_complete(&run->seal))
+        run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
+                          struct server_entry *server, const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    if (report->committed.generation != run->generation)
+        return ERR_OLD_GENERATION;
+    if (!run->committed || report->committed.step > run->commit.step)
+        return ERR_MALFORMED;
+    if (report->committed.step < run->commit.step)
+        return ERR_OK;
+    server->acknowledged = true;
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+static void cut_recorded(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        if (server->link != 0)
+            run_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
+    }
+    run->cut_error[0] = 0;
+    effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
+                (unsigned long long)run->cuts.newest.name.generation,
+                (unsigned long long)run->cuts.newest.name.version);
+    if (run->phase == PHASE_FIRST_CUT) {
+        run->state = RUN_TRAINING;
+        run_store_state(coordinator);
+        run_open_version(coordinator);
+    }
+}
+
+/* Training goes on without the cut, unless nothing can be without it. */
+static void cut_failed(struct coordinator *coordinator, const char *who, struct cut_name cut,
+                       enum err code)
+{
+    struct run *run = &coordinator->run;
+    snprintf(run->cut_error, sizeof run->cut_error,
+             "%s could not write the cut of version %llu: %s", who, (unsigned long long)cut.version,
+             err_text(code));
+    char text[COORDINATOR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%.160s; the newest recorded cut is of version %llu",
+             run->cut_error, (unsigned long long)run->cuts.newest.name.version);
+    bool first = run->cuts.newest.name.generation == 0;
+    bool last = run->phase == PHASE_LAST && cut.version == run->version;
+    effects_log(&coordinator->effects, true, "cut failed  at=\"%s\" version=%llu err=%s next=%s",
+                who, (unsigned long long)cut.version, err_name(code),
+                first || last ? "end" : "go on");
+    if (first)
+        run_over(coordinator, RUN_FAILED, run->cut_error);
+    else if (last)
+        run_over(coordinator, run->stopping ? RUN_STOPPED : RUN_FAILED, text);
+}
+
+void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
+                        enum err err)
+{
+    struct cuts *cuts = &coordinator->run.cuts;
+    if (!run_active(&coordinator->run))
+        return;
+    if (err == ERR_OK && cuts_recorded(cuts, name))
+        cut_recorded(coordinator);
+    else if (err != ERR_OK && cuts_fail(cuts, name))
+        cut_failed(coordinator, "the coordinator", name, err);
+    run_advance(coordinator, now_ms);
+}
+
+static enum err manifest(struct coordinator *coordinator, const struct server_entry *server,
+                         const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    struct cut_name cut = report->manifest.cut;
+    if (cut.generation != run->generation)
+        return ERR_OLD_GENERATION;
+    if (report->manifest.code != ERR_OK) {
+        char who[80];
+        snprintf(who, sizeof who, "server %s", server->name);
+        if (cuts_fail(&run->cuts, cut))
+            cut_failed(coordinator, who, cut, report->manifest.code);
+        return ERR_OK;
+    }
+    const struct cut_record *record =
+        cuts_manifest(&run->cuts, cut, server->map_index, report->manifest.digest);
+    if (record != NULL)
+        effects_add(&coordinator->effects, EFFECT_STORE_CUT)->cut = record;
+    return ERR_OK;
+}
+
+static void wrong_bits(struct coordinator *coordinator, const struct server_entry *server,
+                       const struct server_report *report)
+{
+    struct member *member = members_find(&coordinator->members, report->wrong_bits.member);
+    if (member != NULL)
+        member->wrong_bits++;
+    effects_log(&coordinator->effects, true,
+                "duplicate differs  worker=%s member=%llu server=%s step=%llu chunk=%u "
+                "err=WRONG_BITS next=keep the first",
+                member != NULL ? member->name : "-", (unsigned long long)report->wrong_bits.member,
+                server->name, (unsigned long long)report->wrong_bits.step,
+                report->wrong_bits.chunk);
+}
+
+enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
+                      const struct server_report *report)
+{
+    if (report->kind == SERVER_STATISTICS) {
+        server->pushed_bytes = report->statistics.pushed_bytes;
+        server->pulled_bytes = report->statistics.pulled_bytes;
+        server->duplicates = report->statistics.duplicates;
+        server->open_nodes_max = report->statistics.open_nodes_max;
+        return ERR_OK;
+    }
+    if (!run_active(&coordinator->run) || server->map_index == SERVERS_NONE)
+        return ERR_OLD_GENERATION;
+    switch (report->kind) {
+    case SERVER_READY:
+        return ready(coordinator, now_ms, server, report);
+    case SERVER_REDUCED:
+        return reduced(coordinator, now_ms, server, &report->reduced);
+    case SERVER_COMMITTED:
+        return committed(coordinator, now_ms, server, report);
+    case SERVER_MANIFEST:
+        return manifest(coordinator, server, report);
+    case SERVER_WRONG_BITS:
+        wrong_bits(coordinator, server, report);
+        return ERR_OK;
+    default:
+        return ERR_MALFORMED;
+    }
+}

@@ -1,0 +1,496 @@
+/* The run's states. */
+#include "server/coordinator/run.h"
+
+#include "server/coordinator/generation.h"
+
+#include <string.h>
+
+enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
+
+void run_due(struct coordinator *coordinator, uint64_t due_ms)
+{
+    if (due_ms < coordinator->due_ms)
+        coordinator->due_ms = due_ms;
+}
+
+void run_release(struct run *run)
+{
+    map_release(&run->map);
+    seal_release(&run->seal);
+    tickets_release(&run->tickets);
+    validation_release(&run->validation);
+    cuts_release(&run->cuts);
+    *run = (struct run){0};
+}
+
+bool run_servers_connected(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < run->server_count; i++)
+        if (servers_of_map(&coordinator->servers, i)->link == 0)
+            return false;
+    return run->server_count > 0;
+}
+
+/* ---- saying things ---- */
+
+struct server_command *run_command(struct coordinator *coordinator,
+                                   const struct server_entry *server, enum server_command_kind kind)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_COMMAND);
+    effect->command.link = server->link;
+    effect->command.command = (struct server_command){
+        .kind = kind,
+        .term = coordinator->settings.term,
+        .boot = server->boot,
+    };
+    return &effect->command.command;
+}
+
+static void notice_all(struct coordinator *coordinator, enum notice_kind kind, const char *text)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_NOTICE);
+    effect->notice = (struct member_notice){.kind = kind, .text = text};
+}
+
+void run_store_state(struct coordinator *coordinator)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_STATE);
+    effect->state.state = coordinator->run.state;
+    memcpy(effect->state.reason, coordinator->run.reason, sizeof effect->state.reason);
+}
+
+void run_answer(struct coordinator *coordinator, struct member *member, enum err err,
+                const struct acquire_reply *reply)
+{
+    members_unpark(&coordinator->members, member);
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_ANSWER);
+    effect->answer.member = member->id;
+    effect->answer.sequence = member->sequence;
+    effect->answer.err = err;
+    if (reply != NULL)
+        effect->answer.reply = *reply;
+}
+
+void run_answer_all(struct coordinator *coordinator, enum err err,
+                    const struct acquire_reply *reply)
+{
+    struct member *member;
+    while ((member = members_next_parked(&coordinator->members, 0)) != NULL)
+        run_answer(coordinator, member, err, reply);
+}
+
+/* ---- the end ---- */
+
+void run_notice_over(struct coordinator *coordinator)
+{
+    notice_all(coordinator, NOTICE_RUN_OVER, coordinator->run.reason);
+}
+
+void run_over(struct coordinator *coordinator, enum run_state state, const char *reason)
+{
+    struct run *run = &coordinator->run;
+    run->state = state;
+    run->phase = PHASE_NONE;
+    snprintf(run->reason, sizeof run->reason, "%s", reason);
+    run_store_state(coordinator);
+    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        if (coordinator->servers.list[i].link != 0)
+            run_command(coordinator, &coordinator->servers.list[i], SERVER_END);
+    servers_unchoose(&coordinator->servers);
+    run_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+    run_notice_over(coordinator);
+    static const char *const words[RUN_STATE_COUNT] = {
+        [RUN_ENDED] = "ended", [RUN_STOPPED] = "stopped", [RUN_FAILED] = "failed"};
+    effects_log(&coordinator->effects, state == RUN_FAILED,
+                "run %s  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\"",
+                words[state], (unsigned long long)run->settings.run,
+                (unsigned long long)run->version, (unsigned long long)run->generation,
+                (unsigned long long)run->cuts.newest.name.version, reason);
+}
+
+/* ---- start and stop ---- */
+
+static uint32_t piece_count(const struct coordinator_run *settings)
+{
+    uint64_t k = settings->slot_samples;
+    return (uint32_t)((settings->validation_samples + k - 1) / k);
+}
+
+static enum err settings_check(const struct coordinator_run *settings, uint32_t *ret_chunk_count,
+                               struct reason *reason)
+{
+    struct map map;
+    if (settings->slots == 0 || settings->slots > TREE_SLOTS_MAX || settings->slot_samples == 0)
+        return reason_set(reason, ERR_INVALID, "a step of %u slots of %u samples cannot be",
+                          settings->slots, settings->slot_samples);
+    if (settings->validation_samples / settings->slot_samples >= TREE_SLOTS_MAX)
+        return reason_set(reason, ERR_INVALID,
+                          "%llu held-out samples are more than %u tickets of %u samples; "
+                          "lower train.validation_samples",
+                          (unsigned long long)settings->validation_samples,
+                          (unsigned)TREE_SLOTS_MAX, settings->slot_samples);
+    if (map_build(settings->parameters, settings->parameter_count, 1, settings->parameter_bytes_max,
+                  &map) != ERR_OK)
+        return reason_set(reason, ERR_INVALID, "the model's parameters are no grid of chunks");
+    *ret_chunk_count = map.chunk_count;
+    map_release(&map);
+    return ERR_OK;
+}
+
+/* The same run, of which nothing has been committed since it was started here: a successor that
+ * goes on by itself gives way to an operator who resumes with other settings. */
+static bool replaceable(const struct run *run, const struct coordinator_run *settings)
+{
+    return run->settings.run == settings->run && !run->committed;
+}
+
+enum err run_may_start(const struct run *active, const struct coordinator_run *settings,
+                       uint32_t *ret_chunk_count, struct reason *reason)
+{
+    if (run_active(active) && !replaceable(active, settings))
+        return reason_set(reason, ERR_EXISTS, "run %llu is still active",
+                          (unsigned long long)active->settings.run);
+    return settings_check(settings, ret_chunk_count, reason);
+}
+
+static enum err allocate(struct run *run, const struct coordinator_settings *settings,
+                         const struct coordinator_past *past)
+{
+    const struct tickets_settings tickets = {
+        .slots = run->settings.slots,
+        .pieces = piece_count(&run->settings),
+        .node_slots = run->settings.node_slots,
+        .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
+        .lease_ms = settings->lease_ms,
+        .overdue_percent = settings->speculation_percent,
+        .overdue_ms_min = settings->speculation_ms_min,
+    };
+    TRY(seal_init(&run->seal, run->chunk_count));
+    TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
+    TRY(tickets_init(&run->tickets, &tickets));
+    return validation_init(&run->validation, tickets.pieces);
+}
+
+enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
+                   const struct coordinator_run *settings, const struct coordinator_past *past,
+                   struct reason *reason)
+{
+    struct run run = {.state = RUN_STARTING, .phase = PHASE_GATHER, .settings = *settings};
+    TRY(run_may_start(&coordinator->run, settings, &run.chunk_count, reason));
+    enum err err = allocate(&run, &coordinator->settings, past);
+    if (err != ERR_OK) {
+        run_release(&run);
+        return reason_set(reason, err, "out of memory for the run's tables");
+    }
+    if (past != NULL) {
+        run.generation = past->generation;
+        run.version = past->cut.name.version;
+        run.counters = past->cut.counters;
+        run.has_fingerprint = past->has_fingerprint;
+        memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
+    }
+    run_release(&coordinator->run);
+    coordinator->run = run;
+    servers_unchoose(&coordinator->servers);
+    run_store_state(coordinator);
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+void run_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
+{
+    struct run *run = &coordinator->run;
+    if (run->stopping)
+        return;
+    run->stopping = true;
+    run->stop_by_ms = now_ms + coordinator->settings.stop_ms;
+    snprintf(run->stop_reason, sizeof run->stop_reason, "%s", why);
+    run_due(coordinator, run->stop_by_ms);
+    effects_log(&coordinator->effects, false, "run stops  version=%llu reason=\"%s\"",
+                (unsigned long long)run->version, why);
+    run_advance(coordinator, now_ms);
+}
+
+/* ---- commit ---- */
+
+static bool validation_due(const struct run *run)
+{
+    const struct coordinator_run *settings = &run->settings;
+    if (run->validation.piece_count == 0 || run->stopping)
+        return false;
+    if (run->version == settings->steps)
+        return true;
+    return run->version > 0 && settings->validate_every > 0 &&
+           run->version % settings->validate_every == 0;
+}
+
+/* The version can be computed on: its tickets are open. */
+void run_open_version(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    bool train = run->version < run->settings.steps;
+    run->validating = validation_due(run);
+    validation_restart(&run->validation);
+    tickets_open(&run->tickets, (struct tickets_open){train, run->validating});
+    run->phase = train ? PHASE_STEPS : PHASE_LAST;
+}
+
+static bool cut_due(const struct run *run, uint64_t version)
+{
+    const struct coordinator_run *settings = &run->settings;
+    return run->cut_asked || run->stopping || version == settings->steps ||
+           (settings->cut_every > 0 && version % settings->cut_every == 0);
+}
+
+void run_command_commit(struct coordinator *coordinator, struct server_entry *server)
+{
+    run_command(coordinator, server, SERVER_COMMIT)->commit = coordinator->run.commit;
+}
+
+static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
+                        const struct seal_metrics *metrics)
+{
+    struct run *run = &coordinator->run;
+    const struct tickets *tickets = &run->tickets;
+    run->last_step = (struct step_row){
+        .step = run->commit.step,
+        .generation = run->generation,
+        .samples = run->counters.samples,
+        .step_samples = run->settings.seal.schedule.step_samples,
+        .metrics = *metrics,
+        .skipped = !run->commit.apply,
+        .workers = coordinator->members.count,
+        .redone = (uint32_t)(tickets->redone - run->redone_before),
+        .speculative = (uint32_t)(tickets->speculative - run->speculative_before),
+        .duration_ms = now_ms - run->committed_ms,
+    };
+    run->redone_before = tickets->redone;
+    run->speculative_before = tickets->speculative;
+    run->committed_ms = now_ms;
+    run->skipped += run->last_step.skipped ? 1 : 0;
+    effects_add(&coordinator->effects, EFFECT_STEP)->step = run->last_step;
+}
+
+/* The decision for step `version`: everything about it is there. */
+static void decide(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct seal_metrics metrics;
+    struct commit commit;
+    enum err err = seal_decide(&run->settings.seal, &run->counters, &run->seal, &commit, &metrics);
+    if (err == ERR_NON_FINITE) {
+        char text[COORDINATOR_TEXT_BYTES];
+        snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
+                 (unsigned long long)run->version, (unsigned long long)run->counters.skips_in_row);
+        run_over(coordinator, RUN_FAILED, text);
+        return;
+    }
+    commit.generation = run->generation;
+    commit.term = coordinator->settings.term;
+    commit.step = run->version;
+    commit.cut = cut_due(run, run->version + 1);
+    run->commit = commit;
+    run->committed = true;
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        server->acknowledged = false;
+        run_command_commit(coordinator, server);
+    }
+    run->version++;
+    if (commit.cut) {
+        generation_order_cut(coordinator);
+        run->cut_asked = false;
+    }
+    seal_restart(&run->seal);
+    step_effect(coordinator, now_ms, &metrics);
+    run_open_version(coordinator);
+}
+
+static bool all_acknowledged(struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->run.server_count; i++)
+        if (!servers_of_map(&coordinator->servers, i)->acknowledged)
+            return false;
+    return true;
+}
+
+static void finish_validation(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (run->stopping)
+        run->validating = false;
+    if (!run->validating || !validation_complete(&run->validation))
+        return;
+    run->validating = false;
+    struct validation_result sum = validation_sum(&run->validation);
+    double predictions = (double)sum.sample_count * run->settings.seal.sample_predictions;
+    run->last_validation = (struct validation_row){
+        .version = run->version,
+        .generation = run->generation,
+        .samples = sum.sample_count,
+        .loss = sum.loss_sum / (double)sum.sample_count,
+        .accuracy = (double)sum.correct_count / predictions,
+    };
+    effects_add(&coordinator->effects, EFFECT_VALIDATION)->validation = run->last_validation;
+}
+
+/* P6, and the version's validation, for which version must stay readable (P5). */
+static void try_commit(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (run->phase != PHASE_STEPS || run->validating || !seal_complete(&run->seal) ||
+        !all_acknowledged(coordinator) || !run_servers_connected(coordinator))
+        return;
+    decide(coordinator, now_ms);
+}
+
+/* A stop needs no further step when the version it stands on is a cut, or will be. */
+static void try_last(struct run *run)
+{
+    if (run->phase != PHASE_STEPS || !run->stopping)
+        return;
+    struct cut_name here = {run->generation, run->version};
+    if (run->cuts.newest.name.version != run->version && !cuts_ordered(&run->cuts, here))
+        return;
+    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    run->phase = PHASE_LAST;
+}
+
+/* What training is over with: the cut of the version it stands on, recorded (P9). */
+static void try_over(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (run->stopping && (run->phase == PHASE_GATHER || run->phase == PHASE_PREPARE ||
+                          run->phase == PHASE_FIRST_CUT)) {
+        run_over(coordinator, RUN_STOPPED, run->stop_reason);
+        return;
+    }
+    if (run->phase != PHASE_LAST || run->validating ||
+        run->cuts.newest.name.version != run->version)
+        return;
+    if (run->version == run->settings.steps)
+        run_over(coordinator, RUN_ENDED, "");
+    else
+        run_over(coordinator, RUN_STOPPED, run->stop_reason);
+}
+
+/* ---- granting ---- */
+
+static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+{
+    struct run *run = &coordinator->run;
+    const struct lease *lease;
+    if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
+        return false;
+    member->ticket = (struct ticket){
+        .kind = lease->kind,
+        .generation = run->generation,
+        .step = run->version,
+        .version = run->version,
+        .node = lease->node,
+        .attempt = lease->attempt,
+        .speculative = lease->speculative,
+    };
+    run_due(coordinator, now_ms + coordinator->settings.lease_ms);
+    run_answer(coordinator, member, ERR_OK,
+               &(struct acquire_reply){ACQUIRE_TICKET, member->ticket});
+    return true;
+}
+
+static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (coordinator->members.parked_count == 0 ||
+        (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
+        !run_servers_connected(coordinator))
+        return;
+    struct member *member = members_next_parked(&coordinator->members, 0);
+    while (member != NULL) {
+        uint64_t order = member->parked_order;
+        grant(coordinator, now_ms, member);
+        member = members_next_parked(&coordinator->members, order + 1);
+    }
+    if (coordinator->members.parked_count > 0) {
+        uint64_t overdue_ms = tickets_overdue_ms(&run->tickets);
+        run_due(coordinator, overdue_ms > now_ms ? overdue_ms : UINT64_MAX);
+    }
+}
+
+void run_advance(struct coordinator *coordinator, uint64_t now_ms)
+{
+    if (coordinator->run.phase == PHASE_GATHER && !coordinator->run.stopping)
+        generation_gather(coordinator, now_ms);
+    finish_validation(coordinator);
+    try_commit(coordinator, now_ms);
+    try_last(&coordinator->run);
+    try_over(coordinator);
+    answer_parked(coordinator, now_ms);
+}
+
+/* ---- time ---- */
+
+static void stop_now(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    char text[COORDINATOR_TEXT_BYTES];
+    snprintf(text, sizeof text,
+             "%.100s; version %llu is dropped, the newest cut is of version %llu", run->stop_reason,
+             (unsigned long long)run->version, (unsigned long long)run->cuts.newest.name.version);
+    run_over(coordinator, RUN_STOPPED, text);
+}
+
+/* Every slot is done by workers' words, yet the shards miss something: it is computed again. */
+static uint64_t stall_due_ms(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    if (run->phase != PHASE_STEPS || !tickets_all_done(&run->tickets, TICKET_TRAIN) ||
+        seal_complete(&run->seal))
+        return UINT64_MAX;
+    return run->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
+}
+
+void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms)
+{
+    struct run *run = &coordinator->run;
+    uint64_t due_ms = UINT64_MAX;
+    *ret_due_ms = UINT64_MAX;
+    if (!run_active(run))
+        return;
+    if (run->stopping && run->stop_by_ms <= now_ms) {
+        stop_now(coordinator);
+        return;
+    }
+    if (stall_due_ms(coordinator) <= now_ms) {
+        effects_log(&coordinator->effects, true,
+                    "step misses pushes that workers called complete  step=%llu next=again",
+                    (unsigned long long)run->version);
+        tickets_reopen(&run->tickets);
+    }
+    uint32_t lapsed = tickets_lapse(&run->tickets, now_ms, &due_ms);
+    if (lapsed > 0)
+        effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",
+                    (unsigned long long)run->version, lapsed);
+    run_advance(coordinator, now_ms);
+    uint64_t stall_ms = stall_due_ms(coordinator);
+    due_ms = stall_ms < due_ms ? stall_ms : due_ms;
+    if (run->stopping && run->stop_by_ms < due_ms)
+        due_ms = run->stop_by_ms;
+    *ret_due_ms = due_ms;
+}
+
+void run_check(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (!run_active(run))
+        return;
+    bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
+    for (uint32_t i = 0; i < run->server_count && open; i++)
+        check(servers_of_map(&coordinator->servers, i)->ready);
+    check(!open || run->cuts.newest.name.generation > 0);
+    check((run->tickets.train.count > 0) == (run->phase == PHASE_STEPS));
+    check(run->cuts.newest.name.version <= run->version);
+    check(all_acknowledged(coordinator) || run->commit.step + 1 == run->version);
+    tickets_check(&run->tickets);
+}

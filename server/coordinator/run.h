@@ -1,0 +1,127 @@
+/* The run's states: what ties members, servers, tickets, seals and cuts together. Internal to the
+ * coordinator; coordinator.h is the interface.
+ *
+ * A run goes through phases:
+ *
+ *     GATHER ----> PREPARE ----> FIRST_CUT ----> STEPS ----> LAST ----> over
+ *     servers      all say       version 0       commit      the last   (ended, stopped, failed)
+ *     connected    ready         is recorded     by commit   cut, the last validation
+ *
+ * GATHER waits for servers; PREPARE begins a generation, stored before it is acted on (P10), from
+ * nothing or from the newest recorded cut. A server of the run that comes back with a new boot has
+ * lost its chunks: from any phase back to GATHER, and so to a new generation (P3). A server that is
+ * merely disconnected pauses whatever phase it is; it goes on where it was when the same boot is
+ * back.
+ *
+ * run_advance() is the one place where the run moves on: each event changes what it knows and calls
+ * it. Invariants (run_check):
+ *  1 in STEPS and LAST every server of the run is ready, and a cut is recorded;
+ *  2 training tickets are open exactly in STEPS;
+ *  3 the newest cut is at or below the version;
+ *  4 a commit that is not acknowledged by all is the one that made the version. */
+#ifndef ROOST_SERVER_COORDINATOR_RUN_H
+#define ROOST_SERVER_COORDINATOR_RUN_H
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cuts.h"
+#include "server/coordinator/effects.h"
+#include "server/coordinator/map.h"
+#include "server/coordinator/members.h"
+#include "server/coordinator/seal.h"
+#include "server/coordinator/servers.h"
+#include "server/coordinator/tickets.h"
+#include "server/coordinator/validation.h"
+
+enum phase { PHASE_NONE, PHASE_GATHER, PHASE_PREPARE, PHASE_FIRST_CUT, PHASE_STEPS, PHASE_LAST };
+
+struct run {
+    enum run_state state;
+    enum phase phase;
+    char reason[COORDINATOR_TEXT_BYTES]; /* why it is over */
+    struct coordinator_run settings;
+    uint64_t generation;
+    bool has_fingerprint;
+    uint8_t fingerprint[WIRE_DIGEST_BYTES];
+
+    uint32_t server_count; /* 0: not chosen yet */
+    struct map map;
+    uint32_t chunk_count;
+
+    uint64_t version;
+    struct seal seal; /* of step `version` */
+    struct seal_counters counters;
+    bool committed; /* `commit` is a decision of this generation */
+    struct commit commit;
+
+    struct tickets tickets;
+    struct validation validation;
+    bool validating;  /* the version's validation is not complete */
+    uint64_t done_ms; /* when a slot was last done */
+
+    struct cuts cuts;
+    bool cut_asked;
+    char cut_error[COORDINATOR_TEXT_BYTES];
+
+    bool stopping;
+    char stop_reason[COORDINATOR_TEXT_BYTES];
+    uint64_t stop_by_ms;
+
+    uint64_t committed_ms;
+    uint64_t redone_before, speculative_before; /* at the newest commit */
+    uint64_t skipped;
+    struct step_row last_step;
+    struct validation_row last_validation;
+};
+
+struct coordinator {
+    struct coordinator_settings settings;
+    struct effects effects;
+    struct members members;
+    struct servers servers;
+    struct run run;
+    uint64_t due_ms; /* no later than the moment when the first timer is due */
+};
+
+static inline bool run_active(const struct run *run)
+{
+    return run->phase != PHASE_NONE;
+}
+
+enum err run_may_start(const struct run *active, const struct coordinator_run *settings,
+                       uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
+enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
+                   const struct coordinator_run *settings, const struct coordinator_past *past,
+                   struct reason *reason) MUST_USE;
+void run_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why);
+void run_release(struct run *run);
+
+/* Every server of the run is connected (and some are chosen). */
+bool run_servers_connected(struct coordinator *coordinator);
+/* The version can be computed on: its tickets are open. */
+void run_open_version(struct coordinator *coordinator);
+/* The run is over, for this reason. */
+void run_over(struct coordinator *coordinator, enum run_state state, const char *reason);
+/* Says so to all members. */
+void run_notice_over(struct coordinator *coordinator);
+
+/* Everything that can happen now. */
+void run_advance(struct coordinator *coordinator, uint64_t now_ms);
+/* What has waited long enough. *ret_due_ms: when something will have, next. */
+void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms);
+
+/* What is said: a command to a connected server, the rest to be filled in; the newest commit; the
+ * run's state for the store; the answer to an acquire, and the same to all that are parked. */
+struct server_command *run_command(struct coordinator *coordinator,
+                                   const struct server_entry *server,
+                                   enum server_command_kind kind);
+void run_command_commit(struct coordinator *coordinator, struct server_entry *server);
+void run_store_state(struct coordinator *coordinator);
+void run_answer(struct coordinator *coordinator, struct member *member, enum err err,
+                const struct acquire_reply *reply);
+void run_answer_all(struct coordinator *coordinator, enum err err,
+                    const struct acquire_reply *reply);
+/* The timer must not sleep beyond this. */
+void run_due(struct coordinator *coordinator, uint64_t due_ms);
+void run_check(struct coordinator *coordinator);
+
+#endif

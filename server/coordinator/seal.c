@@ -1,0 +1,134 @@
+/* From the reduced sums of a step to its one decision. */
+#include "server/coordinator/seal.h"
+
+#include "common/elementary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct seal_settings seal_settings_of_spec(const struct spec *spec)
+{
+    return (struct seal_settings){
+        .schedule = schedule_of_spec(spec),
+        .clip_norm = spec->optimizer.clip_norm,
+        .beta1 = spec->optimizer.betas[0],
+        .beta2 = spec->optimizer.betas[1],
+        .sample_predictions = spec->model.kind == SPEC_GPT ? spec->model.context : 1,
+        .skip_max = spec->train.skip_max,
+    };
+}
+
+enum err seal_init(struct seal *ret_seal, uint32_t chunk_count)
+{
+    struct seal seal = {.chunk_count = chunk_count};
+    seal.chunks = calloc(chunk_count, sizeof *seal.chunks);
+    seal.sealed = calloc(chunk_count, sizeof *seal.sealed);
+    if (seal.chunks == NULL || seal.sealed == NULL) {
+        seal_release(&seal);
+        return ERR_NOMEM;
+    }
+    *ret_seal = seal;
+    return ERR_OK;
+}
+
+void seal_release(struct seal *seal)
+{
+    free(seal->chunks);
+    free(seal->sealed);
+    *seal = (struct seal){0};
+}
+
+void seal_restart(struct seal *seal)
+{
+    memset(seal->sealed, 0, seal->chunk_count * sizeof *seal->sealed);
+    seal->sealed_count = 0;
+    seal->has_loss = false;
+}
+
+enum err seal_add(struct seal *seal, const struct reduced *reduced)
+{
+    for (uint32_t i = 0; i < reduced->seal_count; i++)
+        if (reduced->seals[i].chunk >= seal->chunk_count)
+            return ERR_MALFORMED;
+    for (uint32_t i = 0; i < reduced->seal_count; i++) {
+        uint32_t chunk = reduced->seals[i].chunk;
+        if (seal->sealed[chunk])
+            continue;
+        seal->sealed[chunk] = true;
+        seal->sealed_count++;
+        seal->chunks[chunk] = reduced->seals[i];
+    }
+    if (reduced->has_loss && !seal->has_loss) {
+        seal->has_loss = true;
+        seal->loss_sum = reduced->loss_sum;
+        seal->sample_count = reduced->sample_count;
+        seal->correct_count = reduced->correct_count;
+    }
+    return ERR_OK;
+}
+
+bool seal_complete(const struct seal *seal)
+{
+    return seal->sealed_count == seal->chunk_count && seal->has_loss;
+}
+
+/* The sum of squares of the whole gradient, in chunk order; false: something is not finite. */
+static bool sum_squares(const struct seal *seal, double *ret_sum)
+{
+    bool finite = true;
+    double sum = 0;
+    for (uint32_t i = 0; i < seal->chunk_count; i++) {
+        finite = finite && seal->chunks[i].finite;
+        sum += seal->chunks[i].sumsq;
+    }
+    *ret_sum = sum;
+    return finite && __builtin_isfinite(sum) && __builtin_isfinite(seal->loss_sum) &&
+           __builtin_isfinite(seal->sample_count) && seal->sample_count > 0;
+}
+
+/* The correction of Adam's averages for their start at zero (Kingma & Ba 2015, section 3). */
+static float bias_correction(double beta, uint64_t applied)
+{
+    return (float)(beta > 0 ? 1 - elementary_power(beta, applied) : 1);
+}
+
+/* The clip factor of nanoGPT (torch.nn.utils.clip_grad_norm_): c / (norm + 1e-6), at most 1. */
+static double clip_factor(double clip_norm, double norm)
+{
+    double factor = clip_norm / (norm + 1e-6);
+    return clip_norm > 0 && factor < 1 ? factor : 1;
+}
+
+enum err seal_decide(const struct seal_settings *settings, struct seal_counters *counters,
+                     const struct seal *seal, struct commit *ret_commit,
+                     struct seal_metrics *ret_metrics)
+{
+    check(seal_complete(seal));
+    double sumsq;
+    bool finite = sum_squares(seal, &sumsq);
+    double mean = finite ? 1 / seal->sample_count : 0;
+    double norm = finite ? __builtin_sqrt(sumsq) * mean : __builtin_nan("");
+    double rate = schedule_rate(&settings->schedule, counters->samples);
+
+    counters->samples += settings->schedule.step_samples;
+    counters->applied += finite ? 1 : 0;
+    counters->skips_in_row = finite ? 0 : counters->skips_in_row + 1;
+    *ret_metrics = (struct seal_metrics){
+        .loss = seal->loss_sum / seal->sample_count,
+        .accuracy = seal->correct_count / (seal->sample_count * settings->sample_predictions),
+        .norm = norm,
+        .lr = rate,
+    };
+    *ret_commit = (struct commit){
+        .apply = finite,
+        .scale = (float)(mean * clip_factor(settings->clip_norm, norm)),
+        .lr = (float)rate,
+        .bias1 = bias_correction(settings->beta1, counters->applied),
+        .bias2 = bias_correction(settings->beta2, counters->applied),
+        .samples = counters->samples,
+        .applied = counters->applied,
+        .skips_in_row = counters->skips_in_row,
+    };
+    bool failed = settings->skip_max > 0 && counters->skips_in_row >= settings->skip_max;
+    return failed ? ERR_NON_FINITE : ERR_OK;
+}

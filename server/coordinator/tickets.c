@@ -1,0 +1,395 @@
+/* Who computes what. */
+#include "server/coordinator/tickets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LAPSE_FACTOR = 16,  /* a lease lapses after so many times the usual time … */
+    LAPSE_UNKNOWN = 10, /* … or, while that is not known, so many times lease_ms */
+    USUAL_SHARE = 4,    /* the newest duration's weight in the average is 1 / this */
+};
+
+static enum err work_init(struct work *work, uint32_t count_max)
+{
+    *work = (struct work){.count_max = count_max};
+    work->units = calloc(count_max > 0 ? count_max : 1, sizeof *work->units);
+    return work->units == NULL ? ERR_NOMEM : ERR_OK;
+}
+
+enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings)
+{
+    *tickets = (struct tickets){.settings = *settings};
+    tickets->leases = calloc(settings->leases_max, sizeof *tickets->leases);
+    enum err train = work_init(&tickets->train, settings->slots);
+    enum err validate = work_init(&tickets->validate, settings->pieces);
+    if (tickets->leases == NULL || train != ERR_OK || validate != ERR_OK) {
+        tickets_release(tickets);
+        return ERR_NOMEM;
+    }
+    return ERR_OK;
+}
+
+void tickets_release(struct tickets *tickets)
+{
+    free(tickets->leases);
+    free(tickets->train.units);
+    free(tickets->validate.units);
+    *tickets = (struct tickets){0};
+}
+
+static void work_open(struct work *work, bool wanted)
+{
+    work->count = wanted ? work->count_max : 0;
+    work->free_count = work->count;
+    work->done_count = 0;
+    work->lowest = 0;
+    memset(work->units, 0, work->count_max * sizeof *work->units);
+}
+
+void tickets_open(struct tickets *tickets, struct tickets_open open)
+{
+    tickets->lease_count = 0;
+    work_open(&tickets->train, open.train);
+    work_open(&tickets->validate, open.validate);
+}
+
+void tickets_reopen(struct tickets *tickets)
+{
+    struct work *work = &tickets->train;
+    for (uint32_t i = 0; i < work->count; i++) {
+        struct unit *unit = &work->units[i];
+        if (unit->done && unit->holders == 0)
+            work->free_count++;
+        unit->done = false;
+    }
+    work->done_count = 0;
+    work->lowest = 0;
+}
+
+static struct work *work_of(struct tickets *tickets, enum ticket_kind kind)
+{
+    return kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+}
+
+static uint32_t end_of(const struct work *work, struct node node)
+{
+    return node_first(node) + node_slots(node, work->count);
+}
+
+/* ---- grant ---- */
+
+static bool all_free(const struct work *work, struct node node)
+{
+    for (uint32_t i = node_first(node); i < end_of(work, node); i++)
+        if (work->units[i].done || work->units[i].holders > 0)
+            return false;
+    return true;
+}
+
+/* The largest aligned run from the lowest free slot on that is free and within one worker's share
+ * of all that is free. */
+static struct node choose_node(const struct work *work, uint32_t first, uint32_t worker_count)
+{
+    uint32_t share = work->free_count / (worker_count > 0 ? worker_count : 1);
+    struct node node = {0, first};
+    while (node.level < tree_level(work->count)) {
+        struct node parent = node_parent(node);
+        if (node_slots(parent, work->count) > share || !all_free(work, parent))
+            break;
+        node = parent;
+    }
+    return node;
+}
+
+static struct node fixed_node(const struct work *work, uint32_t first, uint32_t slots)
+{
+    struct node node = {0, first};
+    while (UINT32_C(1) << node.level < slots && node.level < tree_level(work->count))
+        node = node_parent(node);
+    return node;
+}
+
+static const struct lease *lease_add(struct tickets *tickets, struct lease lease)
+{
+    check(tickets->lease_count < tickets->settings.leases_max);
+    struct work *work = work_of(tickets, lease.kind);
+    for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
+        struct unit *unit = &work->units[i];
+        if (!unit->done && unit->holders == 0) {
+            work->free_count--;
+            tickets->redone += unit->given ? 1 : 0;
+        }
+        tickets->speculative += lease.speculative ? 1 : 0;
+        unit->holders++;
+        unit->given = true;
+        unit->granted_ms = lease.granted_ms;
+    }
+    lease.attempt = ++tickets->attempts;
+    tickets->leases[tickets->lease_count] = lease;
+    return &tickets->leases[tickets->lease_count++];
+}
+
+static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t worker_count,
+                       const struct lease **ret_lease)
+{
+    struct work *work = work_of(tickets, lease.kind);
+    if (work->free_count == 0)
+        return false;
+    while (work->units[work->lowest].done || work->units[work->lowest].holders > 0)
+        work->lowest++;
+    lease.node = (struct node){0, work->lowest};
+    if (lease.kind == TICKET_TRAIN && tickets->settings.node_slots > 0)
+        lease.node = fixed_node(work, work->lowest, tickets->settings.node_slots);
+    else if (lease.kind == TICKET_TRAIN)
+        lease.node = choose_node(work, work->lowest, worker_count);
+    *ret_lease = lease_add(tickets, lease);
+    return true;
+}
+
+/* ---- speculation ---- */
+
+static uint64_t usual_ms(const struct work *work, struct node node)
+{
+    return (uint64_t)(work->usual_ms * node_slots(node, work->count));
+}
+
+/* How old the youngest attempt must be before another worker gets it as well. */
+static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct tickets_settings *settings = &tickets->settings;
+    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    if (settings->overdue_percent == 0)
+        return 0;
+    if (work->usual_ms == 0)
+        return settings->lease_ms;
+    uint64_t after_ms = usual_ms(work, lease->node) * settings->overdue_percent / 100;
+    return after_ms > settings->overdue_ms_min ? after_ms : settings->overdue_ms_min;
+}
+
+/* The first unit of the lease that is not done; the node's end: all are. */
+static uint32_t first_open(const struct work *work, const struct lease *lease)
+{
+    uint32_t i = node_first(lease->node);
+    while (i < end_of(work, lease->node) && work->units[i].done)
+        i++;
+    return i;
+}
+
+/* When the lease's node may be given to another worker; UINT64_MAX: it is done. */
+static uint64_t lease_overdue_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    uint32_t i = first_open(work, lease);
+    if (i == end_of(work, lease->node))
+        return UINT64_MAX;
+    return work->units[i].granted_ms + overdue_after_ms(tickets, lease);
+}
+
+static bool holds_some_of(const struct tickets *tickets, uint64_t member, const struct lease *lease)
+{
+    for (uint32_t i = 0; i < tickets->lease_count; i++) {
+        const struct lease *held = &tickets->leases[i];
+        if (held->member == member && held->kind == lease->kind &&
+            (node_contains(held->node, lease->node) || node_contains(lease->node, held->node)))
+            return true;
+    }
+    return false;
+}
+
+static bool grant_overdue(struct tickets *tickets, struct lease lease,
+                          const struct lease **ret_lease)
+{
+    const struct lease *slowest = NULL;
+    uint64_t slowest_ms = UINT64_MAX;
+    for (uint32_t i = 0; i < tickets->lease_count; i++) {
+        const struct lease *held = &tickets->leases[i];
+        uint64_t overdue_ms = lease_overdue_ms(tickets, held);
+        if (overdue_ms > lease.granted_ms || overdue_ms >= slowest_ms ||
+            holds_some_of(tickets, lease.member, held))
+            continue;
+        slowest = held;
+        slowest_ms = overdue_ms;
+    }
+    if (slowest == NULL)
+        return false;
+    lease.kind = slowest->kind;
+    lease.node = slowest->node;
+    lease.speculative = true;
+    *ret_lease = lease_add(tickets, lease);
+    return true;
+}
+
+bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
+                   const struct lease **ret_lease)
+{
+    struct lease lease = {.kind = TICKET_TRAIN, .member = member, .granted_ms = now_ms};
+    if (tickets->lease_count == tickets->settings.leases_max)
+        return false;
+    if (grant_free(tickets, lease, worker_count, ret_lease))
+        return true;
+    lease.kind = TICKET_VALIDATE;
+    if (grant_free(tickets, lease, worker_count, ret_lease))
+        return true;
+    return grant_overdue(tickets, lease, ret_lease);
+}
+
+uint64_t tickets_overdue_ms(const struct tickets *tickets)
+{
+    uint64_t due_ms = UINT64_MAX;
+    for (uint32_t i = 0; i < tickets->lease_count; i++) {
+        uint64_t overdue_ms = lease_overdue_ms(tickets, &tickets->leases[i]);
+        due_ms = overdue_ms < due_ms ? overdue_ms : due_ms;
+    }
+    return due_ms;
+}
+
+const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < tickets->lease_count; i++)
+        if (tickets->leases[i].attempt == attempt)
+            return &tickets->leases[i];
+    return NULL;
+}
+
+uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tickets->lease_count; i++)
+        count += tickets->leases[i].member == member ? 1 : 0;
+    return count;
+}
+
+/* ---- the end of leases ---- */
+
+/* Takes the lease away; what nobody else holds and is not done is free. */
+static void lease_remove(struct tickets *tickets, uint32_t index)
+{
+    struct lease lease = tickets->leases[index];
+    struct work *work = work_of(tickets, lease.kind);
+    for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
+        struct unit *unit = &work->units[i];
+        unit->holders--;
+        if (unit->holders > 0 || unit->done)
+            continue;
+        work->free_count++;
+        work->lowest = i < work->lowest ? i : work->lowest;
+    }
+    tickets->lease_count--;
+    memmove(&tickets->leases[index], &tickets->leases[index + 1],
+            (tickets->lease_count - index) * sizeof *tickets->leases);
+}
+
+static void learn(struct work *work, const struct lease *lease, uint64_t now_ms)
+{
+    double unit_ms =
+        (double)(now_ms - lease->granted_ms) / (double)node_slots(lease->node, work->count);
+    /* Something that took no time still has a usual time. */
+    unit_ms = unit_ms > 0 ? unit_ms : 0.01;
+    if (work->usual_ms == 0)
+        work->usual_ms = unit_ms;
+    else
+        work->usual_ms += (unit_ms - work->usual_ms) / USUAL_SHARE;
+}
+
+uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, enum ticket_kind kind,
+                      struct node node, uint64_t attempt)
+{
+    struct work *work = work_of(tickets, kind);
+    uint32_t newly_done = 0;
+    for (uint32_t i = node_first(node); i < end_of(work, node); i++) {
+        struct unit *unit = &work->units[i];
+        if (unit->done)
+            continue;
+        unit->done = true;
+        newly_done++;
+        work->done_count++;
+        work->free_count -= unit->holders == 0 ? 1 : 0;
+    }
+    const struct lease *lease = tickets_find(tickets, attempt);
+    if (lease != NULL && lease->kind == kind && node_equal(lease->node, node)) {
+        learn(work, lease, now_ms);
+        lease_remove(tickets, (uint32_t)(lease - tickets->leases));
+    }
+    return newly_done;
+}
+
+void tickets_drop(struct tickets *tickets, uint64_t attempt, uint64_t member)
+{
+    const struct lease *lease = tickets_find(tickets, attempt);
+    if (lease != NULL && lease->member == member)
+        lease_remove(tickets, (uint32_t)(lease - tickets->leases));
+}
+
+uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member)
+{
+    uint32_t count = 0;
+    for (uint32_t i = tickets->lease_count; i-- > 0;) {
+        if (tickets->leases[i].member != member)
+            continue;
+        lease_remove(tickets, i);
+        count++;
+    }
+    return count;
+}
+
+static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    uint64_t lease_ms = tickets->settings.lease_ms;
+    if (work->usual_ms == 0)
+        return lease_ms * LAPSE_UNKNOWN;
+    uint64_t after_ms = usual_ms(work, lease->node) * LAPSE_FACTOR;
+    return after_ms > lease_ms ? after_ms : lease_ms;
+}
+
+uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms)
+{
+    uint32_t count = 0;
+    *ret_due_ms = UINT64_MAX;
+    for (uint32_t i = tickets->lease_count; i-- > 0;) {
+        uint64_t due_ms =
+            tickets->leases[i].granted_ms + lapse_after_ms(tickets, &tickets->leases[i]);
+        if (due_ms <= now_ms) {
+            lease_remove(tickets, i);
+            count++;
+        } else if (due_ms < *ret_due_ms) {
+            *ret_due_ms = due_ms;
+        }
+    }
+    return count;
+}
+
+bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind)
+{
+    const struct work *work = kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    return work->done_count == work->count;
+}
+
+static void work_check(const struct tickets *tickets, enum ticket_kind kind)
+{
+    const struct work *work = kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    uint32_t free_count = 0, done_count = 0;
+    for (uint32_t i = 0; i < work->count; i++) {
+        uint32_t holders = 0;
+        for (uint32_t k = 0; k < tickets->lease_count; k++) {
+            const struct lease *lease = &tickets->leases[k];
+            if (lease->kind == kind && i >= node_first(lease->node) &&
+                i < end_of(work, lease->node))
+                holders++;
+        }
+        check(work->units[i].holders == holders);
+        bool is_free = !work->units[i].done && holders == 0;
+        check(!is_free || i >= work->lowest);
+        free_count += is_free ? 1 : 0;
+        done_count += work->units[i].done ? 1 : 0;
+    }
+    check(work->free_count == free_count);
+    check(work->done_count == done_count);
+}
+
+void tickets_check(const struct tickets *tickets)
+{
+    work_check(tickets, TICKET_TRAIN);
+    work_check(tickets, TICKET_VALIDATE);
+}

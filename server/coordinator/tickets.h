@@ -1,0 +1,111 @@
+/* Who computes what: the slots of the open step and the held-out pieces of the open version, each
+ * free, leased or done, and the leases on them.
+ *
+ * Grant: the lowest free slot first, training before validation. One lease may cover an aligned
+ * power-of-two run of slots (a node): either always node_slots of them, or as many as still leave
+ * every worker its share of what is free, so that nobody idles and few nodes travel (guided
+ * self-scheduling, Polychronopoulos and Kuck 1987).
+ *
+ * Speculation: when nothing is free, the outstanding node whose youngest attempt is oldest and
+ * overdue is given to another worker as well; the first push wins and the bits are the same.
+ * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
+ * step is not computed twice.
+ *
+ * P1: done is done until tickets_open(), whatever happens to leases. A lease that lapses, is
+ * dropped or loses its member frees what nobody else holds. A lease may lapse although its member
+ * lives: after many times the usual time, so a worker that forgot a ticket cannot hang the step; if
+ * it completes after all, that counts.
+ *
+ * Pure; one owner; one step at a time (sync). Invariants (tickets_check):
+ *  1 a unit's holders are the leases that cover it;
+ *  2 a unit is free exactly when it is neither done nor held;
+ *  3 free_count and done_count count them; nothing below `lowest` is free. */
+#ifndef ROOST_SERVER_COORDINATOR_TICKETS_H
+#define ROOST_SERVER_COORDINATOR_TICKETS_H
+
+#include "common/err.h"
+#include "proto/wire.h"
+
+struct tickets_settings {
+    uint32_t slots;           /* of a step */
+    uint32_t pieces;          /* of a validation */
+    uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
+    uint32_t leases_max;      /* at a time */
+    uint32_t lease_ms;        /* of a member: no ticket lapses before */
+    uint32_t overdue_percent; /* of the usual time; 0: at once */
+    uint32_t overdue_ms_min;
+};
+
+struct lease {
+    enum ticket_kind kind;
+    struct node node;
+    uint64_t attempt; /* never the same again */
+    uint64_t member;
+    uint64_t granted_ms;
+    bool speculative;
+};
+
+/* The units of one kind: slots or pieces. */
+struct work {
+    uint32_t count; /* 0: none of this kind now */
+    uint32_t count_max;
+    uint32_t free_count, done_count;
+    uint32_t lowest;
+    struct unit {
+        bool done;
+        bool given; /* granted before, since open */
+        uint32_t holders;
+        uint64_t granted_ms; /* the youngest lease's on it */
+    } * units;
+    double usual_ms; /* a unit takes this long; 0: not known yet */
+};
+
+struct tickets {
+    struct tickets_settings settings;
+    struct work train, validate;
+    uint32_t lease_count;
+    struct lease *leases; /* in the order of granting */
+    uint64_t attempts;
+    uint64_t redone;      /* units granted again after a loss */
+    uint64_t speculative; /* units granted to a second worker */
+};
+
+enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
+void tickets_release(struct tickets *tickets);
+
+/* What is to be done now; all leases are gone. */
+struct tickets_open {
+    bool train;
+    bool validate;
+};
+void tickets_open(struct tickets *tickets, struct tickets_open open);
+/* Everything of `kind` that is done is free again: done by workers' words, but not by the shards'.
+ */
+void tickets_reopen(struct tickets *tickets);
+
+/* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it
+ * now. The lease is borrowed until the next call that changes leases. */
+bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
+                   const struct lease **ret_lease);
+/* When tickets_grant() for some idle worker could succeed without anything else happening, by
+ * speculation; UINT64_MAX: never. */
+uint64_t tickets_overdue_ms(const struct tickets *tickets);
+/* The lease of that attempt; NULL: it is over. */
+const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
+uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
+
+/* The node, valid for its kind, is done; the lease of `attempt`, if it is still there, ends.
+ * Returns the units that this made done. */
+uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, enum ticket_kind kind,
+                      struct node node, uint64_t attempt);
+/* The attempt, of that member, will not be completed. */
+void tickets_drop(struct tickets *tickets, uint64_t attempt, uint64_t member);
+/* The member is gone; returns its leases' number. */
+uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member);
+/* Drops leases that are far too old; returns how many. *ret_due_ms: when the next would be. */
+uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
+
+bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
+void tickets_check(const struct tickets *tickets);
+
+#endif

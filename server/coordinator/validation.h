@@ -1,0 +1,34 @@
+/* What the held-out pieces brought: one result a piece, the first one counts, summed in piece order
+ * whatever the order of arrival. Pure. */
+#ifndef ROOST_SERVER_COORDINATOR_VALIDATION_H
+#define ROOST_SERVER_COORDINATOR_VALIDATION_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct validation_result {
+    double loss_sum;
+    uint64_t sample_count;
+    uint64_t correct_count;
+};
+
+struct validation {
+    uint32_t piece_count;
+    uint32_t done_count;
+    bool *done;
+    struct validation_result *results;
+};
+
+enum err validation_init(struct validation *validation, uint32_t piece_count) MUST_USE; /* NOMEM */
+void validation_release(struct validation *validation);
+void validation_restart(struct validation *validation);
+
+/* The result of piece < piece_count; a later one of the same piece is passed over. */
+void validation_add(struct validation *validation, uint32_t piece,
+                    const struct validation_result *result);
+bool validation_complete(const struct validation *validation);
+struct validation_result validation_sum(const struct validation *validation);
+
+#endif

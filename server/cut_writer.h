@@ -1,0 +1,51 @@
+/* The thread that writes cuts: takes copies of chunks from the shard threads, writes this server's
+ * file (common/checkpoint.h), and says when it is durable, or why it will not be. */
+#ifndef ROOST_SERVER_CUT_WRITER_H
+#define ROOST_SERVER_CUT_WRITER_H
+
+#include "common/checkpoint.h"
+#include "common/log.h"
+#include "server/shard.h"
+
+struct shard_thread;
+
+/* Called on the writer's thread, once for each cut. */
+typedef void cut_written_fn(void *owner, struct cut_name cut, enum err err,
+                            const struct digest *manifest, const struct reason *reason);
+
+struct cut_writer_config {
+    const struct file_ops *ops; /* must outlive the writer */
+    const struct logger *logger;
+    uint32_t threads; /* shard threads: a cut is whole when each has given its last chunk */
+    cut_written_fn *written;
+    void *owner;
+};
+
+struct cut_writer;
+
+enum err cut_writer_new(const struct cut_writer_config *config,
+                        struct cut_writer **ret_writer) MUST_USE;
+/* What is not whole is given up. After the shard threads are stopped, before they are freed. NULL
+ * is fine. */
+void cut_writer_free(struct cut_writer *writer);
+
+/* The run that cuts are of. */
+struct cut_writer_run {
+    uint64_t generation;
+    uint32_t server; /* this server's index in the map */
+    uint32_t keep;   /* recorded cuts that stay */
+    const char *checkpoint_dir;
+};
+
+/* From now on cuts are of this run, which is copied; what is not whole of another one is given up.
+ * Any thread. ERR_NOMEM, ERR_BUSY: nothing was done. */
+enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_run *run) MUST_USE;
+/* One SNAPSHOT effect, with its copy's reference; `thread` is woken when the copy is free. A shard
+ * has few copies, so there is room, unless the disk hangs while shards without chunks go on: then
+ * the cut is lost, and said so in the log. */
+void cut_writer_add(struct cut_writer *writer, struct shard_thread *thread,
+                    const struct shard_effect *take_snapshot);
+/* A cut is recorded: older ones beyond the run's `keep` go. Any thread. */
+enum err cut_writer_prune(struct cut_writer *writer) MUST_USE;
+
+#endif

@@ -1,0 +1,53 @@
+/* roostd: the daemon (server.h). */
+#include "common/options.h"
+#include "server/server.h"
+
+#include <stddef.h>
+
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+
+#define AT(field) .path = #field, .offset = offsetof(struct server_settings, field)
+#define TEXT(field)                                                                                \
+    AT(field), .type = CONFIG_TEXT, .max = sizeof(((struct server_settings *)0)->field) - 1
+#define NUMBER(field) AT(field), .type = CONFIG_U32
+
+static const struct config_field fields[] = {
+    {TEXT(address), .min = 3, .initial = "127.0.0.1:7400", .help = "host:port to listen on"},
+    {TEXT(advertise), .help = "host:port where others reach it; empty: the address"},
+    {TEXT(dir), .min = 1, .initial = "/var/lib/roost", .help = "folder of the daemon's own state"},
+    {TEXT(run_dir), .help = "folder of a run that names none; empty: DIR/run"},
+    {TEXT(coordinator), .help = "host:port of the coordinator; empty: this daemon is it"},
+    {TEXT(name), .help = "its name in the cluster; empty: the host's"},
+    {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, server.crt and server.key"},
+    {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
+    {NUMBER(shards), .max = 1024, .initial = "0", .help = "shard threads; 0: one per core"},
+    {NUMBER(heartbeat_ms), .min = 10, .max = 60000, .initial = "1000",
+     .help = "how often members and the coordinator say that they live"},
+    {NUMBER(lease_ms), .min = 50, .max = 600000, .initial = "5000",
+     .help = "a member that is silent for longer is lost"},
+    {NUMBER(stop_ms), .max = 600000, .initial = "15000",
+     .help = "how long a stop waits for the step in flight and its cut"},
+    {NUMBER(speculation_percent), .max = 10000, .initial = "200",
+     .help = "a ticket is given to an idle worker as well after this share of its usual time"},
+    {NUMBER(speculation_ms_min), .max = 600000, .initial = "100", .help = "and not before this"},
+    {AT(log_level), .type = CONFIG_NAME, .names = log_levels, .initial = "info",
+     .help = "most detailed lines written"},
+};
+
+static const struct config_table table = {fields, sizeof fields / sizeof fields[0],
+                                          sizeof(struct server_settings)};
+
+int main(int argc, char **argv)
+{
+    static const struct options options = {
+        "roostd", "Owns shards of a roost cluster's weights, and coordinates it.", &table};
+    struct server_settings settings;
+    struct reason reason = {0};
+    bool check_only = false;
+    enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
+    if (err == ERR_OK && !check_only)
+        err = server_run(&settings, &reason);
+    if (err != ERR_OK)
+        fprintf(stderr, "roostd: %s: %s\n", err_text(err), reason.text);
+    return options_exit_code(err);
+}

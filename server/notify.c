@@ -1,0 +1,59 @@
+/* What systemd is told. */
+#include "server/notify.h"
+
+#ifdef ROOST_SYSTEMD
+#include <systemd/sd-daemon.h>
+
+/* Failures are not ours to mend: systemd notices what it misses. */
+void notify_ready(void)
+{
+    (void)sd_notify(0, "READY=1");
+}
+
+void notify_stopping(void)
+{
+    (void)sd_notify(0, "STOPPING=1");
+}
+
+void notify_status(const char *line)
+{
+    (void)sd_notifyf(0, "STATUS=%s", line);
+}
+
+void notify_alive(void)
+{
+    (void)sd_notify(0, "WATCHDOG=1");
+}
+
+uint64_t notify_alive_every_ns(void)
+{
+    uint64_t watchdog_us;
+    if (sd_watchdog_enabled(0, &watchdog_us) <= 0)
+        return UINT64_MAX;
+    return watchdog_us * 1000 / 2;
+}
+
+#else
+
+void notify_ready(void)
+{
+}
+
+void notify_stopping(void)
+{
+}
+
+void notify_status(const char *line)
+{
+    (void)line;
+}
+
+void notify_alive(void)
+{
+}
+
+uint64_t notify_alive_every_ns(void)
+{
+    return UINT64_MAX;
+}
+#endif

@@ -1,0 +1,15 @@
+/* What systemd is told (sd_notify): readiness, a status line, that the main loop is alive. Nothing
+ * happens where there is no systemd, or without libsystemd. */
+#ifndef ROOST_SERVER_NOTIFY_H
+#define ROOST_SERVER_NOTIFY_H
+
+#include <stdint.h>
+
+void notify_ready(void);
+void notify_stopping(void);
+void notify_status(const char *line);
+void notify_alive(void);
+/* How often notify_alive() is expected, halved; UINT64_MAX: not at all. */
+uint64_t notify_alive_every_ns(void);
+
+#endif

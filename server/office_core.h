@@ -1,0 +1,45 @@
+/* What the files of the office share: its state. For office*.c only. */
+#ifndef ROOST_SERVER_OFFICE_CORE_H
+#define ROOST_SERVER_OFFICE_CORE_H
+
+#include "server/guests.h"
+#include "server/office.h"
+#include "server/office_run.h"
+#include "server/record.h"
+#include "server/waiting.h"
+
+struct office {
+    struct office_config config;
+    uint64_t term;
+    struct coordinator *coordinator;
+    uint64_t local_link;
+    struct office_run *run; /* NULL: none yet */
+    struct record record;
+    struct waiting waiting;
+    struct guests guests;
+    uint64_t heartbeat_ns, flush_ns; /* when each is due */
+    uint64_t training_ns;            /* when training began here; 0: not yet */
+    uint64_t over_ns;                /* when it ended; 0: not yet */
+    uint64_t samples_before;         /* counted before training began here */
+    bool state_late;                 /* the disk was full; the state is stored when it is not */
+    enum err failed;
+};
+
+static inline uint64_t office_ms(uint64_t now_ns)
+{
+    return now_ns / 1000000;
+}
+
+/* Whether a run is starting or training. */
+bool office_active(const struct office *office);
+
+/* Carries out what the core wants, in order; what that adds comes behind. After every call of the
+ * core, and before its answer is sent (coordinator.h). A failing store ends the office. */
+void office_effects_carry_out(struct office *office, uint64_t now_ns);
+/* The store failed: the daemon ends. */
+void office_effects_fail(struct office *office, enum err err, const struct reason *reason);
+/* The run's state into the store. On a full disk later: it only says whether a successor goes on
+ * with the run by itself, and one that does finds the same cut. */
+enum err office_effects_store_state(struct office *office, struct reason *reason) MUST_USE;
+
+#endif

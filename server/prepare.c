@@ -1,0 +1,65 @@
+/* What a spec says, as a shard's configuration. */
+#include "server/prepare.h"
+
+enum {
+    /* Sums ahead of the lowest missing slot: leases are granted lowest first, so this many workers
+     * may be ahead of the slowest in every second slot before they are told BUSY. */
+    AHEAD_MAX = 32,
+    PARKED_BYTES_MAX = 8 * 1024 * 1024,
+    SNAPSHOT_COPIES = 8,
+};
+
+enum err prepare_chunks(const struct model *model, const struct chunk_range *ranges,
+                        uint32_t range_count, uint32_t server, struct shard_chunk **ret_chunks,
+                        uint32_t *ret_count)
+{
+    uint32_t count = 0, next = 0;
+    for (uint32_t i = 0; i < range_count; i++) {
+        if (ranges[i].first < next || ranges[i].first > model->chunks_count ||
+            ranges[i].count > model->chunks_count - ranges[i].first)
+            return ERR_INVALID;
+        next = ranges[i].first + ranges[i].count;
+        count += ranges[i].server == server ? ranges[i].count : 0;
+    }
+    struct shard_chunk *chunks = calloc(count == 0 ? 1 : count, sizeof *chunks);
+    if (chunks == NULL)
+        return ERR_NOMEM;
+    *ret_chunks = chunks;
+    *ret_count = count;
+    for (uint32_t i = 0; i < range_count; i++) {
+        for (uint32_t c = 0; ranges[i].server == server && c < ranges[i].count; c++) {
+            const struct model_chunk *chunk = &model->chunks[ranges[i].first + c];
+            const struct model_parameter *parameter = &model->parameters[chunk->parameter];
+            *chunks++ = (struct shard_chunk){.chunk = ranges[i].first + c,
+                                             .n = chunk->weights,
+                                             .parts = parameter->parts,
+                                             .rule = parameter->rule,
+                                             .decay = parameter->decay,
+                                             .loss = chunk->parameter == model->loss_parameter};
+        }
+    }
+    return ERR_OK;
+}
+
+struct shard_config prepare_config(const struct spec *spec)
+{
+    enum codec codec = spec->train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
+    uint32_t level = 0, slots = spec->train.slots;
+    while (UINT32_C(2) << level <= spec->train.node_slots)
+        level++;
+    return (struct shard_config){.slots = slots,
+                                 .push_codec = codec,
+                                 .weights_codec = codec,
+                                 .node_level = level,
+                                 .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
+                                 .parked_bytes_max = PARKED_BYTES_MAX,
+                                 .snapshot_copies = SNAPSHOT_COPIES,
+                                 .optimizer = spec->optimizer};
+}
+
+void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,
+                     const struct shard_chunk *chunks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        model_initial(model, seed, chunks[i].chunk, shard_state(shard, i).weights);
+}

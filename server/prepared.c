@@ -1,0 +1,142 @@
+/* What a PREPARE names is opened once; each thread then fills its own chunks. */
+#include "server/prepared.h"
+
+#include "common/scoped.h"
+
+#include <string.h>
+
+/* ---- the command ---- */
+
+static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct reason *reason)
+{
+    struct checkpoint_name name = {cut.generation, cut.version};
+    prepared->version = cut.version;
+    TRY(checkpoint_open(prepared->checkpoint_dir, name, &prepared->checkpoint, reason));
+    return checkpoint_fits(prepared->checkpoint, &prepared->model,
+                           optimizer_states(prepared->spec.optimizer.kind), reason);
+}
+
+static enum err prepared_init(struct prepared *prepared, const struct server_command *command,
+                              struct reason *reason)
+{
+    const char *spec = command->prepare.spec;
+    struct slice text = {(const uint8_t *)spec, strlen(spec)};
+    TRY(spec_parse(text, "the coordinator's spec", NULL, &prepared->spec, reason));
+    TRY(model_init(&prepared->model, &prepared->spec.model, reason));
+    prepared->checkpoint_dir = strdup(command->prepare.checkpoint_dir);
+    if (prepared->checkpoint_dir == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to prepare a run");
+    enum err err =
+        prepare_chunks(&prepared->model, command->prepare.ranges, command->prepare.range_count,
+                       command->prepare.server, &prepared->chunks, &prepared->chunk_count);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "the chunk map does not fit the model: %s", err_text(err));
+    if (command->prepare.from_cut)
+        return open_cut(prepared, command->prepare.cut, reason);
+    const char *restore = command->prepare.restore;
+    if (restore != NULL && restore[0] != 0)
+        return restore_open(restore, &prepared->model, &prepared->restore, reason);
+    return ERR_OK;
+}
+
+enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
+                      struct reason *reason)
+{
+    struct prepared *prepared = calloc(1, sizeof *prepared);
+    if (prepared == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to prepare a run");
+    atomic_init(&prepared->references, 1);
+    prepared->generation = command->prepare.generation;
+    prepared->term = command->term;
+    prepared->server = command->prepare.server;
+    prepared->from_cut = command->prepare.from_cut;
+    enum err err = prepared_init(prepared, command, reason);
+    if (err == ERR_OK)
+        *ret_prepared = prepared;
+    else
+        prepared_unref(prepared);
+    return err;
+}
+
+struct prepared *prepared_ref(struct prepared *prepared)
+{
+    atomic_fetch_add_explicit(&prepared->references, 1, memory_order_relaxed);
+    return prepared;
+}
+
+void prepared_unref(struct prepared *prepared)
+{
+    if (prepared == NULL ||
+        atomic_fetch_sub_explicit(&prepared->references, 1, memory_order_acq_rel) != 1)
+        return;
+    restore_free(prepared->restore);
+    checkpoint_free(prepared->checkpoint);
+    model_release(&prepared->model);
+    free(prepared->checkpoint_dir);
+    free(prepared->chunks);
+    free(prepared);
+}
+
+/* ---- a thread's shard ---- */
+
+static enum err fill_from_cut(const struct prepared *prepared, struct shard *shard,
+                              const struct shard_chunk *chunks, uint32_t count,
+                              struct reason *reason)
+{
+    uint32_t states = checkpoint_states(prepared->checkpoint);
+    for (uint32_t i = 0; i < count; i++) {
+        struct checkpoint_chunk stored;
+        TRY(checkpoint_read(prepared->checkpoint, chunks[i].chunk, &stored, reason));
+        struct shard_state state = shard_state(shard, i);
+        size_t bytes = stored.n * sizeof(float);
+        memcpy(state.weights, stored.values, bytes);
+        for (uint32_t s = 0; s < states; s++)
+            memcpy(state.state[s], stored.values + (size_t)(1 + s) * stored.n, bytes);
+    }
+    return ERR_OK;
+}
+
+static enum err fill(const struct prepared *prepared, struct shard *shard,
+                     const struct shard_chunk *chunks, uint32_t count, struct reason *reason)
+{
+    if (prepared->checkpoint != NULL)
+        return fill_from_cut(prepared, shard, chunks, count, reason);
+    if (prepared->restore == NULL)
+        prepare_initial(shard, &prepared->model, prepared->spec.train.seed, chunks, count);
+    for (uint32_t i = 0; prepared->restore != NULL && i < count; i++)
+        restore_chunk(prepared->restore, chunks[i].chunk, shard_state(shard, i).weights);
+    return ERR_OK;
+}
+
+enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
+                            struct shard **ret_shard, struct reason *reason)
+{
+    scoped(free_scoped) struct shard_chunk *chunks =
+        calloc((size_t)prepared->chunk_count + 1, sizeof *chunks);
+    if (chunks == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory for the chunks of a shard");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < prepared->chunk_count; i++)
+        if (prepared_thread(prepared->chunks[i].chunk, about->thread_count) == about->thread)
+            chunks[count++] = prepared->chunks[i];
+    struct shard_config config = prepare_config(&prepared->spec);
+    config.kernels = about->kernels;
+    config.generation = prepared->generation;
+    config.boot = about->boot;
+    config.term = prepared->term;
+    config.version = prepared->version;
+    config.chunks = chunks;
+    config.chunk_count = count;
+    scoped(shard_free_scoped) struct shard *shard = NULL;
+    enum err err = shard_new(&config, &shard);
+    if (err == ERR_OK)
+        TRY(fill(prepared, shard, chunks, count, reason));
+    if (err == ERR_OK)
+        err = shard_start(shard);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "cannot hold a shard of %u chunks: %s", count,
+                          err_text(err));
+    *ret_shard = shard;
+    shard = NULL;
+    return ERR_OK;
+}

@@ -1,0 +1,37 @@
+/* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl (one
+ * JSON object a step or validation) and events/ (TensorBoard). Written by the coordinator's daemon,
+ * in batches; not synced: after a crash of the machine the last second may miss, and a run that is
+ * continued writes those rows again. One thread. */
+#ifndef ROOST_SERVER_RECORD_H
+#define ROOST_SERVER_RECORD_H
+
+#include "common/tfevents.h"
+#include "server/coordinator/coordinator.h"
+
+struct record {
+    struct file_log steps;
+    struct tfevents events;
+    struct buf lines;   /* rows not yet written */
+    struct buf scalars; /* the same for TensorBoard */
+    enum err err;       /* NO_SPACE: tried again; else nothing is written after it */
+    bool said;          /* it is in the log */
+    struct reason reason;
+};
+
+/* Makes the directory, writes run.yaml, and cuts steps.jsonl back to what led to `version`. */
+enum err record_open(struct record *record, const char *directory, const char *spec,
+                     uint64_t version, struct reason *reason) MUST_USE;
+void record_release(struct record *record); /* flushes; {0} is fine */
+
+/* Failures stick in record->err: a full disk costs the log, not the run. */
+void record_step(struct record *record, const struct step_row *row);
+void record_validation(struct record *record, const struct validation_row *row);
+/* Writes what is there; at least each second. */
+void record_flush(struct record *record);
+/* A rewind: rows beyond `version` will come again. */
+void record_rewind(struct record *record, uint64_t version);
+
+/* Where the rows end that led to `version`: the rest of a steps.jsonl. Pure. */
+size_t record_keep(struct slice text, uint64_t version);
+
+#endif

@@ -1,0 +1,381 @@
+/* One daemon.
+ *
+ * Threads:
+ *   main       owns the office (on the coordinator's daemon), the link to the coordinator, the
+ * store and the run's record; waits for events in its inbox. Every decision happens here, one event
+ * after another. rpc …      gRPC's polling threads, one per core: decode requests (service.c) and
+ * data messages (push, pull); post to main's or a shard's inbox; never wait. shard …    each owns
+ * its chunks; waits for pushes, pulls and commands in its inbox (shards.h). writer     writes cuts'
+ * files; waits for chunk copies of the shards. signals    waits for SIGTERM, SIGINT and SIGHUP;
+ * posts an event.
+ *
+ * Main's loop: take what is in the inbox, at most until the next timer is due; after each event the
+ * office has carried out what follows from it. No polling: a parked acquire is answered in the turn
+ * that frees a ticket.
+ *
+ * Order of the end: the run stops with a cut (coordinator); the service refuses new calls; waiting
+ * calls are answered; the rpc server, the link and the shards go; then the loop and the store. A
+ * second signal skips the first of these. */
+#include "server/server.h"
+
+#include "common/file.h"
+#include "common/inbox.h"
+#include "common/log.h"
+#include "common/rand.h"
+#include "common/scoped.h"
+#include "common/signals.h"
+#include "common/time.h"
+#include "server/link.h"
+#include "server/notify.h"
+#include "server/office.h"
+#include "server/service.h"
+#include "server/shards.h"
+#include "server/store.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 1024 };
+/* The coordinator of a cluster that starts up is there in a moment. */
+enum { RECONNECT_MS_MIN = 50, RECONNECT_MS_MAX = 1000 };
+
+struct server {
+    const struct server_settings *settings;
+    struct logger logger;
+    char name[65];
+    char address[300]; /* advertised */
+    char run_dir[600];
+    uint64_t boot;
+    struct inbox *inbox;
+    struct signals signals;
+    bool has_signals;
+    struct tls_identity identity;
+    struct rpc_loop *loop;
+    struct rpc_server *rpc;
+    struct service service;
+    bool has_service;
+    struct store *store;
+    struct link *link;
+    struct shards *shards;
+    struct office *office; /* NULL: not the coordinator */
+    unsigned signals_said;
+    bool stopping;
+    uint64_t status_ns, alive_ns; /* when each is due */
+};
+
+static bool is_coordinator(const struct server *server)
+{
+    return server->settings->coordinator[0] == 0;
+}
+
+/* ---- start ---- */
+
+static void signal_said(void *owner, int number)
+{
+    struct server *server = owner;
+    ignore(
+        inbox_post(server->inbox, &(struct event){.kind = EVENT_SIGNAL,
+                                                  .number = (uint64_t)number})); /* say it again */
+}
+
+static enum err open_store(struct server *server, struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    TRY(file_make_dirs(server->settings->dir, 0750, reason));
+    TRY(buf_printf(&path, "%s/roost.db", server->settings->dir));
+    TRY(store_open_sqlite((const char *)path.data, &server->store, reason));
+    return store_next_boot(server->store, &server->boot, reason);
+}
+
+static enum err open_loop(struct server *server, struct reason *reason)
+{
+    struct rpc_settings rpc = rpc_settings_default();
+    rpc.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
+    rpc.calls_max = CALLS_MAX;
+    rpc.reconnect_ms_min = RECONNECT_MS_MIN;
+    rpc.reconnect_ms_max = RECONNECT_MS_MAX;
+    if (!server->settings->insecure)
+        TRY(tls_identity_read(server->settings->certs, TLS_ROLE_SERVER, (int64_t)time_wall_s(),
+                              &server->identity, reason));
+    rpc_process_init(server->settings->log_level >= LOG_LEVEL_INFO);
+    return rpc_loop_new(&rpc, &server->loop);
+}
+
+static const struct tls_identity *identity_of(const struct server *server)
+{
+    return server->settings->insecure ? NULL : &server->identity;
+}
+
+static enum err open_shards(struct server *server, struct reason *reason)
+{
+    uint64_t seed = 0;
+    ignore(rand_system(&seed, sizeof seed)); /* jitter only */
+    const struct link_config link = {
+        .loop = server->loop,
+        .coordinator = is_coordinator(server) ? NULL : server->settings->coordinator,
+        .identity = identity_of(server),
+        .name = server->name,
+        .address = server->address,
+        .boot = server->boot,
+        .seed = seed,
+        .inbox = server->inbox,
+        .logger = &server->logger,
+    };
+    TRY(link_new(&link, &server->link, reason));
+    const struct shards_config shards = {
+        .threads = server->settings->shards,
+        .boot = server->boot,
+        .logger = &server->logger,
+        .report = link_report,
+        .owner = server->link,
+    };
+    TRY(shards_new(&shards, &server->shards, reason));
+    link_attach(server->link, server->shards);
+    return ERR_OK;
+}
+
+static enum err open_office(struct server *server, struct reason *reason)
+{
+    const struct server_settings *settings = server->settings;
+    if (!is_coordinator(server))
+        return ERR_OK;
+    const struct office_config config = {
+        .store = server->store,
+        .service = &server->service,
+        .shards = server->shards,
+        .run_dir = server->run_dir,
+        .heartbeat_ms = settings->heartbeat_ms,
+        .lease_ms = settings->lease_ms,
+        .stop_ms = settings->stop_ms,
+        .speculation_percent = settings->speculation_percent,
+        .speculation_ms_min = settings->speculation_ms_min,
+        .logger = &server->logger,
+    };
+    return office_new(&config, &server->office, reason);
+}
+
+/* Where others reach the daemon: what was set, or the address with the port that it got. */
+static void name_address(struct server *server)
+{
+    const char *address = server->settings->address;
+    const char *colon = strrchr(address, ':');
+    int host = colon != NULL ? (int)(colon - address) : (int)strlen(address);
+    if (server->settings->advertise[0] != 0)
+        snprintf(server->address, sizeof server->address, "%s", server->settings->advertise);
+    else
+        snprintf(server->address, sizeof server->address, "%.*s:%u", host, address,
+                 rpc_server_port(server->rpc));
+}
+
+static enum err open_rpc(struct server *server, struct reason *reason)
+{
+    service_init(&server->service, server->inbox, is_coordinator(server),
+                 shards_exchange_method(server->shards));
+    server->has_service = true;
+    const struct rpc_server_config config = {
+        .loop = server->loop,
+        .address = server->settings->address,
+        .identity = identity_of(server),
+        .methods = server->service.methods,
+        .method_count = server->service.method_count,
+    };
+    TRY(rpc_server_new(&config, &server->rpc, reason));
+    name_address(server);
+    return ERR_OK;
+}
+
+static enum err open_all(struct server *server, struct reason *reason)
+{
+    const struct inbox_limits limits = {sizeof(struct event), INBOX_EVENTS_MAX};
+    TRY(inbox_new(limits, &server->inbox));
+    TRY(signals_start(&server->signals, signal_said, server));
+    server->has_signals = true;
+    TRY(open_store(server, reason));
+    TRY(open_loop(server, reason));
+    TRY(open_shards(server, reason));
+    TRY(open_rpc(server, reason));
+    return open_office(server, reason);
+}
+
+/* In the order of the essay. */
+static void close_all(struct server *server)
+{
+    struct event event;
+    size_t count;
+    atomic_store(&server->service.serving, false);
+    if (server->rpc != NULL)
+        rpc_server_drain(server->rpc);
+    office_free(server->office);
+    rpc_server_free(server->rpc);
+    shards_free(server->shards);
+    link_free(server->link);
+    if (server->inbox != NULL) {
+        inbox_close(server->inbox);
+        while (inbox_take(server->inbox, 0, 1, &event, &count) == ERR_OK)
+            event_release(&event);
+    }
+    rpc_loop_free(server->loop);
+    if (server->has_service)
+        service_release(&server->service);
+    if (server->has_signals)
+        signals_stop(&server->signals);
+    store_free(server->store);
+    inbox_free(server->inbox);
+    tls_identity_release(&server->identity);
+}
+
+/* ---- the loop ---- */
+
+static void stop(struct server *server, uint64_t now_ns)
+{
+    server->signals_said++;
+    if (server->stopping)
+        return;
+    server->stopping = true;
+    notify_stopping();
+    log_info(&server->logger, "daemon stops", log_text("name", server->name));
+    if (server->office != NULL)
+        office_stop(server->office, now_ns, "the coordinator's daemon was told to stop");
+}
+
+static void handle_office(struct server *server, uint64_t now_ns, struct event *event)
+{
+    struct office *office = server->office;
+    switch (event->kind) {
+    case EVENT_CALL:
+        office_call(office, now_ns, event->call);
+        event->call = NULL;
+        break;
+    case EVENT_CALL_CANCELLED:
+        office_call_cancelled(office, event->number);
+        break;
+    case EVENT_GUEST_MESSAGE:
+        office_guest_message(office, now_ns, event->guest, event->message);
+        break;
+    case EVENT_GUEST_CLOSED:
+        office_guest_closed(office, now_ns, event->guest);
+        break;
+    case EVENT_REPORT:
+        office_report(office, now_ns, event->message);
+        break;
+    default:
+        break;
+    }
+}
+
+static void handle(struct server *server, uint64_t now_ns, struct event *event)
+{
+    if (event->kind == EVENT_SIGNAL && event->number != SIGHUP)
+        stop(server, now_ns);
+    else if (event->kind == EVENT_LINK_MESSAGE)
+        link_message(server->link, event->number, event->message);
+    else if (server->office != NULL)
+        handle_office(server, now_ns, event);
+    event_release(event);
+}
+
+static void tell_systemd(struct server *server, uint64_t now_ns)
+{
+    scoped(buf_release) struct buf line = {0};
+    if (server->alive_ns <= now_ns) {
+        uint64_t every_ns = notify_alive_every_ns();
+        server->alive_ns = every_ns < TIME_NEVER - now_ns ? now_ns + every_ns : TIME_NEVER;
+        notify_alive();
+    }
+    if (server->status_ns > now_ns)
+        return;
+    server->status_ns = time_after_ms(now_ns, STATUS_MS);
+    if (server->office != NULL && office_status_line(server->office, &line) == ERR_OK)
+        notify_status((const char *)line.data);
+    else if (server->office == NULL)
+        notify_status(link_connected(server->link) ? "connected to the coordinator"
+                                                   : "connecting to the coordinator");
+}
+
+static void tick(struct server *server, uint64_t now_ns)
+{
+    link_tick(server->link, now_ns);
+    if (server->office != NULL)
+        office_tick(server->office, now_ns);
+    tell_systemd(server, now_ns);
+}
+
+static uint64_t next_ns(const struct server *server)
+{
+    uint64_t due_ns = link_next_ns(server->link);
+    if (server->office != NULL && office_next_ns(server->office) < due_ns)
+        due_ns = office_next_ns(server->office);
+    due_ns = server->status_ns < due_ns ? server->status_ns : due_ns;
+    return server->alive_ns < due_ns ? server->alive_ns : due_ns;
+}
+
+static bool is_over(const struct server *server)
+{
+    if (server->office != NULL && office_failed(server->office) != ERR_OK)
+        return true;
+    if (!server->stopping)
+        return false;
+    return server->signals_said > 1 || server->office == NULL || office_stopped(server->office);
+}
+
+static void serve(struct server *server)
+{
+    struct event events[BATCH_EVENTS];
+    tick(server, time_now_ns());
+    while (!is_over(server)) {
+        size_t count = 0;
+        uint64_t due_ns = next_ns(server);
+        ignore(inbox_take(server->inbox, due_ns > 0 ? due_ns : 1, BATCH_EVENTS, events,
+                          &count)); /* the deadline is an event too */
+        uint64_t now_ns = time_now_ns();
+        for (size_t i = 0; i < count; i++)
+            handle(server, now_ns, &events[i]);
+        tick(server, now_ns);
+    }
+}
+
+/* ---- from settings to the end ---- */
+
+static enum err start(struct server *server, struct reason *reason)
+{
+    const struct server_settings *settings = server->settings;
+    if (settings->name[0] != 0)
+        snprintf(server->name, sizeof server->name, "%s", settings->name);
+    else if (gethostname(server->name, sizeof server->name - 1) != 0)
+        return reason_set(reason, ERR_INVALID, "this host has no name; set --name");
+    if (settings->run_dir[0] != 0)
+        snprintf(server->run_dir, sizeof server->run_dir, "%s", settings->run_dir);
+    else
+        snprintf(server->run_dir, sizeof server->run_dir, "%s/run", settings->dir);
+    TRY(open_all(server, reason));
+    atomic_store(&server->service.serving, true);
+    log_info(&server->logger, "daemon serves", log_text("name", server->name),
+             log_text("address", server->address), log_uint("boot", server->boot),
+             log_text("coordinator", is_coordinator(server) ? "this one" : settings->coordinator));
+    notify_ready();
+    return ERR_OK;
+}
+
+enum err server_run(const struct server_settings *settings, struct reason *reason)
+{
+    struct server *server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return reason_set(reason, ERR_NOMEM, "out of memory");
+    server->settings = settings;
+    server->logger =
+        (struct logger){.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
+    enum err err = start(server, reason);
+    if (err == ERR_OK && server->office != NULL) {
+        uint64_t now_ns = time_now_ns();
+        office_local_server(server->office, now_ns, server->link);
+        office_continue(server->office, now_ns);
+    }
+    if (err == ERR_OK)
+        serve(server);
+    if (err == ERR_OK && server->office != NULL && office_failed(server->office) != ERR_OK)
+        err = reason_set(reason, office_failed(server->office), "the store failed; see the log");
+    close_all(server);
+    free(server);
+    return err;
+}

@@ -1,0 +1,29 @@
+/* One daemon, from its settings to its end. */
+#ifndef ROOST_SERVER_SERVER_H
+#define ROOST_SERVER_SERVER_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server_settings {
+    char address[257];     /* to listen on; port 0: any free one */
+    char advertise[257];   /* where workers and servers reach it; "": the address */
+    char dir[513];         /* of this daemon's own state */
+    char run_dir[513];     /* of runs that name none; "": DIR/run */
+    char coordinator[257]; /* "": this daemon is it */
+    char name[65];         /* one of its kind in the cluster; "": the host's */
+    char certs[513];
+    bool insecure;
+    uint32_t shards; /* threads; 0: one per core */
+    uint32_t heartbeat_ms, lease_ms, stop_ms;
+    uint32_t speculation_percent, speculation_ms_min;
+    uint32_t log_level; /* enum log_level */
+};
+
+/* Runs until SIGTERM or SIGINT (OK), or until it can't go on (the error, with its sentence).
+ * Process-wide: installs signal handling. */
+enum err server_run(const struct server_settings *settings, struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,411 @@
+/* The daemon's methods. */
+#include "server/service.h"
+
+#include "common/data/tickets.h"
+#include "common/scoped.h"
+#include "proto/standard.h"
+#include "server/guests.h"
+
+#include <string.h>
+
+#define WORKER TLS_ROLE_BIT(TLS_ROLE_WORKER)
+#define OPERATOR TLS_ROLE_BIT(TLS_ROLE_OPERATOR)
+#define SERVER TLS_ROLE_BIT(TLS_ROLE_SERVER)
+
+/* ---- unary calls for the main thread ---- */
+
+static enum err decode(struct call *call, struct slice bytes, struct reason *reason)
+{
+    struct arena *arena = &call->arena;
+    switch (call->kind) {
+    case CALL_DESCRIBE:
+        return wire_decode_describe_request(bytes, arena, &call->describe, reason);
+    case CALL_JOIN:
+        return wire_decode_join_request(bytes, arena, &call->join, reason);
+    case CALL_ACQUIRE:
+        return wire_decode_acquire_request(bytes, arena, &call->acquire, reason);
+    case CALL_COMPLETE:
+        return wire_decode_complete_request(bytes, arena, &call->complete, reason);
+    case CALL_LEAVE:
+        return wire_decode_leave_request(bytes, arena, &call->leave, reason);
+    case CALL_START_RUN:
+        return wire_decode_start_run_request(bytes, arena, &call->start_run, reason);
+    case CALL_STOP_RUN:
+        return wire_decode_stop_run_request(bytes, arena, &call->stop_run, reason);
+    case CALL_CHECKPOINT:
+    case CALL_STATUS:
+        return ERR_OK;
+    }
+    return reason_set(reason, ERR_UNSUPPORTED, "no such call");
+}
+
+static void take_call(struct service *service, enum call_kind kind, struct rpc_request *request,
+                      struct slice bytes)
+{
+    struct reason reason = {0};
+    if (!service->coordinator) {
+        rpc_fail(request, ERR_NOT_COORDINATOR, "this server is not the coordinator");
+        return;
+    }
+    struct call *call = malloc(sizeof *call);
+    if (call == NULL) {
+        rpc_fail(request, ERR_NOMEM, "out of memory");
+        return;
+    }
+    call->kind = kind;
+    call->number = rpc_request_number(request);
+    call->request = request;
+    call->arena = (struct arena){.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    enum err err = decode(call, bytes, &reason);
+    if (err == ERR_OK)
+        err = inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL, .call = call});
+    if (err != ERR_OK)
+        call_fail(call, err, reason.text[0] != 0 ? reason.text : err_text(err));
+}
+
+#define CALL_HANDLER(name, kind)                                                                   \
+    static void name(void *owner, struct rpc_request *request, struct slice bytes)                 \
+    {                                                                                              \
+        take_call(owner, kind, request, bytes);                                                    \
+    }
+CALL_HANDLER(describe, CALL_DESCRIBE)
+CALL_HANDLER(join, CALL_JOIN)
+CALL_HANDLER(acquire, CALL_ACQUIRE)
+CALL_HANDLER(complete, CALL_COMPLETE)
+CALL_HANDLER(leave, CALL_LEAVE)
+CALL_HANDLER(start_run, CALL_START_RUN)
+CALL_HANDLER(stop_run, CALL_STOP_RUN)
+CALL_HANDLER(checkpoint, CALL_CHECKPOINT)
+CALL_HANDLER(status, CALL_STATUS)
+#undef CALL_HANDLER
+
+/* A call that the main thread parks: it looks for the number. When the inbox is full, the parking
+ * time ends the wait all the same. */
+static void cancelled(void *owner, struct rpc_request *request)
+{
+    struct service *service = owner;
+    ignore(inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL_CANCELLED,
+                                                      .number = rpc_request_number(request)}));
+}
+
+/* ---- streams of members and servers ---- */
+
+static enum err open_guest(struct service *service, struct rpc_stream *stream,
+                           const struct rpc_peer *peer, bool is_server, void **ret_owner,
+                           struct reason *reason)
+{
+    if (!service->coordinator)
+        return reason_set(reason, ERR_NOT_COORDINATOR, "this server is not the coordinator");
+    struct guest *guest = guests_new(service->inbox, stream, peer, is_server);
+    if (guest == NULL)
+        return reason_set(reason, ERR_NOMEM, "out of memory");
+    *ret_owner = guest;
+    return ERR_OK;
+}
+
+static enum err member_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                            void **ret_owner, struct reason *reason)
+{
+    return open_guest(owner, stream, peer, false, ret_owner, reason);
+}
+
+static enum err server_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                            void **ret_owner, struct reason *reason)
+{
+    return open_guest(owner, stream, peer, true, ret_owner, reason);
+}
+
+/* What a member says when the inbox is full is a heartbeat, which the next one makes good; a
+ * server's report must not be lost: it says everything again over a new stream. */
+static void guest_message(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    struct guest *guest = owner;
+    struct event event = {
+        .kind = EVENT_GUEST_MESSAGE, .guest = guests_ref(guest), .message = take_message};
+    if (inbox_post(guest->inbox, &event) == ERR_OK)
+        return;
+    event_release(&event);
+    if (guest->is_server)
+        rpc_stream_cancel(stream);
+}
+
+static void guest_closed(void *owner, struct rpc_stream *stream, enum err err,
+                         const struct reason *reason)
+{
+    (void)stream, (void)err, (void)reason;
+    struct guest *guest = owner;
+    struct event event = {.kind = EVENT_GUEST_CLOSED, .guest = guest};
+    if (inbox_post(guest->inbox, &event) != ERR_OK)
+        event_release(&event); /* the next word to it fails, which ends it as well */
+}
+
+static const struct rpc_stream_events member_events = {
+    .open = member_open, .message = guest_message, .closed = guest_closed};
+static const struct rpc_stream_events server_events = {
+    .open = server_open, .message = guest_message, .closed = guest_closed};
+
+/* ---- samples ---- */
+
+static void served_unref(struct served *served)
+{
+    if (served == NULL || atomic_fetch_sub(&served->references, 1) != 1)
+        return;
+    data_free(served->data);
+    free(served);
+}
+
+static struct served *served_now(struct service *service)
+{
+    thread_lock(&service->mutex);
+    struct served *served = service->served;
+    if (served != NULL)
+        atomic_fetch_add(&served->references, 1);
+    thread_unlock(&service->mutex);
+    return served;
+}
+
+enum err service_serve(struct service *service, uint64_t run, const struct spec *spec,
+                       struct data *take_data)
+{
+    struct served *served = NULL;
+    if (take_data != NULL) {
+        served = malloc(sizeof *served);
+        if (served == NULL) {
+            data_free(take_data);
+            return ERR_NOMEM;
+        }
+        *served = (struct served){.run = run, .spec = *spec, .data = take_data};
+        atomic_init(&served->references, 1);
+    }
+    thread_lock(&service->mutex);
+    struct served *before = service->served;
+    service->served = served;
+    thread_unlock(&service->mutex);
+    served_unref(before);
+    return ERR_OK;
+}
+
+/* Which samples: of one slot of the ticket's step, or of a validation's piece. */
+struct sample_range {
+    enum data_split split;
+    uint64_t first; /* position in the stream; of a validation the sample */
+    uint32_t count;
+};
+
+static enum err sample_range(const struct served *served, const struct samples_request *request,
+                             struct sample_range *ret_range, struct reason *reason)
+{
+    const struct spec_train *train = &served->spec.train;
+    uint64_t k = train->slot_samples;
+    bool validate = request->ticket.kind == TICKET_VALIDATE;
+    uint64_t held_out = data_count(served->data, DATA_VALIDATION);
+    if (train->validation_samples > 0 && train->validation_samples < held_out)
+        held_out = train->validation_samples;
+    if (request->run != served->run)
+        return reason_set(reason, ERR_NO_RUN, "samples of run %llu are not served",
+                          (unsigned long long)request->run);
+    if (validate && request->ticket.node.index * k < held_out) {
+        uint64_t first = request->ticket.node.index * k;
+        uint64_t left = held_out - first;
+        *ret_range = (struct sample_range){DATA_VALIDATION, first, (uint32_t)(left < k ? left : k)};
+        return ERR_OK;
+    }
+    if (validate || request->slot >= train->slots || request->ticket.step >= train->steps)
+        return reason_set(reason, ERR_MALFORMED, "the run has no such samples");
+    uint64_t ticket = request->ticket.step * train->slots + request->slot;
+    *ret_range = (struct sample_range){DATA_TRAIN, ticket * k, (uint32_t)k};
+    return ERR_OK;
+}
+
+static uint64_t sample_at(const struct served *served, const struct sample_range *range, uint32_t i)
+{
+    if (range->split == DATA_VALIDATION)
+        return range->first + i;
+    const struct tickets tickets = {.seed = served->spec.train.seed,
+                                    .sample_count = data_count(served->data, DATA_TRAIN),
+                                    .slot_samples = served->spec.train.slot_samples};
+    return tickets_sample(&tickets, range->first + i);
+}
+
+/* Both kinds of samples have 4-byte inputs and targets. */
+static enum err read_samples(const struct served *served, const struct sample_range *range,
+                             struct arena *arena, struct samples_reply *ret_reply)
+{
+    bool tokens = served->spec.model.kind == SPEC_GPT;
+    size_t inputs = tokens ? served->spec.model.context : served->spec.model.sizes[0];
+    size_t targets = tokens ? served->spec.model.context : 1;
+    uint32_t *input = arena_array(arena, range->count * inputs, sizeof *input);
+    int32_t *target = arena_array(arena, range->count * targets, sizeof *target);
+    if (input == NULL || target == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < range->count; i++) {
+        uint64_t sample = sample_at(served, range, i);
+        if (tokens)
+            data_sample_tokens(served->data, range->split, sample, (int32_t *)(input + i * inputs),
+                               target + i * targets);
+        else
+            data_sample_point(served->data, range->split, sample, (float *)(input + i * inputs),
+                              target + i * targets);
+    }
+    *ret_reply = (struct samples_reply){
+        .sample_count = range->count,
+        .inputs = {(const uint8_t *)input, range->count * inputs * sizeof *input},
+        .targets = {(const uint8_t *)target, range->count * targets * sizeof *target},
+    };
+    return ERR_OK;
+}
+
+static enum err answer_samples(const struct served *served, struct slice bytes,
+                               struct buf *response, struct reason *reason)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct samples_request request;
+    struct samples_reply reply;
+    struct sample_range range = {0};
+    TRY(wire_decode_samples_request(bytes, &arena, &request, reason));
+    TRY(sample_range(served, &request, &range, reason));
+    TRY(read_samples(served, &range, &arena, &reply));
+    return wire_encode_samples_reply(&reply, response);
+}
+
+static void samples(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    struct reason reason = {.text = "this daemon serves no samples (data.serve)"};
+    struct buf response = {0};
+    struct served *served = served_now(owner);
+    enum err err = ERR_NO_RUN;
+    if (served != NULL)
+        err = answer_samples(served, bytes, &response, &reason);
+    served_unref(served);
+    if (err == ERR_OK) {
+        rpc_reply(request, &response);
+        return;
+    }
+    buf_release(&response);
+    rpc_fail(request, err, reason.text);
+}
+
+/* ---- health and reflection ---- */
+
+static void health_check(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    struct service *service = owner;
+    struct reason reason = {0};
+    struct buf response = {0};
+    enum err err = standard_health(bytes, atomic_load(&service->serving), &response, &reason);
+    if (err == ERR_OK) {
+        rpc_reply(request, &response);
+        return;
+    }
+    buf_release(&response);
+    rpc_fail(request, err, reason.text);
+}
+
+static enum err stream_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                            void **ret_owner, struct reason *reason)
+{
+    (void)stream, (void)peer, (void)reason;
+    *ret_owner = owner;
+    return ERR_OK;
+}
+
+/* Answers one message of a stream by what `answer` makes of it. */
+static void answer_message(struct rpc_stream *stream, struct rpc_message *message, bool serving,
+                           enum err (*answer)(struct slice, bool, struct buf *, struct reason *))
+{
+    scoped(buf_release) struct buf request = {0};
+    struct buf response = {0};
+    struct reason reason = {0};
+    enum err err = buf_reserve(&request, message->bytes);
+    if (err == ERR_OK) {
+        rpc_message_copy(message, 0, message->bytes, request.data);
+        request.bytes = message->bytes;
+        err = answer(buf_slice(&request), serving, &response, &reason);
+    }
+    if (err == ERR_OK)
+        err = rpc_stream_send(stream, RPC_NORMAL, &response, NULL, 0);
+    else
+        buf_release(&response);
+    if (err != ERR_OK)
+        rpc_stream_finish(stream, err, reason.text);
+}
+
+static enum err reflect(struct slice request, bool serving, struct buf *response,
+                        struct reason *reason)
+{
+    (void)serving;
+    return standard_reflection(request, response, reason);
+}
+
+static void health_watch(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    struct service *service = owner;
+    answer_message(stream, take_message, atomic_load(&service->serving), standard_health);
+    rpc_message_unref(take_message);
+}
+
+static void reflection(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    (void)owner;
+    answer_message(stream, take_message, false, reflect);
+    rpc_message_unref(take_message);
+}
+
+/* A watcher says no more and keeps listening; what it watches changes only when the daemon stops,
+ * which ends the stream. */
+static void keep_open(void *owner, struct rpc_stream *stream)
+{
+    (void)owner, (void)stream;
+}
+
+static const struct rpc_stream_events health_events = {
+    .open = stream_open, .message = health_watch, .ended = keep_open};
+static const struct rpc_stream_events reflection_events = {.open = stream_open,
+                                                           .message = reflection};
+
+/* ---- the table ---- */
+
+#define CLUSTER "/roost.v1.Cluster/"
+
+static const struct rpc_method table[] = {
+    {CLUSTER "Describe", RPC_UNARY, TLS_ROLES_ALL, .requested = describe},
+    {CLUSTER "Join", RPC_UNARY, WORKER, .requested = join},
+    {CLUSTER "Member", RPC_STREAM, WORKER, .events = &member_events},
+    {CLUSTER "Acquire", RPC_UNARY, WORKER, .requested = acquire, .cancelled = cancelled},
+    {CLUSTER "Complete", RPC_UNARY, WORKER, .requested = complete},
+    {CLUSTER "Leave", RPC_UNARY, WORKER, .requested = leave},
+    {CLUSTER "Samples", RPC_UNARY, WORKER, .requested = samples},
+    {CLUSTER "StartRun", RPC_UNARY, OPERATOR, .requested = start_run},
+    {CLUSTER "StopRun", RPC_UNARY, OPERATOR, .requested = stop_run},
+    {CLUSTER "Checkpoint", RPC_UNARY, OPERATOR, .requested = checkpoint, .cancelled = cancelled},
+    {CLUSTER "Status", RPC_UNARY, OPERATOR, .requested = status},
+    {CLUSTER "Serve", RPC_STREAM, SERVER, .events = &server_events},
+    {"/grpc.health.v1.Health/Check", RPC_UNARY, TLS_ROLES_ALL, .requested = health_check},
+    {"/grpc.health.v1.Health/Watch", RPC_STREAM, TLS_ROLES_ALL, .events = &health_events},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
+     .events = &reflection_events},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
+     .events = &reflection_events},
+};
+
+void service_init(struct service *service, struct inbox *inbox, bool coordinator,
+                  struct rpc_method exchange)
+{
+    _Static_assert(sizeof table / sizeof table[0] < SERVICE_METHODS_MAX, "room for Exchange");
+    *service = (struct service){.inbox = inbox, .coordinator = coordinator};
+    atomic_init(&service->serving, false);
+    thread_mutex_init(&service->mutex);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        service->methods[i] = table[i];
+        service->methods[i].owner = service;
+        service->methods[i].request_bytes_max = WIRE_CONTROL_BYTES_MAX;
+    }
+    service->method_count = sizeof table / sizeof table[0];
+    service->methods[service->method_count++] = exchange;
+}
+
+void service_release(struct service *service)
+{
+    served_unref(service->served);
+    thread_mutex_release(&service->mutex);
+}

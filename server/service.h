@@ -1,0 +1,45 @@
+/* The daemon's methods: one table of path, roles and handler. Handlers run on gRPC's polling
+ * threads; they decode, and post to the main thread's inbox. Only Samples, health and reflection
+ * are answered where they are, because they touch no state of the daemon.
+ *
+ * A daemon that is not the coordinator refuses the Cluster service with ERR_NOT_COORDINATOR. */
+#ifndef ROOST_SERVER_SERVICE_H
+#define ROOST_SERVER_SERVICE_H
+
+#include "common/data/data.h"
+#include "common/inbox.h"
+#include "common/spec.h"
+#include "common/thread.h"
+#include "server/events.h"
+
+enum { SERVICE_METHODS_MAX = 24 };
+
+/* A data set that is served to workers without a copy. Counted: a call under way keeps it. */
+struct served {
+    atomic_uint references;
+    uint64_t run;
+    struct spec spec;
+    struct data *data;
+};
+
+struct service {
+    struct inbox *inbox;
+    bool coordinator;
+    atomic_bool serving; /* what health says */
+    size_t method_count;
+    struct rpc_method methods[SERVICE_METHODS_MAX];
+    struct thread_mutex mutex; /* guards `served` */
+    struct served *served;     /* NULL: none */
+};
+
+/* `exchange` is the shards' row. The service must stay where it is. */
+void service_init(struct service *service, struct inbox *inbox, bool coordinator,
+                  struct rpc_method exchange);
+/* After the rpc server is gone. */
+void service_release(struct service *service);
+
+/* From now on these samples are served (take_data may be NULL: none are). ERR_NOMEM. */
+enum err service_serve(struct service *service, uint64_t run, const struct spec *spec,
+                       struct data *take_data) MUST_USE;
+
+#endif

@@ -1,0 +1,681 @@
+/* The shard core: fences, counting, the decision of a step and its execution, snapshots. */
+#include "server/shard.h"
+
+#include "server/chunk.h"
+#include "server/parked.h"
+
+#include <string.h>
+
+/* What is known of an open step. */
+struct step {
+    uint32_t summed_count; /* chunks whose sum is there */
+    struct chunk_seal *seals;
+    double loss[MODEL_LOSS_WEIGHTS];
+};
+
+struct shard {
+    struct shard_config config; /* without the chunks: they are in the store */
+    struct chunk_store store;
+    bool has_loss;
+
+    uint64_t start;   /* version of the beginning */
+    uint64_t version; /* readable in all chunks */
+    uint64_t decided; /* steps decided: version, or version + 1 while chunks are applied */
+    bool applying;    /* until COMMITTED is said */
+    bool has_decision;
+    struct commit decision; /* of step decided - 1 */
+    uint32_t apply_next;    /* chunks below have version `decided` */
+    uint32_t answer_next;   /* chunks below have answered those who waited for it */
+
+    bool snapshot;
+    struct cut_name snapshot_cut;
+    uint32_t snapshot_next;  /* chunks below are handed out */
+    struct counted **copies; /* snapshot_copies; NULL until first used */
+
+    struct step *steps; /* step t at t % open_steps */
+    struct chunk_seal *seals;
+    struct parked parked;
+    struct shard_statistics statistics;
+
+    /* What effects point to, until the next call. */
+    struct parked_pull *answered;
+    uint32_t outgoing_count;
+    struct counted *outgoing[SHARD_COPIES_MAX];
+};
+
+/* ---- life ---- */
+
+static enum err config_judge(const struct shard_config *config)
+{
+    if (config->slots == 0 || config->slots > TREE_SLOTS_MAX || config->delay > SHARD_DELAY_MAX ||
+        config->node_level > tree_level(config->slots) || config->snapshot_copies == 0 ||
+        config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
+        return ERR_INVALID;
+    for (uint32_t i = 0; i < config->chunk_count; i++) {
+        const struct shard_chunk *chunk = &config->chunks[i];
+        if (chunk->n == 0 || chunk->n > MODEL_CHUNK_WEIGHTS_MAX || chunk->parts == 0 ||
+            chunk->parts > SHARD_PARTS_MAX || (chunk->loss && chunk->n != MODEL_LOSS_WEIGHTS) ||
+            (chunk->loss && chunk->rule != MODEL_NONE) ||
+            (i > 0 && chunk->chunk <= config->chunks[i - 1].chunk))
+            return ERR_INVALID;
+    }
+    return ERR_OK;
+}
+
+static enum err steps_init(struct shard *shard)
+{
+    uint32_t open = shard->store.open_steps, count = shard->store.count;
+    shard->steps = calloc(open, sizeof *shard->steps);
+    shard->seals = calloc((size_t)open * count + 1, sizeof *shard->seals);
+    shard->copies = calloc(shard->config.snapshot_copies, sizeof *shard->copies);
+    if (shard->steps == NULL || shard->seals == NULL || shard->copies == NULL)
+        return ERR_NOMEM;
+    for (uint32_t t = 0; t < open; t++) {
+        shard->steps[t].seals = shard->seals + (size_t)t * count;
+        for (uint32_t i = 0; i < count; i++)
+            shard->steps[t].seals[i].chunk = shard->store.chunks[i].spec.chunk;
+    }
+    return ERR_OK;
+}
+
+static enum err shard_init(struct shard *shard, const struct shard_config *config)
+{
+    shard->config = *config;
+    shard->config.chunks = NULL;
+    shard->start = shard->version = shard->decided = config->version;
+    for (uint32_t i = 0; i < config->chunk_count; i++)
+        shard->has_loss |= config->chunks[i].loss;
+    TRY(chunk_store_init(&shard->store, config));
+    TRY(steps_init(shard));
+    return parked_init(&shard->parked, config->chunk_count, config->parked_bytes_max);
+}
+
+enum err shard_new(const struct shard_config *config, struct shard **ret_shard)
+{
+    TRY(config_judge(config));
+    struct shard *shard = calloc(1, sizeof *shard);
+    if (shard == NULL)
+        return ERR_NOMEM;
+    enum err err = shard_init(shard, config);
+    if (err == ERR_OK)
+        *ret_shard = shard;
+    else
+        shard_free(shard);
+    return err;
+}
+
+static void free_answered(struct shard *shard)
+{
+    while (shard->answered != NULL) {
+        struct parked_pull *pull = shard->answered;
+        shard->answered = pull->behind;
+        free(pull);
+    }
+}
+
+void shard_free(struct shard *shard)
+{
+    if (shard == NULL)
+        return;
+    free_answered(shard);
+    for (uint32_t i = 0; shard->copies != NULL && i < shard->config.snapshot_copies; i++)
+        counted_unref(shard->copies[i]);
+    chunk_store_release(&shard->store);
+    parked_release(&shard->parked);
+    free(shard->copies);
+    free(shard->steps);
+    free(shard->seals);
+    free(shard);
+}
+
+struct shard_state shard_state(const struct shard *shard, uint32_t index)
+{
+    check(index < shard->store.count);
+    return shard->store.chunks[index].state;
+}
+
+enum err shard_start(struct shard *shard)
+{
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        TRY(chunk_publish(&shard->store, &shard->store.chunks[i], shard->version));
+    return ERR_OK;
+}
+
+/* ---- what all events share ---- */
+
+/* Begins a call: the last call's effects are carried out. */
+static void call_begin(struct shard *shard)
+{
+    free_answered(shard);
+    shard->outgoing_count = 0;
+}
+
+static struct shard_effect *emit(struct shard_effects *effects, enum shard_effect_kind kind)
+{
+    check(effects->count < SHARD_EFFECTS_MAX);
+    struct shard_effect *effect = &effects->items[effects->count++];
+    memset(effect, 0, sizeof *effect);
+    effect->kind = kind;
+    return effect;
+}
+
+/* P2. */
+static enum err fence(const struct shard *shard, uint64_t generation)
+{
+    if (generation < shard->config.generation)
+        return ERR_OLD_GENERATION;
+    return generation > shard->config.generation ? ERR_BEHIND : ERR_OK;
+}
+
+static struct step *step_of(const struct shard *shard, uint64_t step)
+{
+    return &shard->steps[step % shard->store.open_steps];
+}
+
+/* An open step is one that may be pushed to: not decided, and its version may be known (P5). */
+static bool step_open(const struct shard *shard, uint64_t step)
+{
+    return step >= shard->decided && step - shard->version <= shard->config.delay;
+}
+
+static bool step_reduced(const struct shard *shard, uint64_t step)
+{
+    return step_open(shard, step) && step_of(shard, step)->summed_count == shard->store.count;
+}
+
+static void emit_reduced(const struct shard *shard, uint64_t number, struct shard_effects *effects)
+{
+    const struct step *step = step_of(shard, number);
+    emit(effects, SHARD_REDUCED)->reduced =
+        (struct reduced){.generation = shard->config.generation,
+                         .step = number,
+                         .seal_count = shard->store.count,
+                         .seals = step->seals,
+                         .has_loss = shard->has_loss,
+                         .loss_sum = step->loss[MODEL_LOSS_SUM],
+                         .sample_count = step->loss[MODEL_LOSS_COUNT],
+                         .correct_count = step->loss[MODEL_LOSS_CORRECT]};
+}
+
+/* ---- push ---- */
+
+static enum err push_judge(const struct shard *shard, const struct push *push)
+{
+    TRY(fence(shard, push->generation));
+    if (!node_valid(push->node, shard->config.slots) || push->codec != shard->config.push_codec)
+        return ERR_MALFORMED;
+    /* P4: sums of rounded numbers depend on where the rounding was. */
+    if (push->codec != CODEC_FP32 && push->node.level != shard->config.node_level)
+        return ERR_MALFORMED;
+    bool past = push->step < shard->decided;
+    return past || step_open(shard, push->step) ? ERR_OK : ERR_TOO_EARLY;
+}
+
+/* A chunk's sum is there: what it brings to the seal. */
+static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, const float *sum)
+{
+    const struct kernels *kernels = shard->config.kernels;
+    const struct shard_chunk *spec = &shard->store.chunks[index].spec;
+    struct step *step = step_of(shard, number);
+    double sumsq;
+    kernels->sum_squares(kernels, &sumsq, sum, spec->n);
+    step->seals[index].finite = __builtin_isfinite(sumsq);
+    /* Only what the optimizer scales counts for the norm. */
+    step->seals[index].sumsq = spec->rule == MODEL_OPTIMIZER ? sumsq : 0;
+    for (uint32_t i = 0; spec->loss && i < MODEL_LOSS_WEIGHTS; i++)
+        step->loss[i] = (double)sum[i];
+    step->summed_count++;
+}
+
+static void count_duplicate(struct shard *shard, uint64_t sender, const struct push *push,
+                            const struct push_entry *entry, const struct names *names,
+                            struct shard_effects *effects)
+{
+    shard->statistics.duplicates++;
+    if (!names_differ(names, push->step, push->node, entry->digest))
+        return;
+    shard->statistics.wrong_bits++;
+    for (uint32_t i = 0; i < effects->count; i++)
+        if (effects->items[i].kind == SHARD_WRONG_BITS)
+            return; /* one a message names the sender */
+    struct shard_effect *effect = emit(effects, SHARD_WRONG_BITS);
+    effect->sender = sender;
+    effect->wrong_bits.step = push->step;
+    effect->wrong_bits.node = push->node;
+    effect->wrong_bits.chunk = entry->chunk;
+    effect->wrong_bits.part = entry->part;
+}
+
+/* Counts a new name of an open step. */
+static enum err count_new(struct shard *shard, uint32_t index, const struct push *push,
+                          const struct push_entry *entry, enum codec codec, struct cursor *payload)
+{
+    struct chunk *chunk = &shard->store.chunks[index];
+    enum reduce_result result =
+        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, codec, payload);
+    check(result != REDUCE_DUPLICATE);
+    if (result == REDUCE_BUSY) {
+        shard->statistics.busy++;
+        return ERR_BUSY;
+    }
+    shard->statistics.pushed_bytes += entry->bytes;
+    names_remember(&chunk->parts[entry->part].names, push->step, push->node, entry->digest);
+    const float *sum = chunk_sum(&shard->store, chunk, push->step);
+    if (sum != NULL)
+        seal_chunk(shard, index, push->step, sum);
+    return ERR_OK;
+}
+
+static enum err count_entry(struct shard *shard, uint64_t sender, const struct push *push,
+                            const struct push_entry *entry, struct cursor *payload,
+                            struct shard_effects *effects)
+{
+    uint32_t index = chunk_find(&shard->store, entry->chunk);
+    if (index == shard->store.count)
+        return ERR_NOT_FOUND;
+    struct chunk *chunk = &shard->store.chunks[index];
+    enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
+    if (entry->part >= chunk->spec.parts || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
+        cursor_bytes(payload) < entry->bytes)
+        return ERR_MALFORMED;
+    bool held = push->step < shard->decided || /* all names of a decided step were counted */
+                chunk_holds(&shard->store, chunk, push->step, entry->part, push->node);
+    if (!held)
+        return count_new(shard, index, push, entry, codec, payload);
+    count_duplicate(shard, sender, push, entry, &chunk->parts[entry->part].names, effects);
+    cursor_skip(payload, entry->bytes);
+    return ERR_OK;
+}
+
+void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                struct cursor payload, struct shard_effects *effects)
+{
+    call_begin(shard);
+    struct shard_effect *ack = emit(effects, SHARD_ACK);
+    bool reduced_before = step_reduced(shard, push->step);
+    enum err err = push_judge(shard, push);
+    uint32_t i = 0;
+    while (err == ERR_OK && i < push->entry_count) {
+        err = count_entry(shard, sender, push, &push->entries[i], &payload, effects);
+        if (err == ERR_OK)
+            i++;
+    }
+    ack->sender = sender;
+    ack->ack = (struct push_ack){push->id, err, i};
+    if (!reduced_before && step_reduced(shard, push->step))
+        emit_reduced(shard, push->step, effects);
+}
+
+/* ---- pull ---- */
+
+/* The oldest readable version (P5). */
+static uint64_t version_low(const struct shard *shard)
+{
+    uint64_t low = shard->decided > shard->config.delay ? shard->decided - shard->config.delay : 0;
+    return low > shard->start ? low : shard->start;
+}
+
+/* Judges a pull; *ret_last is the index of its last chunk. */
+static enum err pull_judge(const struct shard *shard, const struct pull *pull, uint32_t *ret_last)
+{
+    TRY(fence(shard, pull->generation));
+    size_t bytes = 0;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < pull->chunk_count; i++) {
+        uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
+        if (index == shard->store.count)
+            return ERR_NOT_FOUND;
+        bytes += shard->store.chunks[index].published.bytes;
+        last = index > last ? index : last;
+    }
+    if (pull->chunk_count == 0 || pull->chunk_count > WIRE_ENTRIES_MAX ||
+        bytes > WIRE_PAYLOAD_BYTES_MAX)
+        return ERR_MALFORMED;
+    *ret_last = last;
+    if (pull->version < version_low(shard))
+        return ERR_TOO_LATE;
+    bool there = pull->version <= shard->version ||
+                 (pull->version == shard->decided && last < shard->apply_next);
+    return there ? ERR_OK : ERR_TOO_EARLY;
+}
+
+static void emit_weights(struct shard *shard, uint64_t sender, const struct weights *header,
+                         struct shard_effects *effects)
+{
+    check(shard->outgoing_count + header->chunk_count <= SHARD_COPIES_MAX);
+    struct shard_effect *effect = emit(effects, SHARD_WEIGHTS);
+    effect->sender = sender;
+    effect->weights.header = *header;
+    effect->weights.copies = &shard->outgoing[shard->outgoing_count];
+    for (uint32_t i = 0; i < header->chunk_count; i++) {
+        const struct chunk *chunk =
+            &shard->store.chunks[chunk_find(&shard->store, header->chunks[i])];
+        struct counted *copy = published_get(&chunk->published, header->version);
+        shard->outgoing[shard->outgoing_count++] = counted_ref(copy);
+        shard->statistics.pulled_bytes += copy->bytes;
+    }
+}
+
+static void emit_refusal(uint64_t sender, uint64_t id, enum err err, struct shard_effects *effects)
+{
+    struct shard_effect *effect = emit(effects, SHARD_REFUSAL);
+    effect->sender = sender;
+    effect->refusal = (struct pull_refusal){id, err};
+}
+
+void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
+                struct shard_effects *effects)
+{
+    call_begin(shard);
+    uint32_t last;
+    enum err err = pull_judge(shard, pull, &last);
+    if (err == ERR_OK) {
+        struct weights header = {pull->id, pull->version, shard->config.weights_codec,
+                                 pull->chunk_count, pull->chunks};
+        emit_weights(shard, sender, &header, effects);
+        return;
+    }
+    if (err == ERR_TOO_EARLY && parked_add(&shard->parked, sender, pull, last) != ERR_OK)
+        err = ERR_BUSY;
+    emit_refusal(sender, pull->id, err, effects);
+}
+
+void shard_cancel(struct shard *shard, uint64_t sender)
+{
+    parked_cancel(&shard->parked, sender);
+}
+
+/* ---- commit ---- */
+
+/* The same decision; the term says only who repeats it. */
+static bool same_decision(const struct commit *a, const struct commit *b)
+{
+    return a->step == b->step && a->apply == b->apply && a->cut == b->cut &&
+           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
+           memcmp(&a->lr, &b->lr, sizeof a->lr) == 0 &&
+           memcmp(&a->bias1, &b->bias1, sizeof a->bias1) == 0 &&
+           memcmp(&a->bias2, &b->bias2, sizeof a->bias2) == 0 && a->samples == b->samples &&
+           a->applied == b->applied && a->skips_in_row == b->skips_in_row;
+}
+
+static void emit_committed(const struct shard *shard, uint64_t step, struct shard_effects *effects)
+{
+    struct shard_effect *effect = emit(effects, SHARD_COMMITTED);
+    effect->committed.generation = shard->config.generation;
+    effect->committed.step = step;
+}
+
+enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
+                      struct shard_effects *effects)
+{
+    call_begin(shard);
+    if (commit->term < shard->config.term)
+        return ERR_OLD_TERM;
+    if (boot != shard->config.boot)
+        return ERR_OLD_BOOT;           /* P3 */
+    shard->config.term = commit->term; /* P7 */
+    TRY(fence(shard, commit->generation));
+    if (commit->step < shard->decided) {
+        bool last = shard->has_decision && commit->step + 1 == shard->decided;
+        if (last && !same_decision(commit, &shard->decision))
+            return ERR_EXISTS;
+        if (!shard->applying || commit->step + 1 < shard->decided) /* else the answer comes */
+            emit_committed(shard, commit->step, effects);
+        return ERR_OK;
+    }
+    if (shard->applying || commit->step != shard->decided || !step_reduced(shard, commit->step))
+        return ERR_TOO_EARLY;
+    shard->decision = *commit;
+    shard->has_decision = shard->applying = true;
+    shard->decided++;
+    shard->apply_next = shard->answer_next = 0;
+    return ERR_OK;
+}
+
+/* Answers those who waited for the chunks applied so far, as many as effects have room for; the
+ * rest is answered by the next call. */
+static void answer_parked(struct shard *shard, struct shard_effects *effects)
+{
+    while (shard->answer_next < shard->apply_next) {
+        struct parked_pull *pull = parked_find(&shard->parked, shard->answer_next, shard->decided);
+        if (pull == NULL) {
+            shard->answer_next++;
+            continue;
+        }
+        if (effects->count == SHARD_EFFECTS_MAX ||
+            shard->outgoing_count + pull->chunk_count > SHARD_COPIES_MAX)
+            return;
+        parked_take(&shard->parked, pull);
+        pull->behind = shard->answered;
+        shard->answered = pull;
+        struct weights header = {pull->id, pull->version, shard->config.weights_codec,
+                                 pull->chunk_count, pull->chunks};
+        emit_weights(shard, pull->sender, &header, effects);
+    }
+}
+
+static void snapshot_start(struct shard *shard)
+{
+    shard->snapshot = true;
+    shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
+    shard->snapshot_next = 0;
+}
+
+/* Every chunk has the new version: the next step may be pushed to, which those who are answered now
+ * may do at once. */
+static void version_reached(struct shard *shard)
+{
+    step_of(shard, shard->decision.step)->summed_count = 0;
+    shard->version = shard->decided;
+}
+
+static void apply_end(struct shard *shard, struct shard_effects *effects)
+{
+    if (shard->store.count == 0)
+        version_reached(shard);
+    shard->applying = false;
+    if (shard->decision.cut)
+        snapshot_start(shard);
+    emit_committed(shard, shard->decision.step, effects);
+}
+
+/* ---- snapshot ---- */
+
+/* A copy buffer that the writer does not hold; NULL: none. */
+static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
+{
+    *ret_copy = NULL;
+    for (uint32_t i = 0; i < shard->config.snapshot_copies; i++) {
+        struct counted **copy = &shard->copies[i];
+        if (*copy == NULL) {
+            *copy = counted_new((size_t)(1 + shard->store.states) * MODEL_CHUNK_WEIGHTS_MAX *
+                                sizeof(float));
+            if (*copy == NULL)
+                return ERR_NOMEM;
+        }
+        if (atomic_load_explicit(&(*copy)->references, memory_order_acquire) == 1) {
+            *ret_copy = *copy;
+            break;
+        }
+    }
+    return ERR_OK;
+}
+
+/* Hands out the next chunk; *ret_done false: the writer holds all copies. */
+static enum err snapshot_next(struct shard *shard, struct shard_effects *effects, bool *ret_done)
+{
+    uint32_t index = shard->snapshot_next;
+    struct counted *copy = NULL;
+    *ret_done = false;
+    if (shard->store.count > 0) {
+        TRY(snapshot_copy(shard, &copy));
+        if (copy == NULL)
+            return ERR_OK;
+    }
+    struct shard_effect *effect = emit(effects, SHARD_SNAPSHOT);
+    effect->snapshot.cut = shard->snapshot_cut;
+    effect->snapshot.states = shard->store.states;
+    if (copy != NULL) {
+        const struct chunk *chunk = &shard->store.chunks[index];
+        chunk_copy(&shard->store, chunk, copy->data);
+        effect->snapshot.copy = counted_ref(copy);
+        effect->snapshot.chunk = chunk->spec.chunk;
+        effect->snapshot.n = chunk->spec.n;
+        shard->snapshot_next++;
+    }
+    effect->snapshot.last = shard->snapshot_next == shard->store.count;
+    shard->snapshot = !effect->snapshot.last;
+    *ret_done = true;
+    return ERR_OK;
+}
+
+bool shard_snapshot_begin(struct shard *shard)
+{
+    if (shard->snapshot || shard->applying)
+        return false;
+    snapshot_start(shard);
+    return true;
+}
+
+/* A chunk is handed out before a later step changes it. */
+static bool may_apply(const struct shard *shard)
+{
+    return shard->apply_next < shard->store.count &&
+           (!shard->snapshot || shard->snapshot_next > shard->apply_next);
+}
+
+/* Applies the next chunk and those behind it that only change their version: nobody pulls the loss,
+ * so a worker with all weights expects it to be there. */
+static enum err apply_next(struct shard *shard, struct shard_effects *effects)
+{
+    struct chunk *chunks = shard->store.chunks;
+    do {
+        TRY(chunk_apply(&shard->store, &chunks[shard->apply_next], &shard->decision));
+        shard->apply_next++;
+    } while (may_apply(shard) && chunks[shard->apply_next].spec.rule == MODEL_NONE);
+    if (shard->apply_next == shard->store.count)
+        version_reached(shard);
+    answer_parked(shard, effects);
+    return ERR_OK;
+}
+
+enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more)
+{
+    call_begin(shard);
+    if (shard->applying) {
+        answer_parked(shard, effects);
+        if (shard->answer_next < shard->apply_next) {
+            *ret_more = true;
+            return ERR_OK;
+        }
+    }
+    bool done = true;
+    if (shard->applying && may_apply(shard))
+        TRY(apply_next(shard, effects));
+    else if (shard->snapshot)
+        TRY(snapshot_next(shard, effects, &done));
+    else if (shard->applying)
+        apply_end(shard, effects);
+    *ret_more = done && (shard->applying || shard->snapshot);
+    return ERR_OK;
+}
+
+/* ---- reports ---- */
+
+void shard_report(const struct shard *shard, struct shard_effects *effects)
+{
+    for (uint64_t t = shard->decided; step_open(shard, t); t++)
+        if (step_reduced(shard, t))
+            emit_reduced(shard, t, effects);
+}
+
+bool shard_close(struct shard *shard, struct shard_effects *effects)
+{
+    call_begin(shard);
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        struct parked_pull *pull;
+        while ((pull = parked_find(&shard->parked, i, UINT64_MAX)) != NULL) {
+            if (effects->count == SHARD_EFFECTS_MAX)
+                return false;
+            emit_refusal(pull->sender, pull->id, ERR_OLD_GENERATION, effects);
+            parked_take(&shard->parked, pull);
+            free(pull);
+        }
+    }
+    return true;
+}
+
+uint64_t shard_generation(const struct shard *shard)
+{
+    return shard->config.generation;
+}
+
+uint64_t shard_version(const struct shard *shard)
+{
+    return shard->version;
+}
+
+bool shard_decision(const struct shard *shard, struct commit *ret_commit)
+{
+    if (shard->has_decision)
+        *ret_commit = shard->decision;
+    return shard->has_decision;
+}
+
+struct shard_statistics shard_statistics(const struct shard *shard)
+{
+    struct shard_statistics statistics = shard->statistics;
+    statistics.open_nodes = shard->store.open_nodes;
+    statistics.open_nodes_max = shard->store.open_nodes_most;
+    statistics.parked = shard->parked.count;
+    return statistics;
+}
+
+/* ---- invariants ---- */
+
+static void check_chunks(const struct shard *shard)
+{
+    uint64_t last_open = shard->version + shard->config.delay, open_nodes = 0;
+    for (uint32_t i = 0; i < shard->store.count; i++) { /* 2, 3, 4, 6 */
+        const struct chunk *chunk = &shard->store.chunks[i];
+        chunk_check(&shard->store, chunk, shard->decided, last_open);
+        bool ahead = shard->applying && i < shard->apply_next;
+        uint64_t newest = ahead ? shard->decided : shard->version;
+        for (uint64_t v = version_low(shard); v <= newest; v++)
+            check(published_get(&chunk->published, v) != NULL);
+        for (uint32_t p = 0; p < chunk->spec.parts; p++)
+            for (uint32_t t = 0; t < shard->store.open_steps; t++)
+                open_nodes += chunk->parts[p].trees[t].held_count;
+    }
+    check(open_nodes == shard->store.open_nodes);
+    for (uint64_t t = shard->decided; t <= last_open; t++) { /* 1, 3 */
+        uint32_t summed = 0;
+        for (uint32_t i = 0; i < shard->store.count; i++)
+            summed += shard->store.chunks[i].summed[t % shard->store.open_steps];
+        check(summed == step_of(shard, t)->summed_count);
+    }
+}
+
+static void check_parked(const struct shard *shard)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < shard->store.count; i++) { /* 5 */
+        bool unanswered = shard->applying && i >= shard->answer_next;
+        uint64_t newest = shard->decided - unanswered;
+        const struct parked_pull *head = &shard->parked.lists[i];
+        for (const struct parked_pull *p = head->behind; p != head; p = p->behind, count++)
+            check(p->last == i && p->version > newest);
+    }
+    check(count == shard->parked.count);
+}
+
+void shard_check(const struct shard *shard)
+{
+    bool changing = shard->applying && shard->apply_next < shard->store.count;
+    check(shard->decided == shard->version + changing || shard->store.count == 0);
+    check(!shard->applying || shard->answer_next <= shard->apply_next);
+    check_chunks(shard);
+    check_parked(shard);
+    check(!shard->snapshot || !shard->applying ||
+          shard->snapshot_next >= shard->apply_next); /* 7 */
+}

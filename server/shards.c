@@ -1,0 +1,393 @@
+/* Commands to all threads; reports of all threads as the server's. */
+#include "server/shards.h"
+
+#include "common/thread.h"
+#include "server/cut_writer.h"
+#include "server/exchange.h"
+#include "server/shard_thread.h"
+
+#include <string.h>
+
+enum { THREADS_MAX = 64 };
+
+/* How far one thread is. */
+struct progress {
+    bool ready;
+    uint64_t committed; /* versions: steps committed */
+    struct shard_statistics statistics;
+};
+
+struct shards {
+    struct shards_config config;
+    const struct kernels *kernels;
+    struct exchange exchange;
+    struct cut_writer *cut_writer;
+    uint64_t term; /* main thread's: the highest seen (P7) */
+
+    struct thread_mutex mutex; /* guards everything below */
+    struct cut_name held;      /* being prepared or prepared; 0, 0: nothing */
+    enum err prepare_err;
+    struct reason prepare_reason;
+    uint64_t committed; /* of all threads */
+    bool has_manifest;
+    struct server_report manifest; /* the newest */
+    struct progress progress[THREADS_MAX];
+};
+
+static void report(struct shards *shards, struct server_report *report)
+{
+    report->boot = shards->config.boot;
+    shards->config.report(shards->config.owner, report);
+}
+
+/* ---- reports of threads ---- */
+
+static bool all_ready_locked(const struct shards *shards)
+{
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        if (!shards->progress[i].ready)
+            return false;
+    return shards->held.generation != 0;
+}
+
+/* The text is in `*ret_reason`, for the call of report(). */
+static struct server_report ready_locked(const struct shards *shards, struct reason *ret_reason)
+{
+    *ret_reason = shards->prepare_reason;
+    return (struct server_report){.kind = SERVER_READY,
+                                  .ready = {.cut = {shards->held.generation, shards->committed},
+                                            .code = shards->prepare_err,
+                                            .text = ret_reason->text}};
+}
+
+static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum err err,
+                         const struct reason *reason)
+{
+    struct shards *shards = owner;
+    struct reason text;
+    thread_lock(&shards->mutex);
+    bool ours = generation == shards->held.generation;
+    if (ours)
+        shards->progress[index].ready = true;
+    if (ours && err != ERR_OK && shards->prepare_err == ERR_OK) {
+        shards->prepare_err = err;
+        shards->prepare_reason = *reason;
+    }
+    bool all = ours && all_ready_locked(shards);
+    struct server_report ready = ready_locked(shards, &text);
+    thread_unlock(&shards->mutex);
+    if (!all)
+        return;
+    atomic_store(&shards->exchange.generation, generation);
+    report(shards, &ready);
+}
+
+static void thread_reduced(void *owner, uint32_t index, const struct reduced *reduced)
+{
+    (void)index;
+    struct server_report message = {.kind = SERVER_REDUCED, .reduced = *reduced};
+    report(owner, &message);
+}
+
+static struct server_report statistics_locked(const struct shards *shards)
+{
+    struct server_report sum = {.kind = SERVER_STATISTICS};
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++) {
+        const struct shard_statistics *statistics = &shards->progress[i].statistics;
+        sum.statistics.pushed_bytes += statistics->pushed_bytes;
+        sum.statistics.pulled_bytes += statistics->pulled_bytes;
+        sum.statistics.duplicates += statistics->duplicates;
+        sum.statistics.open_nodes_max += statistics->open_nodes_max;
+    }
+    return sum;
+}
+
+static uint64_t committed_by_all_locked(const struct shards *shards)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        if (shards->progress[i].committed < least)
+            least = shards->progress[i].committed;
+    return least;
+}
+
+static void thread_committed(void *owner, uint32_t index, uint64_t generation, uint64_t step,
+                             const struct shard_statistics *statistics)
+{
+    struct shards *shards = owner;
+    struct progress *progress = &shards->progress[index];
+    thread_lock(&shards->mutex);
+    bool ours = generation == shards->held.generation;
+    if (ours && progress->committed < step + 1)
+        progress->committed = step + 1;
+    progress->statistics = *statistics;
+    uint64_t all = committed_by_all_locked(shards);
+    /* Asked again is answered again, but not before all are there. */
+    bool say = ours && all > step;
+    if (say && all > shards->committed)
+        shards->committed = all;
+    struct server_report sum = statistics_locked(shards);
+    thread_unlock(&shards->mutex);
+    if (!say)
+        return;
+    report(shards, &sum);
+    struct server_report message = {.kind = SERVER_COMMITTED,
+                                    .committed = {.generation = generation, .step = step}};
+    report(shards, &message);
+}
+
+static void thread_wrong_bits(void *owner, uint32_t index, uint64_t member,
+                              const struct shard_effect *effect)
+{
+    (void)index;
+    struct server_report message = {.kind = SERVER_WRONG_BITS,
+                                    .wrong_bits = {.member = member,
+                                                   .step = effect->wrong_bits.step,
+                                                   .node = effect->wrong_bits.node,
+                                                   .chunk = effect->wrong_bits.chunk}};
+    report(owner, &message);
+}
+
+static const struct shard_thread_events thread_events = {
+    .ready = thread_ready,
+    .reduced = thread_reduced,
+    .committed = thread_committed,
+    .wrong_bits = thread_wrong_bits,
+};
+
+static void cut_written(void *owner, struct cut_name cut, enum err err,
+                        const struct digest *manifest, const struct reason *reason)
+{
+    (void)reason; /* the writer has logged it */
+    struct shards *shards = owner;
+    struct server_report message = {.kind = SERVER_MANIFEST, .manifest = {.cut = cut, .code = err}};
+    memcpy(message.manifest.digest, manifest->bytes, WIRE_DIGEST_BYTES);
+    thread_lock(&shards->mutex);
+    bool ours = cut.generation == shards->held.generation;
+    if (ours) {
+        shards->manifest = message;
+        shards->has_manifest = true;
+    }
+    thread_unlock(&shards->mutex);
+    if (ours)
+        report(shards, &message);
+}
+
+/* ---- life ---- */
+
+static enum err start_threads(struct shards *shards)
+{
+    const struct shards_config *config = &shards->config;
+    uint32_t count = config->threads == 0 ? thread_core_count() : config->threads;
+    count = count < THREADS_MAX ? count : THREADS_MAX;
+    shards->exchange.boot = config->boot;
+    shards->exchange.threads = calloc(count, sizeof(struct shard_thread *));
+    if (shards->exchange.threads == NULL)
+        return ERR_NOMEM;
+    TRY(cut_writer_new(&(struct cut_writer_config){.ops = &file_ops_real,
+                                                   .logger = config->logger,
+                                                   .threads = count,
+                                                   .written = cut_written,
+                                                   .owner = shards},
+                       &shards->cut_writer));
+    struct shard_thread_config thread = {.count = count,
+                                         .boot = config->boot,
+                                         .kernels = shards->kernels,
+                                         .logger = config->logger,
+                                         .cut_writer = shards->cut_writer,
+                                         .events = &thread_events,
+                                         .owner = shards};
+    for (; thread.index < count; thread.index++) {
+        TRY(shard_thread_new(&thread, &shards->exchange.threads[thread.index]));
+        shards->exchange.thread_count++;
+    }
+    return ERR_OK;
+}
+
+enum err shards_new(const struct shards_config *config, struct shards **ret_shards,
+                    struct reason *reason)
+{
+    struct shards *shards = calloc(1, sizeof *shards);
+    if (shards == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory for the shards");
+    shards->config = *config;
+    thread_mutex_init(&shards->mutex);
+    struct kernels_options options = {.backend = KERNELS_CPU};
+    char text[256];
+    if (!kernels_new(&options, &shards->kernels, text, sizeof text)) {
+        shards_free(shards);
+        return reason_set(reason, ERR_UNSUPPORTED, "cannot compute here: %s", text);
+    }
+    enum err err = start_threads(shards);
+    if (err != ERR_OK) {
+        shards_free(shards);
+        return reason_set(reason, err, "cannot start the shard threads: %s", err_text(err));
+    }
+    *ret_shards = shards;
+    return ERR_OK;
+}
+
+void shards_free(struct shards *shards)
+{
+    if (shards == NULL)
+        return;
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        shard_thread_stop(shards->exchange.threads[i]);
+    cut_writer_free(shards->cut_writer); /* gives copies back to threads that are still there */
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        shard_thread_free(shards->exchange.threads[i]);
+    free(shards->exchange.threads);
+    kernels_free(shards->kernels);
+    thread_mutex_release(&shards->mutex);
+    free(shards);
+}
+
+/* ---- commands ---- */
+
+static void say_ready_again(struct shards *shards)
+{
+    struct reason text;
+    thread_lock(&shards->mutex);
+    bool say = all_ready_locked(shards);
+    struct server_report ready = ready_locked(shards, &text);
+    thread_unlock(&shards->mutex);
+    if (say)
+        report(shards, &ready);
+}
+
+/* From here on reports are of this generation. False: it is held already, or older. */
+static bool begin_prepare(struct shards *shards, const struct server_command *command)
+{
+    uint64_t generation = command->prepare.generation;
+    thread_lock(&shards->mutex);
+    bool newer = generation > shards->held.generation;
+    if (newer) {
+        uint64_t version = command->prepare.from_cut ? command->prepare.cut.version : 0;
+        shards->held = (struct cut_name){generation, version};
+        shards->prepare_err = ERR_OK;
+        shards->prepare_reason = (struct reason){{0}};
+        shards->committed = version;
+        shards->has_manifest = false;
+        memset(shards->progress, 0, sizeof shards->progress);
+    }
+    thread_unlock(&shards->mutex);
+    return newer;
+}
+
+/* No thread will be ready: all count as such, with the error. */
+static void fail_prepare(struct shards *shards, enum err err, const struct reason *reason)
+{
+    thread_lock(&shards->mutex);
+    shards->prepare_err = err;
+    shards->prepare_reason = *reason;
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        shards->progress[i].ready = true;
+    thread_unlock(&shards->mutex);
+    say_ready_again(shards);
+}
+
+static enum err give_to_threads(struct shards *shards, struct prepared *prepared)
+{
+    struct cut_writer_run cuts = {.generation = prepared->generation,
+                                  .server = prepared->server,
+                                  .keep = prepared->spec.checkpoint.keep,
+                                  .checkpoint_dir = prepared->checkpoint_dir};
+    TRY(cut_writer_prepare(shards->cut_writer, &cuts));
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        TRY(shard_thread_prepare(shards->exchange.threads[i], prepared));
+    return ERR_OK;
+}
+
+static void prepare(struct shards *shards, const struct server_command *command)
+{
+    if (!begin_prepare(shards, command)) {
+        if (command->prepare.generation == shards_held(shards).generation)
+            say_ready_again(shards);
+        return;
+    }
+    struct prepared *prepared = NULL;
+    struct reason reason = {{0}};
+    enum err err = prepared_new(command, &prepared, &reason);
+    if (err == ERR_OK)
+        err = give_to_threads(shards, prepared);
+    if (err != ERR_OK && reason.text[0] == 0)
+        reason_set(&reason, err, "the shard threads cannot prepare: %s", err_text(err));
+    if (err != ERR_OK)
+        fail_prepare(shards, err, &reason);
+    prepared_unref(prepared);
+}
+
+static void not_given(const struct shards *shards, const char *what, enum err err)
+{
+    if (err != ERR_OK)
+        log_error(shards->config.logger, "command lost", log_text("command", what),
+                  log_text("err", err_name(err)), log_text("next", "the coordinator asks again"));
+}
+
+static void end(struct shards *shards)
+{
+    thread_lock(&shards->mutex);
+    shards->held = (struct cut_name){0, 0};
+    shards->has_manifest = false;
+    thread_unlock(&shards->mutex);
+    atomic_store(&shards->exchange.generation, 0);
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        not_given(shards, "end", shard_thread_end(shards->exchange.threads[i]));
+}
+
+void shards_command(struct shards *shards, const struct server_command *command)
+{
+    if (command->term < shards->term || command->boot != shards->config.boot)
+        return; /* P7, P3 */
+    shards->term = command->term;
+    switch (command->kind) {
+    case SERVER_PREPARE:
+        prepare(shards, command);
+        break;
+    case SERVER_COMMIT:
+        for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+            not_given(shards, "commit",
+                      shard_thread_commit(shards->exchange.threads[i], &command->commit));
+        break;
+    case SERVER_RECORDED:
+        not_given(shards, "recorded", cut_writer_prune(shards->cut_writer));
+        break;
+    case SERVER_END:
+        end(shards);
+        break;
+    }
+}
+
+void shards_report_again(struct shards *shards)
+{
+    say_ready_again(shards);
+    thread_lock(&shards->mutex);
+    struct server_report manifest = shards->manifest, committed = {.kind = SERVER_COMMITTED};
+    bool has_manifest = shards->has_manifest;
+    bool has_committed = shards->committed > shards->held.version;
+    committed.committed.generation = shards->held.generation;
+    committed.committed.step = shards->committed - 1;
+    thread_unlock(&shards->mutex);
+    if (has_committed)
+        report(shards, &committed);
+    if (has_manifest)
+        report(shards, &manifest);
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        not_given(shards, "report", shard_thread_report(shards->exchange.threads[i]));
+}
+
+struct cut_name shards_held(const struct shards *shards)
+{
+    struct shards *changed = (struct shards *)shards; /* only its mutex */
+    thread_lock(&changed->mutex);
+    struct cut_name held = shards->held;
+    if (held.generation != 0)
+        held.version = shards->committed;
+    thread_unlock(&changed->mutex);
+    return held;
+}
+
+struct rpc_method shards_exchange_method(struct shards *shards)
+{
+    return exchange_method(&shards->exchange);
+}

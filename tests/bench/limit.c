@@ -1,0 +1,243 @@
+/* Plain sockets and OpenSSL: as little as can be between the bytes and the wire. */
+#include "tests/bench/limit.h"
+
+#include "common/thread.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+
+/* ---- What is done with received bytes ---- */
+
+void limit_accumulate(float *sum, const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, bytes + i * sizeof value, sizeof value);
+        sum[i] += value;
+    }
+}
+
+void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes)
+{
+    if (sink->copy != NULL) {
+        memcpy(sink->copy + sink->bytes, data, bytes);
+        sink->bytes += bytes;
+        return;
+    }
+    check(sink->sum != NULL);
+    size_t begun = sink->bytes % 4;
+    while (begun != 0 && bytes > 0) {
+        sink->carry[begun++] = *data++;
+        sink->bytes++;
+        bytes--;
+        if (begun == 4) {
+            limit_accumulate(sink->sum + sink->bytes / 4 - 1, sink->carry, 1);
+            begun = 0;
+        }
+    }
+    limit_accumulate(sink->sum + sink->bytes / 4, data, bytes / 4);
+    memcpy(sink->carry, data + bytes / 4 * 4, bytes % 4);
+    sink->bytes += bytes;
+}
+
+/* ---- A connection, with TLS or without ---- */
+
+struct connection {
+    int file;
+    SSL *tls; /* NULL: none */
+};
+
+static void connection_send(struct connection *connection, const uint8_t *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t sent;
+        if (connection->tls != NULL)
+            sent = SSL_write(connection->tls, data, bytes > 512 << 10 ? 512 << 10 : (int)bytes);
+        else
+            sent = send(connection->file, data, bytes, MSG_NOSIGNAL);
+        check(sent > 0);
+        data += sent;
+        bytes -= (size_t)sent;
+    }
+}
+
+static size_t connection_receive(struct connection *connection, uint8_t *data, size_t bytes_max)
+{
+    ssize_t got;
+    if (connection->tls != NULL)
+        got = SSL_read(connection->tls, data, (int)bytes_max);
+    else
+        got = recv(connection->file, data, bytes_max, 0);
+    return got > 0 ? (size_t)got : 0;
+}
+
+static void context_identity(SSL_CTX *context, const struct tls_identity *identity)
+{
+    BIO *bio = BIO_new_mem_buf(identity->certificate.data, (int)identity->certificate.bytes);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    bio = BIO_new_mem_buf(identity->key.data, (int)identity->key.bytes);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    bio = BIO_new_mem_buf(identity->ca.data, (int)identity->ca.bytes);
+    X509 *ca = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    check(SSL_CTX_use_certificate(context, certificate) == 1);
+    check(SSL_CTX_use_PrivateKey(context, key) == 1);
+    check(X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca) == 1);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    X509_free(certificate);
+    X509_free(ca);
+    EVP_PKEY_free(key);
+}
+
+static struct connection connection_of(int file, const struct tls_identity *identity, bool server)
+{
+    int one = 1;
+    setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (identity == NULL)
+        return (struct connection){.file = file};
+    SSL_CTX *context = SSL_CTX_new(TLS_method());
+    SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    context_identity(context, identity);
+    SSL *tls = SSL_new(context);
+    SSL_CTX_free(context);
+    SSL_set_fd(tls, file);
+    check((server ? SSL_accept(tls) : SSL_connect(tls)) == 1);
+    return (struct connection){.file = file, .tls = tls};
+}
+
+/* ---- Both ends ---- */
+
+static void send_tensor(struct connection *connection, const struct limit_config *config,
+                        const uint8_t *tensor)
+{
+    for (size_t at = 0; at < config->tensor_bytes; at += config->receive_bytes) {
+        size_t left = config->tensor_bytes - at;
+        connection_send(connection, tensor + at,
+                        left < config->receive_bytes ? left : config->receive_bytes);
+    }
+}
+
+static bool receive_tensor(struct connection *connection, const struct limit_config *config,
+                           uint8_t *block, uint8_t *tensor)
+{
+    struct limit_sink sink = {.sum =
+                                  config->direction == LIMIT_PUSH ? (float *)(void *)tensor : NULL,
+                              .copy = config->direction == LIMIT_PULL ? tensor : NULL};
+    while (sink.bytes < config->tensor_bytes) {
+        size_t left = config->tensor_bytes - sink.bytes;
+        size_t got = connection_receive(
+            connection, block, left < config->receive_bytes ? left : config->receive_bytes);
+        if (got == 0)
+            return false;
+        limit_sink_take(&sink, block, got);
+    }
+    return true;
+}
+
+static uint8_t *tensor_new(size_t bytes)
+{
+    uint8_t *tensor = aligned_alloc(64, bytes);
+    check(tensor != NULL);
+    float *values = (float *)(void *)tensor;
+    for (size_t i = 0; i < bytes / sizeof *values; i++)
+        values[i] = (float)(i % 1000);
+    return tensor;
+}
+
+struct serving {
+    const struct limit_config *config;
+    int listener;
+    struct thread thread;
+};
+
+/* A byte from the client starts a pass, a byte from the server says that it is over. */
+static void serve(void *argument)
+{
+    struct serving *serving = argument;
+    const struct limit_config *config = serving->config;
+    int file = accept(serving->listener, NULL, NULL);
+    check(file >= 0);
+    struct connection connection = connection_of(file, config->server, true);
+    uint8_t *tensor = tensor_new(config->tensor_bytes), *block = malloc(config->receive_bytes);
+    uint8_t byte = 0;
+    while (connection_receive(&connection, &byte, 1) == 1) {
+        if (config->direction == LIMIT_PULL)
+            send_tensor(&connection, config, tensor);
+        else if (!receive_tensor(&connection, config, block, tensor))
+            break;
+        connection_send(&connection, &byte, 1);
+    }
+    free(block);
+    free(tensor);
+}
+
+static unsigned serve_start(const void *context)
+{
+    static struct serving serving; /* of this process, which does nothing else */
+    serving = (struct serving){.config = context, .listener = socket(AF_INET, SOCK_STREAM, 0)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    check(bind(serving.listener, (struct sockaddr *)&address, bytes) == 0);
+    check(listen(serving.listener, 1) == 0);
+    check(getsockname(serving.listener, (struct sockaddr *)&address, &bytes) == 0);
+    check(thread_start(&serving.thread, "limit", serve, &serving) == ERR_OK);
+    return ntohs(address.sin_port);
+}
+
+static void client_pass(struct connection *connection, const struct limit_config *config,
+                        uint8_t *block, uint8_t *tensor)
+{
+    uint8_t byte = 1;
+    connection_send(connection, &byte, 1);
+    if (config->direction == LIMIT_PUSH)
+        send_tensor(connection, config, tensor);
+    else
+        check(receive_tensor(connection, config, block, tensor));
+    check(connection_receive(connection, &byte, 1) == 1);
+}
+
+static void measure(const void *context, const struct pair_link *link, struct pair_result *result)
+{
+    const struct limit_config *config = context;
+    int file = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)link->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    check(connect(file, (struct sockaddr *)&address, sizeof address) == 0);
+    struct connection connection = connection_of(file, config->client, false);
+    uint8_t *tensor = tensor_new(config->tensor_bytes), *block = malloc(config->receive_bytes);
+    client_pass(&connection, config, block, tensor);
+    struct pair_clock clock = pair_clock_start(link);
+    for (unsigned i = 0; i < config->passes; i++)
+        client_pass(&connection, config, block, tensor);
+    pair_clock_stop(&clock, link, result);
+    result->bytes = (double)config->passes * (double)config->tensor_bytes;
+    if (connection.tls != NULL)
+        snprintf(result->about, sizeof result->about, "%s", SSL_get_cipher(connection.tls));
+    free(block);
+    free(tensor);
+}
+
+enum err limit_run(const struct limit_config *config, struct pair_result *ret_result)
+{
+    struct pair_config pair = {.serve = serve_start, .measure = measure, .context = config};
+    return pair_run(&pair, ret_result);
+}
+
+void limit_congestion_control(char ret_name[static 16])
+{
+    memset(ret_name, 0, 16);
+    int file = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t bytes = 15;
+    getsockopt(file, IPPROTO_TCP, TCP_CONGESTION, ret_name, &bytes);
+    close(file);
+}

@@ -1,0 +1,43 @@
+/* The limits that push and pull are compared with: the same bytes over a plain socket, or a socket
+ * with OpenSSL's TLS 1.3, with the same work on arrival, one thread at each end, two processes. */
+#ifndef ROOST_TESTS_BENCH_LIMIT_H
+#define ROOST_TESTS_BENCH_LIMIT_H
+
+#include "common/buf.h"
+#include "common/tls.h"
+#include "tests/bench/pair.h"
+
+#include <stdbool.h>
+
+enum limit_direction {
+    LIMIT_PUSH, /* the client sends, the server adds float32 into an array */
+    LIMIT_PULL  /* the server sends, the client copies into an array */
+};
+
+struct limit_config {
+    enum limit_direction direction;
+    size_t tensor_bytes;                        /* sent again in each pass */
+    unsigned passes;                            /* timed; one more before to warm up */
+    size_t receive_bytes;                       /* asked for at a time */
+    const struct tls_identity *server, *client; /* NULL: no TLS */
+};
+
+/* One run of it, in two fresh processes. */
+enum err limit_run(const struct limit_config *config, struct pair_result *ret_result) MUST_USE;
+
+/* sum[i] += the i-th float of `bytes`, which may lie anywhere. */
+void limit_accumulate(float *sum, const uint8_t *bytes, size_t count);
+
+/* The same over slices that follow each other and may end in the middle of a float. */
+struct limit_sink {
+    float *sum;       /* accumulate into; NULL: copy */
+    uint8_t *copy;    /* copy into; NULL: accumulate */
+    size_t bytes;     /* received so far */
+    uint8_t carry[4]; /* the begun float */
+};
+void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes);
+
+/* The congestion control of connections on this machine, e.g. "bbr". */
+void limit_congestion_control(char ret_name[static 16]);
+
+#endif

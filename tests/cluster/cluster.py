@@ -1,0 +1,216 @@
+"""Real processes for tests: specs, `roost up`, daemons and workers by hand, TAP."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+BUILD = os.environ.get("TEST_BUILD", os.path.abspath("build"))
+SCRATCH = os.environ.get("TEST_DIR") or tempfile.mkdtemp(prefix="roost-test-")
+QUICK = bool(os.environ.get("TEST_QUICK"))
+ROOST = f"{BUILD}/deploy/roost/roost"
+ROOSTD = f"{BUILD}/server/roostd"
+WORKER = f"{BUILD}/worker/roost-worker"
+REFERENCE = f"{BUILD}/tests/reference/reference"
+
+MLP = """
+model:     {kind: mlp, layers: [2, 32, 3], activation: tanh}
+data:      {kind: spiral, validation: 0.2}
+train:     {steps: 12, slots: 8, slot_samples: 4, microbatch: 2, seed: 5, validate_every: 4}
+optimizer: {kind: adamw, lr: 1.0e-2, clip_norm: 1.0, schedule: cosine, warmup_samples: 64}
+checkpoint: {every_steps: 4, keep: 2}
+"""
+
+GPT = """
+model:     {kind: gpt, layers: 2, heads: 2, width: 32, context: 16, vocabulary: 256}
+data:      {kind: text, path: CORPUS, validation: 0.1}
+train:     {steps: 8, slots: 8, slot_samples: 2, microbatch: 1, seed: 3, validate_every: 4, validation_samples: 16}
+optimizer: {kind: adamw, lr: 1.0e-3, clip_norm: 1.0, schedule: cosine, warmup_samples: 32}
+checkpoint: {every_steps: 4, keep: 2}
+"""
+
+
+class Failed(Exception):
+    """A check that did not hold; its text says what was seen."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def check_equal(seen, wanted, what):
+    check(seen == wanted, f"{what}: {seen!r}, wanted {wanted!r}")
+
+
+def corpus():
+    """Some real text, the same on every machine of a release."""
+    path = f"{SCRATCH}/corpus.txt"
+    if not os.path.exists(path):
+        with open("/usr/share/common-licenses/GPL-3", "rb") as source:
+            text = source.read()
+        with open(path, "wb") as out:
+            out.write(text)
+    return path
+
+
+def write_spec(name, text):
+    path = f"{SCRATCH}/{name}.yaml"
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text.replace("CORPUS", corpus()))
+    return path
+
+
+def fresh(name):
+    path = f"{SCRATCH}/{name}"
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def run(*command, timeout=120, ok=True, env=None):
+    """Runs to its end; with `ok` its exit code must be 0."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          timeout=timeout, check=False, env={**os.environ, **(env or {})})
+    if ok and done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def up(spec, *arguments, timeout=120, directory=None):
+    """`roost up --json`; the summary."""
+    directory = directory or fresh("up")
+    done = run(ROOST, "up", spec, "--json", "--dir", directory, *arguments, timeout=timeout)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def reference(spec, *arguments):
+    """The digest of the single process."""
+    done = run(REFERENCE, spec, "--json", *arguments)
+    return json.loads(done.stdout.strip().splitlines()[-1])["digest"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, what, seconds=30):
+    """Waits for an event of other processes; never a fixed time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        seen = condition()
+        if seen:
+            return seen
+        time.sleep(0.02)
+    raise Failed(f"{what} did not happen within {seconds} s")
+
+
+class Process:
+    """A daemon or worker with its log; ended with the test."""
+
+    def __init__(self, name, *command):
+        self.name = name
+        self.log_path = f"{SCRATCH}/{name}.log"
+        with open(self.log_path, "wb") as log:
+            self.popen = subprocess.Popen([str(part) for part in command], stdout=log,
+                                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def kill(self, number=signal.SIGKILL):
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+
+    def wait(self, timeout=30):
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired as slow:
+            raise Failed(f"{self.name} did not end\n{self.log()}") from slow
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.popen.wait()
+
+
+class Cluster:
+    """Daemons started by hand, with certificates of their own."""
+
+    def __init__(self, name, servers=1, insecure=False):
+        self.directory = fresh(name)
+        self.certs = f"{self.directory}/certs"
+        self.insecure = insecure
+        os.makedirs(self.directory)
+        if not insecure:
+            run(ROOST, "cert", "--dir", self.certs)
+        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(servers)]
+        self.name = name
+        self.servers = []
+        self.workers = []
+
+    def security(self, certs=None):
+        return ["--insecure"] if self.insecure else ["--certs", certs or self.certs]
+
+    def start_server(self, number):
+        arguments = [ROOSTD, "--name", f"server-{number}", "--address", self.addresses[number],
+                     "--dir", f"{self.directory}/server-{number}", "--run-dir",
+                     f"{self.directory}/run", *self.security()]
+        if number > 0:
+            arguments += ["--coordinator", self.addresses[0]]
+        return Process(f"{self.name}-server-{number}", *arguments)
+
+    def start_worker(self, number, *arguments, certs=None):
+        worker = Process(f"{self.name}-worker-{number}", WORKER, "--name", f"worker-{number}",
+                         "--coordinator", self.addresses[0], *self.security(certs), *arguments)
+        self.workers.append(worker)
+        return worker
+
+    def __enter__(self):
+        self.servers = [self.start_server(number) for number in range(len(self.addresses))]
+        wait_for(lambda: self.roost("status", ok=False).returncode in (0, 3), "the coordinator's answer")
+        return self
+
+    def __exit__(self, *_):
+        for process in self.workers + self.servers:
+            process.__exit__()
+
+    def roost(self, command, *arguments, ok=True, certs=None, timeout=120):
+        return run(ROOST, command, "--cluster", self.addresses[0], *self.security(certs), *arguments,
+                   ok=ok, timeout=timeout)
+
+    def status(self):
+        """What the coordinator says of the run; nothing while it is away."""
+        return json.loads(self.roost("status", "--json", ok=False).stdout or "{}")
+
+
+def main(tests):
+    """Runs the tests as TAP; the arguments choose some by a part of their names."""
+    chosen = [test for test in tests if not sys.argv[1:] or any(word in test.__name__ for word in sys.argv[1:])]
+    print(f"1..{len(chosen)}", flush=True)
+    failed = 0
+    for number, test in enumerate(chosen, 1):
+        name = test.__name__.replace("_", " ")
+        begun = time.monotonic()
+        try:
+            note = test()
+            print(f"ok {number} - {name}{' # ' + note if isinstance(note, str) and note.startswith('SKIP') else ''}",
+                  flush=True)
+            if isinstance(note, str) and not note.startswith("SKIP"):
+                print(f"# {note}", flush=True)
+            print(f"# {time.monotonic() - begun:.1f} s", flush=True)
+        except Exception as problem:  # a crash of a test is its failure
+            failed += 1
+            text = str(problem) if isinstance(problem, Failed) else traceback.format_exc()
+            print(f"not ok {number} - {name}", flush=True)
+            print("\n".join(f"# {line}" for line in text.splitlines()[-60:]), flush=True)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,122 @@
+/* A stand-in for CUDA's header: kernels/cuda, compiled with it as plain C++, computes on the CPU
+ * (device.cc). It has what those files use and nothing else. */
+#ifndef ROOST_TESTS_GPU_EMULATOR_CUDA_RUNTIME_H
+#define ROOST_TESTS_GPU_EMULATOR_CUDA_RUNTIME_H
+
+#include <functional>
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* -- the language ------------------------------------------------------------------------------ */
+
+/* All threads of a block run on one thread of ours; a thread_local at block scope is static, so
+ * they share it. */
+#define __shared__ thread_local
+#define __device__
+#define __global__
+#define __launch_bounds__(threads)
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void __syncthreads();
+int __syncthreads_or(int condition);
+unsigned __ballot_sync(unsigned lanes, int condition);
+[[noreturn]] void __trap();
+
+/* The lanes' 64 bits, swapped with the lane `mask` away. */
+uint64_t emulator_exchange(unsigned lanes, uint64_t bits, int mask);
+
+template <typename Value> Value __shfl_xor_sync(unsigned lanes, Value value, int mask)
+{
+    static_assert(sizeof(Value) <= sizeof(uint64_t), "one exchange");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    bits = emulator_exchange(lanes, bits, mask);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* -- the library ------------------------------------------------------------------------------- */
+
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorInvalidConfiguration,
+    cudaErrorLaunchFailure,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum { cudaStreamNonBlocking = 1 };
+typedef struct emulator_stream *cudaStream_t;
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    int major, minor, multiProcessorCount;
+};
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+};
+
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *device, int number);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value);
+
+cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel,
+                            const std::function<void()> &run);
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
+                               Arguments &&...arguments)
+{
+    return emulator_launch(config, (const void *)kernel, [&] { kernel(arguments...); });
+}
+
+#endif

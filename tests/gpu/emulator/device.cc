@@ -1,0 +1,436 @@
+/* A GPU made of fibers: a block's threads take turns on one CPU thread, switching where they meet
+ * (__syncthreads, shuffles, votes). It is slow and says nothing about speed; it finds what can be
+ * wrong without a GPU:
+ *
+ * - Every launch runs its blocks, and every block its warps, in another random order, each warp as
+ *   far as it comes without the others: a missing barrier, or a sum that depends on scheduling,
+ *   gives two runs different bits.
+ * - Device memory is new, filled with NaNs, ends at a page that cannot be touched, and is out of
+ *   reach altogether unless a kernel or a copy runs. So are the rules on shared memory's size, on
+ *   all 32 lanes meeting, and on copies' directions.
+ *
+ * It does not emulate that warps run in parallel: memory that two threads of a block write at the
+ * same time is found only when the order of their turns shows. */
+#include "tests/gpu/emulator/device.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+static const unsigned LANES = 32, THREADS_MAX = 1024;
+static const size_t STACK_BYTES = 64 << 10, PAGE_BYTES = 4096, ALIGNMENT = 256;
+static const size_t FILLED_BYTES_MAX = 1 << 20; /* with NaNs; more would take long */
+/* of a block: what every GPU has since compute capability 8.0, and without asking for more */
+static const size_t SHARED_BYTES_MAX = 99 << 10, SHARED_BYTES_DEFAULT = 48 << 10;
+
+static void complain(const char *what)
+{
+    fprintf(stderr, "emulator: %s\n", what);
+    abort();
+}
+
+/* -- memory ------------------------------------------------------------------------------------ */
+
+struct allocation {
+    char *pages;
+    size_t pages_bytes;
+};
+
+static struct {
+    std::mutex mutex; /* guards the rest; held while device memory is open */
+    std::map<char *, allocation> allocations;
+} memory;
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static void protect(int rights)
+{
+    for (const auto &entry : memory.allocations)
+        mprotect(entry.second.pages, entry.second.pages_bytes, rights);
+}
+
+void device_open()
+{
+    memory.mutex.lock();
+    protect(PROT_READ | PROT_WRITE);
+}
+
+void device_close()
+{
+    protect(PROT_NONE);
+    memory.mutex.unlock();
+}
+
+cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    size_t aligned = round_up(bytes, ALIGNMENT), pages_bytes = round_up(aligned, PAGE_BYTES);
+    void *pages = mmap(NULL, pages_bytes + PAGE_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return cudaErrorMemoryAllocation;
+    memset(pages, 0xff, std::min(pages_bytes, FILLED_BYTES_MAX));
+    mprotect(pages, pages_bytes + PAGE_BYTES, PROT_NONE);
+    char *begin = (char *)pages + pages_bytes - aligned;
+    memory.allocations[begin] = {(char *)pages, pages_bytes};
+    *ret_memory = begin;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *begin)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    if (!begin)
+        return cudaSuccess;
+    auto found = memory.allocations.find((char *)begin);
+    if (found == memory.allocations.end())
+        return cudaErrorInvalidValue;
+    munmap(found->second.pages, found->second.pages_bytes + PAGE_BYTES);
+    memory.allocations.erase(found);
+    return cudaSuccess;
+}
+
+static bool on_device(const void *at, size_t bytes)
+{
+    auto after = memory.allocations.upper_bound((char *)at);
+    if (after == memory.allocations.begin())
+        return false;
+    const allocation &found = std::prev(after)->second;
+    return (const char *)at + bytes <= found.pages + found.pages_bytes;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t)
+{
+    device_open();
+    bool in = kind == cudaMemcpyHostToDevice;
+    bool right = on_device(to, bytes) == in && on_device(from, bytes) != in;
+    if (right)
+        memcpy(to, from, bytes);
+    device_close();
+    return right ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t)
+{
+    device_open();
+    bool right = on_device(begin, bytes);
+    if (right)
+        memset(begin, value, bytes);
+    device_close();
+    return right ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* -- fibers ------------------------------------------------------------------------------------ */
+
+enum fiber_state { RUNNABLE, AT_WARP, AT_BLOCK, DONE };
+
+struct fiber {
+    fiber_state state;
+    bool started;
+    jmp_buf place;
+    ucontext_t context;
+    char *stack;
+    unsigned meetings; /* of its warp so far: two in turn use different halves of `bits` */
+    uint64_t bits[2];
+    int vote;
+};
+
+/* One block at a time on each of our threads. */
+struct block {
+    std::vector<fiber> fibers;
+    unsigned threads;
+    fiber *running;
+    jmp_buf scheduler;
+    const std::function<void()> *run;
+    int votes; /* of the last meeting of the block */
+    bool trapped;
+    std::mt19937 random;
+
+    ~block()
+    {
+        for (fiber &fiber : fibers)
+            free(fiber.stack);
+    }
+};
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+alignas(16) thread_local float4 shared[SHARED_BYTES_MAX / sizeof(float4)];
+static thread_local block here;
+
+/* Back to the scheduler, until it comes here again. */
+static void wait(fiber_state state)
+{
+    here.running->state = state;
+    if (_setjmp(here.running->place) == 0)
+        _longjmp(here.scheduler, 1);
+}
+
+/* A fiber serves one block after another. */
+static void begin_fiber()
+{
+    for (;;) {
+        (*here.run)();
+        wait(DONE);
+    }
+}
+
+static void resume(unsigned number)
+{
+    fiber &fiber = here.fibers[number];
+    here.running = &fiber;
+    threadIdx = dim3(number, 0, 0);
+    if (_setjmp(here.scheduler) != 0)
+        return;
+    if (fiber.started)
+        _longjmp(fiber.place, 1);
+    fiber.started = true;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&fiber.context, begin_fiber, 0);
+    setcontext(&fiber.context);
+}
+
+/* Lets the warp that begins at `first` go on when all its lanes have met. */
+static bool release_warp(unsigned first)
+{
+    unsigned met = 0, done = 0;
+    for (unsigned i = first; i < first + LANES; i++) {
+        met += here.fibers[i].state == AT_WARP;
+        done += here.fibers[i].state == DONE;
+    }
+    if (met > 0 && done > 0)
+        complain("a lane has ended that others wait for");
+    if (met < LANES)
+        return false;
+    for (unsigned i = first; i < first + LANES; i++)
+        here.fibers[i].state = RUNNABLE;
+    return true;
+}
+
+/* Lets the block go on when all its threads have met, which have not ended. */
+static bool release_block()
+{
+    int votes = 0;
+    for (unsigned i = 0; i < here.threads; i++) {
+        if (here.fibers[i].state != AT_BLOCK && here.fibers[i].state != DONE)
+            return false;
+        votes |= here.fibers[i].state == AT_BLOCK && here.fibers[i].vote;
+    }
+    here.votes = votes;
+    bool any = false;
+    for (unsigned i = 0; i < here.threads; i++) {
+        if (here.fibers[i].state != AT_BLOCK)
+            continue;
+        here.fibers[i].state = RUNNABLE;
+        any = true;
+    }
+    return any;
+}
+
+static bool all_done()
+{
+    return std::all_of(here.fibers.begin(), here.fibers.begin() + here.threads,
+                       [](const fiber &fiber) { return fiber.state == DONE; });
+}
+
+static void reset_fibers(unsigned threads)
+{
+    here.threads = threads;
+    while (here.fibers.size() < threads) {
+        here.fibers.emplace_back();
+        here.fibers.back().stack = (char *)malloc(STACK_BYTES);
+    }
+    for (fiber &fiber : here.fibers) { /* those beyond `threads` are not looked at */
+        fiber.state = RUNNABLE;
+        fiber.meetings = 0;
+    }
+}
+
+/* 0 … count - 1 in a random order, `step` apart */
+static std::vector<unsigned> shuffled(unsigned count, unsigned step = 1)
+{
+    std::vector<unsigned> order(count);
+    for (unsigned i = 0; i < count; i++)
+        order[i] = i * step;
+    std::shuffle(order.begin(), order.end(), here.random);
+    return order;
+}
+
+/* A warp as far as it comes without the block's others. */
+static void run_warp(unsigned first)
+{
+    std::vector<unsigned> lanes = shuffled(LANES);
+    do {
+        for (unsigned lane : lanes)
+            if (here.fibers[first + lane].state == RUNNABLE && !here.trapped)
+                resume(first + lane);
+    } while (release_warp(first) && !here.trapped);
+}
+
+static void run_block(unsigned threads)
+{
+    reset_fibers(threads);
+    memset(shared, 0xff, sizeof shared);
+    while (!all_done() && !here.trapped) {
+        for (unsigned first : shuffled(threads / LANES, LANES))
+            run_warp(first);
+        if (!release_block() && !all_done() && !here.trapped)
+            complain("threads wait for each other at different places");
+    }
+}
+
+/* -- what kernels call ------------------------------------------------------------------------- */
+
+void __syncthreads()
+{
+    here.running->vote = 0;
+    wait(AT_BLOCK);
+}
+
+int __syncthreads_or(int condition)
+{
+    here.running->vote = condition;
+    wait(AT_BLOCK);
+    return here.votes;
+}
+
+void __trap()
+{
+    here.trapped = true;
+    _longjmp(here.scheduler, 1);
+}
+
+/* Leaves the lane's bits for the others; returns which half of `bits` they are in. */
+static unsigned meet(unsigned lanes, uint64_t bits)
+{
+    if (lanes != 0xffffffffu)
+        complain("not all lanes are to meet");
+    unsigned half = here.running->meetings++ % 2;
+    here.running->bits[half] = bits;
+    wait(AT_WARP);
+    return half;
+}
+
+uint64_t emulator_exchange(unsigned lanes, uint64_t bits, int mask)
+{
+    unsigned half = meet(lanes, bits);
+    return here.fibers[threadIdx.x ^ (unsigned)mask].bits[half];
+}
+
+unsigned __ballot_sync(unsigned lanes, int condition)
+{
+    unsigned half = meet(lanes, condition != 0), votes = 0;
+    for (unsigned lane = 0; lane < LANES; lane++)
+        votes |= (unsigned)here.fibers[threadIdx.x / LANES * LANES + lane].bits[half] << lane;
+    return votes;
+}
+
+/* -- launches ---------------------------------------------------------------------------------- */
+
+static struct {
+    std::mutex mutex;                            /* guards the rest */
+    std::map<const void *, size_t> shared_bytes; /* that a kernel asked for */
+    cudaError_t error;                           /* after a trap: for good, as on a GPU */
+} device;
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
+{
+    std::lock_guard<std::mutex> lock(device.mutex);
+    if (value < 0 || (size_t)value > SHARED_BYTES_MAX)
+        return cudaErrorInvalidValue;
+    device.shared_bytes[kernel] = (size_t)value;
+    return cudaSuccess;
+}
+
+static bool launchable(const cudaLaunchConfig_t *config, const void *kernel)
+{
+    std::lock_guard<std::mutex> lock(device.mutex);
+    auto found = device.shared_bytes.find(kernel);
+    size_t most = found == device.shared_bytes.end() ? SHARED_BYTES_DEFAULT : found->second;
+    return config->gridDim.x > 0 && config->blockDim.x > 0 && config->blockDim.x <= THREADS_MAX &&
+           config->blockDim.x % LANES == 0 && config->dynamicSmemBytes <= most;
+}
+
+static void run_blocks(unsigned blocks, unsigned threads)
+{
+    for (unsigned number : shuffled(blocks)) {
+        blockIdx = dim3(number, 0, 0);
+        run_block(threads);
+    }
+}
+
+cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel,
+                            const std::function<void()> &run)
+{
+    if (device.error != cudaSuccess)
+        return device.error;
+    if (!launchable(config, kernel))
+        return cudaErrorInvalidConfiguration;
+    gridDim = config->gridDim;
+    blockDim = config->blockDim;
+    here.run = &run;
+    here.trapped = false;
+    device_open();
+    run_blocks(gridDim.x, blockDim.x);
+    device_close();
+    if (here.trapped)
+        device.error = cudaErrorLaunchFailure;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return device.error;
+}
+
+/* -- the device -------------------------------------------------------------------------------- */
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    static const char *const texts[] = {"no error", "invalid argument", "out of memory",
+                                        "invalid configuration argument",
+                                        "unspecified launch failure"};
+    return texts[error];
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
+{
+    *ret_device = {"emulated GPU", (size_t)1 << 30, 8, 0, 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}

@@ -1,0 +1,144 @@
+/* Whole training on the device against the same training on the CPU: executor and model call the
+ * operations, the reference's shard sums and updates on the CPU. Runs in the repository's root.
+ * Without a device: one skipped test. With -DEMULATED, fewer steps of something smaller. */
+#include "tests/unit/unit.h"
+
+#include "tests/parity/train.h"
+#include "worker/fingerprint.h"
+
+#include <math.h>
+
+#define GPT "tests/golden/train20_gpt.yaml"
+#define MLP "tests/golden/train20_mlp.yaml"
+
+#ifdef EMULATED
+enum { STEPS = 2, SMALLER = 6 };
+static const char *const gpt_sets[] = {
+    "model.layers=1", "model.width=32",       "model.context=24",     "data.validation=0.02",
+    "train.slots=3",  "train.slot_samples=1", "train.recompute=true", "train.precision=bf16"};
+static const char *const mlp_sets[] = {"train.slots=3"};
+#else
+enum { STEPS = 20, SMALLER = 0 };
+static const char *const gpt_sets[] = {"train.recompute=true", "train.precision=bf16"};
+static const char *const mlp_sets[] = {"train.slots=6"};
+#endif
+
+/* Relative, of a loss; in bf16 a rounding may turn out the other way. */
+static const double tolerance = 1e-4, tolerance_bf16 = 1e-2;
+
+struct curve {
+    double loss[STEPS], validation;
+    struct digest digest;
+};
+
+static void train(enum kernels_backend backend, const char *spec_path, const char *const *sets,
+                  size_t sets_count, struct curve *ret_curve)
+{
+    struct run run;
+    struct executor_loss validation;
+    run_begin(&run, backend, spec_path, sets, sets_count);
+    for (int step = 0; step < STEPS; step++) {
+        struct seal_metrics metrics;
+        enum err err = reference_step(run.reference, &metrics);
+        if (err != ERR_OK)
+            fail_msg("%s: %s", err_name(err), executor_failure(reference_executor(run.reference)));
+        ret_curve->loss[step] = metrics.loss;
+    }
+    ret_curve->validation = 0;
+    if (run.samples.held_out > 0) {
+        assert_int_equal(reference_validate(run.reference, &validation), ERR_OK);
+        ret_curve->validation = validation.loss_sum;
+    }
+    assert_int_equal(reference_digest(run.reference, &ret_curve->digest), ERR_OK);
+    run_end(&run);
+}
+
+static double relative(double value, double wanted)
+{
+    return wanted == 0 ? fabs(value) : fabs(value - wanted) / fabs(wanted);
+}
+
+static void compare(const char *spec_path, const char *const *sets, size_t sets_count, double limit)
+{
+    struct curve cpu, first, second;
+    train(KERNELS_CPU, spec_path, sets, sets_count, &cpu);
+    train(KERNELS_CUDA, spec_path, sets, sets_count, &first);
+    train(KERNELS_CUDA, spec_path, sets, sets_count, &second);
+    double worst = relative(first.validation, cpu.validation);
+    for (int step = 0; step < STEPS; step++)
+        worst = fmax(worst, relative(first.loss[step], cpu.loss[step]));
+    print_message("# %s: loss at most %.1e away (limit %.0e)\n", spec_path, worst, limit);
+    assert_true(worst <= limit);
+    assert_memory_equal(&first, &second, sizeof first);
+}
+
+static void a_gpt_has_the_cpus_losses_and_twice_the_same_bits(void **state)
+{
+    (void)state;
+    compare(GPT, gpt_sets, SMALLER, tolerance);
+}
+
+static void so_it_has_with_recompute(void **state)
+{
+    (void)state;
+    compare(GPT, gpt_sets, SMALLER + 1, tolerance);
+}
+
+static void in_bf16_it_has_nearly_the_cpus_losses(void **state)
+{
+    (void)state;
+    compare(GPT, gpt_sets, SMALLER + 2, tolerance_bf16);
+}
+
+static void an_mlp_has_the_cpus_losses_and_twice_the_same_bits(void **state)
+{
+    (void)state;
+    compare(MLP, mlp_sets, 1, tolerance);
+}
+
+static struct digest fingerprint(const struct run *run)
+{
+    struct digest digest;
+    struct reason reason = {.text = ""};
+    must(fingerprint_probe(run->computes, &run->model, &run->spec.train, &digest, &reason),
+         &reason);
+    return digest;
+}
+
+static void the_device_has_one_fingerprint_and_not_the_cpus(void **state)
+{
+    (void)state;
+    struct run cpu, first, second;
+    run_begin(&cpu, KERNELS_CPU, GPT, gpt_sets, SMALLER);
+    run_begin(&first, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+    run_begin(&second, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+    struct digest of_cpu = fingerprint(&cpu), of_device = fingerprint(&first);
+    struct digest again = fingerprint(&second);
+    assert_memory_equal(&of_device, &again, sizeof again);
+    assert_memory_not_equal(&of_device, &of_cpu, sizeof of_cpu);
+    run_end(&second);
+    run_end(&first);
+    run_end(&cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpt_has_the_cpus_losses_and_twice_the_same_bits),
+        cmocka_unit_test(so_it_has_with_recompute),
+        cmocka_unit_test(in_bf16_it_has_nearly_the_cpus_losses),
+        cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
+        cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
+    };
+#ifndef EMULATED
+    const struct kernels_options options = {.backend = KERNELS_CUDA};
+    const struct kernels *k;
+    char reason[256];
+    if (!kernels_new(&options, &k, reason, sizeof reason)) {
+        printf("1..1\nok 1 - training on a device # SKIP %s\n", reason);
+        return 0;
+    }
+    kernels_free(k);
+#endif
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+#include "tests/sim/compute.h"
+
+#include "common/digest.h"
+
+#include <math.h> /* INFINITY, NAN: macros */
+#include <string.h>
+
+/* ---- life ---- */
+
+static void name_places(struct compute *compute)
+{
+    const struct model *model = &compute->model;
+    uint32_t weights = 0, pieces = 0, gradients = 0;
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        compute->weights_first[c] = weights;
+        compute->piece_first[c] = pieces;
+        weights += model->chunks[c].weights;
+        for (uint32_t p = 0; p < model->parameters[model->chunks[c].parameter].parts; p++) {
+            compute->gradient_first[pieces++] = gradients;
+            gradients += model->chunks[c].weights;
+        }
+    }
+    compute->weights_first[model->chunks_count] = weights;
+    compute->gradient_first[pieces] = gradients;
+}
+
+static enum err read_samples(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
+                             void *ret_inputs, int32_t *ret_targets)
+{
+    const struct compute *compute = context;
+    const struct spec_model *model = &compute->scenario->spec.model;
+    bool gpt = model->kind == SPEC_GPT;
+    uint32_t inputs = gpt ? model->context : model->sizes[0];
+    uint32_t classes = gpt ? model->vocabulary : model->sizes[model->sizes_count - 1];
+    for (uint32_t i = 0; i < count; i++) {
+        struct rand_state random = {(first + i) * 1000 + kind};
+        for (uint32_t j = 0; j < inputs; j++) {
+            if (gpt)
+                ((int32_t *)ret_inputs)[i * inputs + j] = (int32_t)rand_below(&random, classes);
+            else
+                ((float *)ret_inputs)[i * inputs + j] = (float)rand_unit(&random) - 0.5F;
+        }
+        for (uint32_t j = 0; j < compute->model.sample_tokens; j++)
+            *ret_targets++ = (int32_t)rand_below(&random, classes);
+    }
+    return ERR_OK;
+}
+
+struct executor_samples compute_samples(const struct compute *compute)
+{
+    return (struct executor_samples){(void *)(uintptr_t)compute, read_samples,
+                                     compute->scenario->validation_samples};
+}
+
+static void open_executor(struct compute *compute)
+{
+    const struct spec_train *train = &compute->scenario->spec.train;
+    struct reason reason = {.text = ""};
+    const struct executor_options options = {
+        .kernels = compute->kernels,
+        .model = &compute->model,
+        .train = train,
+        .node_slots_max = train->slots,
+    };
+    check(executor_new(&options, &compute->executor, &reason) == ERR_OK);
+}
+
+void compute_init(struct compute *compute, const struct scenario *scenario,
+                  const struct kernels *kernels)
+{
+    *compute = (struct compute){.scenario = scenario, .kernels = kernels};
+    struct model *model = &compute->model;
+    scenario_model(scenario, model);
+    for (uint32_t c = 0; c < model->chunks_count; c++)
+        compute->piece_count += model->parameters[model->chunks[c].parameter].parts;
+    compute->weights_first = calloc(model->chunks_count + 1, sizeof(uint32_t));
+    compute->piece_first = calloc(model->chunks_count, sizeof(uint32_t));
+    compute->gradient_first = calloc(compute->piece_count + 1, sizeof(uint32_t));
+    check(compute->weights_first && compute->piece_first && compute->gradient_first);
+    name_places(compute);
+    compute->scratch =
+        calloc((size_t)(TREE_LEVEL_MAX + 1) * compute_gradients_count(compute), sizeof(float));
+    check(compute->scratch != NULL);
+    if (scenario->executor)
+        open_executor(compute);
+}
+
+void compute_release(struct compute *compute)
+{
+    executor_free(compute->executor);
+    model_release(&compute->model);
+    free(compute->weights_first);
+    free(compute->piece_first);
+    free(compute->gradient_first);
+    free(compute->scratch);
+}
+
+uint32_t compute_weights_count(const struct compute *compute)
+{
+    return compute->weights_first[compute->model.chunks_count];
+}
+
+uint32_t compute_gradients_count(const struct compute *compute)
+{
+    return compute->gradient_first[compute->piece_count];
+}
+
+/* The loss chunk's place among the gradients. */
+static float *loss_of(const struct compute *compute, float *gradients)
+{
+    const struct model *model = &compute->model;
+    uint32_t chunk = model->parameters[model->loss_parameter].chunk_first;
+    return gradients + compute->gradient_first[compute->piece_first[chunk]];
+}
+
+/* ---- made-up gradients ---- */
+
+/* Every bit of the weights counts; the loss chunk is no weight. */
+static uint64_t weights_digest(const struct compute *compute, const float *weights)
+{
+    const struct model *model = &compute->model;
+    uint32_t chunk = model->parameters[model->loss_parameter].chunk_first;
+    check(chunk + 1 == model->chunks_count);
+    return digest_fast64(
+        (struct slice){(const uint8_t *)weights, compute->weights_first[chunk] * sizeof *weights});
+}
+
+static void make_up_slot(struct compute *compute, uint64_t step, uint32_t slot, uint64_t digest,
+                         float *ret_gradients)
+{
+    const struct spec_train *train = &compute->scenario->spec.train;
+    struct rand_state random = {digest ^
+                                (step * train->slots + slot + 1) * UINT64_C(0x9e3779b97f4a7c15)};
+    uint32_t count = compute_gradients_count(compute);
+    for (uint32_t i = 0; i < count; i++)
+        ret_gradients[i] = (float)(rand_unit(&random) - 0.5);
+    float *loss = loss_of(compute, ret_gradients);
+    loss[MODEL_LOSS_SUM] = (float)rand_unit(&random) * (float)train->slot_samples;
+    loss[MODEL_LOSS_COUNT] = (float)train->slot_samples;
+    loss[MODEL_LOSS_CORRECT] = (float)rand_below(&random, train->slot_samples + 1);
+    loss[MODEL_LOSS_RESERVED] = 0;
+}
+
+static void make_up_node(struct compute *compute, uint64_t step, struct node node, uint64_t digest,
+                         float *ret_gradients)
+{
+    uint32_t slots = compute->scenario->spec.train.slots;
+    uint32_t count = compute_gradients_count(compute);
+    if (node.level == 0) {
+        make_up_slot(compute, step, node.index, digest, ret_gradients);
+        return;
+    }
+    struct node left = {node.level - 1, 2 * node.index}, right = {node.level - 1, left.index + 1};
+    make_up_node(compute, step, left, digest, ret_gradients);
+    if (node_slots(right, slots) == 0)
+        return;
+    float *other = compute->scratch + (size_t)right.level * count;
+    make_up_node(compute, step, right, digest, other);
+    compute->kernels->add(compute->kernels, ret_gradients, ret_gradients, other, count);
+}
+
+/* ---- the executor ---- */
+
+static void load(struct compute *compute, const float *weights)
+{
+    const struct model *model = &compute->model;
+    for (uint32_t c = 0; c < model->chunks_count; c++)
+        if (model->chunks[c].parameter != model->loss_parameter)
+            model_scatter(model, c, executor_weights(compute->executor, model->chunks[c].parameter),
+                          weights + compute->weights_first[c]);
+}
+
+static void run_node(struct compute *compute, uint64_t step, struct node node, const float *weights,
+                     float *ret_gradients)
+{
+    static const struct executor_hooks none = {0};
+    const struct model *model = &compute->model;
+    const struct executor_samples samples = compute_samples(compute);
+    const struct ticket ticket = {.kind = TICKET_TRAIN, .step = step, .node = node};
+    struct executor_loss loss;
+    load(compute, weights);
+    check(executor_run(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        uint32_t parameter = model->chunks[c].parameter;
+        for (uint32_t p = 0; p < model->parameters[parameter].parts; p++)
+            model_gather(model, c,
+                         ret_gradients + compute->gradient_first[compute->piece_first[c] + p],
+                         executor_gradient(compute->executor, parameter, p));
+    }
+}
+
+/* ---- both ---- */
+
+void compute_train(struct compute *compute, uint64_t step, struct node node, const float *weights,
+                   float *ret_gradients)
+{
+    uint32_t bad_slot;
+    if (compute->executor != NULL)
+        run_node(compute, step, node, weights, ret_gradients);
+    else
+        make_up_node(compute, step, node, weights_digest(compute, weights), ret_gradients);
+    if (!scenario_bad(compute->scenario, step, &bad_slot) || bad_slot < node_first(node) ||
+        bad_slot >= node_end(node))
+        return;
+    /* Anywhere but in the loss. */
+    float *loss = loss_of(compute, ret_gradients);
+    struct rand_state random = {compute->scenario->seed + step};
+    ret_gradients[rand_below(&random, (uint64_t)(loss - ret_gradients))] =
+        rand_below(&random, 2) == 0 ? INFINITY : NAN;
+}
+
+struct compute_loss compute_validate(struct compute *compute, uint32_t piece, const float *weights)
+{
+    const struct scenario *scenario = compute->scenario;
+    if (compute->executor != NULL) {
+        static const struct executor_hooks none = {0};
+        const struct executor_samples samples = compute_samples(compute);
+        const struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, piece}};
+        struct executor_loss loss;
+        load(compute, weights);
+        check(executor_validate(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
+        return (struct compute_loss){loss.loss_sum, loss.samples, loss.correct};
+    }
+    uint64_t k = scenario->spec.train.slot_samples;
+    uint64_t left = scenario->validation_samples - piece * k, count = left < k ? left : k;
+    struct rand_state random = {weights_digest(compute, weights) + piece};
+    double loss_sum = rand_unit(&random) * (double)count;
+    return (struct compute_loss){loss_sum, count, rand_below(&random, count + 1)};
+}
+
+/* ---- the wire ---- */
+
+enum codec compute_codec(const struct compute *compute)
+{
+    return compute->scenario->spec.train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
+}
+
+uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t part,
+                        const float *gradients, void *ret_bytes)
+{
+    const struct model_chunk *what = &compute->model.chunks[chunk];
+    const float *values = gradients + compute->gradient_first[compute->piece_first[chunk] + part];
+    if (compute_codec(compute) == CODEC_FP32 || what->parameter == compute->model.loss_parameter) {
+        memcpy(ret_bytes, values, what->weights * sizeof *values);
+        return what->weights * codec_bytes(CODEC_FP32);
+    }
+    compute->kernels->cast_to_bf16(compute->kernels, ret_bytes, values, what->weights);
+    return what->weights * codec_bytes(CODEC_BF16);
+}
+
+void compute_decode(const struct compute *compute, uint32_t chunk, const uint8_t *bytes,
+                    float *weights)
+{
+    uint32_t count = compute->model.chunks[chunk].weights;
+    float *values = weights + compute->weights_first[chunk];
+    if (compute_codec(compute) == CODEC_BF16)
+        compute->kernels->cast_from_bf16(compute->kernels, values, bytes, count);
+    else
+        memcpy(values, bytes, count * sizeof *values);
+}

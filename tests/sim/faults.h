@@ -1,0 +1,54 @@
+/* What goes wrong, and to whom. Clocks that jump would belong here as well. */
+#ifndef ROOST_TESTS_SIM_FAULTS_H
+#define ROOST_TESTS_SIM_FAULTS_H
+
+#include "tests/sim/scenario.h"
+
+struct sim;
+
+enum { FAULTS_PARTITIONS_MAX = 8 };
+
+/* Moments at which somebody dies who is waited for: set by a fault, sprung by what it waits for. */
+enum trap {
+    TRAP_NONE,
+    TRAP_PUSH,    /* a worker has sent one of its pushes: it dies */
+    TRAP_REDUCED, /* a server has said that a step is reduced: its link breaks */
+    TRAP_COMMIT,  /* a server has taken a decision, and not yet applied it: it dies */
+    TRAP_WRITE,   /* a server has written a part of a cut: it dies */
+    TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
+    TRAP_COUNT
+};
+
+/* A process, as the network sees it. */
+enum place_kind { PLACE_WORKER, PLACE_SERVER, PLACE_COORDINATOR };
+
+struct place {
+    enum place_kind kind;
+    uint32_t index;
+};
+
+/* Nothing from it, nothing to it, or neither arrives before. */
+struct partition {
+    struct place place;
+    bool from, to;
+    uint64_t until_us;
+};
+
+struct faults {
+    enum trap trap;
+    uint32_t partition_count;
+    struct partition partitions[FAULTS_PARTITIONS_MAX];
+    uint64_t store_full_us; /* the coordinator's disk is full until then */
+    bool was_full;          /* some disk was: a cut may fail */
+};
+
+void faults_plan(struct sim *sim);
+void faults_inject(struct sim *sim, enum fault_kind kind);
+void faults_end(struct sim *sim); /* everybody is well again */
+
+/* The trap's moment has come, for the worker or server of that index. */
+void faults_spring(struct sim *sim, enum trap trap, uint32_t index);
+/* Nothing from one to the other arrives before; 0: nothing is in the way. */
+uint64_t faults_held_us(const struct sim *sim, struct place from, struct place to);
+
+#endif

@@ -1,0 +1,378 @@
+#include "tests/sim/ledger.h"
+
+#include "common/digest.h"
+#include "common/state_digest.h"
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+/* ---- a shard ---- */
+
+static uint64_t all_slots(const struct sim *sim)
+{
+    return (UINT64_C(1) << sim->scenario.spec.train.slots) - 1;
+}
+
+static uint64_t node_mask(struct node node)
+{
+    return ((UINT64_C(1) << (node_end(node) - node_first(node))) - 1) << node_first(node);
+}
+
+static void begin_step(struct sim *sim, struct server_ledger *ledger)
+{
+    ledger->reduced = false;
+    ledger->arrived_count = 0;
+    memset(ledger->counted, 0, sim->compute.piece_count * sizeof *ledger->counted);
+}
+
+void ledger_prepared(struct sim *sim, struct sim_server *server)
+{
+    struct server_ledger *ledger = &server->ledger;
+    uint64_t generation = shard_generation(server->shard);
+    if (generation <= ledger->generation)
+        sim_violated(sim, 4, "s%u goes from generation %llu to %llu", server->index,
+                     (unsigned long long)ledger->generation, (unsigned long long)generation);
+    ledger->generation = generation;
+    ledger->start = ledger->version = ledger->decided = shard_version(server->shard);
+    begin_step(sim, ledger);
+}
+
+/* Its slots are all counted already. */
+static bool is_counted(struct sim *sim, const struct server_ledger *ledger, uint64_t step,
+                       struct node node, uint32_t piece)
+{
+    uint64_t mask = node_mask(node) & all_slots(sim);
+    return step < ledger->decided ||
+           (step == ledger->decided && (ledger->counted[piece] & mask) == mask);
+}
+
+bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,
+                   const struct push_entry *entry)
+{
+    return push->generation == server->ledger.generation &&
+           is_counted(sim, &server->ledger, push->step, push->node,
+                      sim->compute.piece_first[entry->chunk] + entry->part);
+}
+
+/* 12 */
+static void check_busy(struct sim *sim, const struct sim_server *server, const struct push *push,
+                       uint32_t piece)
+{
+    uint64_t missing = all_slots(sim) & ~server->ledger.counted[piece];
+    uint64_t lowest = missing & (~missing + 1);
+    if ((node_mask(push->node) & lowest) != 0 || missing == 0)
+        sim_violated(sim, 12, "s%u has no room for step %llu node %u:%u, the lowest missing",
+                     server->index, (unsigned long long)push->step, push->node.level,
+                     push->node.index);
+}
+
+static void check_truth(struct sim *sim, const struct sim_server *server, const struct push *push,
+                        const struct truth *truth)
+{
+    if (truth->generation != server->ledger.generation)
+        sim_violated(sim, 11, "s%u of generation %llu takes a push of generation %llu",
+                     server->index, (unsigned long long)server->ledger.generation,
+                     (unsigned long long)truth->generation);
+    if (truth->step != push->step || !node_equal(truth->node, push->node))
+        sim_violated(sim, 1, "s%u counts step %llu node %u:%u, computed as step %llu node %u:%u",
+                     server->index, (unsigned long long)push->step, push->node.level,
+                     push->node.index, (unsigned long long)truth->step, truth->node.level,
+                     truth->node.index);
+}
+
+void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push *push,
+                   const struct truth *truth, const struct push_ack *ack,
+                   const struct shard_statistics *before)
+{
+    struct server_ledger *ledger = &server->ledger;
+    const struct shard_statistics now = shard_statistics(server->shard);
+    uint64_t bytes = before->pushed_bytes, duplicates = before->duplicates;
+    uint32_t counted = ack->code == ERR_OK ? push->entry_count : ack->first_refused;
+    if (counted > 0 || ack->code == ERR_OK)
+        check_truth(sim, server, push, truth);
+    for (uint32_t i = 0; i < counted; i++) {
+        const struct push_entry *entry = &push->entries[i];
+        uint32_t piece = sim->compute.piece_first[entry->chunk] + entry->part;
+        if (is_counted(sim, ledger, push->step, push->node, piece)) {
+            duplicates++;
+            continue;
+        }
+        bytes += entry->bytes;
+        ledger->counted[piece] |= node_mask(push->node) & all_slots(sim);
+    }
+    if (ack->code == ERR_BUSY)
+        check_busy(sim, server, push,
+                   sim->compute.piece_first[push->entries[counted].chunk] +
+                       push->entries[counted].part);
+    if (now.pushed_bytes != bytes || now.duplicates != duplicates)
+        sim_violated(sim, 1,
+                     "s%u counts %llu bytes and %llu duplicates of step %llu node %u:%u, "
+                     "not %llu and %llu",
+                     server->index, (unsigned long long)(now.pushed_bytes - before->pushed_bytes),
+                     (unsigned long long)(now.duplicates - before->duplicates),
+                     (unsigned long long)push->step, push->node.level, push->node.index,
+                     (unsigned long long)(bytes - before->pushed_bytes),
+                     (unsigned long long)(duplicates - before->duplicates));
+}
+
+void ledger_pulled(struct sim *sim, const struct sim_server *server, const struct truth *truth)
+{
+    if (truth->generation != server->ledger.generation)
+        sim_violated(sim, 11, "s%u of generation %llu takes a pull of generation %llu",
+                     server->index, (unsigned long long)server->ledger.generation,
+                     (unsigned long long)truth->generation);
+}
+
+/* Every slot of every piece of this server's chunks. */
+static bool is_complete(struct sim *sim, const struct sim_server *server)
+{
+    for (uint32_t i = 0; i < server->chunk_count; i++)
+        for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
+            uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
+            if (server->ledger.counted[piece] != all_slots(sim))
+                return false;
+        }
+    return true;
+}
+
+void ledger_reduced(struct sim *sim, struct sim_server *server, const struct reduced *reduced)
+{
+    struct server_ledger *ledger = &server->ledger;
+    if (reduced->step != ledger->decided || reduced->generation != ledger->generation ||
+        !is_complete(sim, server))
+        sim_violated(sim, 1, "s%u says that step %llu is reduced, but slots are missing",
+                     server->index, (unsigned long long)reduced->step);
+    ledger->reduced = true;
+}
+
+void ledger_decided(struct sim *sim, struct sim_server *server, const struct commit *commit)
+{
+    struct server_ledger *ledger = &server->ledger;
+    if (commit->step < ledger->decided)
+        return; /* said again */
+    if (commit->step != ledger->decided || !ledger->reduced ||
+        commit->generation != ledger->generation)
+        sim_violated(sim, 4, "s%u takes commit(%llu) at version %llu", server->index,
+                     (unsigned long long)commit->step, (unsigned long long)ledger->version);
+    ledger->decided++;
+    begin_step(sim, ledger);
+}
+
+void ledger_committed(struct sim *sim, struct sim_server *server, uint64_t step)
+{
+    struct server_ledger *ledger = &server->ledger;
+    if (step >= ledger->decided || shard_version(server->shard) != ledger->decided)
+        sim_violated(sim, 4, "s%u says committed(%llu) at version %llu", server->index,
+                     (unsigned long long)step, (unsigned long long)shard_version(server->shard));
+    ledger->version = shard_version(server->shard);
+}
+
+void ledger_published(struct sim *sim, struct sim_server *server, const struct weights *header,
+                      struct counted *const *copies)
+{
+    uint64_t generation = server->ledger.generation;
+    check(generation < LEDGER_GENERATIONS_MAX);
+    if (header->version > sim->ledger.versions[generation])
+        sim_violated(sim, 2, "s%u serves version %llu of generation %llu before its commit",
+                     server->index, (unsigned long long)header->version,
+                     (unsigned long long)generation);
+    for (uint32_t i = 0; i < header->chunk_count; i++) {
+        uint64_t digest = digest_fast64((struct slice){copies[i]->data, copies[i]->bytes});
+        if (digest !=
+            expected_published(&sim->expected, &sim->compute, header->version, header->chunks[i]))
+            sim_violated(sim, 2, "s%u serves chunk %u as version %llu, which it is not",
+                         server->index, header->chunks[i], (unsigned long long)header->version);
+    }
+}
+
+/* ---- the coordinator ---- */
+
+void ledger_generation(struct sim *sim, uint64_t generation, uint64_t version)
+{
+    if (generation <= sim->ledger.generation || generation >= LEDGER_GENERATIONS_MAX)
+        sim_violated(sim, 4, "generation %llu comes after %llu", (unsigned long long)generation,
+                     (unsigned long long)sim->ledger.generation);
+    sim->options.progress->rewinds += sim->ledger.generation > 0;
+    sim->ledger.generation = generation;
+    sim->ledger.versions[generation] = version;
+}
+
+void ledger_granted(struct sim *sim, const struct ticket *ticket)
+{
+    uint64_t version = sim->ledger.versions[sim->ledger.generation];
+    bool last = ticket->kind == TICKET_VALIDATE || version < sim->scenario.spec.train.steps;
+    if (ticket->generation != sim->ledger.generation || ticket->version != version ||
+        ticket->step != version || !last)
+        sim_violated(sim, 3, "step %llu is granted at version %llu of generation %llu",
+                     (unsigned long long)ticket->step, (unsigned long long)version,
+                     (unsigned long long)sim->ledger.generation);
+    sim->options.progress->speculative += ticket->speculative;
+}
+
+void ledger_completed(struct sim *sim, const struct complete_request *complete)
+{
+    const struct ticket *ticket = &complete->ticket;
+    uint64_t version = sim->ledger.versions[sim->ledger.generation];
+    if (complete->outcome != ERR_OK || ticket->kind != TICKET_TRAIN || ticket->step < version)
+        return;
+    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
+        const struct sim_server *server = &sim->servers[s];
+        if (server->shard == NULL && server->ledger.generation == ticket->generation)
+            continue; /* it lost what it had counted: a rewind will follow */
+        for (uint32_t i = 0; i < server->chunk_count; i++)
+            for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
+                uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
+                if (server->ledger.generation != ticket->generation ||
+                    !is_counted(sim, &server->ledger, ticket->step, ticket->node, piece))
+                    sim_violated(sim, 9,
+                                 "step %llu node %u:%u is complete, but s%u misses chunk "
+                                 "%u part %u",
+                                 (unsigned long long)ticket->step, ticket->node.level,
+                                 ticket->node.index, s, server->chunks[i].chunk, p);
+            }
+    }
+}
+
+static bool same_double(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
+}
+
+/* A version's validation comes before the step that follows, and before the end. */
+static void check_validated(struct sim *sim, uint64_t version)
+{
+    const struct scenario *scenario = &sim->scenario;
+    uint32_t every = scenario->spec.train.validate_every;
+    bool due =
+        version == scenario->spec.train.steps || (version > 0 && every > 0 && version % every == 0);
+    if (due && scenario->validation_samples > 0 && !sim->ledger.stopping &&
+        sim->ledger.validated[version] != sim->ledger.generation)
+        sim_violated(sim, 13, "version %llu is left without its validation",
+                     (unsigned long long)version);
+}
+
+void ledger_step(struct sim *sim, const struct step_row *row)
+{
+    const struct expected_step *expected = &sim->expected.steps[row->step];
+    if (row->generation != sim->ledger.generation ||
+        row->step != sim->ledger.versions[row->generation])
+        sim_violated(sim, 4, "step %llu is decided at version %llu", (unsigned long long)row->step,
+                     (unsigned long long)sim->ledger.versions[row->generation]);
+    check_validated(sim, row->step);
+    sim->ledger.versions[row->generation] = row->step + 1;
+    if (row->skipped != expected->skipped ||
+        !same_double(row->metrics.loss, expected->metrics.loss) ||
+        !same_double(row->metrics.accuracy, expected->metrics.accuracy) ||
+        !same_double(row->metrics.norm, expected->metrics.norm) ||
+        !same_double(row->metrics.lr, expected->metrics.lr) ||
+        row->samples != (row->step + 1) * spec_step_samples(&sim->scenario.spec))
+        sim_violated(sim, 13,
+                     "step %llu: loss %.17g norm %.17g lr %.17g%s, in the reference "
+                     "%.17g %.17g %.17g%s",
+                     (unsigned long long)row->step, row->metrics.loss, row->metrics.norm,
+                     row->metrics.lr, row->skipped ? " skipped" : "", expected->metrics.loss,
+                     expected->metrics.norm, expected->metrics.lr,
+                     expected->skipped ? " skipped" : "");
+    sim->options.progress->skipped += row->skipped;
+}
+
+void ledger_validation(struct sim *sim, const struct validation_row *row)
+{
+    const struct expected_validation *expected = &sim->expected.validations[row->version];
+    sim->ledger.validated[row->version] = row->generation;
+    if (!same_double(row->loss, expected->loss) ||
+        !same_double(row->accuracy, expected->accuracy) || row->samples != expected->samples)
+        sim_violated(sim, 13,
+                     "validation of version %llu: %.17g over %llu samples, in the "
+                     "reference %.17g over %llu",
+                     (unsigned long long)row->version, row->loss, (unsigned long long)row->samples,
+                     expected->loss, (unsigned long long)expected->samples);
+}
+
+void ledger_recorded(struct sim *sim, const struct cut_record *cut)
+{
+    struct cut_name before = sim->ledger.recorded;
+    if (cut->name.generation < before.generation ||
+        (cut->name.generation == before.generation && cut->name.version <= before.version &&
+         before.generation > 0))
+        sim_violated(sim, 10, "cut %llu.%llu is recorded after %llu.%llu",
+                     (unsigned long long)cut->name.generation,
+                     (unsigned long long)cut->name.version, (unsigned long long)before.generation,
+                     (unsigned long long)before.version);
+    for (uint32_t s = 0; s < sim->scenario.servers; s++)
+        if (disk_find(&sim->servers[s].disk, cut->name) == NULL)
+            sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of s%u",
+                         (unsigned long long)cut->name.generation,
+                         (unsigned long long)cut->name.version, s);
+    sim->ledger.recorded = cut->name;
+}
+
+/* ---- the end ---- */
+
+/* Where a chunk's final values are: on the disk of the server that has it in the last cut. */
+static enum err read_cut(void *context, uint32_t chunk, uint32_t array, float *ret_values)
+{
+    struct sim *sim = context;
+    uint32_t n = sim->compute.model.chunks[chunk].weights;
+    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
+        const struct disk_cut *cut = disk_find(&sim->servers[s].disk, sim->ledger.recorded);
+        if (cut != NULL && cut->values[chunk] != NULL) {
+            memcpy(ret_values, cut->values[chunk] + (size_t)array * n, n * sizeof *ret_values);
+            return ERR_OK;
+        }
+    }
+    return ERR_NOT_FOUND;
+}
+
+/* Whether the run may be over in that state. */
+static bool is_right_end(const struct sim *sim, enum run_state state)
+{
+    uint64_t version = sim->ledger.versions[sim->ledger.generation];
+    switch (state) {
+    case RUN_ENDED:
+        return version == sim->scenario.spec.train.steps && sim->ledger.recorded.version == version;
+    case RUN_STOPPED:
+        return sim->ledger.stopping;
+    case RUN_FAILED:
+        return sim->faults.was_full ||
+               (sim->expected.failed && version == sim->expected.failed_step);
+    default:
+        return false;
+    }
+}
+
+void ledger_over(struct sim *sim, enum run_state state, const char *reason)
+{
+    uint64_t version = sim->ledger.recorded.version;
+    const struct digest *expected = &sim->expected.digests[version];
+    struct digest digest;
+    if (!is_right_end(sim, state))
+        sim_violated(sim, 8, "the run is over in state %d with the cut of version %llu: %s",
+                     (int)state, (unsigned long long)version, reason);
+    sim->over = true;
+    if (state == RUN_ENDED)
+        check_validated(sim, version);
+    if (sim->ledger.recorded.generation == 0)
+        return; /* before there was anything */
+    const struct state_digest_source source = {
+        sim, read_cut, 1 + optimizer_states(sim->scenario.spec.optimizer.kind)};
+    enum err err = state_digest(&sim->compute.model, &source, &digest);
+    if (err != ERR_OK || memcmp(&digest, expected, sizeof digest) != 0)
+        sim_violated(sim, 13, "the run ends in %.16s, the reference in %.16s",
+                     err == ERR_OK ? digest_to_hex(&digest).text : err_name(err),
+                     digest_to_hex(expected).text);
+}
+
+/* ---- a worker ---- */
+
+void ledger_computing(struct sim *sim, const struct sim_worker *worker)
+{
+    const struct model *model = &sim->compute.model;
+    uint64_t version = worker->ticket.version;
+    for (uint32_t c = 0; c < model->chunks_count; c++)
+        if (model->chunks[c].parameter != model->loss_parameter &&
+            worker->held[c] != expected_published(&sim->expected, &sim->compute, version, c))
+            sim_violated(sim, 3, "w%u computes step %llu, but its chunk %u is not version %llu",
+                         worker->index, (unsigned long long)worker->ticket.step, c,
+                         (unsigned long long)version);
+}

@@ -1,0 +1,57 @@
+/* What the simulator knows from outside of the cores, and the invariants of sim.h that it looks at
+ * with that. Each function is told of one thing that has just happened. */
+#ifndef ROOST_TESTS_SIM_LEDGER_H
+#define ROOST_TESTS_SIM_LEDGER_H
+
+#include "server/coordinator/coordinator.h"
+#include "server/shard.h"
+#include "tests/sim/queue.h"
+#include "tests/sim/scenario.h"
+
+struct sim;
+struct sim_server;
+struct sim_worker;
+
+enum { LEDGER_GENERATIONS_MAX = 256 };
+
+struct ledger {
+    uint64_t generation;                       /* the newest */
+    uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
+    struct cut_name recorded;
+    uint64_t validated[SIM_STEPS_MAX + 1]; /* in which generation each version was, last */
+    bool stopping;                         /* an operator has asked for it */
+};
+
+/* ---- a shard; invariants 1, 2, 4, 11, 12 ---- */
+
+void ledger_prepared(struct sim *sim, struct sim_server *server);
+/* Whether that piece of the push is a duplicate, with the server's generation. */
+bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,
+                   const struct push_entry *entry);
+/* A push was handled: `before` are the shard's statistics before it. */
+void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push *push,
+                   const struct truth *truth, const struct push_ack *ack,
+                   const struct shard_statistics *before);
+/* A pull was taken: served, or parked. */
+void ledger_pulled(struct sim *sim, const struct sim_server *server, const struct truth *truth);
+void ledger_reduced(struct sim *sim, struct sim_server *server, const struct reduced *reduced);
+void ledger_decided(struct sim *sim, struct sim_server *server, const struct commit *commit);
+void ledger_committed(struct sim *sim, struct sim_server *server, uint64_t step);
+void ledger_published(struct sim *sim, struct sim_server *server, const struct weights *header,
+                      struct counted *const *copies);
+
+/* ---- the coordinator; 3, 4, 9, 10, 13 ---- */
+
+void ledger_generation(struct sim *sim, uint64_t generation, uint64_t version);
+void ledger_granted(struct sim *sim, const struct ticket *ticket);
+void ledger_completed(struct sim *sim, const struct complete_request *complete);
+void ledger_step(struct sim *sim, const struct step_row *row);
+void ledger_validation(struct sim *sim, const struct validation_row *row);
+void ledger_recorded(struct sim *sim, const struct cut_record *cut);
+void ledger_over(struct sim *sim, enum run_state state, const char *reason);
+
+/* ---- a worker; 3 ---- */
+
+void ledger_computing(struct sim *sim, const struct sim_worker *worker);
+
+#endif

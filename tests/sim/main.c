@@ -1,0 +1,235 @@
+/* sim SEED [--trace] [--mutate NAME]       one seed, in this process: for a debugger
+ * sim --seeds A-B [--jobs N] [--mutate NAME]   many, each job a process of its own, watched by this
+ *     one: a check() that fails ends only that process, and the seed is known
+ * sim --mutations                          the bugs that can be planted
+ *
+ * Exit status: 0 nothing found, 1 a violation, 2 usage. */
+#include "tests/sim/sim.h"
+
+#include <malloc.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOBS_MAX = 64 };
+
+struct arguments {
+    bool one;
+    uint64_t first, last;
+    unsigned jobs;
+    bool trace;
+    enum mutation mutation;
+};
+
+/* Between the supervising process and its jobs. */
+struct shared {
+    struct progress jobs[JOBS_MAX];
+    volatile bool stop;
+};
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: sim SEED [--trace] [--mutate NAME]\n"
+                    "       sim --seeds A-B [--jobs N] [--mutate NAME]\n"
+                    "       sim --mutations\n");
+    return 2;
+}
+
+static int list_mutations(void)
+{
+    for (int i = 1; i < MUTATION_COUNT; i++)
+        printf("%-18s %s\n", mutation_name((enum mutation)i), mutation_text((enum mutation)i));
+    return 0;
+}
+
+static bool parse_number(const char *text, const char *end, uint64_t *ret_number)
+{
+    char *stopped;
+    *ret_number = strtoull(text, &stopped, 10);
+    return stopped != text && stopped == end;
+}
+
+static bool parse_range(const char *text, struct arguments *arguments)
+{
+    const char *dash = strchr(text, '-');
+    return dash != NULL && parse_number(text, dash, &arguments->first) &&
+           parse_number(dash + 1, dash + strlen(dash), &arguments->last) &&
+           arguments->first <= arguments->last;
+}
+
+static bool parse_jobs(const char *text, unsigned *ret_jobs)
+{
+    uint64_t jobs;
+    if (!parse_number(text, text + strlen(text), &jobs) || jobs == 0 || jobs > JOBS_MAX)
+        return false;
+    *ret_jobs = (unsigned)jobs;
+    return true;
+}
+
+static bool parse(int count, char **words, struct arguments *ret_arguments)
+{
+    bool ok = count > 1, chosen = false;
+    *ret_arguments = (struct arguments){.jobs = 1};
+    for (int i = 1; ok && i < count; i++) {
+        const char *value = i + 1 < count ? words[i + 1] : "";
+        if (strcmp(words[i], "--trace") == 0) {
+            ret_arguments->trace = true;
+        } else if (strcmp(words[i], "--seeds") == 0) {
+            ok = chosen = parse_range(value, ret_arguments);
+            i++;
+        } else if (strcmp(words[i], "--jobs") == 0) {
+            ok = parse_jobs(value, &ret_arguments->jobs);
+            i++;
+        } else if (strcmp(words[i], "--mutate") == 0) {
+            ret_arguments->mutation = mutation_find(value);
+            ok = ret_arguments->mutation < MUTATION_COUNT;
+            i++;
+        } else {
+            const char *end = words[i] + strlen(words[i]);
+            ok = chosen = ret_arguments->one = parse_number(words[i], end, &ret_arguments->first);
+        }
+    }
+    return ok && chosen;
+}
+
+static const struct kernels *open_kernels(void)
+{
+    const struct kernels *kernels;
+    char reason[256];
+    const struct kernels_options options = {.gemm_core = "auto", .gemm_threads = 1};
+    if (!kernels_new(&options, &kernels, reason, sizeof reason)) {
+        fprintf(stderr, "sim: %s\n", reason);
+        exit(1);
+    }
+    return kernels;
+}
+
+static int run_one(const struct arguments *arguments)
+{
+    struct progress progress = {0};
+    const struct kernels *kernels = open_kernels();
+    const struct sim_options options = {arguments->mutation, arguments->trace, kernels, &progress};
+    sim_run(arguments->first, &options);
+    printf("seed %llu: nothing found, %llu events, %llu duplicates, %llu rewinds\n",
+           (unsigned long long)arguments->first, (unsigned long long)progress.events,
+           (unsigned long long)progress.duplicates, (unsigned long long)progress.rewinds);
+    kernels_free(kernels);
+    return 0;
+}
+
+/* ---- many ---- */
+
+static void run_job(const struct arguments *arguments, struct shared *shared, unsigned job)
+{
+    const struct kernels *kernels = open_kernels();
+    const struct sim_options options = {arguments->mutation, false, kernels, &shared->jobs[job]};
+    for (uint64_t seed = arguments->first + job; seed <= arguments->last && !shared->stop;
+         seed += arguments->jobs)
+        sim_run(seed, &options);
+    kernels_free(kernels);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Waits for the jobs; returns how many found something. */
+static unsigned watch(struct shared *shared, const pid_t *jobs, unsigned count)
+{
+    unsigned found = 0;
+    for (unsigned i = 0; i < count; i++) {
+        int status;
+        pid_t pid = wait(&status);
+        unsigned job = 0;
+        while (job < count && jobs[job] != pid)
+            job++;
+        if (job == count || status == 0)
+            continue;
+        found++;
+        shared->stop = true;
+        if (WIFSIGNALED(status))
+            printf("seed %llu event %llu: invariant 7: a check failed (signal %d)\n",
+                   (unsigned long long)shared->jobs[job].seed,
+                   (unsigned long long)shared->jobs[job].event, WTERMSIG(status));
+    }
+    return found;
+}
+
+static void add(struct progress *sum, const struct progress *one)
+{
+    sum->seeds += one->seeds;
+    sum->found += one->found;
+    sum->events += one->events;
+    sum->duplicates += one->duplicates;
+    sum->wrong_bits += one->wrong_bits;
+    sum->busy += one->busy;
+    sum->rewinds += one->rewinds;
+    sum->speculative += one->speculative;
+    sum->skipped += one->skipped;
+    if (one->calm_us_max > sum->calm_us_max)
+        sum->calm_us_max = one->calm_us_max;
+    for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
+        sum->faults[kind] += one->faults[kind];
+}
+
+static void print_summary(const struct progress *sum, unsigned found, double took)
+{
+    printf("%llu seeds, %u violations, %.1f s, %.0f seeds/s, %llu events\n",
+           (unsigned long long)sum->seeds, found, took, (double)sum->seeds / took,
+           (unsigned long long)sum->events);
+    for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
+        printf("%10llu %s\n", (unsigned long long)sum->faults[kind],
+               fault_text((enum fault_kind)kind));
+    printf("%10llu duplicates, %llu noticed to differ, %llu BUSY, %llu rewinds, %llu speculative "
+           "tickets, %llu steps "
+           "skipped\n",
+           (unsigned long long)sum->duplicates, (unsigned long long)sum->wrong_bits,
+           (unsigned long long)sum->busy, (unsigned long long)sum->rewinds,
+           (unsigned long long)sum->speculative, (unsigned long long)sum->skipped);
+    printf("longest from the last fault to the end: %.1f s of fake time\n",
+           (double)sum->calm_us_max / 1e6);
+    if (found == 0 && sum->seeds > 0) /* the rule of three: Hanley and Lippman-Hand 1983 */
+        printf("share of seeds that would find something: below %.2g (3/n, 95 %%)\n",
+               3.0 / (double)sum->seeds);
+}
+
+static int run_many(const struct arguments *arguments)
+{
+    struct shared *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t jobs[JOBS_MAX];
+    double begun = seconds();
+    check(shared != MAP_FAILED);
+    for (unsigned job = 0; job < arguments->jobs; job++) {
+        jobs[job] = fork();
+        check(jobs[job] >= 0);
+        if (jobs[job] == 0) {
+            run_job(arguments, shared, job);
+            exit(0);
+        }
+    }
+    unsigned found = watch(shared, jobs, arguments->jobs);
+    struct progress sum = {0};
+    for (unsigned job = 0; job < arguments->jobs; job++)
+        add(&sum, &shared->jobs[job]);
+    print_summary(&sum, found, seconds() - begun);
+    munmap(shared, sizeof *shared);
+    return found > 0 ? 1 : 0;
+}
+
+int main(int count, char **words)
+{
+    struct arguments arguments;
+    /* Large arrays that are hardly touched: from the system each time, never zeroed by hand. */
+    mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    if (count == 2 && strcmp(words[1], "--mutations") == 0)
+        return list_mutations();
+    if (!parse(count, words, &arguments))
+        return usage();
+    return arguments.one ? run_one(&arguments) : run_many(&arguments);
+}

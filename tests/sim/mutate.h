@@ -1,0 +1,65 @@
+/* Bugs planted between the cores, to see that the invariants find them. Each changes messages or
+ * effects on their way, as a core with that bug would have sent or taken them; the cores stay as
+ * they are. */
+#ifndef ROOST_TESTS_SIM_MUTATE_H
+#define ROOST_TESTS_SIM_MUTATE_H
+
+#include "common/err.h"
+
+#include <stdint.h>
+
+#define MUTATIONS(X)                                                                               \
+    X(NONE, "none", "")                                                                            \
+    X(COUNT_TWICE, "count-twice", "a shard counts a duplicate as the next missing slot")           \
+    X(ARRIVAL_ORDER, "arrival-order", "a shard sums slots in the order of arrival")                \
+    X(PUSH_UNFENCED, "push-unfenced", "a shard counts pushes of an older generation")              \
+    X(NO_ACK, "no-ack", "a shard does not acknowledge duplicates")                                 \
+    X(PULL_UNFENCED, "pull-unfenced", "a shard serves pulls of an older generation")               \
+    X(PUBLISH_EARLY, "publish-early", "a shard serves the old weights for a version to come")      \
+    X(FORGET_PARKED, "forget-parked", "a shard forgets every fourth parked pull")                  \
+    X(APPLY_SKIPPED, "apply-skipped", "a shard applies a step that was skipped")                   \
+    X(OTHER_SCALE, "other-scale", "servers get different scales for one step")                     \
+    X(EARLY_MANIFEST, "early-manifest", "a server sends a cut's manifest before it is durable")    \
+    X(PRUNE_ALL, "prune-all", "a server prunes the cut that was just recorded")                    \
+    X(SAME_BOOT, "same-boot", "a server that lost its memory says the old boot")                   \
+    X(GRANT_EARLY, "grant-early", "a ticket is granted for the version to come")                   \
+    X(COMPLETE_LATE, "complete-late", "a complete of an earlier step counts for the open one")     \
+    X(COMPLETE_EARLY, "complete-early", "a worker calls a ticket complete when it is computed")    \
+    X(STALE_WEIGHTS, "stale-weights", "a worker computes before a chunk's weights are in place")   \
+    X(LOST_IS_ACKED, "lost-is-acked", "a worker takes pushes on a broken stream for counted")      \
+    X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")
+
+#define MUTATION_ENUM(name, option, text) MUTATE_##name,
+enum mutation { MUTATIONS(MUTATION_ENUM) MUTATION_COUNT };
+#undef MUTATION_ENUM
+
+const char *mutation_name(enum mutation mutation);
+const char *mutation_text(enum mutation mutation);
+/* MUTATION_COUNT: there is none of that name. */
+enum mutation mutation_find(const char *name);
+
+struct sim;
+struct sim_server;
+struct push;
+struct truth;
+struct pull;
+struct commit;
+struct complete_request;
+struct acquire_reply;
+struct shard_statistics;
+
+/* Each does nothing unless its mutation was asked for. What a shard is told: */
+void mutate_push(struct sim *sim, struct sim_server *server, struct push *push,
+                 struct truth *truth);
+void mutate_pull(struct sim *sim, struct sim_server *server, struct pull *pull);
+void mutate_commit(struct sim *sim, struct sim_server *server, struct commit *commit);
+/* What it answers: its effects after a push, a pull, a piece of work. */
+void mutate_pushed(struct sim *sim, struct sim_server *server,
+                   const struct shard_statistics *before);
+void mutate_served(struct sim *sim, struct sim_server *server, uint64_t asked_version);
+void mutate_worked(struct sim *sim, struct sim_server *server);
+/* What the coordinator is told, and answers. */
+void mutate_complete(struct sim *sim, struct complete_request *complete);
+void mutate_reply(struct sim *sim, struct acquire_reply *reply);
+
+#endif

@@ -1,0 +1,264 @@
+#include "tests/sim/network.h"
+
+#include "tests/sim/sim.h"
+
+enum { KEEPALIVE_US = 20 * 1000 * 1000 };
+
+void network_release(struct network *network)
+{
+    for (size_t i = 0; i < network->stream_count; i++)
+        free(network->streams[i]);
+    for (size_t i = 0; i < network->call_count; i++)
+        free(network->calls[i]);
+    free(network->streams);
+    free(network->calls);
+}
+
+static uint64_t usual_us(struct sim *sim)
+{
+    const struct scenario *scenario = &sim->scenario;
+    uint64_t delay_us = 1 + scenario->delay_us / 2 + sim_below(sim, scenario->delay_us + 1);
+    if (!sim->calm && sim_below(sim, 1000) < scenario->late_permille) {
+        sim_fault(sim, FAULT_LATE_MESSAGE);
+        delay_us += sim_below(sim, scenario->late_us_max + 1);
+    }
+    return delay_us;
+}
+
+uint64_t network_delay_us(struct sim *sim, struct place from, struct place to)
+{
+    uint64_t held_us = faults_held_us(sim, from, to);
+    return usual_us(sim) + (held_us > sim->now_us ? held_us - sim->now_us : 0);
+}
+
+static struct place end_place(const struct stream *stream, enum end end)
+{
+    if (end == OPENER)
+        return stream->kind == STREAM_LINK ? (struct place){PLACE_SERVER, stream->server}
+                                           : (struct place){PLACE_WORKER, stream->worker};
+    return stream->kind == STREAM_EXCHANGE ? (struct place){PLACE_SERVER, stream->server}
+                                           : (struct place){PLACE_COORDINATOR, 0};
+}
+
+/* A new object behind those of a growing array of pointers. */
+static void *add(void ***items, size_t *count, size_t *capacity, size_t bytes)
+{
+    if (*count == *capacity) {
+        *capacity = *capacity == 0 ? 64 : 2 * *capacity;
+        *items = realloc(*items, *capacity * sizeof **items);
+        check(*items != NULL);
+    }
+    void *item = calloc(1, bytes);
+    check(item != NULL);
+    (*items)[(*count)++] = item;
+    return item;
+}
+
+/* ---- streams ---- */
+
+struct stream *network_open(struct sim *sim, struct stream what)
+{
+    struct network *network = &sim->network;
+    struct stream *stream = add((void ***)&network->streams, &network->stream_count,
+                                &network->stream_capacity, sizeof *stream);
+    *stream = what;
+    stream->number = network->stream_count;
+    stream->cut_us[OPENER] = stream->cut_us[ACCEPTOR] = UINT64_MAX;
+    return stream;
+}
+
+struct stream *network_stream(struct sim *sim, uint64_t number)
+{
+    check(number > 0 && number <= sim->network.stream_count);
+    return sim->network.streams[number - 1];
+}
+
+void network_send(struct sim *sim, struct stream *stream, enum end to, struct message *take_message)
+{
+    enum end from = to == OPENER ? ACCEPTOR : OPENER;
+    uint64_t at_us =
+        sim->now_us + network_delay_us(sim, end_place(stream, from), end_place(stream, to));
+    if (stream->last_us[to] == 0 && sim_below(sim, 8) == 0)
+        at_us += usual_us(sim) * sim_below(sim, 64); /* greetings meet everything on their way */
+    if (at_us < stream->last_us[to])
+        at_us = stream->last_us[to];
+    stream->last_us[to] = at_us;
+    if (at_us > stream->cut_us[to]) {
+        message_unref(take_message);
+        return;
+    }
+    queue_put(&sim->queue, (struct event){.at_us = at_us,
+                                          .kind = EVENT_STREAM_DATA,
+                                          .index = to,
+                                          .number = stream->number,
+                                          .message = take_message});
+}
+
+static void cut(struct sim *sim, struct stream *stream, enum end to, uint64_t cut_us)
+{
+    (void)sim;
+    if (cut_us < stream->cut_us[to])
+        stream->cut_us[to] = cut_us;
+}
+
+/* The end learns of it `after_us` from the moment on when nothing arrives there any more. */
+static void tell(struct sim *sim, const struct stream *stream, enum end to, uint64_t after_us)
+{
+    if (stream->closed[to])
+        return;
+    uint64_t at_us = stream->cut_us[to] > sim->now_us ? stream->cut_us[to] : sim->now_us;
+    queue_put(&sim->queue, (struct event){.at_us = at_us + after_us,
+                                          .kind = EVENT_STREAM_END,
+                                          .index = to,
+                                          .number = stream->number});
+}
+
+void network_break(struct sim *sim, struct stream *stream)
+{
+    for (enum end to = OPENER; to <= ACCEPTOR; to++) {
+        cut(sim, stream, to, sim->now_us + sim_below(sim, 4 * sim->scenario.delay_us));
+        tell(sim, stream, to, usual_us(sim));
+    }
+}
+
+void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent)
+{
+    enum end other = by == OPENER ? ACCEPTOR : OPENER;
+    if (stream->closed[by])
+        return;
+    stream->closed[by] = true;
+    cut(sim, stream, by, sim->now_us);
+    /* What was sent arrives, then the end of the stream; a silent death may lose any of it. */
+    uint64_t last_us = stream->last_us[other] > sim->now_us ? stream->last_us[other] : sim->now_us;
+    if (silent)
+        last_us = sim->now_us + sim_below(sim, last_us - sim->now_us + 1);
+    cut(sim, stream, other, last_us);
+    tell(sim, stream, other, silent ? sim_below(sim, KEEPALIVE_US) : usual_us(sim));
+}
+
+void network_clog(struct sim *sim, struct stream *stream, uint64_t until_us)
+{
+    (void)sim;
+    for (enum end to = OPENER; to <= ACCEPTOR; to++)
+        if (stream->last_us[to] < until_us)
+            stream->last_us[to] = until_us;
+}
+
+void network_deliver(struct sim *sim, struct event *event)
+{
+    struct stream *stream = network_stream(sim, event->number);
+    enum end to = (enum end)event->index;
+    if (event->at_us > stream->cut_us[to] || stream->closed[to])
+        return;
+    if (stream->kind == STREAM_LINK && to == OPENER)
+        sim_server_command(sim, stream, event->message);
+    else if (stream->kind == STREAM_LINK)
+        sim_coordinator_report(sim, stream, event->message);
+    else if (to == OPENER)
+        sim_worker_message(sim, stream, event->message);
+    else if (stream->kind == STREAM_MEMBER)
+        sim_coordinator_heartbeat(sim, stream, event->message);
+    else
+        sim_exchange_message(sim, stream, event->message);
+}
+
+void network_ended(struct sim *sim, const struct event *event)
+{
+    struct stream *stream = network_stream(sim, event->number);
+    enum end at = (enum end)event->index;
+    if (stream->closed[at])
+        return;
+    stream->closed[at] = true;
+    if (stream->kind == STREAM_LINK && at == OPENER)
+        sim_server_link_lost(sim, stream);
+    else if (stream->kind == STREAM_LINK)
+        sim_coordinator_link_lost(sim, stream);
+    else if (at == OPENER)
+        sim_worker_stream_lost(sim, stream);
+    else if (stream->kind == STREAM_MEMBER)
+        sim_coordinator_member_lost(sim, stream);
+    else
+        sim_exchange_lost(sim, stream);
+}
+
+/* ---- calls ---- */
+
+static void put_request(struct sim *sim, uint64_t number, struct message *take_request)
+{
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
+                                          .kind = EVENT_CALL_REQUEST,
+                                          .number = number,
+                                          .message = take_request});
+}
+
+static bool lost(struct sim *sim, struct place from, struct place to)
+{
+    if (faults_held_us(sim, from, to) > 0)
+        return true;
+    if (sim->calm || sim_below(sim, 1000) >= sim->scenario.lost_permille)
+        return false;
+    sim_fault(sim, FAULT_LOSE_CALL);
+    return true;
+}
+
+/* The caller hears of it soon, or only by its deadline. */
+static void put_error(struct sim *sim, const struct call *call, enum err err)
+{
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
+                                          .kind = EVENT_CALL_RESPONSE,
+                                          .index = call->worker,
+                                          .number = call->number,
+                                          .detail = err});
+}
+
+uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
+                      uint64_t timeout_ms)
+{
+    const struct place coordinator = {PLACE_COORDINATOR, 0};
+    struct network *network = &sim->network;
+    struct call *call =
+        add((void ***)&network->calls, &network->call_count, &network->call_capacity, sizeof *call);
+    *call = *what;
+    call->number = network->call_count;
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + timeout_ms * 1000,
+                                          .kind = EVENT_CALL_DEADLINE,
+                                          .index = call->worker,
+                                          .number = call->number});
+    if (lost(sim, (struct place){PLACE_WORKER, call->worker}, coordinator)) {
+        message_unref(take_request);
+        if (sim_below(sim, 2) == 0)
+            put_error(sim, call, ERR_UNREACHABLE);
+        return call->number;
+    }
+    if (!sim->calm && sim_below(sim, 1000) < sim->scenario.repeat_permille) {
+        sim_fault(sim, FAULT_REPEAT_CALL);
+        take_request->references++;
+        put_request(sim, call->number, take_request);
+    }
+    put_request(sim, call->number, take_request);
+    return call->number;
+}
+
+struct call *network_find_call(struct sim *sim, uint64_t number)
+{
+    check(number > 0 && number <= sim->network.call_count);
+    return sim->network.calls[number - 1];
+}
+
+void network_respond(struct sim *sim, uint64_t number, enum err err, struct message *take_response)
+{
+    const struct place coordinator = {PLACE_COORDINATOR, 0};
+    const struct call *call = network_find_call(sim, number);
+    if (lost(sim, coordinator, (struct place){PLACE_WORKER, call->worker})) {
+        message_unref(take_response);
+        if (sim_below(sim, 2) == 0)
+            put_error(sim, call, ERR_UNREACHABLE);
+        return;
+    }
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
+                                          .kind = EVENT_CALL_RESPONSE,
+                                          .index = call->worker,
+                                          .number = number,
+                                          .detail = err,
+                                          .message = take_response});
+}

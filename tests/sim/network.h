@@ -1,0 +1,82 @@
+/* The network between processes: what is said arrives late, out of order, twice or never.
+ *
+ * A stream (gRPC's) is ordered in each direction and breaks at any instant: what was under way then
+ * is lost, for each direction from a moment of its own on, and both ends learn of it when they do.
+ * Exchange and member streams are opened by workers, links by servers; the first message says who
+ * is there. A call is unary: request and response may each be lost or late, and the request may be
+ * carried out twice; the caller gets one answer, or an error, by its deadline.
+ *
+ * network_delay_us() decides when anything arrives; what a partition holds back on a stream comes
+ * when it is over, a call is lost. */
+#ifndef ROOST_TESTS_SIM_NETWORK_H
+#define ROOST_TESTS_SIM_NETWORK_H
+
+#include "tests/sim/faults.h"
+#include "tests/sim/queue.h"
+
+struct sim;
+
+enum stream_kind { STREAM_EXCHANGE, STREAM_MEMBER, STREAM_LINK };
+enum end { OPENER, ACCEPTOR };
+
+struct stream {
+    uint64_t number;
+    enum stream_kind kind;
+    uint32_t worker;     /* opener of exchange and member streams */
+    uint32_t server;     /* opener of links; acceptor of exchange streams */
+    uint64_t member;     /* of a member or exchange stream, once greeted */
+    uint32_t parked;     /* pulls of an exchange stream that wait at the server */
+    uint64_t link;       /* the coordinator's name of a link, once greeted */
+    bool greeted;        /* the acceptor has seen the first message */
+    bool closed[2];      /* that end does not use it any more */
+    uint64_t last_us[2]; /* the newest message to that end arrives then */
+    uint64_t cut_us[2];  /* messages to that end do not arrive after */
+};
+
+enum call_kind { CALL_DESCRIBE, CALL_JOIN, CALL_ACQUIRE, CALL_COMPLETE, CALL_LEAVE };
+
+struct call {
+    uint64_t number;
+    enum call_kind kind;
+    uint32_t worker;
+    uint64_t life;
+    uint64_t tag; /* the caller's */
+    bool answered;
+};
+
+struct network {
+    struct stream **streams; /* number n at n - 1 */
+    size_t stream_count, stream_capacity;
+    struct call **calls; /* number n at n - 1 */
+    size_t call_count, call_capacity;
+};
+
+void network_release(struct network *network);
+
+/* How long the next message takes from one to the other. */
+uint64_t network_delay_us(struct sim *sim, struct place from, struct place to);
+
+/* `what` names kind, worker and server. */
+struct stream *network_open(struct sim *sim, struct stream what);
+struct stream *network_stream(struct sim *sim, uint64_t number);
+void network_send(struct sim *sim, struct stream *stream, enum end to,
+                  struct message *take_message);
+/* It breaks, at some moment for each direction. */
+void network_break(struct sim *sim, struct stream *stream);
+/* One end closes it, or dies; the other learns of it, `silent`: when its keepalive fails. */
+void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent);
+/* Nothing more arrives at either end before `until_us`. */
+void network_clog(struct sim *sim, struct stream *stream, uint64_t until_us);
+
+/* Starts a call with a deadline; the answer is a CALL_RESPONSE or CALL_DEADLINE event. */
+uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
+                      uint64_t timeout_ms);
+struct call *network_find_call(struct sim *sim, uint64_t number);
+/* Answers it; a response that comes after the deadline or twice is dropped at the caller. */
+void network_respond(struct sim *sim, uint64_t number, enum err err, struct message *take_response);
+
+/* Their events. */
+void network_deliver(struct sim *sim, struct event *event);
+void network_ended(struct sim *sim, const struct event *event);
+
+#endif

@@ -1,0 +1,83 @@
+/* What will happen: events by (time, order of scheduling), so a seed gives one order. */
+#ifndef ROOST_TESTS_SIM_QUEUE_H
+#define ROOST_TESTS_SIM_QUEUE_H
+
+#include "common/err.h"
+#include "common/tree.h"
+#include "proto/wire.h"
+
+#define SIM_EVENTS(X)                                                                              \
+    X(STREAM_DATA)   /* index: the end it arrives at; number: stream; message */                   \
+    X(STREAM_END)    /* index: the end that learns of it; number: stream */                        \
+    X(CALL_REQUEST)  /* number: call; message */                                                   \
+    X(CALL_RESPONSE) /* index: worker; number: call; detail: err; message */                       \
+    X(CALL_DEADLINE) /* index: worker; number: call */                                             \
+    X(WORKER_START)  /* index: worker */                                                           \
+    X(WORKER_WAKE)   /* index: worker; number: life */                                             \
+    X(WORKER_BEAT)   /* index: worker; number: membership */                                       \
+    X(WORKER_RESUME) /* index: worker; number: life */                                             \
+    X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */  \
+    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                            \
+    X(SERVER_START)   /* index: server */                                                          \
+    X(SERVER_CONNECT) /* index: server; number: boot */                                            \
+    X(SERVER_WORK)    /* index: server; number: boot */                                            \
+    X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
+    X(COORDINATOR_START)                                                                           \
+    X(COORDINATOR_TICK)   /* number: term */                                                       \
+    X(COORDINATOR_STORED) /* number: term; the oldest cut that is being written down */            \
+    X(FAULT)              /* index: the fault's place in the plan */                               \
+    X(CALM)               /* the faults are over */
+
+#define SIM_EVENT_ENUM(name) EVENT_##name,
+enum event_kind { SIM_EVENTS(SIM_EVENT_ENUM) EVENT_KIND_COUNT };
+#undef SIM_EVENT_ENUM
+
+const char *queue_kind_name(enum event_kind kind);
+
+/* What only the simulator knows about a push or pull: which ticket it really is for. */
+struct truth {
+    uint64_t generation;
+    uint64_t step;
+    struct node node;
+};
+
+enum { MESSAGE_COPIES_MAX = 64 };
+
+/* Bytes under way. References are counted, because a message may arrive twice. Weights are not
+ * copied: they are read when they arrive, as a network card reads them when it sends. */
+struct message {
+    uint32_t references;
+    uint32_t copy_count;
+    struct counted *copies[MESSAGE_COPIES_MAX]; /* behind `data` */
+    struct truth truth;
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct message *message_new(const void *data, size_t bytes);
+void message_unref(struct message *message); /* NULL is fine */
+
+struct event {
+    uint64_t at_us;
+    uint64_t sequence;
+    enum event_kind kind;
+    uint32_t index;
+    uint64_t number;
+    uint64_t detail;
+    struct message *message;
+};
+
+/* A heap. {0} is empty. */
+struct queue {
+    struct event *events;
+    size_t count, capacity;
+    uint64_t sequences;
+};
+
+void queue_release(struct queue *queue);
+/* Takes the event's message; its `sequence` is given here. */
+void queue_put(struct queue *queue, struct event take_event);
+/* The next event, which is the caller's now; false: nothing will ever happen. */
+bool queue_take(struct queue *queue, struct event *ret_event);
+
+#endif

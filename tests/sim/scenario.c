@@ -1,0 +1,367 @@
+#include "tests/sim/scenario.h"
+
+#include "server/prepare.h"
+
+#include <string.h>
+
+const char *fault_text(enum fault_kind kind)
+{
+#define SIM_FAULT_TEXT(name, text) text,
+    static const char *const texts[] = {SIM_FAULTS(SIM_FAULT_TEXT)};
+#undef SIM_FAULT_TEXT
+    check(kind < FAULT_KIND_COUNT);
+    return texts[kind];
+}
+
+/* ---- choosing ---- */
+
+static bool chance(struct rand_state *random, uint32_t percent)
+{
+    return rand_below(random, 100) < percent;
+}
+
+static uint64_t between(struct rand_state *random, uint64_t min, uint64_t max)
+{
+    return min + rand_below(random, max - min + 1);
+}
+
+/* Small ones more often than large ones. */
+static uint64_t spread(struct rand_state *random, uint64_t min, uint64_t max)
+{
+    uint64_t value = min;
+    while (value < max && chance(random, 70))
+        value = value * 2 + between(random, 0, min);
+    return value < max ? value : max;
+}
+
+#define PICK(random, list) ((list)[rand_below(random, sizeof(list) / sizeof *(list))])
+
+/* ---- the run ---- */
+
+static void choose_train(struct scenario *scenario, struct rand_state *random)
+{
+    static const uint32_t slots[] = {8, 8, 8, 8, 6, 6, 6, 6, 5, 4, 3, 1, 13, 16};
+    struct spec_train *train = &scenario->spec.train;
+    train->steps = between(random, 2, scenario->executor ? 4 : 6);
+    train->slots = PICK(random, slots);
+    train->slot_samples = (uint32_t)between(random, 1, 4);
+    train->microbatch = 1;
+    train->seed = scenario->seed;
+    train->threads = 1;
+    train->logits_bytes_max = 1 << 20;
+    train->precision = chance(random, 40) ? SPEC_BF16 : SPEC_FP32;
+    train->node_slots = UINT32_C(1) << between(random, 0, 2);
+    while (train->node_slots > train->slots)
+        train->node_slots /= 2;
+    if (train->precision == SPEC_FP32 && chance(random, 60))
+        train->node_slots = 0;
+    train->skip_max = chance(random, 30) ? (uint32_t)between(random, 1, 3) : 0;
+    scenario->validation_samples = chance(random, 50) ? between(random, 1, 9) : 0;
+    train->validate_every = (uint32_t)between(random, 0, 3);
+    scenario->spec.checkpoint.every_steps = between(random, 0, 3);
+    scenario->spec.checkpoint.keep = (uint32_t)between(random, 1, 3);
+    scenario->bad_percent = chance(random, 25) ? 30 : 0;
+}
+
+static void choose_optimizer(struct scenario *scenario, struct rand_state *random)
+{
+    struct spec_optimizer *optimizer = &scenario->spec.optimizer;
+    optimizer->kind = (enum spec_optimizer_kind)between(random, SPEC_SGD, SPEC_ADAMW);
+    optimizer->lr = 0.01;
+    if (optimizer->kind == SPEC_ADAMW) {
+        optimizer->betas[0] = 0.9;
+        optimizer->betas[1] = 0.95;
+        optimizer->eps = 1e-8;
+    }
+    if (optimizer->kind == SPEC_MOMENTUM) {
+        optimizer->momentum = 0.9;
+        optimizer->nesterov = chance(random, 50);
+    }
+    optimizer->weight_decay = chance(random, 50) ? 0.1 : 0;
+    optimizer->clip_norm = chance(random, 75) ? 0.5 : 0;
+    optimizer->schedule = (enum spec_schedule)between(random, SPEC_CONSTANT, SPEC_COSINE);
+    optimizer->warmup_samples = chance(random, 50) ? 2 * spec_step_samples(&scenario->spec) : 0;
+    optimizer->decay_samples = spec_run_samples(&scenario->spec) + optimizer->warmup_samples;
+    optimizer->lr_min = 0.001;
+}
+
+static void choose_model(struct scenario *scenario, struct rand_state *random)
+{
+    struct spec_model *model = &scenario->spec.model;
+    uint64_t which = rand_below(random, 100);
+    scenario->model = which < 60   ? SCENARIO_TOY
+                      : which < 80 ? SCENARIO_MLP
+                      : which < 92 ? SCENARIO_DEEP
+                                   : SCENARIO_GPT;
+    if (scenario->executor && scenario->model == SCENARIO_TOY)
+        scenario->model = chance(random, 60) ? SCENARIO_MLP : SCENARIO_GPT;
+    if (scenario->model == SCENARIO_GPT)
+        *model = (struct spec_model){.kind = SPEC_GPT,
+                                     .layers = 1,
+                                     .heads = 2,
+                                     .width = 8,
+                                     .context = 4,
+                                     .vocabulary = 8,
+                                     .tensor_max = 8};
+    else
+        *model = (struct spec_model){.kind = SPEC_MLP,
+                                     .sizes_count = 3,
+                                     .sizes = {4, 6, 3},
+                                     .activation = SPEC_TANH,
+                                     .tensor_max = 8};
+    if (scenario->model == SCENARIO_DEEP) { /* more units than credits */
+        model->sizes_count = 13;
+        for (uint32_t i = 0; i < model->sizes_count; i++)
+            model->sizes[i] = 3;
+    }
+}
+
+/* ---- the cluster ---- */
+
+static void choose_cluster(struct scenario *scenario, struct rand_state *random)
+{
+    static const uint64_t bytes_max[] = {UINT64_MAX, UINT64_MAX, 64, 4096};
+    static const uint32_t speculation[] = {0, 100, 150, 300};
+    uint32_t slots = scenario->spec.train.slots;
+    scenario->servers = (uint32_t)between(random, 1, SIM_SERVERS_MAX);
+    scenario->workers = (uint32_t)between(random, 1, 8);
+    scenario->parameter_bytes_max = PICK(random, bytes_max);
+    uint32_t lease_ms = (uint32_t)spread(random, 500, 4000);
+    scenario->office = (struct coordinator_settings){
+        .heartbeat_ms = lease_ms / 4,
+        .lease_ms = lease_ms,
+        .speculation_percent = PICK(random, speculation),
+        .speculation_ms_min = (uint32_t)between(random, 0, 50),
+        .stop_ms = (uint32_t)spread(random, 10, 30000),
+    };
+    scenario->ahead_max = chance(random, 50) ? slots : (uint32_t)between(random, 0, 2);
+    scenario->parked_bytes_max = chance(random, 80) ? 1 << 20 : (uint32_t)between(random, 0, 256);
+    scenario->snapshot_copies = (uint32_t)between(random, 1, 4);
+}
+
+static void choose_network(struct scenario *scenario, struct rand_state *random)
+{
+    scenario->delay_us = spread(random, 50, 5000);
+    scenario->late_permille = chance(random, 70) ? (uint32_t)between(random, 1, 60) : 0;
+    scenario->late_us_max = spread(random, 5000, 3000000);
+    scenario->lost_permille = chance(random, 60) ? (uint32_t)between(random, 1, 150) : 0;
+    scenario->repeat_permille = chance(random, 60) ? (uint32_t)between(random, 1, 150) : 0;
+    scenario->compute_us = spread(random, 200, 20000);
+    scenario->apply_us = spread(random, 1, 5000);
+    scenario->write_us = spread(random, 1, 20000);
+}
+
+/* How often each kind is chosen, of all that are planned. */
+static const uint32_t fault_share[FAULT_KIND_COUNT] = {
+    [FAULT_KILL_WORKER] = 16, [FAULT_ADD_WORKER] = 20,     [FAULT_STOP_WORKER] = 12,
+    [FAULT_SLOW_WORKER] = 6,  [FAULT_LEAVE_WORKER] = 8,    [FAULT_STORM] = 3,
+    [FAULT_CULL] = 4,         [FAULT_BREAK_EXCHANGE] = 20, [FAULT_BREAK_MEMBER] = 8,
+    [FAULT_BREAK_LINK] = 10,  [FAULT_CLOG] = 10,           [FAULT_PARTITION] = 8,
+    [FAULT_DISK_FULL] = 2,    [FAULT_CRASH_SERVER] = 10,   [FAULT_CRASH_COORDINATOR] = 4,
+    [FAULT_ASK_CUT] = 3,      [FAULT_STOP_RUN] = 1,
+};
+
+static enum fault_kind choose_fault(struct rand_state *random)
+{
+    uint32_t sum = 0;
+    for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
+        sum += fault_share[kind];
+    uint64_t at = rand_below(random, sum);
+    int kind = 0;
+    for (; at >= fault_share[kind]; kind++)
+        at -= fault_share[kind];
+    return (enum fault_kind)kind;
+}
+
+/* About as long as the run would take, so that faults meet it everywhere. */
+static void choose_faults(struct scenario *scenario, struct rand_state *random)
+{
+    const struct spec_train *train = &scenario->spec.train;
+    uint64_t step_us = 8 * scenario->delay_us + scenario->write_us +
+                       2 * scenario->compute_us * train->slots / scenario->workers;
+    scenario->calm_us = between(random, 1, 3) * train->steps * step_us;
+    scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, SIM_FAULTS_MAX);
+    for (uint32_t i = 0; i < scenario->fault_count; i++)
+        scenario->faults[i] =
+            (struct fault){choose_fault(random), rand_below(random, scenario->calm_us)};
+}
+
+void scenario_init(struct scenario *scenario, uint64_t seed)
+{
+    struct rand_state random = {seed};
+    *scenario = (struct scenario){.seed = seed, .executor = seed % 16 == 0};
+    choose_train(scenario, &random);
+    choose_optimizer(scenario, &random);
+    choose_model(scenario, &random);
+    choose_cluster(scenario, &random);
+    choose_network(scenario, &random);
+    choose_faults(scenario, &random);
+}
+
+/* ---- the toy model ---- */
+
+static void toy_parameter(struct model *model, const struct model_parameter *what,
+                          uint32_t chunk_rows)
+{
+    struct model_parameter *parameter = &model->parameters[model->parameters_count];
+    *parameter = *what;
+    parameter->shape[0] = what->rows;
+    parameter->shape[1] = what->cols;
+    parameter->dims = what->cols > 1 ? 2 : 1;
+    parameter->decay = what->cols > 1;
+    parameter->weights = (uint64_t)what->rows * what->cols;
+    parameter->initial_std = 0.5F;
+    parameter->chunk_first = model->chunks_count;
+    parameter->col_cuts = 1;
+    for (uint32_t row = 0; row < what->rows; row += chunk_rows) {
+        uint32_t rows = what->rows - row < chunk_rows ? what->rows - row : chunk_rows;
+        model->chunks[model->chunks_count++] =
+            (struct model_chunk){.parameter = model->parameters_count,
+                                 .row = row,
+                                 .rows = rows,
+                                 .cols = what->cols,
+                                 .weights = rows * what->cols};
+        parameter->row_cuts++;
+    }
+    parameter->chunks_count = parameter->row_cuts;
+    model->parameters_count++;
+}
+
+static void toy_unit(struct model *model, const char *name, const struct model_use *uses,
+                     uint32_t uses_count)
+{
+    struct model_unit *unit = &model->units[model->units_count++];
+    *unit = (struct model_unit){.use_first = model->uses_count, .uses_count = uses_count};
+    snprintf(unit->name, sizeof unit->name, "%s", name);
+    for (uint32_t i = 0; i < uses_count; i++)
+        model->uses[model->uses_count++] = uses[i];
+}
+
+static void toy_model(struct model *model)
+{
+    *model = (struct model){.sample_tokens = 1};
+    model->parameters = calloc(6, sizeof *model->parameters);
+    model->units = calloc(3, sizeof *model->units);
+    model->uses = calloc(7, sizeof *model->uses);
+    model->chunks = calloc(10, sizeof *model->chunks);
+    check(model->parameters && model->units && model->uses && model->chunks);
+    const struct model_parameter parameters[] = {
+        {.name = "tied",
+         .rows = 6,
+         .cols = 4,
+         .parts = 2,
+         .part_units = {0, 2},
+         .initial = MODEL_NORMAL},
+        {.name = "h.weight",
+         .rows = 5,
+         .cols = 3,
+         .parts = 1,
+         .part_units = {1},
+         .initial = MODEL_NORMAL},
+        {.name = "h.bias", .rows = 5, .cols = 1, .parts = 1, .part_units = {1}},
+        {.name = "h.mean",
+         .rows = 3,
+         .cols = 1,
+         .parts = 1,
+         .part_units = {1},
+         .rule = MODEL_MEAN,
+         .initial = MODEL_ONES},
+        {.name = "head.bias", .rows = 4, .cols = 1, .parts = 1, .part_units = {2}},
+        {.name = "loss",
+         .rows = MODEL_LOSS_WEIGHTS,
+         .cols = 1,
+         .parts = 1,
+         .part_units = {2},
+         .rule = MODEL_NONE},
+    };
+    const uint32_t chunk_rows[] = {3, 2, 5, 3, 4, 4};
+    for (uint32_t i = 0; i < 6; i++)
+        toy_parameter(model, &parameters[i], chunk_rows[i]);
+    model->loss_parameter = 5;
+    toy_unit(model, "embedding", (const struct model_use[]){{0, 0}}, 1);
+    toy_unit(model, "h", (const struct model_use[]){{1, 0}, {2, 0}, {3, 0}}, 3);
+    toy_unit(model, "head", (const struct model_use[]){{0, 1}, {4, 0}, {5, 0}}, 3);
+    model_check(model);
+}
+
+void scenario_model(const struct scenario *scenario, struct model *ret_model)
+{
+    struct reason reason = {.text = ""};
+    if (scenario->model == SCENARIO_TOY)
+        toy_model(ret_model);
+    else
+        check(model_init(ret_model, &scenario->spec.model, &reason) == ERR_OK);
+}
+
+/* ---- what the cores are told ---- */
+
+struct coordinator_run scenario_run(const struct scenario *scenario, const struct model *model,
+                                    struct map_parameter *ret_parameters)
+{
+    const struct spec *spec = &scenario->spec;
+    for (uint32_t i = 0; i < model->parameters_count; i++) {
+        const struct model_parameter *parameter = &model->parameters[i];
+        ret_parameters[i] = (struct map_parameter){
+            .chunk_first = parameter->chunk_first,
+            .chunk_count = parameter->chunks_count,
+            .chunk_bytes = model->chunks[parameter->chunk_first].weights * sizeof(float),
+            .bytes = parameter->weights * sizeof(float),
+        };
+    }
+    return (struct coordinator_run){
+        .run = 1,
+        .steps = spec->train.steps,
+        .servers_min = scenario->servers,
+        .slots = spec->train.slots,
+        .slot_samples = spec->train.slot_samples,
+        .node_slots = spec->train.node_slots,
+        .data_served = true,
+        .validate_every = spec->train.validate_every,
+        .validation_samples = scenario->validation_samples,
+        .cut_every = (uint32_t)spec->checkpoint.every_steps,
+        .seal = seal_settings_of_spec(spec),
+        .parameter_count = model->parameters_count,
+        .parameters = ret_parameters,
+        .parameter_bytes_max = scenario->parameter_bytes_max,
+        .spec = "",
+        .checkpoint_dir = "",
+        .restore = "",
+    };
+}
+
+struct shard_config scenario_shard(const struct scenario *scenario)
+{
+    struct shard_config config = prepare_config(&scenario->spec);
+    config.ahead_max = scenario->ahead_max;
+    config.parked_bytes_max = scenario->parked_bytes_max;
+    config.snapshot_copies = scenario->snapshot_copies;
+    return config;
+}
+
+bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_slot)
+{
+    struct rand_state random = {scenario->seed * 1000 + step};
+    bool bad = chance(&random, scenario->bad_percent);
+    *ret_slot = (uint32_t)rand_below(&random, scenario->spec.train.slots);
+    return bad;
+}
+
+void scenario_print(const struct scenario *scenario)
+{
+    static const char *const models[] = {"toy", "mlp", "deep mlp", "gpt"};
+    const struct spec_train *train = &scenario->spec.train;
+    printf("seed %llu: %s %s, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
+           "validation %llu, bad %u %%; %u servers, %u workers, ahead_max %u, lease %u ms, "
+           "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
+           "repeated %u/1000; %u faults before %.3f s\n",
+           (unsigned long long)scenario->seed, models[scenario->model],
+           scenario->executor ? "computed" : "made up", spec_precision_name(train->precision),
+           (unsigned long long)train->steps, train->slots, train->node_slots,
+           spec_optimizer_kind_name(scenario->spec.optimizer.kind),
+           scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
+           scenario->bad_percent, scenario->servers, scenario->workers, scenario->ahead_max,
+           scenario->office.lease_ms, scenario->office.speculation_percent,
+           (unsigned long long)scenario->delay_us, scenario->late_permille,
+           (unsigned long long)scenario->late_us_max, scenario->lost_permille,
+           scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6);
+}

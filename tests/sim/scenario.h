@@ -1,0 +1,98 @@
+/* What a seed stands for: the run, the cluster, the network and the faults. Plain data, a function
+ * of the seed alone. */
+#ifndef ROOST_TESTS_SIM_SCENARIO_H
+#define ROOST_TESTS_SIM_SCENARIO_H
+
+#include "common/model.h"
+#include "common/rand.h"
+#include "common/spec.h"
+#include "server/coordinator/coordinator.h"
+#include "server/shard.h"
+
+enum { SIM_SERVERS_MAX = 3, SIM_WORKERS_MAX = 12, SIM_FAULTS_MAX = 48, SIM_STEPS_MAX = 8 };
+
+#define SIM_FAULTS(X)                                                                              \
+    X(KILL_WORKER, "workers killed")                                                               \
+    X(ADD_WORKER, "workers added")                                                                 \
+    X(STOP_WORKER, "workers stopped and resumed")                                                  \
+    X(SLOW_WORKER, "workers slowed")                                                               \
+    X(LEAVE_WORKER, "workers told to leave")                                                       \
+    X(STORM, "storms of joins and losses")                                                         \
+    X(CULL, "losses of all workers but one")                                                       \
+    X(BREAK_EXCHANGE, "exchange streams broken")                                                   \
+    X(BREAK_MEMBER, "member streams broken")                                                       \
+    X(BREAK_LINK, "server links broken")                                                           \
+    X(CLOG, "streams clogged")                                                                     \
+    X(PARTITION, "one-way and other partitions")                                                   \
+    X(DISK_FULL, "disks full for a while")                                                         \
+    X(CRASH_SERVER, "servers crashed")                                                             \
+    X(CRASH_COORDINATOR, "coordinators crashed")                                                   \
+    X(ASK_CUT, "cuts asked for")                                                                   \
+    X(STOP_RUN, "runs stopped")                                                                    \
+    X(LOSE_CALL, "calls lost")                                                                     \
+    X(REPEAT_CALL, "calls repeated")                                                               \
+    X(LATE_MESSAGE, "messages very late")
+
+#define SIM_FAULT_ENUM(name, text) FAULT_##name,
+enum fault_kind { SIM_FAULTS(SIM_FAULT_ENUM) FAULT_KIND_COUNT };
+#undef SIM_FAULT_ENUM
+
+const char *fault_text(enum fault_kind kind);
+
+struct fault {
+    enum fault_kind kind;
+    uint64_t at_us;
+};
+
+enum scenario_model { SCENARIO_TOY, SCENARIO_MLP, SCENARIO_DEEP, SCENARIO_GPT };
+
+struct scenario {
+    uint64_t seed;
+    struct spec spec; /* model, train, optimizer, checkpoint */
+    enum scenario_model model;
+    bool executor; /* real gradients; else made-up ones */
+    uint64_t validation_samples;
+    uint32_t bad_percent; /* steps with a gradient that is not finite */
+
+    uint32_t servers;
+    uint32_t workers; /* at the start */
+    uint64_t parameter_bytes_max;
+    struct coordinator_settings office;
+    /* Of every shard, beside what the spec says. */
+    uint32_t ahead_max;
+    uint32_t parked_bytes_max;
+    uint32_t snapshot_copies;
+
+    uint64_t delay_us; /* of a message, usually */
+    uint32_t late_permille;
+    uint64_t late_us_max;
+    uint32_t lost_permille; /* of calls, either way */
+    uint32_t repeat_permille;
+    uint64_t compute_us; /* of a slot, usually */
+    uint64_t apply_us;   /* of a chunk */
+    uint64_t write_us;   /* of a chunk to the disk */
+
+    uint64_t calm_us; /* faults happen before */
+    uint32_t fault_count;
+    struct fault faults[SIM_FAULTS_MAX];
+};
+
+void scenario_init(struct scenario *scenario, uint64_t seed);
+
+/* The model of a scenario. SCENARIO_TOY has what is rare in real ones of this size: parameters of
+ * several chunks, one of two parts, one that is a mean. Release with model_release(). */
+void scenario_model(const struct scenario *scenario, struct model *ret_model);
+
+/* What the coordinator is told of the run. `ret_parameters` has model->parameters_count places. */
+struct coordinator_run scenario_run(const struct scenario *scenario, const struct model *model,
+                                    struct map_parameter *ret_parameters);
+/* The settings of every shard but kernels, chunks and fences. */
+struct shard_config scenario_shard(const struct scenario *scenario);
+
+/* Whether that step's gradient is not finite, and whose slot it is. */
+bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_slot);
+
+/* One line: what is special about this seed. */
+void scenario_print(const struct scenario *scenario);
+
+#endif

@@ -1,0 +1,256 @@
+#include "tests/sim/sim.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    EVENTS_MAX = 4000000,
+    /* From the last fault to the end. Backoffs reach 15 s, a dead machine is noticed after 20 s, a
+     * forgotten ticket lapses after ten leases or sixteen times what a slow worker took; each of
+     * them a few times. The most in 200,000 seeds was 431 s. */
+    CALM_MS_MAX = 1000000,
+    GOODBYE_MS_MAX = 120000, /* … and until everybody knows it */
+};
+
+/* ---- what everybody uses ---- */
+
+uint64_t sim_below(struct sim *sim, uint64_t limit)
+{
+    return rand_below(&sim->random, limit == 0 ? 1 : limit);
+}
+
+uint64_t sim_restart_us(struct sim *sim)
+{
+    uint64_t at_most_us = sim_below(sim, 2) == 0 ? 2 * sim->scenario.delay_us : 500000;
+    return 100 + sim_below(sim, at_most_us);
+}
+
+struct message *sim_scratch_message(struct sim *sim, enum err err)
+{
+    check(err == ERR_OK);
+    struct message *message = message_new(sim->scratch.data, sim->scratch.bytes);
+    sim->scratch.bytes = 0;
+    return message;
+}
+
+void sim_fault(struct sim *sim, enum fault_kind kind)
+{
+    sim->options.progress->faults[kind]++;
+}
+
+void sim_trace(struct sim *sim, const char *format, ...)
+{
+    va_list arguments;
+    if (!sim->options.trace)
+        return;
+    printf("%6llu %12.6f  ", (unsigned long long)sim->events, (double)sim->now_us / 1e6);
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+}
+
+void sim_violated(struct sim *sim, unsigned invariant, const char *format, ...)
+{
+    va_list arguments;
+    printf("seed %llu event %llu at %.6f s: invariant %u: ", (unsigned long long)sim->scenario.seed,
+           (unsigned long long)sim->events, (double)sim->now_us / 1e6, invariant);
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+    fflush(stdout);
+    sim->options.progress->found++;
+    _exit(1);
+}
+
+/* ---- one event ---- */
+
+/* The worker that the event happens to, if it is one. */
+static struct sim_worker *worker_of(struct sim *sim, const struct event *event)
+{
+    struct stream *stream;
+    switch (event->kind) {
+    case EVENT_STREAM_DATA:
+    case EVENT_STREAM_END:
+        stream = network_stream(sim, event->number);
+        return stream->kind != STREAM_LINK && event->index == OPENER && !stream->closed[OPENER]
+                   ? &sim->workers[stream->worker]
+                   : NULL;
+    case EVENT_CALL_RESPONSE:
+    case EVENT_CALL_DEADLINE:
+    case EVENT_WORKER_WAKE:
+    case EVENT_WORKER_BEAT:
+    case EVENT_WORKER_UNIT:
+    case EVENT_WORKER_RESULT:
+        return &sim->workers[event->index];
+    default:
+        return NULL;
+    }
+}
+
+static void keep_for_later(struct sim_worker *worker, struct event *event)
+{
+    if (worker->backlog_count == worker->backlog_capacity) {
+        worker->backlog_capacity =
+            worker->backlog_capacity == 0 ? 32 : 2 * worker->backlog_capacity;
+        worker->backlog =
+            realloc(worker->backlog, worker->backlog_capacity * sizeof *worker->backlog);
+        check(worker->backlog != NULL);
+    }
+    worker->backlog[worker->backlog_count++] = *event;
+    event->message = NULL;
+}
+
+static void dispatch(struct sim *sim, struct event *event)
+{
+    struct sim_worker *worker = worker_of(sim, event);
+    if (worker != NULL && worker->stopped) {
+        keep_for_later(worker, event);
+        return;
+    }
+    switch (event->kind) {
+    case EVENT_STREAM_DATA:
+        network_deliver(sim, event);
+        break;
+    case EVENT_STREAM_END:
+        network_ended(sim, event);
+        break;
+    case EVENT_CALL_REQUEST:
+        sim_coordinator_call(sim, network_find_call(sim, event->number), event->message);
+        break;
+    case EVENT_SERVER_START:
+    case EVENT_SERVER_CONNECT:
+    case EVENT_SERVER_WORK:
+    case EVENT_SERVER_WRITTEN:
+        sim_server_event(sim, event);
+        break;
+    case EVENT_COORDINATOR_START:
+        sim_coordinator_start(sim);
+        break;
+    case EVENT_COORDINATOR_TICK:
+        sim_coordinator_tick(sim, event);
+        break;
+    case EVENT_COORDINATOR_STORED:
+        sim_coordinator_stored(sim, event);
+        break;
+    case EVENT_FAULT:
+        faults_inject(sim, (enum fault_kind)event->index);
+        break;
+    case EVENT_CALM:
+        faults_end(sim);
+        break;
+    default:
+        sim_worker_event(sim, event);
+        break;
+    }
+}
+
+/* ---- a seed ---- */
+
+static void init(struct sim *sim, uint64_t seed, const struct sim_options *options)
+{
+    *sim = (struct sim){.options = *options, .random = {~seed}};
+    scenario_init(&sim->scenario, seed);
+    compute_init(&sim->compute, &sim->scenario, options->kernels);
+    expected_run(&sim->expected, &sim->compute);
+    if (options->trace)
+        scenario_print(&sim->scenario);
+    sim_coordinator_init(sim);
+    for (uint32_t i = 0; i < sim->scenario.servers; i++)
+        sim_server_init(sim, i);
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        sim_worker_init(sim, i);
+}
+
+static void release(struct sim *sim)
+{
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        sim_worker_release(&sim->workers[i]);
+    for (uint32_t i = 0; i < sim->scenario.servers; i++)
+        sim_server_release(&sim->servers[i]);
+    sim_coordinator_release(&sim->coordinator);
+    queue_release(&sim->queue);
+    network_release(&sim->network);
+    expected_release(&sim->expected);
+    compute_release(&sim->compute);
+    buf_release(&sim->scratch);
+}
+
+/* Everybody comes up at about the same time, in any order. */
+static void begin(struct sim *sim)
+{
+    const struct scenario *scenario = &sim->scenario;
+    uint64_t within_us = 4 * scenario->delay_us + 1000;
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim_below(sim, within_us), .kind = EVENT_COORDINATOR_START});
+    for (uint32_t i = 0; i < scenario->servers; i++)
+        queue_put(&sim->queue, (struct event){.at_us = sim_below(sim, within_us),
+                                              .kind = EVENT_SERVER_START,
+                                              .index = i});
+    for (uint32_t i = 0; i < scenario->workers; i++)
+        queue_put(&sim->queue, (struct event){.at_us = sim_below(sim, within_us),
+                                              .kind = EVENT_WORKER_START,
+                                              .index = i});
+    faults_plan(sim);
+}
+
+static void step(struct sim *sim)
+{
+    struct event event;
+    if (!queue_take(&sim->queue, &event))
+        sim_violated(sim, 8, "nothing will ever happen again");
+    check(event.at_us >= sim->now_us);
+    sim->now_us = event.at_us;
+    sim->options.progress->event = ++sim->events;
+    dispatch(sim, &event);
+    message_unref(event.message);
+    if (sim->events > EVENTS_MAX)
+        sim_violated(sim, 8, "the run does not end");
+}
+
+/* 8: workers that hear the coordinator know that it is over. */
+static bool somebody_waits(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        if (sim->workers[i].alive && sim->workers[i].member_stream != 0)
+            return true;
+    return false;
+}
+
+static void run(struct sim *sim)
+{
+    uint64_t calm_ms = sim->scenario.calm_us / 1000;
+    begin(sim);
+    while (!sim->over) {
+        step(sim);
+        if (sim_now_ms(sim) > calm_ms + CALM_MS_MAX)
+            sim_violated(sim, 8, "the run has not ended %u s after the last fault",
+                         (unsigned)CALM_MS_MAX / 1000);
+    }
+    uint64_t over_us = sim->now_us;
+    struct progress *progress = sim->options.progress;
+    if (over_us > sim->scenario.calm_us && over_us - sim->scenario.calm_us > progress->calm_us_max)
+        progress->calm_us_max = over_us - sim->scenario.calm_us;
+    while (somebody_waits(sim)) {
+        step(sim);
+        if (sim->now_us > over_us + (uint64_t)GOODBYE_MS_MAX * 1000)
+            sim_violated(sim, 8, "a worker does not learn that the run is over");
+    }
+}
+
+void sim_run(uint64_t seed, const struct sim_options *options)
+{
+    struct sim *sim = calloc(1, sizeof *sim);
+    check(sim != NULL);
+    options->progress->seed = seed;
+    options->progress->event = 0;
+    init(sim, seed, options);
+    run(sim);
+    sim_trace(sim, "over after %llu events", (unsigned long long)sim->events);
+    options->progress->events += sim->events;
+    options->progress->seeds++;
+    release(sim);
+    free(sim);
+}

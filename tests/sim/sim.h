@@ -1,0 +1,100 @@
+/* A whole cluster in one process, from one seed: the coordinator's core, one shard core a server,
+ * an agent core a worker, all of them as in production, between a fake network, fake disks and a
+ * fake clock. No threads, sockets, sleeps. What stands in for the daemons' and workers' loops
+ * carries out the cores' effects, and every message goes through proto/wire.c, so the bytes are
+ * real.
+ *
+ * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
+ * network, faults (what goes wrong); sim_coordinator; sim_server, sim_exchange and disk;
+ * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
+ * (the invariants), mutate (bugs planted to see that they are found).
+ *
+ * Invariants, looked at after every event that could break them:
+ *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum;
+ *   2 nothing is readable before its commit, and what is read is the reference's version;
+ *   3 a ticket is granted only for the committed version, the same one when it is asked for again,
+ *     and computed on exactly its weights;
+ *   4 versions grow by one within a generation; generations, boots and terms never go back;
+ *   5 no push and no pull waits for ever on an open stream, and none is parked for who is gone;
+ *   6 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered;
+ *   7 the cores' own numbered invariants (their *_check());
+ *   8 once the faults are over the run ends within a bounded time; nobody's loop spins; no worker
+ *     stops with an error;
+ *   9 a ticket is complete only when every server has counted all of it;
+ *  10 a recorded cut is on the disk of every server and newer than the one before, and found again;
+ *  11 what belongs to another generation, boot or term is not counted, served or acted on;
+ *  12 the lowest missing slot is always admitted: BUSY never stops the step;
+ *  13 each step's metrics, each validation and the final state are the reference's, bit for bit.
+ */
+#ifndef ROOST_TESTS_SIM_SIM_H
+#define ROOST_TESTS_SIM_SIM_H
+
+#include "tests/sim/compute.h"
+#include "tests/sim/expected.h"
+#include "tests/sim/faults.h"
+#include "tests/sim/ledger.h"
+#include "tests/sim/mutate.h"
+#include "tests/sim/network.h"
+#include "tests/sim/queue.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/sim_coordinator.h"
+#include "tests/sim/sim_exchange.h"
+#include "tests/sim/sim_server.h"
+#include "tests/sim/sim_worker.h"
+
+/* What a seed came to; kept where the supervising process sees it. */
+struct progress {
+    uint64_t seed, event;  /* where it is */
+    uint64_t seeds, found; /* finished; violations */
+    uint64_t events;
+    uint64_t faults[FAULT_KIND_COUNT];
+    uint64_t duplicates, wrong_bits, busy, rewinds, speculative, skipped;
+    uint64_t calm_us_max; /* the longest from the last fault to the end, in fake time */
+};
+
+struct sim_options {
+    enum mutation mutation;
+    bool trace;
+    const struct kernels *kernels;
+    struct progress *progress;
+};
+
+struct sim {
+    struct scenario scenario;
+    struct sim_options options;
+    struct rand_state random;
+    struct compute compute;
+    struct expected expected;
+    struct queue queue;
+    struct network network;
+    struct ledger ledger;
+    struct faults faults;
+    struct sim_coordinator coordinator;
+    struct sim_server servers[SIM_SERVERS_MAX];
+    struct sim_worker workers[SIM_WORKERS_MAX];
+    uint64_t now_us;
+    uint64_t events;
+    bool calm; /* the faults are over */
+    bool over; /* the run is */
+    struct buf scratch;
+};
+
+/* One seed, to its end; false: a violation, already told. */
+void sim_run(uint64_t seed, const struct sim_options *options);
+
+static inline uint64_t sim_now_ms(const struct sim *sim)
+{
+    return sim->now_us / 1000;
+}
+
+uint64_t sim_below(struct sim *sim, uint64_t limit); /* at random */
+uint64_t sim_restart_us(struct sim *sim); /* how long a daemon is away: a moment, or longer */
+/* The message that was just encoded into the scratch buffer; `err` is what that came to. */
+struct message *sim_scratch_message(struct sim *sim, enum err err);
+void sim_fault(struct sim *sim, enum fault_kind kind); /* one more was injected */
+void sim_trace(struct sim *sim, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The invariant of that number is broken: tells seed, event and what, and ends the process. */
+__attribute__((noreturn)) void sim_violated(struct sim *sim, unsigned invariant, const char *format,
+                                            ...) PRINTF_LIKE(3, 4);
+
+#endif

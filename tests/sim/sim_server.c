@@ -1,0 +1,522 @@
+/* A server's process: the shard core's effects carried out, cuts written to a disk. */
+#include "tests/sim/sim.h"
+
+#include "common/arena.h"
+#include "common/digest.h"
+#include "common/scoped.h"
+#include "server/prepare.h"
+
+#include <string.h>
+
+/* ---- reports ---- */
+
+static void report(struct sim *sim, struct sim_server *server, struct server_report *what)
+{
+    what->boot = server->boot;
+    if (server->link == 0)
+        return; /* said again when the link is back */
+    network_send(sim, network_stream(sim, server->link), ACCEPTOR,
+                 sim_scratch_message(sim, wire_encode_server_report(what, &sim->scratch)));
+}
+
+static void report_ready(struct sim *sim, struct sim_server *server)
+{
+    report(sim, server,
+           &(struct server_report){
+               .kind = SERVER_READY,
+               .ready = {.cut = {server->ledger.generation, server->ledger.start}, .text = ""}});
+}
+
+static void report_manifest(struct sim *sim, struct sim_server *server, struct cut_name cut,
+                            enum err code)
+{
+    struct server_report *manifest = &server->manifest;
+    *manifest =
+        (struct server_report){.kind = SERVER_MANIFEST, .manifest = {.cut = cut, .code = code}};
+    memset(manifest->manifest.digest, (int)(1 + server->index), sizeof manifest->manifest.digest);
+    report(sim, server, manifest);
+}
+
+static void report_committed(struct sim *sim, struct sim_server *server, uint64_t step)
+{
+    report(sim, server,
+           &(struct server_report){.kind = SERVER_COMMITTED,
+                                   .committed = {shard_generation(server->shard), step}});
+}
+
+/* At once, or in two parts as from two threads. */
+static void report_reduced(struct sim *sim, struct sim_server *server,
+                           const struct reduced *reduced)
+{
+    struct server_report part = {.kind = SERVER_REDUCED, .reduced = *reduced};
+    uint32_t first = (uint32_t)sim_below(sim, reduced->seal_count + 1);
+    if (first > 0 && first < reduced->seal_count) {
+        part.reduced.seal_count = first;
+        part.reduced.has_loss = false; /* the loss is the last chunk */
+        report(sim, server, &part);
+        part.reduced.seals = reduced->seals + first;
+        part.reduced.seal_count = reduced->seal_count - first;
+        part.reduced.has_loss = reduced->has_loss;
+    }
+    report(sim, server, &part);
+}
+
+/* ---- effects ---- */
+
+/* The chunks [first, end) of an answered pull in one message. */
+static void send_weights(struct sim *sim, const struct shard_effect *effect, uint32_t first,
+                         uint32_t end)
+{
+    struct counted **copies = effect->weights.copies;
+    struct from_shard message = {.kind = FROM_SHARD_WEIGHTS, .weights = effect->weights.header};
+    message.weights.chunks += first;
+    message.weights.chunk_count = end - first;
+    for (uint32_t i = first; i < end; i++)
+        message.payload_bytes += copies[i]->bytes;
+    sim_exchange_answer(sim, effect->sender, &message, copies + first, end - first);
+}
+
+/* At once, or in two parts as from two threads. */
+static void answer_weights(struct sim *sim, struct sim_server *server,
+                           const struct shard_effect *effect)
+{
+    const struct weights *header = &effect->weights.header;
+    uint32_t first = (uint32_t)sim_below(sim, 2 * (uint64_t)header->chunk_count);
+    ledger_published(sim, server, header, effect->weights.copies);
+    if (first > 0 && first < header->chunk_count)
+        send_weights(sim, effect, 0, first);
+    else
+        first = 0;
+    send_weights(sim, effect, first, header->chunk_count);
+}
+
+static void arm_work(struct sim *sim, struct sim_server *server)
+{
+    if (server->work_armed)
+        return;
+    server->work_armed = true;
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.apply_us),
+                             .kind = EVENT_SERVER_WORK,
+                             .index = server->index,
+                             .number = server->boot});
+}
+
+/* A chunk goes to the disk; when it is there its copy is free again. */
+static void write_chunk(struct sim *sim, struct sim_server *server,
+                        const struct shard_effect *effect)
+{
+    check(server->writing_count < SIM_WRITES_MAX);
+    server->writing[server->writing_count++] = (struct writing){
+        .file = {.cut = effect->snapshot.cut,
+                 .chunk = effect->snapshot.chunk,
+                 .n = effect->snapshot.n,
+                 .states = effect->snapshot.states,
+                 .last = effect->snapshot.last,
+                 .values = effect->snapshot.copy != NULL ? effect->snapshot.copy->data : NULL},
+        .copy = effect->snapshot.copy,
+    };
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.write_us),
+                             .kind = EVENT_SERVER_WRITTEN,
+                             .index = server->index,
+                             .number = server->boot});
+}
+
+/* Two workers never differ, but a push may have been spoilt on purpose. */
+static void report_wrong_bits(struct sim *sim, struct sim_server *server,
+                              const struct shard_effect *effect)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    if (!server->spoilt)
+        sim_violated(sim, 13, "s%u: a push of step %llu node %u:%u chunk %u differs from the first",
+                     server->index, (unsigned long long)effect->wrong_bits.step,
+                     effect->wrong_bits.node.level, effect->wrong_bits.node.index,
+                     effect->wrong_bits.chunk);
+    wrong.wrong_bits.member = network_stream(sim, effect->sender)->member;
+    wrong.wrong_bits.step = effect->wrong_bits.step;
+    wrong.wrong_bits.node = effect->wrong_bits.node;
+    wrong.wrong_bits.chunk = effect->wrong_bits.chunk;
+    sim->options.progress->wrong_bits++;
+    report(sim, server, &wrong);
+}
+
+static void carry_out(struct sim *sim, struct sim_server *server, const struct shard_effect *effect)
+{
+    struct from_shard message = {.kind = FROM_SHARD_ACK};
+    switch (effect->kind) {
+    case SHARD_ACK:
+        message.ack = effect->ack;
+        sim_exchange_answer(sim, effect->sender, &message, NULL, 0);
+        break;
+    case SHARD_WEIGHTS:
+        answer_weights(sim, server, effect);
+        break;
+    case SHARD_REFUSAL:
+        message.kind = FROM_SHARD_REFUSAL;
+        message.refusal = effect->refusal;
+        sim_exchange_answer(sim, effect->sender, &message, NULL, 0);
+        break;
+    case SHARD_REDUCED:
+        ledger_reduced(sim, server, &effect->reduced);
+        report_reduced(sim, server, &effect->reduced);
+        faults_spring(sim, TRAP_REDUCED, server->index);
+        break;
+    case SHARD_COMMITTED:
+        ledger_committed(sim, server, effect->committed.step);
+        report_committed(sim, server, effect->committed.step);
+        break;
+    case SHARD_SNAPSHOT:
+        write_chunk(sim, server, effect);
+        break;
+    case SHARD_WRONG_BITS:
+        report_wrong_bits(sim, server, effect);
+        break;
+    }
+}
+
+/* Carries out what the last call of the shard asked for, looks at its invariants, and goes on. */
+void sim_server_carry_out(struct sim *sim, struct sim_server *server, bool more)
+{
+    for (uint32_t i = 0; i < server->effects.count; i++)
+        carry_out(sim, server, &server->effects.items[i]);
+    server->effects.count = 0;
+    shard_check(server->shard);
+    if (shard_statistics(server->shard).parked != server->parked)
+        sim_violated(sim, 5, "s%u holds %llu parked pulls, not %u", server->index,
+                     (unsigned long long)shard_statistics(server->shard).parked, server->parked);
+    if (more)
+        arm_work(sim, server);
+}
+
+/* Pulls that waited are answered by the effects. */
+static void count_answered(struct sim *sim, struct sim_server *server, enum shard_effect_kind kind)
+{
+    for (uint32_t i = 0; i < server->effects.count; i++)
+        if (server->effects.items[i].kind == kind) {
+            network_stream(sim, server->effects.items[i].sender)->parked--;
+            server->parked--;
+        }
+}
+
+/* ---- life ---- */
+
+void sim_server_init(struct sim *sim, uint32_t index)
+{
+    struct sim_server *server = &sim->servers[index];
+    *server = (struct sim_server){.index = index};
+    server->disk.chunks_count = sim->compute.model.chunks_count;
+    server->ledger.counted = calloc(sim->compute.piece_count, sizeof *server->ledger.counted);
+    check(server->ledger.counted != NULL);
+}
+
+static void drop_writes(struct sim_server *server)
+{
+    for (uint32_t i = 0; i < server->writing_count; i++)
+        counted_unref(server->writing[i].copy);
+    server->writing_count = 0;
+    disk_remove_unfinished(&server->disk);
+}
+
+static void drop_shard(struct sim_server *server)
+{
+    drop_writes(server);
+    shard_free(server->shard);
+    free(server->chunks);
+    server->shard = NULL;
+    server->manifest = (struct server_report){0};
+    server->parked = 0;
+    server->chunks = NULL;
+    server->chunk_count = 0;
+}
+
+void sim_server_release(struct sim_server *server)
+{
+    drop_shard(server);
+    disk_release(&server->disk);
+    free(server->ledger.counted);
+}
+
+static void connect_later(struct sim *sim, const struct sim_server *server)
+{
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
+                                          .kind = EVENT_SERVER_CONNECT,
+                                          .index = server->index,
+                                          .number = server->boot});
+}
+
+/* Says hello, and then all that may have been lost with the last link (shards_report_again()). */
+static void connect(struct sim *sim, struct sim_server *server)
+{
+    struct server_report hello = {.kind = SERVER_HELLO};
+    snprintf(hello.hello.name, sizeof hello.hello.name, "s%u", server->index);
+    snprintf(hello.hello.address, sizeof hello.hello.address, "s%u", server->index);
+    if (server->shard != NULL) {
+        hello.hello.generation = shard_generation(server->shard);
+        hello.hello.version = shard_version(server->shard);
+    }
+    if (sim->options.mutation == MUTATE_SAME_BOOT)
+        hello.hello.generation = server->ledger.generation;
+    server->link =
+        network_open(sim, (struct stream){.kind = STREAM_LINK, .server = server->index})->number;
+    report(sim, server, &hello);
+    if (server->shard == NULL || sim->options.mutation == MUTATE_LOSE_REPORT)
+        return;
+    report_ready(sim, server);
+    if (server->ledger.version > server->ledger.start)
+        report_committed(sim, server, server->ledger.version - 1);
+    if (server->manifest.kind == SERVER_MANIFEST)
+        report(sim, server, &server->manifest);
+    server->effects.count = 0;
+    shard_report(server->shard, &server->effects);
+    sim_server_carry_out(sim, server, false);
+}
+
+void sim_server_start(struct sim *sim, struct sim_server *server)
+{
+    if (server->up)
+        return;
+    server->up = true;
+    server->boot += sim->options.mutation == MUTATE_SAME_BOOT && server->boot > 0 ? 0 : 1;
+    sim_trace(sim, "s%u starts, boot %llu", server->index, (unsigned long long)server->boot);
+    connect(sim, server);
+}
+
+static void close_streams(struct sim *sim, struct sim_server *server)
+{
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
+        struct stream *stream = sim->network.streams[i];
+        if (stream->server != server->index)
+            continue;
+        if (stream->kind == STREAM_EXCHANGE && stream->greeted)
+            network_close(sim, stream, ACCEPTOR, false);
+        else if (stream->kind == STREAM_LINK)
+            network_close(sim, stream, OPENER, false);
+    }
+    server->link = 0;
+}
+
+void sim_server_crash(struct sim *sim, struct sim_server *server)
+{
+    sim_trace(sim, "s%u crashes", server->index);
+    close_streams(sim, server);
+    drop_shard(server);
+    server->up = server->work_armed = false;
+    server->recorded_count = 0;
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
+                                          .kind = EVENT_SERVER_START,
+                                          .index = server->index});
+}
+
+/* ---- commands ---- */
+
+static void load(struct sim *sim, struct sim_server *server, struct cut_name name)
+{
+    const struct disk_cut *cut = disk_find(&server->disk, name);
+    if (cut == NULL)
+        sim_violated(sim, 10,
+                     "s%u is to begin from the cut of generation %llu version %llu, "
+                     "which is not on its disk",
+                     server->index, (unsigned long long)name.generation,
+                     (unsigned long long)name.version);
+    uint32_t states = optimizer_states(sim->scenario.spec.optimizer.kind);
+    for (uint32_t i = 0; i < server->chunk_count; i++) {
+        const struct shard_chunk *chunk = &server->chunks[i];
+        const float *values = cut->values[chunk->chunk];
+        struct shard_state state = shard_state(server->shard, i);
+        check(values != NULL);
+        memcpy(state.weights, values, chunk->n * sizeof *values);
+        for (uint32_t s = 0; s < states; s++)
+            memcpy(state.state[s], values + (size_t)(1 + s) * chunk->n, chunk->n * sizeof *values);
+    }
+}
+
+static void open_shard(struct sim *sim, struct sim_server *server,
+                       const struct server_command *command)
+{
+    const struct model *model = &sim->compute.model;
+    struct shard_config config = scenario_shard(&sim->scenario);
+    check(prepare_chunks(model, command->prepare.ranges, command->prepare.range_count,
+                         command->prepare.server, &server->chunks, &server->chunk_count) == ERR_OK);
+    config.kernels = sim->options.kernels;
+    config.generation = command->prepare.generation;
+    config.boot = server->boot;
+    config.term = command->term;
+    config.version = command->prepare.from_cut ? command->prepare.cut.version : 0;
+    config.chunk_count = server->chunk_count;
+    config.chunks = server->chunks;
+    check(shard_new(&config, &server->shard) == ERR_OK);
+    if (command->prepare.from_cut)
+        load(sim, server, command->prepare.cut);
+    else
+        prepare_initial(server->shard, model, sim->scenario.spec.train.seed, server->chunks,
+                        server->chunk_count);
+    check(shard_start(server->shard) == ERR_OK);
+}
+
+static void close_shard(struct sim *sim, struct sim_server *server)
+{
+    bool done = false;
+    while (!done) {
+        server->effects.count = 0;
+        done = shard_close(server->shard, &server->effects);
+        count_answered(sim, server, SHARD_REFUSAL);
+        sim_server_carry_out(sim, server, false);
+    }
+    drop_shard(server);
+}
+
+static void prepare(struct sim *sim, struct sim_server *server,
+                    const struct server_command *command)
+{
+    uint64_t held = server->shard != NULL ? shard_generation(server->shard) : 0;
+    if (command->prepare.generation < held)
+        return;
+    sim_trace(sim, "s%u prepares generation %llu from %s version %llu", server->index,
+              (unsigned long long)command->prepare.generation,
+              command->prepare.from_cut ? "the cut of" : "nothing:",
+              (unsigned long long)command->prepare.cut.version);
+    if (command->prepare.generation > held) {
+        if (server->shard != NULL)
+            close_shard(sim, server);
+        open_shard(sim, server, command);
+        ledger_prepared(sim, server);
+        if (!command->prepare.from_cut)
+            check(shard_snapshot_begin(server->shard)); /* P9: version 0 */
+        arm_work(sim, server);
+    }
+    report_ready(sim, server);
+}
+
+static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
+{
+    struct commit decision = command->commit;
+    if (server->shard == NULL)
+        return;
+    mutate_commit(sim, server, &decision);
+    server->effects.count = 0;
+    enum err err = shard_commit(server->shard, command->boot, &decision, &server->effects);
+    sim_trace(sim, "s%u commit(%llu)%s%s: %s", server->index, (unsigned long long)decision.step,
+              decision.apply ? "" : " skip", decision.cut ? " cut" : "", err_name(err));
+    if (err == ERR_OK)
+        ledger_decided(sim, server, &decision);
+    else if (err != ERR_OLD_GENERATION && err != ERR_BEHIND)
+        sim_violated(sim, 4, "s%u refuses commit(%llu): %s", server->index,
+                     (unsigned long long)decision.step, err_name(err));
+    sim_server_carry_out(sim, server, true);
+    if (err == ERR_OK)
+        faults_spring(sim, TRAP_COMMIT, server->index);
+}
+
+/* Files of the newest `keep` recorded cuts stay, and whatever is newer. */
+static void prune(struct sim *sim, struct sim_server *server, struct cut_name recorded)
+{
+    uint32_t keep = sim->scenario.spec.checkpoint.keep;
+    if (server->recorded_count > 0 &&
+        !disk_older(server->recorded[server->recorded_count - 1], recorded))
+        return;
+    check(server->recorded_count < DISK_CUTS_MAX);
+    server->recorded[server->recorded_count++] = recorded;
+    if (sim->options.mutation == MUTATE_PRUNE_ALL)
+        disk_remove_up_to(&server->disk, recorded);
+    else if (server->recorded_count >= keep)
+        disk_remove_older(&server->disk, server->recorded[server->recorded_count - keep]);
+}
+
+void sim_server_command(struct sim *sim, struct stream *stream, const struct message *message)
+{
+    struct sim_server *server = &sim->servers[stream->server];
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct server_command command;
+    struct slice bytes = {message->data, message->bytes};
+    check(wire_decode_server_command(bytes, &arena, &command, NULL) == ERR_OK);
+    if (command.boot != server->boot || command.term < server->term)
+        return; /* P3, P7 */
+    server->term = command.term;
+    switch (command.kind) {
+    case SERVER_PREPARE:
+        prepare(sim, server, &command);
+        break;
+    case SERVER_COMMIT:
+        commit(sim, server, &command);
+        break;
+    case SERVER_RECORDED:
+        prune(sim, server, command.recorded);
+        break;
+    case SERVER_END:
+        if (server->shard != NULL)
+            close_shard(sim, server);
+        break;
+    }
+}
+
+void sim_server_link_lost(struct sim *sim, struct stream *stream)
+{
+    struct sim_server *server = &sim->servers[stream->server];
+    if (stream->number != server->link)
+        return;
+    sim_trace(sim, "s%u loses its link", server->index);
+    server->link = 0;
+    connect_later(sim, server);
+}
+
+/* ---- events ---- */
+
+static void work(struct sim *sim, struct sim_server *server)
+{
+    bool more = false;
+    server->work_armed = false;
+    if (server->shard == NULL)
+        return;
+    server->effects.count = 0;
+    check(shard_work(server->shard, &server->effects, &more) == ERR_OK);
+    count_answered(sim, server, SHARD_WEIGHTS);
+    mutate_worked(sim, server);
+    sim_server_carry_out(sim, server, more);
+}
+
+/* Its file is no more; what still comes of it is dropped. */
+static void give_up_cut(struct sim *sim, struct sim_server *server, struct cut_name cut)
+{
+    if (disk_same(server->disk.failed, cut))
+        return;
+    server->disk.failed = cut;
+    disk_remove(&server->disk, cut);
+    report_manifest(sim, server, cut, ERR_NO_SPACE);
+}
+
+static void written(struct sim *sim, struct sim_server *server)
+{
+    if (server->writing_count == 0)
+        return; /* given up with its shard */
+    struct writing writing = server->writing[0];
+    memmove(server->writing, server->writing + 1,
+            --server->writing_count * sizeof server->writing[0]);
+    if (server->disk.full_us > sim->now_us || disk_same(server->disk.failed, writing.file.cut)) {
+        give_up_cut(sim, server, writing.file.cut);
+    } else {
+        disk_write(&server->disk, &writing.file);
+        if (writing.file.last || sim->options.mutation == MUTATE_EARLY_MANIFEST)
+            report_manifest(sim, server, writing.file.cut, ERR_OK);
+    }
+    counted_unref(writing.copy);
+    arm_work(sim, server);
+    faults_spring(sim, TRAP_WRITE, server->index);
+}
+
+void sim_server_event(struct sim *sim, struct event *event)
+{
+    struct sim_server *server = &sim->servers[event->index];
+    if (event->kind == EVENT_SERVER_START) {
+        sim_server_start(sim, server);
+        return;
+    }
+    if (!server->up || event->number != server->boot)
+        return;
+    if (event->kind == EVENT_SERVER_CONNECT && server->link == 0)
+        connect(sim, server);
+    else if (event->kind == EVENT_SERVER_WORK)
+        work(sim, server);
+    else if (event->kind == EVENT_SERVER_WRITTEN)
+        written(sim, server);
+}

@@ -1,0 +1,64 @@
+/* A server's process around a shard core, and its disk. */
+#ifndef ROOST_TESTS_SIM_SIM_SERVER_H
+#define ROOST_TESTS_SIM_SIM_SERVER_H
+
+#include "server/shard.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/network.h"
+#include "tests/sim/scenario.h"
+
+enum { SIM_WRITES_MAX = 8 };
+
+/* What the ledger knows of a server's shard. */
+struct server_ledger {
+    uint64_t generation;
+    uint64_t start;    /* the version it began with */
+    uint64_t version;  /* readable in all chunks */
+    uint64_t decided;  /* steps */
+    bool reduced;      /* step `decided` was said to be */
+    uint64_t *counted; /* slots of step `decided`, a bit each; by piece */
+    uint32_t arrived_count;
+    uint32_t arrived[TREE_LEVEL_MAX]; /* slots of it in the order of arrival */
+};
+
+struct sim_server {
+    uint32_t index;
+    uint64_t boot;
+    bool up;
+    uint64_t link;       /* stream to the coordinator; 0: none */
+    uint64_t term;       /* the highest seen */
+    struct shard *shard; /* NULL: nothing prepared */
+    uint32_t chunk_count;
+    struct shard_chunk *chunks;
+    struct shard_effects effects;
+    uint32_t parked; /* pulls that wait in the shard */
+    bool work_armed;
+    bool spoilt; /* the push that is being handled */
+
+    struct server_report manifest; /* the newest of this shard; kind 0: none */
+    struct disk disk;
+    /* Chunks on their way to the disk, oldest first. */
+    uint32_t writing_count;
+    struct writing {
+        struct disk_chunk file;
+        struct counted *copy;
+    } writing[SIM_WRITES_MAX];
+    struct cut_name recorded[DISK_CUTS_MAX]; /* newest last */
+    uint32_t recorded_count;
+    struct server_ledger ledger;
+};
+
+void sim_server_init(struct sim *sim, uint32_t index);
+void sim_server_release(struct sim_server *server);
+
+void sim_server_start(struct sim *sim, struct sim_server *server);
+void sim_server_crash(struct sim *sim, struct sim_server *server);
+/* What the shard's last call asked for, its invariants, and, with `more`, its next piece of work.
+ */
+void sim_server_carry_out(struct sim *sim, struct sim_server *server, bool more);
+void sim_server_event(struct sim *sim, struct event *event);
+
+void sim_server_command(struct sim *sim, struct stream *stream, const struct message *message);
+void sim_server_link_lost(struct sim *sim, struct stream *stream);
+
+#endif

@@ -1,0 +1,479 @@
+/* Cuts on disk: what is written is read, and nothing else is taken for it. */
+#include "tests/unit/folder.h"
+
+#include "common/checkpoint.h"
+#include "common/checkpoint_format.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+enum { SERVERS = 2, STATES = 2 };
+
+static const struct checkpoint_name cut = {3, 1200};
+
+/* The real operations, but a fsync that costs nothing: this is not about crashes of the machine. */
+static int no_fsync(const struct file_ops *ops, int fd)
+{
+    (void)ops, (void)fd;
+    return 0;
+}
+
+static struct file_ops quick_ops(void)
+{
+    struct file_ops ops = file_ops_real;
+    ops.fsync = no_fsync;
+    return ops;
+}
+
+/* An mlp with few weights in several chunks, and values for each. */
+struct fixture {
+    struct model model;
+    char dir[320]; /* RUN/checkpoints */
+    char run[300];
+    struct checkpoint_record record;
+    struct reason reason;
+    float shift; /* of all values */
+};
+
+static float value(uint32_t chunk, uint32_t array, uint32_t i)
+{
+    return (float)chunk + (float)array / 8 + (float)i / 1024;
+}
+
+static void chunk_values(const struct model *model, uint32_t chunk, float *out)
+{
+    uint32_t n = model->chunks[chunk].weights;
+    for (uint32_t i = 0; i < (1 + STATES) * n; i++)
+        out[i] = value(chunk, i / n, i % n);
+}
+
+static void set_up(struct fixture *f, void **state)
+{
+    memset(f, 0, sizeof *f);
+    struct spec_model settings = {
+        .kind = SPEC_MLP, .sizes_count = 3, .sizes = {2, 3, 2}, .tensor_max = 1};
+    assert_int_equal(model_init(&f->model, &settings, &f->reason), ERR_OK);
+    snprintf(f->run, sizeof f->run, "%s", folder_path(state, "run"));
+    snprintf(f->dir, sizeof f->dir, "%s/checkpoints", f->run);
+    f->record = (struct checkpoint_record){.name = cut,
+                                           .run = UINT64_MAX - 1,
+                                           .counters = {64000, 1190, 2},
+                                           .spec = "model: {kind: mlp}\n# \"quoted\"\n",
+                                           .server_count = SERVERS};
+    memset(f->record.fingerprint.bytes, 0xab, 32);
+    memset(f->record.data_digest.bytes, 0xcd, 32);
+}
+
+static void tear_down(struct fixture *f)
+{
+    model_release(&f->model);
+}
+
+/* One server's file: its share of the chunks (every second), last one first. */
+static enum err write_server(struct fixture *f, const struct file_ops *ops,
+                             struct checkpoint_name name, uint32_t server, struct digest *manifest)
+{
+    scoped(checkpoint_writer_free_scoped) struct checkpoint_writer *writer = NULL;
+    TRY(checkpoint_writer_new(ops, f->dir, name, server, STATES, &writer, &f->reason));
+    for (uint32_t i = f->model.chunks_count; i-- > 0;) {
+        float values[64];
+        assert_true((1 + STATES) * f->model.chunks[i].weights <= 64);
+        chunk_values(&f->model, i, values);
+        values[0] += f->shift;
+        if (i % SERVERS == server)
+            TRY(checkpoint_writer_add(writer, i, f->model.chunks[i].weights, values, &f->reason));
+    }
+    return checkpoint_writer_finish(writer, manifest, &f->reason);
+}
+
+static void write_cut(struct fixture *f, struct checkpoint_name name, bool recorded)
+{
+    struct file_ops ops = quick_ops();
+    f->record.name = name;
+    for (uint32_t s = 0; s < SERVERS; s++)
+        assert_int_equal(write_server(f, &ops, name, s, &f->record.manifests[s]), ERR_OK);
+    if (recorded)
+        assert_int_equal(checkpoint_record(&ops, f->dir, &f->record, &f->reason), ERR_OK);
+}
+
+/* Opens and reads everything: OK only when every byte is as it was written. */
+static enum err read_all(struct fixture *f)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_open(f->dir, cut, &checkpoint, &f->reason));
+    return checkpoint_verify(checkpoint, &f->reason);
+}
+
+static void what_is_written_is_read(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, cut, true);
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    assert_int_equal(checkpoint_open(f.dir, cut, &checkpoint, &f.reason), ERR_OK);
+    const struct checkpoint_record *record = checkpoint_about(checkpoint);
+    assert_int_equal(record->name.version, 1200);
+    assert_int_equal(record->counters.samples, 64000);
+    assert_int_equal(record->counters.applied, 1190);
+    assert_int_equal(record->counters.skips_in_row, 2);
+    assert_true(record->run == f.record.run);
+    assert_string_equal(record->spec, f.record.spec);
+    assert_memory_equal(&record->fingerprint, &f.record.fingerprint, 32);
+    assert_memory_equal(&record->data_digest, &f.record.data_digest, 32);
+    assert_int_equal(record->server_count, SERVERS);
+    assert_int_equal(checkpoint_states(checkpoint), STATES);
+    assert_int_equal(checkpoint_fits(checkpoint, &f.model, STATES, &f.reason), ERR_OK);
+    for (uint32_t c = 0; c < f.model.chunks_count; c++) {
+        struct checkpoint_chunk chunk;
+        float values[64];
+        chunk_values(&f.model, c, values);
+        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &f.reason), ERR_OK);
+        assert_int_equal(chunk.n, f.model.chunks[c].weights);
+        assert_memory_equal(chunk.values, values, (1 + STATES) * chunk.n * 4);
+    }
+    struct checkpoint_chunk none;
+    assert_int_equal(checkpoint_read(checkpoint, 1000, &none, &f.reason), ERR_NOT_FOUND);
+    tear_down(&f);
+}
+
+static enum err read_value(void *context, uint32_t chunk, uint32_t array, float *ret_values)
+{
+    const struct model *model = context;
+    for (uint32_t i = 0; i < model->chunks[chunk].weights; i++)
+        ret_values[i] = value(chunk, array, i);
+    return ERR_OK;
+}
+
+static void the_digest_is_the_runs(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, cut, true);
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    assert_int_equal(checkpoint_open_any(f.run, &checkpoint, &f.reason), ERR_OK);
+    struct digest digest, expected;
+    struct state_digest_source source = {&f.model, read_value, 1 + STATES};
+    assert_int_equal(state_digest(&f.model, &source, &expected), ERR_OK);
+    assert_int_equal(checkpoint_digest(checkpoint, &f.model, &digest, &f.reason), ERR_OK);
+    assert_memory_equal(digest.bytes, expected.bytes, 32);
+    float parameter[64], chunk[64];
+    assert_int_equal(checkpoint_read_parameter(checkpoint, &f.model, 0, 2, parameter, &f.reason),
+                     ERR_OK);
+    model_gather(&f.model, 0, chunk, parameter);
+    assert_true(chunk[1] == value(0, 2, 1));
+    tear_down(&f);
+}
+
+static void replace(const char *path, struct slice bytes)
+{
+    struct file_ops ops = quick_ops();
+    assert_int_equal(file_write_atomic(&ops, path, 0644, bytes, NULL), ERR_OK);
+}
+
+static void flip(const char *path, const struct buf *bytes, size_t at, uint8_t bit)
+{
+    bytes->data[at] ^= bit;
+    replace(path, buf_slice(bytes));
+    bytes->data[at] ^= bit;
+}
+
+static void a_flipped_bit_anywhere_is_found(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, cut, true);
+    assert_int_equal(read_all(&f), ERR_OK);
+    for (uint32_t s = 0; s <= SERVERS; s++) {
+        struct checkpoint_path path;
+        assert_int_equal(checkpoint_file(f.dir, cut, s, &path), ERR_OK);
+        if (s == SERVERS)
+            strcpy(strrchr(path.text, '/'), "/cut.json");
+        scoped(buf_release) struct buf bytes = {0};
+        assert_int_equal(file_read(path.text, 100000, &bytes, &f.reason), ERR_OK);
+        for (size_t i = 0; i < bytes.bytes; i++) {
+            flip(path.text, &bytes, i, (uint8_t)(1 << i % 8));
+            f.reason.text[0] = 0;
+            enum err err = read_all(&f);
+            if (err != ERR_CORRUPT && err != ERR_UNSUPPORTED && err != ERR_MALFORMED)
+                fail_msg("%s: byte %zu: %s", path.text, i, err_name(err));
+            assert_non_null(strstr(f.reason.text, "g3-v1200/"));
+        }
+        flip(path.text, &bytes, 0, 0);
+    }
+    assert_int_equal(read_all(&f), ERR_OK);
+    tear_down(&f);
+}
+
+static void a_file_of_another_length_is_found(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, cut, true);
+    struct checkpoint_path path;
+    assert_int_equal(checkpoint_file(f.dir, cut, 1, &path), ERR_OK);
+    scoped(buf_release) struct buf bytes = {0};
+    assert_int_equal(file_read(path.text, 100000, &bytes, &f.reason), ERR_OK);
+    for (size_t length = 0; length < bytes.bytes; length++) {
+        struct slice part = {bytes.data, length};
+        replace(path.text, part);
+        assert_int_equal(read_all(&f), ERR_CORRUPT);
+    }
+    assert_int_equal(buf_append(&bytes, "", 1), ERR_OK);
+    replace(path.text, buf_slice(&bytes));
+    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_int_equal(unlink(path.text), 0);
+    assert_int_equal(read_all(&f), ERR_NOT_FOUND);
+    assert_non_null(strstr(f.reason.text, "server-1.roost"));
+    tear_down(&f);
+}
+
+static void a_file_of_another_cut_or_server_is_found(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    struct checkpoint_name other = {3, 1201};
+    write_cut(&f, other, true);
+    write_cut(&f, cut, true);
+    struct checkpoint_path from, to;
+    assert_int_equal(checkpoint_file(f.dir, other, 0, &from), ERR_OK);
+    assert_int_equal(checkpoint_file(f.dir, cut, 0, &to), ERR_OK);
+    assert_int_equal(rename(from.text, to.text), 0);
+    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_non_null(strstr(f.reason.text, "another cut or server"));
+    write_cut(&f, cut, true);
+    assert_int_equal(checkpoint_file(f.dir, cut, 1, &from), ERR_OK);
+    assert_int_equal(rename(from.text, to.text), 0);
+    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    /* The same cut written once more has the same bytes, so its manifests are the same. */
+    struct digest manifest = f.record.manifests[0];
+    write_cut(&f, cut, false);
+    assert_memory_equal(&manifest, &f.record.manifests[0], sizeof manifest);
+    /* Another file of the same name: cut.json knows better. */
+    f.shift = 1;
+    assert_int_equal(write_server(&f, &file_ops_real, cut, 1, &manifest), ERR_OK);
+    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_non_null(strstr(f.reason.text, "cut.json"));
+    f.shift = 0;
+    write_cut(&f, cut, false);
+    assert_int_equal(read_all(&f), ERR_OK);
+    /* cut.json of another cut in this folder. */
+    assert_int_equal(checkpoint_folder(f.dir, cut, &to), ERR_OK);
+    assert_int_equal(checkpoint_folder(f.dir, other, &from), ERR_OK);
+    strcat(to.text, "/cut.json");
+    strcat(from.text, "/cut.json");
+    assert_int_equal(rename(from.text, to.text), 0);
+    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    /* A folder under another name. */
+    write_cut(&f, cut, true);
+    assert_int_equal(checkpoint_folder(f.dir, cut, &from), ERR_OK);
+    assert_int_equal(checkpoint_folder(f.dir, (struct checkpoint_name){4, 1}, &to), ERR_OK);
+    assert_int_equal(rename(from.text, to.text), 0);
+    struct checkpoint *none = NULL;
+    assert_int_equal(checkpoint_open(f.dir, (struct checkpoint_name){4, 1}, &none, &f.reason),
+                     ERR_CORRUPT);
+    tear_down(&f);
+}
+
+/* The fail_at-th write, fsync or rename (from 1) fails. */
+struct faults {
+    struct file_ops ops;
+    int count;
+    int fail_at;
+};
+
+static bool fails(const struct file_ops *ops)
+{
+    struct faults *faults = ops->context;
+    errno = ENOSPC;
+    return ++faults->count == faults->fail_at;
+}
+
+static ssize_t fault_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    return fails(ops) ? -1 : file_ops_real.write(ops, fd, data, bytes);
+}
+
+static int fault_fsync(const struct file_ops *ops, int fd)
+{
+    return fails(ops) ? -1 : file_ops_real.fsync(ops, fd);
+}
+
+static int fault_rename(const struct file_ops *ops, const char *from, const char *to)
+{
+    return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
+}
+
+static void a_full_disk_leaves_nothing_behind(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    int fail_at = 1;
+    for (enum err err = ERR_NO_SPACE; err != ERR_OK; fail_at++) {
+        struct faults faults = {.ops = file_ops_real, .fail_at = fail_at};
+        faults.ops.write = fault_write;
+        faults.ops.fsync = fault_fsync;
+        faults.ops.rename = fault_rename;
+        faults.ops.context = &faults;
+        struct digest manifest;
+        err = write_server(&f, &faults.ops, cut, 0, &manifest);
+        if (err == ERR_OK)
+            break;
+        assert_int_equal(err, ERR_NO_SPACE);
+        assert_non_null(strstr(f.reason.text, "No space left"));
+        struct checkpoint_path path;
+        assert_int_equal(checkpoint_file(f.dir, cut, 0, &path), ERR_OK);
+        strcat(path.text, ".tmp");
+        assert_int_equal(access(path.text, F_OK), -1);
+    }
+    assert_true(fail_at > 6);
+    tear_down(&f);
+}
+
+static void only_recorded_cuts_count(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    struct checkpoint_name newest;
+    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_NOT_FOUND);
+    write_cut(&f, (struct checkpoint_name){1, 500}, false);
+    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_NOT_FOUND);
+    write_cut(&f, (struct checkpoint_name){1, 1000}, true);
+    write_cut(&f, (struct checkpoint_name){2, 100}, true);
+    write_cut(&f, (struct checkpoint_name){2, 20}, true);
+    write_cut(&f, (struct checkpoint_name){2, 200}, false);
+    char foreign[400]; /* not a name that we write */
+    snprintf(foreign, sizeof foreign, "%s/g9-v05", f.dir);
+    assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
+    strcat(foreign, "/cut.json");
+    replace(foreign, (struct slice){(const uint8_t *)"{}", 2});
+    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_OK);
+    assert_int_equal(newest.generation, 2); /* a newer generation is newer */
+    assert_int_equal(newest.version, 100);
+    tear_down(&f);
+}
+
+static bool is_there(struct fixture *f, struct checkpoint_name name)
+{
+    struct checkpoint_path path;
+    assert_int_equal(checkpoint_folder(f->dir, name, &path), ERR_OK);
+    return access(path.text, F_OK) == 0;
+}
+
+static void old_cuts_and_leftovers_are_pruned(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    const struct checkpoint_name oldest = {1, 0}, leftover = {1, 10}, older = {1, 20},
+                                 newest = {2, 20}, writing = {2, 30};
+    write_cut(&f, oldest, true);
+    write_cut(&f, leftover, false);
+    write_cut(&f, older, true);
+    write_cut(&f, newest, true);
+    write_cut(&f, writing, false);
+    char foreign[400];
+    snprintf(foreign, sizeof foreign, "%s/g1-v05", f.dir); /* not ours */
+    assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
+    assert_int_equal(checkpoint_prune(f.dir, 2, &f.reason), ERR_OK);
+    assert_false(is_there(&f, oldest));
+    assert_false(is_there(&f, leftover));
+    assert_true(is_there(&f, older));
+    assert_true(is_there(&f, newest));
+    assert_true(is_there(&f, writing));
+    assert_int_equal(access(foreign, F_OK), 0);
+    assert_int_equal(checkpoint_prune(f.dir, 1, &f.reason), ERR_OK);
+    assert_false(is_there(&f, older));
+    assert_true(is_there(&f, newest));
+    tear_down(&f);
+}
+
+static void a_path_may_be_the_run_its_checkpoints_or_one_cut(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, (struct checkpoint_name){1, 7}, true);
+    write_cut(&f, cut, true);
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/g1-v7", f.dir);
+    const char *paths[] = {f.run, f.dir, folder};
+    const uint64_t versions[] = {1200, 1200, 7};
+    for (int i = 0; i < 3; i++) {
+        scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+        assert_int_equal(checkpoint_open_any(paths[i], &checkpoint, &f.reason), ERR_OK);
+        assert_int_equal(checkpoint_about(checkpoint)->name.version, versions[i]);
+    }
+    struct checkpoint *none = NULL;
+    assert_int_equal(checkpoint_open_any("/nowhere", &none, &f.reason), ERR_NOT_FOUND);
+    tear_down(&f);
+}
+
+static void another_model_is_told(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    write_cut(&f, cut, true);
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    assert_int_equal(checkpoint_open(f.dir, cut, &checkpoint, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_fits(checkpoint, &f.model, 1, &f.reason), ERR_SPEC_DIFFERS);
+    const uint32_t sizes[3][4] = {{2, 4, 2}, {2, 3, 3, 2}, {2, 2}};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct spec_model settings = {.kind = SPEC_MLP, .tensor_max = 1};
+        settings.sizes_count = i == 2 ? 2 : i + 3;
+        memcpy(settings.sizes, sizes[i], sizeof sizes[i]);
+        scoped(model_release) struct model model;
+        assert_int_equal(model_init(&model, &settings, &f.reason), ERR_OK);
+        assert_int_equal(checkpoint_fits(checkpoint, &model, STATES, &f.reason), ERR_SPEC_DIFFERS);
+    }
+    tear_down(&f);
+}
+
+/* Tables whose digests are right but whose places are not: nothing outside the file is read. */
+static void a_table_that_leads_outside_is_refused(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t n;
+        uint64_t offset;
+    } cases[] = {{4, 64},  {0, 64}, {131073, 64}, {4, 60}, {4, 66}, {4, UINT64_MAX - 3},
+                 {4, 112}, {5, 64}, {3, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t file[64 + 16 + 48 + 64] = {0};
+        checkpoint_put_head(file, cut, 0, 0);
+        uint8_t *table = file + 80, *tail = table + 48;
+        checkpoint_put32(table, 7);
+        checkpoint_put32(table + 4, cases[i].n);
+        checkpoint_put64(table + 8, cases[i].offset);
+        scoped(digest_stream_release) struct digest_stream stream = {0};
+        assert_int_equal(digest_stream_init(&stream), ERR_OK);
+        digest_stream_add(&stream, (struct slice){file, 64});
+        digest_stream_add(&stream, (struct slice){table, 48});
+        struct digest digest = digest_stream_finish(&stream);
+        checkpoint_put64(tail, 80);
+        checkpoint_put64(tail + 8, 1);
+        memcpy(tail + 16, digest.bytes, 32);
+        checkpoint_put64(tail + 48, sizeof file);
+        memcpy(tail + 56, CHECKPOINT_END, 8);
+        struct checkpoint_view view;
+        struct reason reason;
+        assert_int_equal(
+            checkpoint_view_init((struct slice){file, sizeof file}, "file", cut, 0, &view, &reason),
+            i == 0 ? ERR_OK : ERR_CORRUPT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        unit_test_in_folder(what_is_written_is_read),
+        unit_test_in_folder(the_digest_is_the_runs),
+        unit_test_in_folder(a_flipped_bit_anywhere_is_found),
+        unit_test_in_folder(a_file_of_another_length_is_found),
+        unit_test_in_folder(a_file_of_another_cut_or_server_is_found),
+        unit_test_in_folder(a_full_disk_leaves_nothing_behind),
+        unit_test_in_folder(only_recorded_cuts_count),
+        unit_test_in_folder(old_cuts_and_leftovers_are_pruned),
+        unit_test_in_folder(a_path_may_be_the_run_its_checkpoints_or_one_cut),
+        unit_test_in_folder(another_model_is_told),
+        cmocka_unit_test(a_table_that_leads_outside_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* Which cut is durable. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/cuts.h"
+
+enum { SERVERS = 2 };
+
+static const uint8_t digest[WIRE_DIGEST_BYTES] = {7};
+
+static struct cuts cuts_of(uint64_t generation, uint64_t version)
+{
+    struct cuts cuts;
+    struct cut_record newest = {.name = {generation, version}};
+    assert_int_equal(cuts_init(&cuts, &newest), ERR_OK);
+    return cuts;
+}
+
+static struct cut_name order(struct cuts *cuts, uint64_t generation, uint64_t version)
+{
+    struct cut_record record = {.name = {generation, version}, .server_count = SERVERS};
+    cuts_order(cuts, &record);
+    return record.name;
+}
+
+/* Both servers' manifests; the record that is to be written down, if it is. */
+static const struct cut_record *manifests(struct cuts *cuts, struct cut_name name)
+{
+    assert_null(cuts_manifest(cuts, name, 0, digest));
+    return cuts_manifest(cuts, name, 1, digest);
+}
+
+static void p9_a_cut_needs_every_servers_manifest(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(0, 0);
+    struct cut_name name = order(&cuts, 1, 0);
+    assert_null(cuts_manifest(&cuts, name, 1, digest));
+    assert_null(cuts_manifest(&cuts, name, 1, digest)); /* twice is not both */
+    assert_null(cuts_manifest(&cuts, name, SERVERS, digest));
+    const struct cut_record *record = cuts_manifest(&cuts, name, 0, digest);
+    assert_non_null(record);
+    assert_int_equal(record->servers[1].digest[0], 7);
+    assert_int_equal(cuts.newest.name.generation, 0); /* not yet: it is to be written down */
+    assert_true(cuts_recorded(&cuts, name));
+    assert_int_equal(cuts.newest.name.generation, 1);
+    assert_false(cuts_recorded(&cuts, name));
+    cuts_release(&cuts);
+}
+
+static void p9_only_newer_cuts_are_recorded(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(3, 10);
+    struct cut_name old_generation = order(&cuts, 2, 50), same = order(&cuts, 3, 10);
+    struct cut_name newer = order(&cuts, 3, 11);
+    assert_null(manifests(&cuts, old_generation));
+    assert_null(manifests(&cuts, same));
+    assert_non_null(manifests(&cuts, newer));
+    assert_true(cuts_recorded(&cuts, newer));
+    cuts_release(&cuts);
+}
+
+static void what_is_older_than_a_recorded_cut_is_forgotten(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(1, 0);
+    struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
+    struct cut_name third = order(&cuts, 1, 3);
+    assert_non_null(manifests(&cuts, second));
+    assert_true(cuts_recorded(&cuts, second));
+    assert_false(cuts_ordered(&cuts, first));
+    assert_true(cuts_ordered(&cuts, third));
+    cuts_release(&cuts);
+}
+
+static void a_failed_cut_is_forgotten_alone(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(1, 0);
+    struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
+    assert_true(cuts_fail(&cuts, first));
+    assert_false(cuts_fail(&cuts, first));
+    assert_null(manifests(&cuts, first));
+    assert_non_null(manifests(&cuts, second));
+    cuts_release(&cuts);
+}
+
+static void when_too_many_are_pending_the_oldest_is_given_up(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(1, 0);
+    for (uint64_t version = 1; version <= CUTS_PENDING_MAX + 1; version++)
+        order(&cuts, 1, version);
+    assert_int_equal(cuts.pending_count, CUTS_PENDING_MAX);
+    assert_false(cuts_ordered(&cuts, (struct cut_name){1, 1}));
+    assert_true(cuts_ordered(&cuts, (struct cut_name){1, CUTS_PENDING_MAX + 1}));
+    cuts_forget(&cuts);
+    assert_false(cuts_ordered(&cuts, (struct cut_name){1, 2}));
+    cuts_release(&cuts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p9_a_cut_needs_every_servers_manifest),
+        cmocka_unit_test(p9_only_newer_cuts_are_recorded),
+        cmocka_unit_test(what_is_older_than_a_recorded_cut_is_forgotten),
+        cmocka_unit_test(a_failed_cut_is_forgotten_alone),
+        cmocka_unit_test(when_too_many_are_pending_the_oldest_is_given_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

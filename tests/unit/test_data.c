@@ -1,0 +1,318 @@
+/* Data sets as samples: division, order, digest, and what is wrong with files. */
+#include "tests/unit/folder.h"
+
+#include "common/data/data.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct data *open_paths(enum data_kind kind, double validation, uint32_t context,
+                               const char *const *paths, size_t path_count)
+{
+    const struct data_settings settings = {
+        .kind = kind,
+        .paths = paths,
+        .path_count = path_count,
+        .context = context,
+        .vocabulary = 1000,
+        .validation = validation,
+    };
+    struct data *data = NULL;
+    struct reason reason = {{0}};
+    if (data_open(&settings, &data, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return data;
+}
+
+static enum err fails_to_open(const struct data_settings *settings, struct reason *reason)
+{
+    struct data *data = NULL;
+    enum err err = data_open(settings, &data, reason);
+    assert_null(data);
+    return err;
+}
+
+#define TEXT "the quick brown fox jumps over the lazy dog" /* 43 bytes: 10 samples of 4 */
+
+static void a_sample_is_its_tokens_and_the_same_one_further(void **state)
+{
+    const char *path = folder_write(state, "a", TEXT, 43);
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 4, &path, 1);
+    assert_int_equal(data_count(data, DATA_TRAIN), 10);
+    assert_int_equal(data_count(data, DATA_VALIDATION), 0);
+    for (uint64_t index = 0; index < 10; index++) {
+        int32_t inputs[4], targets[4];
+        data_sample_tokens(data, DATA_TRAIN, index, inputs, targets);
+        for (int t = 0; t < 4; t++) {
+            assert_int_equal(inputs[t], TEXT[index * 4 + (uint64_t)t]);
+            assert_int_equal(targets[t], TEXT[index * 4 + (uint64_t)t + 1]);
+        }
+    }
+}
+
+static void the_last_samples_are_held_out_rounded_up(void **state)
+{
+    const char *path = folder_write(state, "a", TEXT, 43);
+    static const struct {
+        double fraction;
+        unsigned held_out;
+    } rows[] = {{0, 0}, {0.1, 1}, {0.11, 2}, {0.2, 2}, {0.85, 9}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        scoped(data_free_scoped) struct data *data =
+            open_paths(DATA_TEXT, rows[i].fraction, 4, &path, 1);
+        assert_int_equal(data_count(data, DATA_VALIDATION), rows[i].held_out);
+        assert_int_equal(data_count(data, DATA_TRAIN), 10 - rows[i].held_out);
+        int32_t inputs[4], targets[4];
+        if (rows[i].held_out > 0) {
+            data_sample_tokens(data, DATA_VALIDATION, rows[i].held_out - 1, inputs, targets);
+            assert_int_equal(inputs[0], TEXT[36]);
+        }
+    }
+}
+
+static void files_follow_each_other_in_the_order_of_their_paths(void **state)
+{
+    folder_write(state, "c", "ghij", 4);
+    folder_write(state, "a", "abc", 3);
+    folder_write(state, "b", "", 0);
+    folder_write(state, "bb", "def", 3);
+    const char *paths[] = {folder_path(state, "c"), folder_path(state, "b*"),
+                           folder_path(state, "a")};
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 9, paths, 3);
+    int32_t inputs[9], targets[9];
+    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    for (int t = 0; t < 9; t++) {
+        assert_int_equal(inputs[t], 'a' + t);
+        assert_int_equal(targets[t], 'b' + t);
+    }
+}
+
+static void the_digest_is_that_of_the_bytes_in_order(void **state)
+{
+    folder_write(state, "a", "abc", 3);
+    folder_write(state, "b", "defghij", 7);
+    const char *folder = folder_path(state, "");
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 2, &folder, 1);
+    struct digest expected;
+    assert_int_equal(digest_sha256((struct slice){(const uint8_t *)"abcdefghij", 10}, &expected),
+                     ERR_OK);
+    assert_memory_equal(data_digest(data), &expected, sizeof expected);
+}
+
+static void a_folder_means_its_files_links_followed_and_each_once(void **state)
+{
+    folder_write(state, "GPL-2", "22", 2);
+    folder_write(state, "GPL-3", "33", 2);
+    folder_write(state, ".hidden", "hh", 2);
+    assert_int_equal(mkdir(folder_path(state, "inner"), 0755), 0);
+    folder_write(state, "inner/file", "ii", 2);
+    assert_int_equal(symlink("GPL-3", folder_path(state, "GPL")), 0);
+    assert_int_equal(symlink("nowhere", folder_path(state, "gone")), 0);
+    const char *paths[] = {folder_path(state, "."), folder_path(state, "GPL-3"),
+                           folder_path(state, "*")};
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 3, paths, 3);
+    int32_t inputs[3], targets[3];
+    assert_int_equal(data_count(data, DATA_TRAIN), 1);
+    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    assert_int_equal(inputs[1], '2');
+    assert_int_equal(inputs[2], '3');
+    assert_int_equal(targets[2], '3');
+}
+
+static void token_files_of_both_widths_make_one_stream(void **state)
+{
+    const uint16_t narrow[3] = {10, 11, 12};
+    uint32_t wide[256 + 3] = {20240801, 7, 3};
+    wide[256] = 13;
+    wide[257] = 14;
+    wide[258] = 15;
+    folder_write(state, "1.bin", narrow, sizeof narrow);
+    folder_write(state, "2.bin", wide, sizeof wide);
+    const char *pattern = folder_path(state, "*.bin");
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TOKENS, 0, 5, &pattern, 1);
+    int32_t inputs[5], targets[5];
+    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    for (int t = 0; t < 5; t++) {
+        assert_int_equal(inputs[t], 10 + t);
+        assert_int_equal(targets[t], 11 + t);
+    }
+}
+
+static void a_token_outside_the_vocabulary_is_refused_with_its_place(void **state)
+{
+    const uint16_t tokens[3] = {10, 999, 1000};
+    const char *path = folder_write(state, "train.bin", tokens, sizeof tokens);
+    const struct data_settings settings = {
+        .kind = DATA_TOKENS, .paths = &path, .path_count = 1, .context = 1, .vocabulary = 1000};
+    struct reason reason;
+    assert_int_equal(fails_to_open(&settings, &reason), ERR_MALFORMED);
+    assert_non_null(strstr(reason.text, "train.bin: offset 4: token 1000"));
+}
+
+static void settings_that_cannot_be_are_refused(void **state)
+{
+    const char *path = folder_write(state, "a", TEXT, 43);
+    const struct data_settings good = {
+        .kind = DATA_TEXT, .paths = &path, .path_count = 1, .context = 4, .vocabulary = 256};
+    struct reason reason;
+    struct data_settings wrong = good;
+    wrong.context = 43; /* no target for the last one */
+    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "43 tokens are too few"));
+    wrong = good;
+    wrong.context = 0;
+    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+    wrong = good;
+    wrong.vocabulary = 255;
+    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+    static const double fractions[] = {-0.1, 1, 0.95};
+    for (int i = 0; i < 3; i++) { /* 0.95 leaves no training sample */
+        wrong = good;
+        wrong.validation = fractions[i];
+        assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+    }
+    wrong = good;
+    wrong.validation = __builtin_nan("");
+    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+}
+
+static void paths_that_lead_to_no_file_are_named(void **state)
+{
+    assert_int_equal(mkdir(folder_path(state, "empty"), 0755), 0);
+    static const char *const names[] = {"none", "*.bin", "empty", "empt*"};
+    for (int i = 0; i < 4; i++) {
+        const char *path = folder_path(state, names[i]);
+        const struct data_settings settings = {
+            .kind = DATA_TEXT, .paths = &path, .path_count = 1, .context = 1, .vocabulary = 256};
+        struct reason reason;
+        assert_int_equal(fails_to_open(&settings, &reason), ERR_NOT_FOUND);
+        assert_non_null(strstr(reason.text, path));
+    }
+}
+
+/* ln 4 / 2 * 2 + …: "aabc" is a: 1/2, b and c: 1/4, so 1.5 ln 2. */
+static void entropy_is_that_of_all_bytes(void **state)
+{
+    folder_write(state, "1", "aa", 2);
+    folder_write(state, "2", "bc", 2);
+    const char *folder = folder_path(state, ".");
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 1, &folder, 1);
+    double difference = data_entropy(data) - 1.5 * 0x1.62e42fefa39efp-1;
+    assert_true(difference < 1e-15 && difference > -1e-15);
+}
+
+static struct data *open_spiral(struct spiral_settings spiral, double validation)
+{
+    struct data *data = NULL;
+    const struct data_settings settings = {
+        .kind = DATA_SPIRAL, .validation = validation, .spiral = spiral};
+    assert_int_equal(data_open(&settings, &data, NULL), ERR_OK);
+    return data;
+}
+
+/* Expected: the definition at 160 bits (mpmath) with our random numbers. */
+static void spiral_points_have_the_expected_bits(void **state)
+{
+    (void)state;
+    static const struct spiral_point expected[] = {
+        {0x1.3ba13ep-2f, 0x1.03e4eap-3f, 0},
+        {0x1.b5ffaap-2f, -0x1.ee809p-4f, 0},
+        {-0x1.1e7da6p-1f, -0x1.082d3ap-2f, 2},
+        {0x1.e34d3ep-3f, 0x1.7029c6p-4f, 0},
+    };
+    scoped(data_free_scoped) struct data *data =
+        open_spiral((struct spiral_settings){1, 100, 3, 0.2}, 0.1);
+    assert_int_equal(data_count(data, DATA_TRAIN), 270);
+    assert_int_equal(data_count(data, DATA_VALIDATION), 30);
+    for (uint64_t i = 0; i < 4; i++) {
+        float point[2];
+        int32_t label;
+        data_sample_point(data, DATA_TRAIN, i, point, &label);
+        assert_true(point[0] == expected[i].x);
+        assert_true(point[1] == expected[i].y);
+        assert_int_equal(label, expected[i].label);
+    }
+}
+
+static void spiral_arms_have_all_their_points(void **state)
+{
+    (void)state;
+    scoped(data_free_scoped) struct data *data =
+        open_spiral((struct spiral_settings){7, 50, 4, 0.2}, 0);
+    unsigned points[4] = {0};
+    double squares = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        float point[2];
+        int32_t label;
+        data_sample_point(data, DATA_TRAIN, i, point, &label);
+        assert_in_range(label, 0, 3);
+        points[label]++;
+        squares += (double)(point[0] * point[0]) + (double)(point[1] * point[1]);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(points[i], 50);
+    /* 4 times the sum of (i / 49)^2: 4 * 50 * 99 / (6 * 49) */
+    assert_true(squares > 67.346 && squares < 67.348);
+}
+
+static void spirals_differ_by_seed_and_not_by_process(void **state)
+{
+    (void)state;
+    scoped(data_free_scoped) struct data *once =
+        open_spiral((struct spiral_settings){1, 10, 2, 0.2}, 0);
+    scoped(data_free_scoped) struct data *again =
+        open_spiral((struct spiral_settings){1, 10, 2, 0.2}, 0.5);
+    scoped(data_free_scoped) struct data *other =
+        open_spiral((struct spiral_settings){2, 10, 2, 0.2}, 0);
+    assert_memory_equal(data_digest(once), data_digest(again), sizeof(struct digest));
+    assert_memory_not_equal(data_digest(once), data_digest(other), sizeof(struct digest));
+}
+
+static void a_spiral_of_one_point_a_class_is_its_centre(void **state)
+{
+    (void)state;
+    scoped(data_free_scoped) struct data *data =
+        open_spiral((struct spiral_settings){1, 1, 1, 0}, 0);
+    float point[2];
+    int32_t label;
+    data_sample_point(data, DATA_TRAIN, 0, point, &label);
+    assert_true(point[0] == 0 && point[1] == 0);
+}
+
+static void spirals_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const struct spiral_settings wrong[] = {
+        {1, 0, 3, 0.2},    {1, SPIRAL_POINTS_MAX + 1, 3, 0.2},
+        {1, 100, 0, 0.2},  {1, 100, SPIRAL_CLASSES_MAX + 1, 0.2},
+        {1, 100, 3, -0.1}, {1, 100, 3, 101},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        const struct data_settings settings = {.kind = DATA_SPIRAL, .spiral = wrong[i]};
+        struct reason reason;
+        assert_int_equal(fails_to_open(&settings, &reason), ERR_INVALID);
+        assert_non_null(strstr(reason.text, "spiral"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        unit_test_in_folder(a_sample_is_its_tokens_and_the_same_one_further),
+        unit_test_in_folder(the_last_samples_are_held_out_rounded_up),
+        unit_test_in_folder(files_follow_each_other_in_the_order_of_their_paths),
+        unit_test_in_folder(the_digest_is_that_of_the_bytes_in_order),
+        unit_test_in_folder(a_folder_means_its_files_links_followed_and_each_once),
+        unit_test_in_folder(token_files_of_both_widths_make_one_stream),
+        unit_test_in_folder(a_token_outside_the_vocabulary_is_refused_with_its_place),
+        unit_test_in_folder(settings_that_cannot_be_are_refused),
+        unit_test_in_folder(paths_that_lead_to_no_file_are_named),
+        unit_test_in_folder(entropy_is_that_of_all_bytes),
+        cmocka_unit_test(spiral_points_have_the_expected_bits),
+        cmocka_unit_test(spiral_arms_have_all_their_points),
+        cmocka_unit_test(spirals_differ_by_seed_and_not_by_process),
+        cmocka_unit_test(a_spiral_of_one_point_a_class_is_its_centre),
+        cmocka_unit_test(spirals_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* Files, and what is left when a write, sync or rename fails. */
+#include "tests/unit/folder.h"
+
+#include "common/scoped.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct slice text(const char *words)
+{
+    return (struct slice){(const uint8_t *)words, strlen(words)};
+}
+
+static void assert_content(const char *path, const char *words)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    assert_int_equal(file_read(path, 1000, &bytes, NULL), ERR_OK);
+    assert_int_equal(bytes.bytes, strlen(words));
+    assert_memory_equal(bytes.data, words, bytes.bytes);
+}
+
+static void assert_missing(const char *path)
+{
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* The real operations, of which the `fail_at`-th (from 1) fails with `number`. */
+struct faults {
+    struct file_ops ops;
+    int count;
+    int fail_at;
+    int number;
+    bool short_writes; /* one byte at a time */
+};
+
+static bool fails(const struct file_ops *ops)
+{
+    struct faults *faults = ops->context;
+    if (++faults->count != faults->fail_at)
+        return false;
+    errno = faults->number;
+    return true;
+}
+
+static int fault_open(const struct file_ops *ops, const char *path, int flags, unsigned mode)
+{
+    return fails(ops) ? -1 : file_ops_real.open(ops, path, flags, mode);
+}
+
+static ssize_t fault_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    const struct faults *faults = ops->context;
+    if (fails(ops))
+        return -1;
+    return file_ops_real.write(ops, fd, data, faults->short_writes && bytes > 1 ? 1 : bytes);
+}
+
+static int fault_fsync(const struct file_ops *ops, int fd)
+{
+    return fails(ops) ? -1 : file_ops_real.fsync(ops, fd);
+}
+
+static int fault_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
+{
+    return fails(ops) ? -1 : file_ops_real.truncate(ops, fd, bytes);
+}
+
+static int fault_rename(const struct file_ops *ops, const char *from, const char *to)
+{
+    return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
+}
+
+static void faults_init(struct faults *faults, int fail_at, int number)
+{
+    *faults = (struct faults){
+        .ops = {fault_open, fault_write, fault_fsync, fault_truncate, fault_rename,
+                file_ops_real.unlink, faults},
+        .fail_at = fail_at,
+        .number = number,
+    };
+}
+
+static void a_file_is_read_up_to_a_limit(void **state)
+{
+    const char *path = folder_write(state, "a", "12345678", 8);
+    scoped(buf_release) struct buf bytes = {0};
+    struct reason reason;
+    assert_int_equal(file_read(path, 7, &bytes, &reason), ERR_MALFORMED);
+    assert_non_null(strstr(reason.text, "more than 7 bytes"));
+    assert_int_equal(bytes.bytes, 0);
+    assert_int_equal(file_read(path, 8, &bytes, &reason), ERR_OK);
+    assert_int_equal(file_read(path, 9, &bytes, &reason), ERR_OK);
+    assert_int_equal(bytes.bytes, 16);
+    assert_int_equal(file_read("/dev/zero", 100000, &bytes, &reason), ERR_MALFORMED);
+}
+
+static void a_missing_file_is_named(void **state)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct reason reason;
+    struct file_map map;
+    const char *path = folder_path(state, "nothing");
+    assert_int_equal(file_read(path, 10, &bytes, &reason), ERR_NOT_FOUND);
+    assert_non_null(strstr(reason.text, path));
+    assert_non_null(strstr(reason.text, "No such file"));
+    assert_int_equal(file_map_open(path, &map, &reason), ERR_NOT_FOUND);
+}
+
+static void a_mapped_file_has_its_bytes(void **state)
+{
+    struct reason reason;
+    struct file_map map, empty, folder;
+    assert_int_equal(file_map_open(folder_write(state, "a", "abc", 3), &map, &reason), ERR_OK);
+    assert_int_equal(map.bytes.bytes, 3);
+    assert_memory_equal(map.bytes.data, "abc", 3);
+    assert_int_equal(file_map_open(folder_write(state, "b", "", 0), &empty, &reason), ERR_OK);
+    assert_int_equal(empty.bytes.bytes, 0);
+    assert_non_null(empty.bytes.data);
+    assert_int_equal(file_map_open(folder_path(state, "."), &folder, &reason), ERR_INVALID);
+    file_map_release(&map);
+    file_map_release(&empty);
+    file_map_release(&map);
+}
+
+static void an_atomic_write_replaces_the_whole_file(void **state)
+{
+    const char *path = folder_write(state, "a", "the old words", 13);
+    folder_write(state, "a.tmp", "left by a crash", 15);
+    struct reason reason;
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0600, text("new"), &reason), ERR_OK);
+    assert_content(path, "new");
+    assert_missing(folder_path(state, "a.tmp"));
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+}
+
+static void whichever_operation_fails_the_file_is_old_or_new_and_whole(void **state)
+{
+    const char *path = folder_path(state, "a");
+    enum { OPEN = 1, WRITE, SYNC, RENAME, OPEN_DIR, SYNC_DIR, OPERATIONS = SYNC_DIR };
+    for (int fail_at = 1; fail_at <= OPERATIONS + 1; fail_at++) {
+        struct faults faults;
+        struct reason reason;
+        faults_init(&faults, fail_at, fail_at == WRITE ? ENOSPC : EIO);
+        folder_write(state, "a", "old", 3);
+        enum err err = file_write_atomic(&faults.ops, path, 0644, text("new"), &reason);
+        assert_int_equal(err, fail_at == WRITE        ? ERR_NO_SPACE
+                              : fail_at <= OPERATIONS ? ERR_IO
+                                                      : ERR_OK);
+        if (err != ERR_OK)
+            assert_non_null(strstr(reason.text, (char *)((struct folder *)*state)->path));
+        assert_content(path, fail_at <= RENAME ? "old" : "new");
+        assert_missing(folder_path(state, "a.tmp"));
+    }
+}
+
+static void a_writer_that_is_not_committed_leaves_nothing(void **state)
+{
+    struct reason reason;
+    struct file_writer writer;
+    const char *path = folder_path(state, "a");
+    assert_int_equal(file_writer_open(&file_ops_real, path, 0644, &writer, &reason), ERR_OK);
+    assert_int_equal(file_writer_write(&writer, text("half"), &reason), ERR_OK);
+    file_writer_release(&writer);
+    file_writer_release(&writer);
+    assert_missing(path);
+    assert_missing(folder_path(state, "a.tmp"));
+}
+
+static void short_writes_are_continued(void **state)
+{
+    struct faults faults;
+    struct reason reason;
+    faults_init(&faults, 3, EINTR);
+    faults.short_writes = true;
+    const char *path = folder_path(state, "a");
+    assert_int_equal(file_write_atomic(&faults.ops, path, 0644, text("whole"), &reason), ERR_OK);
+    assert_content(path, "whole");
+}
+
+static void a_log_grows_over_several_openings(void **state)
+{
+    struct reason reason;
+    const char *path = folder_path(state, "log");
+    for (int turn = 0; turn < 2; turn++) {
+        scoped(file_log_release) struct file_log log = {0};
+        assert_int_equal(file_log_open(&file_ops_real, path, &log, &reason), ERR_OK);
+        assert_int_equal(log.bytes, turn * 6);
+        assert_int_equal(file_log_append(&log, text("one\n"), &reason), ERR_OK);
+        assert_int_equal(file_log_append(&log, text("2\n"), &reason), ERR_OK);
+        assert_int_equal(file_log_sync(&log, &reason), ERR_OK);
+    }
+    assert_content(path, "one\n2\none\n2\n");
+}
+
+static void an_append_on_a_full_disk_is_taken_back(void **state)
+{
+    struct faults faults;
+    struct reason reason;
+    const char *path = folder_path(state, "log");
+    /* open, open and sync the folder, "a\n" in 2 writes, then 2 of "bcd\n" and a failure */
+    faults_init(&faults, 8, ENOSPC);
+    faults.short_writes = true;
+    scoped(file_log_release) struct file_log log = {0};
+    assert_int_equal(file_log_open(&faults.ops, path, &log, &reason), ERR_OK);
+    assert_int_equal(file_log_append(&log, text("a\n"), &reason), ERR_OK);
+    assert_int_equal(file_log_append(&log, text("bcd\n"), &reason), ERR_NO_SPACE);
+    assert_content(path, "a\n");
+    assert_int_equal(log.bytes, 2);
+    assert_int_equal(file_log_append(&log, text("bcd\n"), &reason), ERR_OK);
+    assert_content(path, "a\nbcd\n");
+}
+
+static void a_failed_sync_of_a_log_is_an_error(void **state)
+{
+    struct faults faults;
+    struct reason reason;
+    faults_init(&faults, 4, EIO);
+    scoped(file_log_release) struct file_log log = {0};
+    assert_int_equal(file_log_open(&faults.ops, folder_path(state, "log"), &log, &reason), ERR_OK);
+    assert_int_equal(file_log_sync(&log, &reason), ERR_IO);
+    assert_non_null(strstr(reason.text, "sync"));
+}
+
+static void a_log_goes_back_to_a_position_but_not_beyond_its_end(void **state)
+{
+    struct reason reason;
+    const char *path = folder_write(state, "log", "one\ntwo\n", 8);
+    scoped(file_log_release) struct file_log log = {0};
+    assert_int_equal(file_log_open(&file_ops_real, path, &log, &reason), ERR_OK);
+    assert_int_equal(file_log_truncate(&log, 9, &reason), ERR_CORRUPT);
+    assert_int_equal(file_log_truncate(&log, 4, &reason), ERR_OK);
+    assert_int_equal(file_log_append(&log, text("2\n"), &reason), ERR_OK);
+    assert_content(path, "one\n2\n");
+}
+
+static void folders_are_made_with_those_above(void **state)
+{
+    struct reason reason;
+    struct file_info info;
+    const char *path = folder_path(state, "a/b//c/");
+    assert_int_equal(file_make_dirs(path, 0755, &reason), ERR_OK);
+    assert_int_equal(file_make_dirs(path, 0755, &reason), ERR_OK);
+    assert_int_equal(file_stat(folder_path(state, "a/b/c"), &info, &reason), ERR_OK);
+    assert_int_equal(info.kind, FILE_FOLDER);
+    folder_write(state, "a/file", "x", 1);
+    assert_int_equal(file_make_dirs(folder_path(state, "a/file"), 0755, &reason), ERR_EXISTS);
+    assert_int_not_equal(file_make_dirs(folder_path(state, "a/file/d"), 0755, &reason), ERR_OK);
+    assert_int_not_equal(file_make_dirs("", 0755, &reason), ERR_OK);
+}
+
+static void a_tree_is_removed_without_following_links(void **state)
+{
+    struct reason reason;
+    assert_int_equal(file_make_dirs(folder_path(state, "kept"), 0755, &reason), ERR_OK);
+    assert_int_equal(file_make_dirs(folder_path(state, "tree/in/in"), 0755, &reason), ERR_OK);
+    const char *kept = folder_write(state, "kept/file", "x", 1);
+    folder_write(state, "tree/in/file", "x", 1);
+    assert_int_equal(symlink("../kept", folder_path(state, "tree/link")), 0);
+    const char *tree = folder_path(state, "tree");
+    assert_int_equal(file_remove_tree(tree, &reason), ERR_OK);
+    assert_missing(tree);
+    assert_content(kept, "x");
+    assert_int_equal(file_remove_tree(tree, &reason), ERR_OK);
+    assert_int_equal(file_remove_tree(kept, &reason), ERR_OK);
+    assert_missing(kept);
+}
+
+static void names_are_listed_in_the_order_of_their_bytes(void **state)
+{
+    struct reason reason;
+    static const char *const names[] = {"b", "a", "B", ".x", "a.1", "\xc3\xa4", "10", "9"};
+    static const char *const sorted[] = {".x", "10", "9", "B", "a", "a.1", "b", "\xc3\xa4"};
+    for (size_t i = 0; i < 8; i++)
+        folder_write(state, names[i], "", 0);
+    scoped(file_names_release) struct file_names list = {0}, found = {0};
+    assert_int_equal(file_list(folder_path(state, ""), &list, &reason), ERR_OK);
+    assert_int_equal(list.count, 8);
+    for (size_t i = 0; i < 8; i++)
+        assert_string_equal(list.names[i], sorted[i]);
+    assert_int_equal(file_glob(folder_path(state, "[aB]*"), &found, &reason), ERR_OK);
+    assert_int_equal(found.count, 3);
+    assert_string_equal(found.names[0], folder_path(state, "B"));
+    assert_string_equal(found.names[2], folder_path(state, "a.1"));
+}
+
+static void a_pattern_without_a_match_is_named(void **state)
+{
+    struct reason reason;
+    struct file_names names;
+    const char *pattern = folder_path(state, "*.bin");
+    assert_int_equal(file_glob(pattern, &names, &reason), ERR_NOT_FOUND);
+    assert_non_null(strstr(reason.text, pattern));
+    assert_int_equal(file_list(folder_path(state, "none"), &names, &reason), ERR_NOT_FOUND);
+}
+
+static void links_lead_to_the_file_behind_them(void **state)
+{
+    struct reason reason;
+    struct file_info info;
+    char *resolved, *direct;
+    const char *path = folder_write(state, "file", "12345", 5);
+    assert_int_equal(symlink("file", folder_path(state, "link")), 0);
+    assert_int_equal(file_stat(folder_path(state, "link"), &info, &reason), ERR_OK);
+    assert_int_equal(info.kind, FILE_REGULAR);
+    assert_int_equal(info.bytes, 5);
+    assert_int_equal(file_resolve(folder_path(state, "link"), &resolved, &reason), ERR_OK);
+    assert_int_equal(file_resolve(path, &direct, &reason), ERR_OK);
+    assert_string_equal(resolved, direct);
+    free(resolved);
+    free(direct);
+    assert_int_equal(file_resolve(folder_path(state, "none"), &resolved, &reason), ERR_NOT_FOUND);
+    assert_int_equal(file_stat(folder_path(state, "none"), &info, &reason), ERR_NOT_FOUND);
+    assert_int_equal(file_stat("/dev/null", &info, &reason), ERR_OK);
+    assert_int_equal(info.kind, FILE_OTHER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        unit_test_in_folder(a_file_is_read_up_to_a_limit),
+        unit_test_in_folder(a_missing_file_is_named),
+        unit_test_in_folder(a_mapped_file_has_its_bytes),
+        unit_test_in_folder(an_atomic_write_replaces_the_whole_file),
+        unit_test_in_folder(whichever_operation_fails_the_file_is_old_or_new_and_whole),
+        unit_test_in_folder(a_writer_that_is_not_committed_leaves_nothing),
+        unit_test_in_folder(short_writes_are_continued),
+        unit_test_in_folder(a_log_grows_over_several_openings),
+        unit_test_in_folder(an_append_on_a_full_disk_is_taken_back),
+        unit_test_in_folder(a_failed_sync_of_a_log_is_an_error),
+        unit_test_in_folder(a_log_goes_back_to_a_position_but_not_beyond_its_end),
+        unit_test_in_folder(folders_are_made_with_those_above),
+        unit_test_in_folder(a_tree_is_removed_without_following_links),
+        unit_test_in_folder(names_are_listed_in_the_order_of_their_bytes),
+        unit_test_in_folder(a_pattern_without_a_match_is_named),
+        unit_test_in_folder(links_lead_to_the_file_behind_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/* Opening a table: what is refused and why, memory, what says which bits. */
+#include "tests/unit/unit.h"
+
+#include "tests/unit/test_kernels.h"
+
+static void refused(struct kernels_options options, const char *because)
+{
+    const struct kernels *k = NULL;
+    char reason[256] = "";
+    assert_false(kernels_new(&options, &k, reason, sizeof reason));
+    assert_null(k);
+    if (!strstr(reason, because))
+        fail_msg("'%s' does not say '%s'", reason, because);
+}
+
+static void the_table_says_what_it_is(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_SCALAR);
+    assert_string_equal(k->name, "CPU, scalar");
+    assert_non_null(strstr(k->numerics, "OpenBLAS 0."));
+    assert_non_null(strstr(k->numerics, kernels_gemm_core_auto()));
+    assert_non_null(strstr(k->numerics, "threads=1"));
+    kernels_free(k);
+    kernels_free(NULL);
+}
+
+static void every_operation_is_there(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    void *pointers[sizeof *k / sizeof(void *)];
+    memcpy(pointers, k, sizeof pointers);
+    for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
+        assert_non_null(pointers[i]);
+    kernels_free(k);
+}
+
+static void servers_open_it_without_openblas(void **state)
+{
+    (void)state;
+    const struct kernels_options options = {.gemm_core = NULL};
+    const struct kernels *k = NULL;
+    char reason[256];
+    assert_true(kernels_new(&options, &k, reason, sizeof reason));
+    assert_string_equal(k->numerics, "");
+    float w = 1, g = 2;
+    k->mean(k, &w, NULL, KERNELS_NONE, &g, 0.5f, 1);
+    assert_true(w == 1);
+    kernels_free(k);
+}
+
+static void another_core_type_or_thread_count_is_refused_once_openblas_is_loaded(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    refused((struct kernels_options){.gemm_core = "Nehalem"}, "not Nehalem");
+    refused((struct kernels_options){.gemm_core = "auto", .gemm_threads = 2}, "1 threads, not 2");
+    kernels_free(k);
+}
+
+static void an_unknown_core_type_is_refused(void **state)
+{
+    (void)state;
+    refused((struct kernels_options){.gemm_core = "Pentium"}, "unknown OpenBLAS core type Pentium");
+}
+
+static void a_cpu_refuses_tf32(void **state)
+{
+    (void)state;
+    refused((struct kernels_options){.tf32 = true}, "TF32 needs a GPU");
+}
+
+static void without_the_module_there_is_no_cuda(void **state)
+{
+    (void)state;
+    refused((struct kernels_options){.backend = KERNELS_CUDA}, "CUDA");
+}
+
+static void memory_is_aligned_and_copies_are_copies(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    float host[5] = {1, 2, 3, 4, 5}, back[5];
+    float *memory = k->alloc(k, sizeof host);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 64, 0);
+    k->copy_in(k, memory, host, sizeof host);
+    k->copy_out(k, back, memory, sizeof back);
+    assert_memory_equal(host, back, sizeof host);
+    k->zero(k, memory, 2 * sizeof *memory);
+    assert_true(memory[0] == 0 && memory[1] == 0 && memory[2] == 3);
+    assert_null(k->synchronize(k));
+    k->free(k, memory);
+    k->free(k, NULL);
+    void *empty = k->alloc(k, 0);
+    assert_non_null(empty);
+    k->free(k, empty);
+    kernels_free(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_says_what_it_is),
+        cmocka_unit_test(every_operation_is_there),
+        cmocka_unit_test(servers_open_it_without_openblas),
+        cmocka_unit_test(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded),
+        cmocka_unit_test(an_unknown_core_type_is_refused),
+        cmocka_unit_test(a_cpu_refuses_tf32),
+        cmocka_unit_test(without_the_module_there_is_no_cuda),
+        cmocka_unit_test(memory_is_aligned_and_copies_are_copies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

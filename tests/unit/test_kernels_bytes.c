@@ -1,0 +1,163 @@
+/* Casts, sums of received bytes, sum of squares. */
+#include "tests/unit/unit.h"
+
+#include "tests/unit/test_kernels.h"
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint16_t to_bf16(const struct kernels *k, float x)
+{
+    uint16_t bits;
+    k->cast_to_bf16(k, &bits, &x, 1);
+    return bits;
+}
+
+static void bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    assert_int_equal(to_bf16(k, 1), 0x3f80);
+    assert_int_equal(to_bf16(k, float_of(0x3f807fff)), 0x3f80); /* below the middle */
+    assert_int_equal(to_bf16(k, float_of(0x3f808000)), 0x3f80); /* the middle: to even */
+    assert_int_equal(to_bf16(k, float_of(0x3f818000)), 0x3f82); /* the middle: to even */
+    assert_int_equal(to_bf16(k, float_of(0x3f808001)), 0x3f81); /* above the middle */
+    assert_int_equal(to_bf16(k, float_of(0x3fffffff)), 0x4000); /* carries into the exponent */
+    assert_int_equal(to_bf16(k, -0.0f), 0x8000);
+    assert_int_equal(to_bf16(k, float_of(0x00000001)), 0); /* the smallest subnormal */
+    kernels_free(k);
+}
+
+static void bf16_keeps_infinities_and_nans(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    assert_int_equal(to_bf16(k, INFINITY), 0x7f80);
+    assert_int_equal(to_bf16(k, -INFINITY), 0xff80);
+    assert_int_equal(to_bf16(k, float_of(0x7f7fffff)), 0x7f80); /* the largest float */
+    assert_int_equal(to_bf16(k, float_of(0x7f800001)), 0x7fc0); /* would be cut to infinity */
+    assert_int_equal(to_bf16(k, float_of(0xffffffff)), 0xffff); /* would carry to zero */
+    kernels_free(k);
+}
+
+static void every_bf16_survives_the_way_to_fp32_and_back(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    static uint16_t all[1 << 16], back[1 << 16];
+    static float wide[1 << 16];
+    for (uint32_t i = 0; i < 1 << 16; i++)
+        all[i] = (uint16_t)i;
+    k->cast_from_bf16(k, wide, all, 1 << 16);
+    k->cast_to_bf16(k, back, wide, 1 << 16);
+    for (uint32_t i = 0; i < 1 << 16; i++) {
+        bool quieted = (i & 0x7fff) > 0x7f80;
+        assert_int_equal(back[i], quieted ? (i | 0x40) : i);
+        uint32_t bits;
+        memcpy(&bits, &wide[i], sizeof bits);
+        assert_int_equal(bits, i << 16);
+    }
+    kernels_free(k);
+}
+
+static void casts_touch_exactly_their_values(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    for (int64_t n = 0; n <= 40; n++) {
+        float src[40], dst[41];
+        unsigned char bytes[83];
+        for (int i = 0; i < 40; i++)
+            src[i] = (float)i;
+        memset(bytes, 0xee, sizeof bytes);
+        k->cast_to_bf16(k, bytes + 1, src, n);
+        assert_int_equal(bytes[0], 0xee);
+        assert_int_equal(bytes[1 + 2 * n], 0xee);
+        dst[n] = -7;
+        k->cast_from_bf16(k, dst, bytes + 1, n);
+        assert_true(dst[n] == -7);
+        assert_memory_equal(src, dst, (size_t)n * sizeof *src);
+    }
+    kernels_free(k);
+}
+
+static void sums_take_bytes_from_any_address(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    for (int shift = 0; shift < 4; shift++) {
+        for (int64_t n = 0; n <= 40; n++) {
+            float acc[41], add[40];
+            char bytes[4 * 40 + 4];
+            for (int i = 0; i < 40; i++)
+                acc[i] = 0.5f, add[i] = (float)i;
+            acc[n] = -7;
+            memcpy(bytes + shift, add, sizeof add);
+            k->add_f32(k, acc, bytes + shift, n);
+            k->cast_to_bf16(k, bytes + shift, add, n);
+            k->add_bf16(k, acc, bytes + shift, n);
+            for (int i = 0; i < n; i++)
+                assert_true(acc[i] == 0.5f + 2 * (float)i);
+            assert_true(acc[n] == -7);
+        }
+    }
+    kernels_free(k);
+}
+
+static void sum_of_squares_is_exact_in_double(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    struct arrays a = {0};
+    int64_t n = 131072;
+    float *x = arrays_floats(&a, 1, n, 1e18f);
+    double sum = -1, expected = 0;
+    for (int64_t i = 0; i < n; i++)
+        expected += (double)x[i] * (double)x[i];
+    k->sum_squares(k, &sum, x, n);
+    assert_true(fabs(sum / expected - 1) < 1e-13);
+    k->sum_squares(k, &sum, x, 0);
+    assert_true(sum == 0);
+    arrays_release(&a);
+    kernels_free(k);
+}
+
+static void sum_of_squares_shows_what_is_not_finite(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    float x[37] = {0};
+    double sum;
+    x[3] = 3.4e38f;
+    k->sum_squares(k, &sum, x, 37);
+    assert_true(isfinite(sum));
+    const float wrong[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++) {
+        for (int at = 0; at < 37; at++) {
+            float kept = x[at];
+            x[at] = wrong[i];
+            k->sum_squares(k, &sum, x, 37);
+            assert_true(!isfinite(sum));
+            x[at] = kept;
+        }
+    }
+    kernels_free(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(bf16_keeps_infinities_and_nans),
+        cmocka_unit_test(every_bf16_survives_the_way_to_fp32_and_back),
+        cmocka_unit_test(casts_touch_exactly_their_values),
+        cmocka_unit_test(sums_take_bytes_from_any_address),
+        cmocka_unit_test(sum_of_squares_is_exact_in_double),
+        cmocka_unit_test(sum_of_squares_shows_what_is_not_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

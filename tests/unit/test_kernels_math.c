@@ -1,0 +1,106 @@
+/* Our own exponential, hyperbolic tangent and logarithm against double, over their domains. */
+#include "tests/unit/unit.h"
+
+#include "kernels/cpu/vector_math.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* |x - exact| in units of the float spacing at `exact`. */
+static double ulps(float x, double exact)
+{
+    float nearest = (float)exact, size = fabsf(nearest);
+    double spacing = (double)nextafterf(size, INFINITY) - (double)size;
+    return fabs((double)x - exact) / spacing;
+}
+
+/* The largest error over every stride-th float from `first` to `last` (both of one sign). The
+ * stride is odd, so that all low bits occur. */
+static double worst(vec (*ours)(vec), double (*exact)(double), float first, float last)
+{
+    uint32_t from, to;
+    memcpy(&from, &first, sizeof from);
+    memcpy(&to, &last, sizeof to);
+    const uint32_t stride = 997;
+    double ret = 0;
+    for (uint32_t bits = from; bits <= to; bits += LANES * stride) {
+        float x[LANES], y[LANES];
+        for (uint32_t i = 0; i < LANES; i++)
+            x[i] = float_of(bits + i * stride <= to ? bits + i * stride : to);
+        vec_store(y, ours(vec_load(x, LANES)), LANES);
+        for (int i = 0; i < LANES; i++)
+            ret = fmax(ret, ulps(y[i], exact(x[i])));
+    }
+    return ret;
+}
+
+static void assert_within(const char *what, double error, double limit)
+{
+    printf("# %s: %.3f ulp\n", what, error);
+    if (!(error <= limit))
+        fail_msg("%s: %.3f ulp, more than %.2f", what, error, limit);
+}
+
+static void exp_is_within_one_ulp(void **state)
+{
+    (void)state;
+    assert_within("exp above 0", worst(vec_exp, exp, 1e-9f, 88), 1.0);
+    assert_within("exp below 0", worst(vec_exp, exp, -1e-9f, -87.3f), 1.0);
+}
+
+static void tanh_is_within_one_and_a_half_ulp(void **state)
+{
+    (void)state;
+    assert_within("tanh above 0", worst(vec_tanh, tanh, 1e-30f, 90), 1.5);
+    assert_within("tanh below 0", worst(vec_tanh, tanh, -1e-30f, -90), 1.5);
+}
+
+static void log_is_within_one_ulp_from_one_on(void **state)
+{
+    (void)state;
+    assert_within("log", worst(vec_log, log, 1.0000001f, 3e38f), 1.0);
+}
+
+static float at(vec (*ours)(vec), float x)
+{
+    return vec_first(ours(vec_set(x)));
+}
+
+static void the_ends_of_the_domains(void **state)
+{
+    (void)state;
+    assert_true(at(vec_exp, 0) == 1);
+    assert_true(at(vec_exp, -INFINITY) == 0);
+    assert_true(at(vec_exp, -1e30f) == 0);
+    assert_true(at(vec_exp, 1e30f) == at(vec_exp, 88) && isfinite(at(vec_exp, 88)));
+    assert_true(at(vec_tanh, INFINITY) == 1 && at(vec_tanh, -INFINITY) == -1);
+    assert_true(at(vec_tanh, -0.0f) == 0);
+    assert_true(at(vec_log, 1) == 0);
+}
+
+static void nan_stays_nan(void **state)
+{
+    (void)state;
+    assert_true(isnan(at(vec_exp, NAN)));
+    assert_true(isnan(at(vec_tanh, NAN)));
+    assert_true(isnan(at(vec_log, NAN)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp_is_within_one_ulp),
+        cmocka_unit_test(tanh_is_within_one_and_a_half_ulp),
+        cmocka_unit_test(log_is_within_one_ulp_from_one_on),
+        cmocka_unit_test(the_ends_of_the_domains),
+        cmocka_unit_test(nan_stays_nan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,247 @@
+/* The scalar, AVX2 and AVX-512 variants give equal bits: every operation, with sizes around the
+ * sixteen lanes and unaligned bytes, is run by each and everything it wrote is compared. */
+#include "tests/unit/unit.h"
+
+#include "tests/unit/test_kernels.h"
+
+static const int64_t sizes[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257, 1000};
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+/* One run of an operation: its inputs, and where its outputs end up for comparison. */
+struct trial {
+    const struct kernels *k;
+    struct arrays arrays;
+    int64_t n;
+    unsigned char *written;
+    size_t written_bytes;
+};
+
+static float *in(struct trial *trial, uint32_t seed, int64_t n, float scale)
+{
+    return arrays_floats(&trial->arrays, seed, n, scale);
+}
+
+static void wrote(struct trial *trial, const void *bytes, size_t count)
+{
+    trial->written = realloc(trial->written, trial->written_bytes + count);
+    check(trial->written);
+    memcpy(trial->written + trial->written_bytes, bytes, count);
+    trial->written_bytes += count;
+}
+
+static void wrote_floats(struct trial *trial, const float *x, int64_t n)
+{
+    wrote(trial, x, (size_t)n * sizeof *x);
+}
+
+static void elementwise(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t n = t->n;
+    float *a = in(t, 1, n, 6), *b = in(t, 2, n, 3), *out = in(t, 3, n, 1);
+    a[0] = -100;
+    a[n / 2] = 100;
+    a[n - 1] = -0.0f;
+#define RUN(...)                                                                                   \
+    __VA_ARGS__;                                                                                   \
+    wrote_floats(t, out, n)
+    RUN(k->add(k, out, a, b, n));
+    RUN(k->gelu_forward(k, out, a, n));
+    RUN(k->gelu_backward(k, out, b, a, n));
+    RUN(k->relu_forward(k, out, a, n));
+    RUN(k->relu_backward(k, out, b, a, n));
+    RUN(k->tanh_forward(k, out, a, n));
+    RUN(k->tanh_backward(k, out, b, a, n));
+    RUN(k->add(k, out, out, out, n)); /* in place */
+}
+
+static void bytes(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t n = t->n;
+    for (int shift = 0; shift < 4; shift++) {
+        float *x = in(t, 4, n, 1e3f), *acc = in(t, 5, n, 1);
+        char *source = arrays_take(&t->arrays, (size_t)(4 * n + shift));
+        memcpy(source + shift, x, (size_t)(4 * n));
+        k->add_f32(k, acc, source + shift, n);
+        wrote_floats(t, acc, n);
+        memset(source, 0, (size_t)(4 * n));
+        k->cast_to_bf16(k, source + shift, x, n);
+        wrote(t, source, (size_t)(4 * n));
+        k->add_bf16(k, acc, source + shift, n);
+        wrote_floats(t, acc, n);
+        k->cast_from_bf16(k, acc, source + shift, n);
+        wrote_floats(t, acc, n);
+        double sum;
+        k->sum_squares(k, &sum, x, n);
+        wrote(t, &sum, sizeof sum);
+    }
+}
+
+static void optimizers(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t n = t->n;
+    const struct kernels_sgd sgd = {0.7f, 1e-2f, 0.1f};
+    const struct kernels_momentum plain = {0.7f, 1e-2f, 0.1f, 0.9f, false};
+    const struct kernels_momentum nesterov = {0.7f, 1e-2f, 0.1f, 0.9f, true};
+    const struct kernels_adamw adamw = {0.7f, 0.999f, 0.9f, 0.1f, 0.95f, 0.05f, 1e-2f, 3.1f, 1e-8f};
+    for (enum kernels_format format = KERNELS_NONE; format <= KERNELS_BF16; format++) {
+        float *w = in(t, 6, n, 1), *m = in(t, 7, n, 1e-2f), *v = in(t, 8, n, 0);
+        float *g = in(t, 9, n, 1e-1f);
+        char *published = arrays_take(&t->arrays, (size_t)(4 * n + 1));
+        void *to = format == KERNELS_NONE ? NULL : published + 1;
+        for (int step = 0; step < 3; step++) {
+            k->sgd(k, w, to, format, g, &sgd, n);
+            wrote(t, published, (size_t)(4 * n + 1));
+            k->momentum(k, w, m, to, format, g, &plain, n);
+            wrote(t, published, (size_t)(4 * n + 1));
+            k->momentum(k, w, m, to, format, g, &nesterov, n);
+            wrote(t, published, (size_t)(4 * n + 1));
+            k->adamw(k, w, m, v, to, format, g, &adamw, n);
+            wrote(t, published, (size_t)(4 * n + 1));
+        }
+        wrote_floats(t, w, n);
+        wrote_floats(t, m, n);
+        wrote_floats(t, v, n);
+        k->mean(k, w, to, format, g, 0.125f, n);
+        wrote_floats(t, w, n);
+    }
+}
+
+static void rows(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t N = 3, C = t->n, V = 2 * C + 1;
+    float *inp = in(t, 10, N * C, 2), *gamma = in(t, 11, C, 1), *beta = in(t, 12, C, 1);
+    float *out = in(t, 0, N * C, 0), *mean = in(t, 0, N, 0), *rstd = in(t, 0, N, 0);
+    float *dout = in(t, 13, N * C, 1), *dinp = in(t, 14, N * C, 1);
+    float *dgamma = in(t, 15, V * C, 1), *dbeta = in(t, 16, V * C, 1);
+    int32_t *tokens = arrays_integers(&t->arrays, 17, N, V);
+    k->layernorm_forward(k, out, mean, rstd, inp, gamma, beta, N, C);
+    wrote_floats(t, out, N * C);
+    wrote_floats(t, rstd, N);
+    k->layernorm_backward(k, dinp, dgamma, dbeta, dout, inp, mean, rstd, gamma, N, C);
+    wrote_floats(t, dinp, N * C);
+    wrote_floats(t, dgamma, C);
+    wrote_floats(t, dbeta, C);
+    k->embedding_forward(k, out, tokens, dgamma, dbeta, 1, N, C, V);
+    wrote_floats(t, out, N * C);
+    k->embedding_backward(k, dgamma, dbeta, tokens, dout, 1, N, C, V);
+    wrote_floats(t, dgamma, V * C);
+    wrote_floats(t, dbeta, V * C);
+}
+
+static void linear(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t N = 5, I = 9, O = t->n;
+    float *inp = in(t, 18, N * I, 1), *weight = in(t, 19, O * I, 1), *bias = in(t, 20, O, 1);
+    float *out = in(t, 0, N * O, 0);
+    k->linear_forward(k, out, inp, weight, bias, N, I, O);
+    wrote_floats(t, out, N * O);
+    k->linear_backward_input(k, inp, out, weight, N, I, O);
+    wrote_floats(t, inp, N * I);
+    k->linear_backward_weight(k, weight, bias, out, inp, N, I, O);
+    wrote_floats(t, weight, O * I);
+    wrote_floats(t, bias, O);
+}
+
+static void attention(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t B = 2, T = t->n < 200 ? t->n : 130, H = 3, C = H * 5;
+    for (int causal = 0; causal < 2; causal++) {
+        float *qkv = in(t, 21, B * T * 3 * C, 3), *out = in(t, 0, B * T * C, 0);
+        float *lse = in(t, 0, B * H * T, 0), *dqkv = in(t, 22, B * T * 3 * C, 1);
+        float *dout = in(t, 23, B * T * C, 1);
+        void *scratch = arrays_take(&t->arrays, k->attention_scratch_bytes(k, T, C, H));
+        k->attention_forward(k, out, lse, scratch, qkv, causal, B, T, C, H);
+        wrote_floats(t, out, B * T * C);
+        wrote_floats(t, lse, B * H * T);
+        k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H);
+        wrote_floats(t, dqkv, B * T * 3 * C);
+    }
+}
+
+static void classifier_of(struct trial *t, int64_t N, int64_t V)
+{
+    const struct kernels *k = t->k;
+    int64_t Vp = V + 47;
+    float *logits = in(t, 24, N * Vp, 10), *losses = in(t, 0, N, 0);
+    int32_t *targets = arrays_integers(&t->arrays, 25, N, V);
+    int32_t *correct = arrays_integers(&t->arrays, 0, N, 1);
+    k->classifier_forward(k, losses, correct, logits, targets, N, V, Vp);
+    wrote_floats(t, losses, N);
+    k->classifier_forward_backward(k, losses, correct, logits, targets, 0.01f, N, V, Vp);
+    wrote_floats(t, losses, N);
+    wrote(t, correct, (size_t)N * sizeof *correct);
+    wrote_floats(t, logits, N * Vp);
+}
+
+static void classifier(struct trial *t)
+{
+    classifier_of(t, 3, t->n);
+}
+
+static void vocabulary(struct trial *t)
+{
+    if (t->n == 1)
+        classifier_of(t, 2, 50257);
+}
+
+/* Runs `operation` at every size with the scalar variant and with `isa`. */
+static void equal_bits(enum kernels_isa isa, void (*operation)(struct trial *trial))
+{
+    const struct kernels *wide = kernels_for(isa);
+    if (!wide)
+        skip();
+    const struct kernels *scalar = kernels_for(KERNELS_ISA_SCALAR);
+    assert_non_null(scalar);
+    for (size_t i = 0; i < SIZES; i++) {
+        struct trial a = {.k = scalar, .n = sizes[i]}, b = {.k = wide, .n = sizes[i]};
+        operation(&a);
+        operation(&b);
+        assert_int_equal(a.written_bytes, b.written_bytes);
+        if (a.written_bytes > 0 && memcmp(a.written, b.written, a.written_bytes) != 0)
+            fail_msg("other bits at n = %d", (int)sizes[i]);
+        arrays_release(&a.arrays);
+        arrays_release(&b.arrays);
+        free(a.written);
+        free(b.written);
+    }
+    kernels_free(wide);
+    kernels_free(scalar);
+}
+
+#define EACH_OPERATION(X)                                                                          \
+    X(elementwise)                                                                                 \
+    X(bytes)                                                                                       \
+    X(optimizers)                                                                                  \
+    X(rows)                                                                                        \
+    X(linear)                                                                                      \
+    X(attention)                                                                                   \
+    X(classifier)                                                                                  \
+    X(vocabulary)
+
+#define TESTS_OF(operation)                                                                        \
+    static void operation##_in_avx2_is_the_scalar_bit_for_bit(void **state)                        \
+    {                                                                                              \
+        (void)state;                                                                               \
+        equal_bits(KERNELS_ISA_AVX2, operation);                                                   \
+    }                                                                                              \
+    static void operation##_in_avx512_is_the_scalar_bit_for_bit(void **state)                      \
+    {                                                                                              \
+        (void)state;                                                                               \
+        equal_bits(KERNELS_ISA_AVX512, operation);                                                 \
+    }
+EACH_OPERATION(TESTS_OF)
+
+int main(void)
+{
+#define LISTED(operation)                                                                          \
+    cmocka_unit_test(operation##_in_avx2_is_the_scalar_bit_for_bit),                               \
+        cmocka_unit_test(operation##_in_avx512_is_the_scalar_bit_for_bit),
+    const struct CMUnitTest tests[] = {EACH_OPERATION(LISTED)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,318 @@
+/* The link between a daemon's shards and the coordinator, over real loopback sockets; the shards
+ * and the coordinator are this file. */
+#include "tests/unit/rpc_fixture.h"
+
+#include "common/arena.h"
+#include "common/inbox.h"
+#include "server/events.h"
+#include "server/link.h"
+
+enum { HELLO, REPORT, COMMAND, AGAIN };
+
+/* The shards' side, as link.c calls it. */
+struct shards {
+    struct tally tally;
+    struct server_command command; /* the last one */
+};
+
+void shards_command(struct shards *shards, const struct server_command *command)
+{
+    shards->command = *command;
+    tally_add(&shards->tally, COMMAND);
+}
+
+void shards_report_again(struct shards *shards)
+{
+    tally_add(&shards->tally, AGAIN);
+}
+
+struct cut_name shards_held(const struct shards *shards)
+{
+    (void)shards;
+    return (struct cut_name){7, 100};
+}
+
+/* The coordinator's side: a Serve method that counts what it hears. */
+struct world {
+    struct shards shards;
+    struct inbox *inbox;
+    struct rpc_loop *loop;
+    struct rpc_server *server;
+    struct rpc_method method;
+    struct link *link;
+    struct logger logger;
+    struct thread_mutex lock; /* guards the rest */
+    struct rpc_stream *stream;
+    struct server_report hello;
+    uint64_t reported_step;
+};
+
+static enum err serve_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                           void **ret_owner, struct reason *reason)
+{
+    (void)peer, (void)reason;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    rpc_stream_unref(world->stream);
+    world->stream = rpc_stream_ref(stream);
+    thread_unlock(&world->lock);
+    *ret_owner = world;
+    return ERR_OK;
+}
+
+static void serve_message(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    (void)stream;
+    struct world *world = owner;
+    struct arena arena = {.bytes_max = 1 << 20};
+    struct server_report report;
+    uint8_t bytes[4096];
+    assert_true(take_message->bytes < sizeof bytes);
+    rpc_message_copy(take_message, 0, take_message->bytes, bytes);
+    struct slice slice = {bytes, take_message->bytes};
+    assert_int_equal(wire_decode_server_report(slice, &arena, &report, NULL), ERR_OK);
+    thread_lock(&world->lock);
+    bool hello = report.kind == SERVER_HELLO;
+    if (hello)
+        world->hello = report;
+    else
+        world->reported_step = report.committed.step;
+    thread_unlock(&world->lock);
+    arena_release(&arena);
+    rpc_message_unref(take_message);
+    tally_add(&world->shards.tally, hello ? HELLO : REPORT);
+}
+
+static const struct rpc_stream_events serve_events = {.open = serve_open, .message = serve_message};
+
+static int setup(void **state)
+{
+    static struct world world; /* cmocka's setup has no other place for it */
+    memset(&world, 0, sizeof world);
+    const struct inbox_limits limits = {sizeof(struct event), 64};
+    world.logger = (struct logger){.fd = -1};
+    tally_init(&world.shards.tally);
+    thread_mutex_init(&world.lock);
+    assert_int_equal(inbox_new(limits, &world.inbox), ERR_OK);
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 2;
+    settings.reconnect_ms_min = settings.reconnect_ms_max = 20;
+    world.loop = loop_new(&settings);
+    world.method = (struct rpc_method){.path = "/roost.v1.Cluster/Serve",
+                                       .kind = RPC_STREAM,
+                                       .roles = TLS_ROLES_ALL,
+                                       .owner = &world,
+                                       .events = &serve_events};
+    *state = &world;
+    return 0;
+}
+
+static void open_link(struct world *world, const char *coordinator)
+{
+    const struct link_config config = {.loop = world->loop,
+                                       .coordinator = coordinator,
+                                       .name = "s1",
+                                       .address = "here:1",
+                                       .boot = 5,
+                                       .seed = 1,
+                                       .inbox = world->inbox,
+                                       .logger = &world->logger};
+    struct reason reason = {0};
+    assert_int_equal(link_new(&config, &world->link, &reason), ERR_OK);
+    link_attach(world->link, &world->shards);
+}
+
+static void open_server(struct world *world, char *ret_address, size_t bytes)
+{
+    world->server = server_new(world->loop, NULL, &world->method, 1);
+    snprintf(ret_address, bytes, "127.0.0.1:%u", rpc_server_port(world->server));
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    struct event event;
+    size_t count;
+    link_free(world->link);
+    thread_lock(&world->lock);
+    rpc_stream_unref(world->stream);
+    thread_unlock(&world->lock);
+    rpc_server_free(world->server);
+    while (inbox_take(world->inbox, 0, 1, &event, &count) == ERR_OK)
+        event_release(&event);
+    rpc_loop_free(world->loop);
+    inbox_free(world->inbox);
+    tally_release(&world->shards.tally);
+    thread_mutex_release(&world->lock);
+    return 0;
+}
+
+/* The daemon's main loop, until counts[what] is `count`. */
+static void turn_until(struct world *world, unsigned what, unsigned count)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    while (tally_of(&world->shards.tally, what) < count && time_now_ns() < deadline_ns) {
+        struct event event;
+        size_t taken;
+        uint64_t turn_ns = time_after_ms(time_now_ns(), 5);
+        if (inbox_take(world->inbox, turn_ns, 1, &event, &taken) == ERR_OK) {
+            if (event.kind == EVENT_LINK_MESSAGE)
+                link_message(world->link, event.number, event.message);
+            event_release(&event);
+        }
+        link_tick(world->link, time_now_ns());
+    }
+    assert_true(tally_of(&world->shards.tally, what) >= count);
+}
+
+static struct server_report committed(uint64_t step)
+{
+    struct server_report report = {.kind = SERVER_COMMITTED, .boot = 5};
+    report.committed.generation = 7;
+    report.committed.step = step;
+    return report;
+}
+
+static void a_connection_begins_with_a_hello_and_then_everything_again(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    open_server(world, address, sizeof address);
+    open_link(world, address);
+    turn_until(world, HELLO, 1);
+    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
+    thread_lock(&world->lock);
+    assert_string_equal(world->hello.hello.name, "s1");
+    assert_string_equal(world->hello.hello.address, "here:1");
+    assert_int_equal(world->hello.boot, 5);
+    assert_int_equal(world->hello.hello.generation, 7);
+    assert_int_equal(world->hello.hello.version, 100);
+    thread_unlock(&world->lock);
+}
+
+/* What the server has heard the link may learn a moment later, from a thread of the library. */
+static bool comes_to_be_connected(struct world *world)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    while (!link_connected(world->link) && time_now_ns() < deadline_ns)
+        link_tick(world->link, time_now_ns());
+    return link_connected(world->link);
+}
+
+static void reports_go_out_from_any_thread(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    open_server(world, address, sizeof address);
+    open_link(world, address);
+    struct server_report early = committed(1);
+    link_report(world->link,
+                &early); /* before there is a stream: said again later, by the shards */
+    turn_until(world, HELLO, 1);
+    struct server_report report = committed(9);
+    link_report(world->link, &report);
+    turn_until(world, REPORT, 1);
+    assert_int_equal(world->reported_step, 9);
+    assert_true(comes_to_be_connected(world));
+}
+
+static void commands_reach_the_shards(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    struct buf bytes = {0};
+    open_server(world, address, sizeof address);
+    open_link(world, address);
+    turn_until(world, HELLO, 1);
+    struct server_command command = {.kind = SERVER_COMMIT, .term = 3, .boot = 5};
+    command.commit.step = 41;
+    assert_int_equal(wire_encode_server_command(&command, &bytes), ERR_OK);
+    thread_lock(&world->lock);
+    assert_int_equal(rpc_stream_send(world->stream, RPC_NORMAL, &bytes, NULL, 0), ERR_OK);
+    thread_unlock(&world->lock);
+    turn_until(world, COMMAND, 1);
+    assert_int_equal(world->shards.command.commit.step, 41);
+    assert_int_equal(world->shards.command.term, 3);
+}
+
+static void a_broken_stream_is_opened_again_with_a_new_hello(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    open_server(world, address, sizeof address);
+    open_link(world, address);
+    for (unsigned i = 1; i <= 3; i++) {
+        turn_until(world, HELLO, i);
+        thread_lock(&world->lock);
+        rpc_stream_finish(world->stream, ERR_UNREACHABLE, "gone");
+        thread_unlock(&world->lock);
+    }
+    turn_until(world, HELLO, 4);
+    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 4);
+}
+
+static void a_coordinator_that_comes_later_is_found(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    open_server(world, address, sizeof address);
+    rpc_server_free(world->server); /* now nobody listens there */
+    world->server = NULL;
+    open_link(world, address);
+    turn_until(world, AGAIN, 2); /* at least one attempt was refused */
+    struct rpc_server_config config = {
+        .loop = world->loop, .address = address, .methods = &world->method, .method_count = 1};
+    struct reason reason = {0};
+    assert_int_equal(rpc_server_new(&config, &world->server, &reason), ERR_OK);
+    turn_until(world, HELLO, 1);
+}
+
+static void the_coordinators_own_reports_go_through_its_inbox(void **state)
+{
+    struct world *world = *state;
+    struct event event;
+    size_t count;
+    open_link(world, NULL);
+    struct server_report report = committed(6);
+    link_report(world->link, &report);
+    assert_int_equal(inbox_take(world->inbox, 0, 1, &event, &count), ERR_OK);
+    assert_int_equal(event.kind, EVENT_REPORT);
+    assert_true(event.message->bytes > 0);
+    event_release(&event);
+    assert_true(link_connected(world->link));
+}
+
+static void an_own_report_without_room_is_asked_for_again(void **state)
+{
+    struct world *world = *state;
+    open_link(world, NULL);
+    struct server_report report = committed(6);
+    for (int i = 0; i < 64; i++)
+        link_report(world->link, &report);
+    link_tick(world->link, time_now_ns());
+    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 0);
+    link_report(world->link, &report); /* the inbox is full */
+    link_tick(world->link, time_now_ns());
+    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
+    link_tick(world->link, time_now_ns());
+    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_connection_begins_with_a_hello_and_then_everything_again,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(reports_go_out_from_any_thread, setup, teardown),
+        cmocka_unit_test_setup_teardown(commands_reach_the_shards, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_broken_stream_is_opened_again_with_a_new_hello, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_coordinator_that_comes_later_is_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_coordinators_own_reports_go_through_its_inbox, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_own_report_without_room_is_asked_for_again, setup,
+                                        teardown),
+    };
+    rpc_process_init(false);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

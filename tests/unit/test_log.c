@@ -1,0 +1,129 @@
+/* What a line of the log looks like. */
+#include "tests/unit/unit.h"
+
+#include "common/log.h"
+#include "common/scoped.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define WALL_NS 1709210096789000000
+
+static void assert_line(const struct log_field *fields, const char *expected)
+{
+    scoped(buf_release) struct buf line = {0};
+    assert_int_equal(log_format(&line, WALL_NS, LOG_LEVEL_WARNING, "push refused", fields), ERR_OK);
+    assert_int_equal(buf_append(&line, "", 1), ERR_OK);
+    assert_string_equal((const char *)line.data, expected);
+}
+
+#define FIELDS(...) ((struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}})
+
+static void an_event_is_one_line_of_keys_and_values(void **state)
+{
+    (void)state;
+    assert_line(FIELDS(), "2024-02-29T12:34:56.789Z warning push refused\n");
+    assert_line(FIELDS(log_uint("worker", 7), log_int("delta", -3), log_real("loss", 2.5),
+                       log_text("err", "OLD_GENERATION")),
+                "2024-02-29T12:34:56.789Z warning push refused  worker=7 delta=-3 loss=2.5 "
+                "err=OLD_GENERATION\n");
+}
+
+static void values_are_quoted_when_needed(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"plain:1/2", "plain:1/2"},
+        {"two words", "\"two words\""},
+        {"", "\"\""},
+        {NULL, "-"},
+        {"a=b", "\"a=b\""},
+        {"say \"no\"", "\"say \\\"no\\\"\""},
+        {"back\\slash", "\"back\\\\slash\""},
+        {"two\nlines", "\"two\\nlines\""},
+        {"\x1b[31m", "\"\\x1b[31m\""},
+        {"\xc3\xa4", "\xc3\xa4"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "2024-02-29T12:34:56.789Z warning push refused  why=%s\n", rows[i][1]);
+        assert_line(FIELDS(log_text("why", rows[i][0])), expected);
+    }
+}
+
+/* What a logger writes, without its moment. */
+static void read_lines(int fd, char *lines, size_t room)
+{
+    ssize_t got = read(fd, lines, room - 1);
+    lines[got > 0 ? got : 0] = 0;
+}
+
+static void events_above_the_level_are_not_written(void **state)
+{
+    (void)state;
+    int ends[2];
+    char lines[8192];
+    assert_int_equal(pipe(ends), 0);
+    struct logger logger = {.level = LOG_LEVEL_INFO, .fd = ends[1]};
+    log_debug(&logger, "not this");
+    log_info(&logger, "but this", log_uint("n", 1));
+    log_error(&logger, "and this");
+    read_lines(ends[0], lines, sizeof lines);
+    assert_null(strstr(lines, "not this"));
+    assert_non_null(strstr(lines, " info but this  n=1\n"));
+    assert_non_null(strstr(lines, " error and this\n"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_line_that_is_too_long_is_cut_but_ends(void **state)
+{
+    (void)state;
+    int ends[2];
+    char lines[8192], longer[6000];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = 0;
+    assert_int_equal(pipe(ends), 0);
+    struct logger logger = {.level = LOG_LEVEL_INFO, .fd = ends[1]};
+    log_warning(&logger, "long", log_uint("worker", 7), log_text("why", longer));
+    log_warning(&logger, "long", log_text("why", longer), log_text("quoted", " "));
+    read_lines(ends[0], lines, sizeof lines);
+    char *first_end = strchr(lines, '\n');
+    assert_non_null(first_end);
+    assert_true(first_end - lines < 4096);
+    assert_non_null(strstr(lines, "worker=7"));
+    assert_int_equal(lines[strlen(lines) - 1], '\n');
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_logger_without_a_file_is_silent(void **state)
+{
+    (void)state;
+    const struct logger logger = {.level = LOG_LEVEL_DEBUG, .fd = -1};
+    log_error(&logger, "nobody reads this");
+}
+
+static void levels_have_names(void **state)
+{
+    (void)state;
+    enum log_level level = LOG_LEVEL_ERROR;
+    assert_int_equal(log_level_parse("debug", &level), ERR_OK);
+    assert_int_equal(level, LOG_LEVEL_DEBUG);
+    assert_int_equal(log_level_parse("verbose", &level), ERR_INVALID);
+    assert_int_equal(level, LOG_LEVEL_DEBUG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_event_is_one_line_of_keys_and_values),
+        cmocka_unit_test(values_are_quoted_when_needed),
+        cmocka_unit_test(events_above_the_level_are_not_written),
+        cmocka_unit_test(a_line_that_is_too_long_is_cut_but_ends),
+        cmocka_unit_test(a_logger_without_a_file_is_silent),
+        cmocka_unit_test(levels_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

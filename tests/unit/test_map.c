@@ -1,0 +1,122 @@
+/* Chunk -> server, balanced by bytes. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/map.h"
+
+/* Four parameters: a large one of 8 chunks, and 1, 2 and 1 chunks. */
+static const struct map_parameter parameters[] = {
+    {0, 1, 100, 100}, {1, 8, 1000, 7500}, {9, 2, 800, 1600}, {11, 1, 50, 50}};
+enum { PARAMETERS = 4, CHUNKS = 12 };
+
+static uint64_t bytes_of(const struct map *map, uint32_t server)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        for (uint32_t k = 0; k < parameters[i].chunk_count; k++)
+            if (map_server(map, parameters[i].chunk_first + k) == server)
+                bytes += k + 1 < parameters[i].chunk_count
+                             ? parameters[i].chunk_bytes
+                             : parameters[i].bytes - k * parameters[i].chunk_bytes;
+    return bytes;
+}
+
+static void one_server_owns_everything_in_one_range(void **state)
+{
+    (void)state;
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    assert_int_equal(map.chunk_count, CHUNKS);
+    assert_int_equal(map.range_count, 1);
+    assert_int_equal(map.ranges[0].count, CHUNKS);
+    map_release(&map);
+}
+
+static void ranges_cover_each_chunk_once_in_order(void **state)
+{
+    (void)state;
+    for (uint32_t servers = 1; servers <= 5; servers++) {
+        struct map map;
+        uint32_t next = 0;
+        assert_int_equal(map_build(parameters, PARAMETERS, servers, 2000, &map), ERR_OK);
+        for (uint32_t i = 0; i < map.range_count; i++) {
+            assert_int_equal(map.ranges[i].first, next);
+            assert_true(map.ranges[i].server < servers);
+            assert_true(i == 0 || map.ranges[i].server != map.ranges[i - 1].server);
+            next += map.ranges[i].count;
+        }
+        assert_int_equal(next, CHUNKS);
+        map_release(&map);
+    }
+}
+
+static void a_parameters_chunks_stay_together_below_the_limit(void **state)
+{
+    (void)state;
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 2, 1 << 20, &map), ERR_OK);
+    for (uint32_t chunk = 1; chunk < 9; chunk++)
+        assert_int_equal(map_server(&map, chunk), map_server(&map, 1));
+    /* the large one alone, all others on the other server */
+    assert_int_equal(bytes_of(&map, map_server(&map, 1)), 7500);
+    assert_int_equal(bytes_of(&map, map_server(&map, 0)), 1750);
+    map_release(&map);
+}
+
+static void a_parameter_above_the_limit_is_shared(void **state)
+{
+    (void)state;
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 2, 2000, &map), ERR_OK);
+    uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
+    assert_int_equal(one + other, 9250);
+    assert_true(one > 4000 && other > 4000);
+    map_release(&map);
+}
+
+static void the_map_is_a_function_of_its_arguments(void **state)
+{
+    (void)state;
+    struct map one, other;
+    assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &one), ERR_OK);
+    assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &other), ERR_OK);
+    assert_int_equal(one.range_count, other.range_count);
+    assert_memory_equal(one.ranges, other.ranges, one.range_count * sizeof *one.ranges);
+    map_release(&one);
+    map_release(&other);
+}
+
+static void more_servers_than_pieces_leave_some_without_chunks(void **state)
+{
+    (void)state;
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 9, 1 << 20, &map), ERR_OK);
+    assert_int_equal(map.range_count, PARAMETERS);
+    map_release(&map);
+}
+
+static void missing_or_repeated_chunks_are_refused(void **state)
+{
+    (void)state;
+    const struct map_parameter hole[] = {{0, 2, 4, 8}, {3, 1, 4, 4}};
+    const struct map_parameter twice[] = {{0, 2, 4, 8}, {1, 1, 4, 4}};
+    const struct map_parameter endless[] = {{0, UINT32_MAX, 4, 8}};
+    struct map map;
+    assert_int_equal(map_build(hole, 2, 1, 1000, &map), ERR_INVALID);
+    assert_int_equal(map_build(twice, 2, 1, 1000, &map), ERR_INVALID);
+    assert_int_equal(map_build(endless, 1, 1, 1000, &map), ERR_INVALID);
+    assert_int_equal(map_build(NULL, 0, 1, 1000, &map), ERR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_server_owns_everything_in_one_range),
+        cmocka_unit_test(ranges_cover_each_chunk_once_in_order),
+        cmocka_unit_test(a_parameters_chunks_stay_together_below_the_limit),
+        cmocka_unit_test(a_parameter_above_the_limit_is_shared),
+        cmocka_unit_test(the_map_is_a_function_of_its_arguments),
+        cmocka_unit_test(more_servers_than_pieces_leave_some_without_chunks),
+        cmocka_unit_test(missing_or_repeated_chunks_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

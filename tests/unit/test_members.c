@@ -1,0 +1,174 @@
+/* Who is there. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/members.h"
+
+#include <string.h>
+
+static struct join_request request_of(const char *name)
+{
+    struct join_request request = {.wire_version = WIRE_VERSION};
+    snprintf(request.name, sizeof request.name, "%s", name);
+    memset(request.fingerprint, 7, sizeof request.fingerprint);
+    memset(request.data_digest, 9, sizeof request.data_digest);
+    return request;
+}
+
+static const uint8_t sevens[WIRE_DIGEST_BYTES] = {7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+                                                  7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7};
+static const uint8_t nines[WIRE_DIGEST_BYTES] = {9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9,
+                                                 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
+
+static void a_worker_of_another_wire_version_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
+    struct join_request request = request_of("w1");
+    struct reason reason;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_OK);
+    request.wire_version = 99;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_WIRE_VERSION);
+    assert_string_equal(reason.text, "worker w1 speaks wire version 99, the coordinator 1");
+}
+
+static void a_worker_that_would_compute_other_bits_is_refused_unless_any_may(void **state)
+{
+    (void)state;
+    struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
+    struct join_request request = request_of("w1");
+    struct reason reason;
+    request.fingerprint[0] = 0xab;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_FINGERPRINT);
+    assert_non_null(strstr(reason.text, "ab070707"));
+    assert_non_null(strstr(reason.text, "07070707"));
+    demands.fingerprint = NULL;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_OK);
+}
+
+static void a_worker_with_another_data_set_is_refused(void **state)
+{
+    (void)state;
+    struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
+    struct join_request request = request_of("w1");
+    struct reason reason;
+    request.data_digest[31] = 1;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_DATA_SET);
+    demands.data_served = true;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_DATA_SET);
+}
+
+static void a_worker_without_a_copy_of_the_data_needs_it_served(void **state)
+{
+    (void)state;
+    struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
+    struct join_request request = request_of("w1");
+    struct reason reason;
+    memset(request.data_digest, 0, sizeof request.data_digest);
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_DATA_SET);
+    demands.data_served = true;
+    assert_int_equal(members_judge(&demands, &request, &reason), ERR_OK);
+}
+
+static uint64_t add(struct members *members, const char *name)
+{
+    struct join_request request = request_of(name);
+    struct member *member;
+    assert_int_equal(members_add(members, 5, &request, &member), ERR_OK);
+    return member->id;
+}
+
+static void members_are_found_by_their_number_whoever_left(void **state)
+{
+    (void)state;
+    struct members members;
+    assert_int_equal(members_init(&members, 1), ERR_OK);
+    uint64_t a = add(&members, "a"), b = add(&members, "b"), c = add(&members, "c");
+    members_remove(&members, members_find(&members, b), MEMBER_LEFT, "done");
+    assert_string_equal(members_find(&members, a)->name, "a");
+    assert_string_equal(members_find(&members, c)->name, "c");
+    assert_null(members_find(&members, b));
+    assert_null(members_find(&members, 0));
+    members_release(&members);
+}
+
+static void a_successor_never_gives_a_number_again(void **state)
+{
+    (void)state;
+    struct members first, second;
+    assert_int_equal(members_init(&first, 1), ERR_OK);
+    assert_int_equal(members_init(&second, 2), ERR_OK);
+    assert_int_not_equal(add(&first, "a"), add(&second, "a"));
+    members_release(&first);
+    members_release(&second);
+}
+
+static void who_is_gone_is_remembered_newest_first_and_bounded(void **state)
+{
+    (void)state;
+    struct members members;
+    assert_int_equal(members_init(&members, 1), ERR_OK);
+    add(&members, "stays");
+    for (int i = 0; i < MEMBERS_PAST_MAX + 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        members_remove(&members, members_find(&members, add(&members, name)), MEMBER_TIMED_OUT,
+                       "no heartbeat");
+    }
+    assert_string_equal(members_at(&members, 0)->name, "stays");
+    assert_string_equal(members_at(&members, 1)->name, "w66");
+    assert_int_equal(members_at(&members, 1)->state, MEMBER_TIMED_OUT);
+    assert_string_equal(members_at(&members, 1)->reason, "no heartbeat");
+    assert_string_equal(members_at(&members, MEMBERS_PAST_MAX)->name, "w3");
+    assert_null(members_at(&members, MEMBERS_PAST_MAX + 1));
+    members_release(&members);
+}
+
+static void leaving_is_no_loss(void **state)
+{
+    (void)state;
+    struct members members;
+    assert_int_equal(members_init(&members, 1), ERR_OK);
+    members_remove(&members, members_find(&members, add(&members, "a")), MEMBER_LEFT, "");
+    members_remove(&members, members_find(&members, add(&members, "b")), MEMBER_PREEMPTED, "");
+    assert_int_equal(members.lost_count, 0);
+    members_remove(&members, members_find(&members, add(&members, "c")), MEMBER_ERROR, "");
+    assert_int_equal(members.lost_count, 1);
+    assert_int_equal(members.joined_count, 3);
+    members_release(&members);
+}
+
+static void parked_questions_wait_in_line(void **state)
+{
+    (void)state;
+    struct members members;
+    assert_int_equal(members_init(&members, 1), ERR_OK);
+    uint64_t a = add(&members, "a"), b = add(&members, "b");
+    assert_null(members_next_parked(&members, 0));
+    members_park(&members, members_find(&members, b), 100);
+    members_park(&members, members_find(&members, a), 100);
+    struct member *first = members_next_parked(&members, 0);
+    assert_int_equal(first->id, b);
+    assert_int_equal(members_next_parked(&members, first->parked_order + 1)->id, a);
+    members_park(&members, first, 200); /* asked again: behind the others */
+    assert_int_equal(members.parked_count, 2);
+    assert_int_equal(members_next_parked(&members, 0)->id, a);
+    members_remove(&members, members_find(&members, a), MEMBER_LEFT, "");
+    assert_int_equal(members.parked_count, 1);
+    members_release(&members);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_of_another_wire_version_is_refused_by_name),
+        cmocka_unit_test(a_worker_that_would_compute_other_bits_is_refused_unless_any_may),
+        cmocka_unit_test(a_worker_with_another_data_set_is_refused),
+        cmocka_unit_test(a_worker_without_a_copy_of_the_data_needs_it_served),
+        cmocka_unit_test(members_are_found_by_their_number_whoever_left),
+        cmocka_unit_test(a_successor_never_gives_a_number_again),
+        cmocka_unit_test(who_is_gone_is_remembered_newest_first_and_bounded),
+        cmocka_unit_test(leaving_is_no_loss),
+        cmocka_unit_test(parked_questions_wait_in_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

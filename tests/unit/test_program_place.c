@@ -1,0 +1,117 @@
+/* Places of activations: never two alive in one place, and the predicted peak. */
+#include "tests/unit/unit.h"
+
+#include "common/scoped.h"
+#include "worker/program/program.h"
+
+#include <string.h>
+
+enum { KB = 1024 };
+
+/* Like a gpt: embedding, blocks in place, head. */
+static const struct program_sizes gpt[4] = {
+    {.output = 1 * KB},
+    {.output = 1 * KB, .saved = 15 * KB, .in_place = true},
+    {.output = 1 * KB, .saved = 15 * KB, .in_place = true},
+    {.saved = 1 * KB, .dinput = 1 * KB},
+};
+
+static void the_peak_of_a_microbatch_is_what_it_keeps(void **state)
+{
+    (void)state;
+    scoped(program_release) struct program program = {0};
+    scoped(program_places_release) struct program_places places = {0};
+    assert_int_equal(program_generate(&program, 4, 3, false), ERR_OK);
+    assert_int_equal(program_place(&program, gpt, &places), ERR_OK);
+    /* 3 outputs, 2 blocks, the head's, one gradient; whatever the number of microbatches. */
+    assert_int_equal(places.live_bytes_max, (3 + 2 * 15 + 1 + 1) * KB);
+    assert_int_equal(places.arena_bytes, places.live_bytes_max);
+}
+
+static void recompute_keeps_inputs_and_one_block(void **state)
+{
+    (void)state;
+    scoped(program_release) struct program program = {0};
+    scoped(program_places_release) struct program_places places = {0};
+    assert_int_equal(program_generate(&program, 4, 2, true), ERR_OK);
+    assert_int_equal(program_place(&program, gpt, &places), ERR_OK);
+    assert_int_equal(places.live_bytes_max, (3 + 15 + 1) * KB);
+    assert_int_equal(places.arena_bytes, places.live_bytes_max);
+}
+
+static void rows_find_what_earlier_rows_left(void **state)
+{
+    (void)state;
+    scoped(program_release) struct program program = {0};
+    scoped(program_places_release) struct program_places places = {0};
+    const char *text = "0UNSHARD,1UNSHARD,2UNSHARD,0F0,1F0,0F1,2F0,2B0,1F1,2F1,1B0,2B1,1B1,0B0,0B1,"
+                       "0REDUCE_GRAD,1REDUCE_GRAD,2REDUCE_GRAD";
+    const struct program_sizes sizes[3] = {
+        {.output = 100, .saved = 10},
+        {.output = 200, .saved = 20, .dinput = 100},
+        {.saved = 30, .dinput = 200},
+    };
+    assert_int_equal(
+        program_parse((struct slice){(const uint8_t *)text, strlen(text)}, &program, NULL), ERR_OK);
+    assert_int_equal(program_validate(&program, NULL), ERR_OK);
+    assert_int_equal(program_place(&program, sizes, &places), ERR_OK);
+    const struct program_place *rows = places.rows;
+    assert_true(rows[4].input == rows[3].output);    /* 1F0 reads 0F0's output */
+    assert_true(rows[6].input == rows[4].output);    /* 2F0 1F0's */
+    assert_true(rows[8].input == rows[5].output);    /* 1F1 0F1's */
+    assert_true(rows[10].saved == rows[4].saved);    /* 1B0 what 1F0 left */
+    assert_true(rows[10].doutput == rows[7].dinput); /* 1B0 2B0's gradient */
+    assert_true(rows[7].dinput == rows[6].dinput);   /* begun in 2F0 */
+    assert_true(rows[13].doutput == rows[10].dinput);
+    assert_true(rows[13].dinput == PROGRAM_NOWHERE);
+    assert_true(rows[3].output != rows[5].output); /* both microbatches alive */
+    assert_true(rows[0].output == PROGRAM_NOWHERE);
+    for (uint32_t i = 0; i < program.rows_count; i++)
+        assert_true(rows[i].output == PROGRAM_NOWHERE || rows[i].output % 64 == 0);
+}
+
+/* Every array alive at a row: who wrote it last? Writes a mark into each place that a row makes
+ * and looks for it in each row that reads it. */
+static void no_place_is_given_away_while_it_is_needed(void **state)
+{
+    (void)state;
+    scoped(program_release) struct program program = {0};
+    scoped(program_places_release) struct program_places places = {0};
+    assert_int_equal(program_generate(&program, 4, 2, true), ERR_OK);
+    assert_int_equal(program_place(&program, gpt, &places), ERR_OK);
+    static uint32_t arena[64 * KB];
+    for (uint32_t i = 0; i < program.rows_count; i++) {
+        struct row row = program.rows[i];
+        struct program_place p = places.rows[i];
+        uint32_t name = 1000 * row.microbatch + row.unit;
+        bool middle = row.unit == 1 || row.unit == 2;
+        if (row.act == ACT_F || row.act == ACT_RC) {
+            if (row.unit > 0)
+                assert_int_equal(arena[p.input], 10000 + name - 1);
+            if (p.output != PROGRAM_NOWHERE)
+                arena[p.output] = 10000 + name;
+            if (p.saved != PROGRAM_NOWHERE)
+                arena[p.saved] = 20000 + name;
+        } else if (row.act == ACT_B) {
+            if (row.unit > 0)
+                assert_int_equal(arena[p.input], 10000 + name - 1);
+            if (middle)
+                assert_int_equal(arena[p.saved], 20000 + name);
+            if (row.unit < 3)
+                assert_int_equal(arena[p.doutput], 30000 + name + 1);
+            if (p.dinput != PROGRAM_NOWHERE)
+                arena[p.dinput] = 30000 + name;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_peak_of_a_microbatch_is_what_it_keeps),
+        cmocka_unit_test(recompute_keeps_inputs_and_one_block),
+        cmocka_unit_test(rows_find_what_earlier_rows_left),
+        cmocka_unit_test(no_place_is_given_away_while_it_is_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* What a run leaves for people. */
+#include "tests/unit/unit.h"
+
+#include "common/json.h"
+#include "server/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fixture {
+    char directory[64];
+    struct record record;
+};
+
+static void setup(struct fixture *f)
+{
+    *f = (struct fixture){.directory = "/tmp/roost-test-record-XXXXXX"};
+    assert_non_null(mkdtemp(f->directory));
+}
+
+static void open_at(struct fixture *f, uint64_t version)
+{
+    struct reason reason = {0};
+    assert_int_equal(record_open(&f->record, f->directory, "train: {}\n", version, &reason),
+                     ERR_OK);
+}
+
+static void teardown(struct fixture *f)
+{
+    record_release(&f->record);
+    assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
+}
+
+/* A file of the run, as text. */
+static char *text_of(const struct fixture *f, const char *name)
+{
+    char path[128];
+    struct buf text = {0};
+    snprintf(path, sizeof path, "%s/%s", f->directory, name);
+    assert_int_equal(file_read(path, 1 << 20, &text, NULL), ERR_OK);
+    assert_int_equal(buf_append(&text, "", 1), ERR_OK);
+    return (char *)text.data;
+}
+
+static size_t rows(const struct fixture *f)
+{
+    char *text = text_of(f, "steps.jsonl");
+    size_t count = 0;
+    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+        count++;
+    free(text);
+    return count;
+}
+
+static void step(struct fixture *f, uint64_t number)
+{
+    record_step(&f->record, &(struct step_row){.step = number, .generation = 1, .samples = 8});
+}
+
+static void a_step_is_one_object_a_line(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct json *row;
+    uint64_t number;
+    double loss;
+    setup(&f);
+    open_at(&f, 0);
+    record_step(&f.record, &(struct step_row){.step = 3, .metrics.loss = 0.5, .workers = 2});
+    record_flush(&f.record);
+    char *text = text_of(&f, "steps.jsonl");
+    struct slice bytes = {(const uint8_t *)text, strlen(text)};
+    assert_int_equal(json_parse("row", bytes, &row, NULL), ERR_OK);
+    assert_int_equal(json_get_uint(row, "step", &number, NULL), ERR_OK);
+    assert_int_equal(number, 3);
+    assert_int_equal(json_get_real(row, "loss", &loss, NULL), ERR_OK);
+    assert_true(loss == 0.5);
+    json_free(row);
+    free(text);
+    teardown(&f);
+}
+
+static void the_effective_spec_lies_beside(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    open_at(&f, 0);
+    char *text = text_of(&f, "run.yaml");
+    assert_string_equal(text, "train: {}\n");
+    free(text);
+    teardown(&f);
+}
+
+static void rows_that_a_rewind_undid_come_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    open_at(&f, 0);
+    for (uint64_t i = 0; i < 6; i++) {
+        step(&f, i);
+        if (i == 3)
+            record_validation(&f.record, &(struct validation_row){.version = 4});
+    }
+    record_rewind(&f.record, 4);
+    record_flush(&f.record);
+    assert_int_equal(rows(&f), 4); /* 0 … 3; the validation of version 4 is done again, too */
+    step(&f, 4);
+    record_flush(&f.record);
+    assert_int_equal(rows(&f), 5);
+    teardown(&f);
+}
+
+static void a_continued_run_goes_on_behind_its_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    open_at(&f, 0);
+    for (uint64_t i = 0; i < 6; i++)
+        step(&f, i);
+    record_release(&f.record);
+    open_at(&f, 2);
+    assert_int_equal(rows(&f), 2);
+    teardown(&f);
+}
+
+static void a_torn_or_foreign_row_ends_what_is_kept(void **state)
+{
+    (void)state;
+    static const char torn[] = "{\"step\":0,\"loss\":1}\n{\"step\":1,\"lo";
+    static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\n";
+    assert_int_equal(record_keep((struct slice){(const uint8_t *)torn, strlen(torn)}, 9),
+                     strlen("{\"step\":0,\"loss\":1}\n"));
+    assert_int_equal(record_keep((struct slice){(const uint8_t *)foreign, strlen(foreign)}, 9),
+                     strlen("{\"step\":0}\n"));
+    assert_int_equal(record_keep((struct slice){NULL, 0}, 9), 0);
+}
+
+static void a_run_whose_directory_cannot_be_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct record record;
+    struct reason reason;
+    assert_int_not_equal(record_open(&record, "/proc/nowhere", "", 0, &reason), ERR_OK);
+    assert_non_null(strstr(reason.text, "/proc/nowhere"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_one_object_a_line),
+        cmocka_unit_test(the_effective_spec_lies_beside),
+        cmocka_unit_test(rows_that_a_rewind_undid_come_once),
+        cmocka_unit_test(a_continued_run_goes_on_behind_its_cut),
+        cmocka_unit_test(a_torn_or_foreign_row_ends_what_is_kept),
+        cmocka_unit_test(a_run_whose_directory_cannot_be_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* The fixed tree: same bits for every order of arrival, nesting, bounded memory; received values in
+ * slices that end anywhere. */
+#include "tests/unit/unit.h"
+
+#include "common/rand.h"
+#include "server/reduce.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { N = 37, SLOTS_MAX = 16 };
+
+/* A tree with everything it needs, and the slots' gradients. */
+struct fixture {
+    const struct kernels *kernels;
+    struct reduce reduce;
+    struct reduce_buffers buffers;
+    struct reduce_sum held[64];
+    float *free[64];
+    float slots[SLOTS_MAX][N];
+    struct rand_state rand;
+};
+
+static void set_up(struct fixture *f, uint32_t slots, uint32_t ahead_max, uint64_t seed)
+{
+    struct kernels_options options = {.backend = KERNELS_CPU};
+    char reason[256];
+    *f = (struct fixture){.rand = {seed}};
+    assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
+    f->reduce = (struct reduce){.slots = slots, .ahead_max = ahead_max, .held = f->held};
+    f->buffers = (struct reduce_buffers){
+        .n = N, .made_max = reduce_sums_max(slots, ahead_max), .free = f->free};
+    assert_true(f->buffers.made_max <= 64);
+    for (uint32_t s = 0; s < slots; s++)
+        for (uint32_t i = 0; i < N; i++) {
+            /* Of very different sizes, so that another order of addition gives other bits. */
+            double size = (double)(UINT64_C(1) << rand_below(&f->rand, 40));
+            f->slots[s][i] = (float)((rand_unit(&f->rand) - 0.5) * size);
+        }
+}
+
+static void tear_down(struct fixture *f)
+{
+    reduce_clear(&f->reduce, &f->buffers);
+    reduce_buffers_release(&f->buffers, f->kernels);
+    kernels_free(f->kernels);
+}
+
+/* The definition: a node is the sum of its halves, a missing half is skipped. */
+static void tree_sum(const struct fixture *f, struct node node, float *sum)
+{
+    if (node.level == 0) {
+        memcpy(sum, f->slots[node.index], N * sizeof *sum);
+        return;
+    }
+    struct node left = {node.level - 1, node.index * 2}, right = {node.level - 1, left.index + 1};
+    tree_sum(f, left, sum);
+    if (node_slots(right, f->reduce.slots) == 0)
+        return;
+    float other[N];
+    tree_sum(f, right, other);
+    for (uint32_t i = 0; i < N; i++)
+        sum[i] = sum[i] + other[i];
+}
+
+static struct node root(const struct fixture *f)
+{
+    return (struct node){tree_level(f->reduce.slots), 0};
+}
+
+/* Pushes the node with its right sum, in slices cut at random places. */
+static enum reduce_result push(struct fixture *f, struct node node)
+{
+    float sum[N];
+    tree_sum(f, node, sum);
+    struct slice slices[8];
+    size_t at = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        size_t rest = sizeof sum - at;
+        size_t bytes = i == 7 ? rest : rand_below(&f->rand, rest + 1);
+        slices[i] = (struct slice){(const uint8_t *)sum + at, bytes};
+        at += bytes;
+    }
+    struct cursor cursor = {slices, 8, 0, 0};
+    enum reduce_result result =
+        reduce_push(&f->reduce, &f->buffers, f->kernels, node, CODEC_FP32, &cursor);
+    assert_int_equal(cursor_bytes(&cursor), result == REDUCE_COUNTED ? 0 : sizeof sum);
+    reduce_check(&f->reduce);
+    return result;
+}
+
+static void assert_whole(const struct fixture *f)
+{
+    float sum[N];
+    tree_sum(f, root(f), sum);
+    assert_non_null(reduce_root(&f->reduce));
+    assert_memory_equal(reduce_root(&f->reduce), sum, sizeof sum);
+}
+
+static void next_permutation_from(struct fixture *f, uint32_t *order, uint32_t placed,
+                                  uint32_t *ret_count)
+{
+    uint32_t slots = f->reduce.slots;
+    if (placed == slots) {
+        for (uint32_t i = 0; i < slots; i++) {
+            assert_null(reduce_root(&f->reduce));
+            assert_int_equal(push(f, (struct node){0, order[i]}), REDUCE_COUNTED);
+        }
+        assert_whole(f);
+        reduce_clear(&f->reduce, &f->buffers);
+        assert_int_equal(f->buffers.free_count, f->buffers.made_count);
+        ++*ret_count;
+        return;
+    }
+    for (uint32_t i = placed; i < slots; i++) {
+        uint32_t slot = order[i];
+        order[i] = order[placed];
+        order[placed] = slot;
+        next_permutation_from(f, order, placed + 1, ret_count);
+        order[placed] = order[i];
+        order[i] = slot;
+    }
+}
+
+static void every_order_of_arrival_gives_the_same_bits(void **state)
+{
+    (void)state;
+    uint32_t factorial = 1;
+    for (uint32_t slots = 1; slots <= 6; slots++) {
+        struct fixture f;
+        set_up(&f, slots, slots, slots);
+        uint32_t order[SLOTS_MAX], count = 0;
+        for (uint32_t i = 0; i < slots; i++)
+            order[i] = i;
+        next_permutation_from(&f, order, 0, &count);
+        factorial *= slots;
+        assert_int_equal(count, factorial);
+        tear_down(&f);
+    }
+}
+
+static void another_order_of_addition_gives_other_bits(void **state)
+{
+    (void)state; /* so the tests above can fail */
+    struct fixture f;
+    set_up(&f, 6, 6, 1);
+    float sum[N], running[N] = {0};
+    tree_sum(&f, root(&f), sum);
+    for (uint32_t s = 0; s < 6; s++)
+        for (uint32_t i = 0; i < N; i++)
+            running[i] += f.slots[s][i];
+    assert_memory_not_equal(sum, running, sizeof sum);
+    tear_down(&f);
+}
+
+static struct node any_node(struct fixture *f)
+{
+    for (;;) {
+        struct node node;
+        node.level = (uint32_t)rand_below(&f->rand, root(f).level + 1);
+        node.index = (uint32_t)rand_below(&f->rand, f->reduce.slots);
+        if (node_valid(node, f->reduce.slots))
+            return node;
+    }
+}
+
+/* Whether all slots of `node` have been pushed, as the rules say it, slot by slot. */
+static bool inside(const struct fixture *f, struct node node)
+{
+    for (uint32_t i = 0; i < f->reduce.held_count; i++)
+        if (node_first(f->reduce.held[i].node) <= node_first(node) &&
+            node_end(node) <= node_end(f->reduce.held[i].node))
+            return true;
+    return false;
+}
+
+static void nodes_that_overlap_still_count_each_slot_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct fixture f;
+        set_up(&f, (uint32_t)(1 + seed % SLOTS_MAX), SLOTS_MAX, seed);
+        while (reduce_root(&f.reduce) == NULL) {
+            struct node node = any_node(&f);
+            bool duplicate = inside(&f, node);
+            assert_int_equal(reduce_holds(&f.reduce, node), duplicate);
+            assert_int_equal(push(&f, node), duplicate ? REDUCE_DUPLICATE : REDUCE_COUNTED);
+        }
+        assert_whole(&f);
+        assert_int_equal(push(&f, root(&f)), REDUCE_DUPLICATE);
+        tear_down(&f);
+    }
+}
+
+static void a_node_around_takes_the_place_of_what_is_held(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 8, 8, 5);
+    assert_int_equal(push(&f, (struct node){0, 0}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){0, 3}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){1, 2}), REDUCE_COUNTED);
+    assert_int_equal(f.reduce.held_count, 3);
+    assert_int_equal(push(&f, (struct node){2, 0}), REDUCE_COUNTED);
+    assert_int_equal(f.reduce.held_count, 2);
+    assert_int_equal(f.buffers.free_count, 1);
+    /* Around what is held, and completes a pair. */
+    assert_int_equal(push(&f, (struct node){2, 1}), REDUCE_COUNTED);
+    assert_whole(&f);
+    tear_down(&f);
+}
+
+static void a_half_without_slots_is_skipped(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 5, 5, 6); /* slot 4 stands for (1,2) and (2,1) */
+    assert_int_equal(push(&f, (struct node){0, 4}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){1, 2}), REDUCE_DUPLICATE);
+    assert_int_equal(push(&f, (struct node){2, 1}), REDUCE_DUPLICATE);
+    assert_int_equal(push(&f, (struct node){2, 0}), REDUCE_COUNTED);
+    assert_whole(&f);
+    tear_down(&f);
+}
+
+static void full_means_busy_but_not_for_pairs_and_the_lowest_missing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 16, 2, 7);
+    assert_int_equal(push(&f, (struct node){0, 15}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){0, 12}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){0, 8}), REDUCE_BUSY);
+    assert_int_equal(push(&f, (struct node){1, 4}), REDUCE_BUSY);
+    assert_int_equal(push(&f, (struct node){0, 13}), REDUCE_COUNTED); /* completes a pair */
+    assert_int_equal(push(&f, (struct node){1, 7}), REDUCE_COUNTED);  /* around what is held */
+    assert_int_equal(f.reduce.held_count, 1);                         /* (2,3) */
+    assert_int_equal(push(&f, (struct node){0, 5}), REDUCE_COUNTED);
+    assert_int_equal(push(&f, (struct node){0, 9}), REDUCE_BUSY);
+    for (uint32_t slot = 0; slot < 16; slot++) /* the lowest missing, always */
+        if (!reduce_holds(&f.reduce, (struct node){0, slot}))
+            assert_int_equal(push(&f, (struct node){0, slot}), REDUCE_COUNTED);
+    assert_whole(&f);
+    tear_down(&f);
+}
+
+static void any_order_ends_within_the_bound_when_busy_ones_come_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct fixture f;
+        uint32_t slots = (uint32_t)(1 + seed % SLOTS_MAX), ahead_max = (uint32_t)(seed % 4);
+        set_up(&f, slots, ahead_max, seed);
+        bool progress = true;
+        while (reduce_root(&f.reduce) == NULL && progress) {
+            progress = false;
+            uint32_t from = (uint32_t)rand_below(&f.rand, slots);
+            for (uint32_t i = 0; i < slots; i++)
+                progress |= push(&f, (struct node){0, (from + i) % slots}) == REDUCE_COUNTED;
+        }
+        assert_whole(&f);
+        assert_true(f.buffers.made_count <= reduce_sums_max(slots, ahead_max));
+        tear_down(&f);
+    }
+}
+
+static void values_are_read_whatever_the_slices(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1, 1, 8);
+    uint16_t halves[N];
+    float expected[N], expected_sum[N], out[N], acc[N];
+    f.kernels->cast_to_bf16(f.kernels, halves, f.slots[0], N);
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t bits = (uint32_t)halves[i] << 16;
+        memcpy(&expected[i], &bits, sizeof bits);
+        expected_sum[i] = f.slots[0][i] + expected[i];
+    }
+    struct slice slices[sizeof halves]; /* of 0 to 6 bytes */
+    size_t count = 0;
+    for (size_t at = 0; at < sizeof halves; count++) {
+        size_t rest = sizeof halves - at, bytes = count % 7 < rest ? count % 7 : rest;
+        slices[count] = (struct slice){(const uint8_t *)halves + at, bytes};
+        at += bytes;
+    }
+    struct cursor cursor = {slices, count, 0, 0};
+    assert_int_equal(cursor_bytes(&cursor), sizeof halves);
+    cursor_copy(&cursor, f.kernels, CODEC_BF16, out, N);
+    assert_memory_equal(out, expected, sizeof out);
+    memcpy(acc, f.slots[0], sizeof acc);
+    cursor = (struct cursor){slices, count, 0, 0};
+    cursor_skip(&cursor, 2);
+    cursor_add(&cursor, f.kernels, CODEC_BF16, acc + 1, N - 1);
+    acc[0] = expected_sum[0];
+    assert_memory_equal(acc, expected_sum, sizeof acc);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_order_of_arrival_gives_the_same_bits),
+        cmocka_unit_test(another_order_of_addition_gives_other_bits),
+        cmocka_unit_test(nodes_that_overlap_still_count_each_slot_once),
+        cmocka_unit_test(a_node_around_takes_the_place_of_what_is_held),
+        cmocka_unit_test(a_half_without_slots_is_skipped),
+        cmocka_unit_test(full_means_busy_but_not_for_pairs_and_the_lowest_missing),
+        cmocka_unit_test(any_order_ends_within_the_bound_when_busy_ones_come_again),
+        cmocka_unit_test(values_are_read_whatever_the_slices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/* Initial weights from safetensors: every kind of number, both spellings of names, padding. */
+#include "tests/unit/folder.h"
+
+#include "common/safetensors.h"
+#include "common/scoped.h"
+#include "server/restore.h"
+
+#include <math.h>
+
+static struct model gpt(void)
+{
+    struct spec_model settings = {.kind = SPEC_GPT,
+                                  .layers = 1,
+                                  .heads = 2,
+                                  .width = 8,
+                                  .context = 4,
+                                  .vocabulary = 5,
+                                  .tensor_max = 8};
+    struct model model;
+    struct reason reason;
+    assert_int_equal(model_init(&model, &settings, &reason), ERR_OK);
+    return model;
+}
+
+/* What stands at place (i, j) of a parameter in the file; small integers are exact in all kinds. */
+static float value(uint32_t parameter, uint32_t i, uint32_t j)
+{
+    return (float)((parameter * 31 + i * 7 + j) % 200) - 100;
+}
+
+/* How the file differs from a right one. */
+struct change {
+    const char *prefix;
+    enum safetensors_dtype dtype;
+    uint32_t leave_out; /* a parameter; UINT32_MAX: none */
+    uint32_t widen;     /* a parameter with one row too many; UINT32_MAX: none */
+    const char *more;   /* a tensor besides, with the values of wte.weight; NULL: none */
+    float more_offset;  /* added to its values */
+};
+
+static const struct change right = {
+    .prefix = "", .dtype = SAFETENSORS_F32, .leave_out = UINT32_MAX, .widen = UINT32_MAX};
+
+static uint16_t half_of(float value)
+{
+    if (value == 0)
+        return 0;
+    int exponent;
+    float fraction = frexpf(fabsf(value), &exponent); /* in [0.5, 1) */
+    uint32_t bits = (uint32_t)((exponent + 14) << 10) | ((uint32_t)(fraction * 2048) & 1023);
+    return (uint16_t)(bits | (value < 0 ? 0x8000 : 0));
+}
+
+static void put_value(struct buf *out, enum safetensors_dtype dtype, float number)
+{
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    uint16_t half = dtype == SAFETENSORS_F16 ? half_of(number) : (uint16_t)(bits >> 16);
+    if (dtype == SAFETENSORS_F32)
+        assert_int_equal(buf_append(out, &number, 4), ERR_OK);
+    else
+        assert_int_equal(buf_append(out, &half, 2), ERR_OK);
+}
+
+static const char *write_file(void **state, const struct model *model, const struct change *change)
+{
+    struct safetensors_tensor tensors[64];
+    char names[64][80];
+    uint32_t parameters[64];
+    size_t count = 0;
+    scoped(buf_release) struct buf file = {0};
+    struct reason reason;
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        struct model_export about;
+        if (p == change->leave_out || model_export(model, p, &about) != ERR_OK)
+            continue;
+        snprintf(names[count], sizeof names[count], "%s%s", change->prefix, about.name);
+        tensors[count] = (struct safetensors_tensor){
+            .name = names[count],
+            .dtype = change->dtype,
+            .dims = about.dims,
+            .shape = {about.shape[0] + (p == change->widen), about.shape[1]}};
+        count++;
+    }
+    if (change->more != NULL) {
+        tensors[count] = tensors[0]; /* of wte.weight */
+        tensors[count++].name = change->more;
+    }
+    assert_int_equal(safetensors_put_header(&file, tensors, count, &reason), ERR_OK);
+    for (size_t t = 0; t < count; t++) { /* they were put in writing order */
+        bool more = tensors[t].name == change->more;
+        parameters[t] = more ? 0 : model_find(model, tensors[t].name + strlen(change->prefix));
+        uint64_t cols = tensors[t].dims == 2 ? tensors[t].shape[1] : 1;
+        for (uint32_t i = 0; i < tensors[t].shape[0]; i++)
+            for (uint32_t j = 0; j < cols; j++)
+                put_value(&file, change->dtype,
+                          value(parameters[t], i, j) + (more ? change->more_offset : 0));
+    }
+    return folder_write(state, "model.safetensors", file.data, file.bytes);
+}
+
+static void assert_restored(const struct model *model, const char *path)
+{
+    scoped(restore_free_scoped) struct restore *restore = NULL;
+    struct reason reason;
+    if (restore_open(path, model, &restore, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        const struct model_chunk *chunk = &model->chunks[c];
+        struct model_export about = {0};
+        bool exported = model_export(model, chunk->parameter, &about) == ERR_OK;
+        float values[4096];
+        assert_true(chunk->weights <= 4096);
+        restore_chunk(restore, c, values);
+        for (uint32_t r = 0; r < chunk->rows; r++) {
+            for (uint32_t k = 0; k < chunk->cols; k++) {
+                uint32_t row = chunk->row + r, col = chunk->col + k;
+                float expected = about.transpose ? value(chunk->parameter, col, row)
+                                                 : value(chunk->parameter, row, col);
+                bool padding = !exported || (!about.transpose && row >= about.shape[0]);
+                assert_true(values[r * chunk->cols + k] == (padding ? 0 : expected));
+            }
+        }
+    }
+}
+
+static void every_kind_of_number_is_read(void **state)
+{
+    scoped(model_release) struct model model = gpt();
+    const enum safetensors_dtype kinds[] = {SAFETENSORS_F32, SAFETENSORS_F16, SAFETENSORS_BF16};
+    for (int i = 0; i < 3; i++) {
+        struct change change = right;
+        change.dtype = kinds[i];
+        assert_restored(&model, write_file(state, &model, &change));
+    }
+}
+
+static void names_may_have_the_state_dict_s_prefix(void **state)
+{
+    scoped(model_release) struct model model = gpt();
+    struct change change = right;
+    change.prefix = "transformer.";
+    assert_restored(&model, write_file(state, &model, &change));
+}
+
+static void halves_of_every_size_are_exact(void **state)
+{
+    (void)state; /* 0x0001 is 2^-24, 0x0400 2^-14, 0x7bff 65504 */
+    scoped(model_release) struct model model = gpt();
+    struct change change = right;
+    change.dtype = SAFETENSORS_F16;
+    const char *path = write_file(state, &model, &change);
+    scoped(buf_release) struct buf file = {0};
+    struct reason reason;
+    assert_int_equal(file_read(path, 1 << 20, &file, &reason), ERR_OK);
+    const uint16_t halves[] = {0x0001, 0x8001, 0x03ff, 0x0400, 0x3c00, 0x7bff, 0xfbff, 0x7c00};
+    const float floats[] = {0x1p-24f, -0x1p-24f, 0x1p-14f - 0x1p-24f, 0x1p-14f, 1, 65504,
+                            -65504,   INFINITY};
+    scoped(safetensors_release) struct safetensors header = {0};
+    assert_int_equal(safetensors_parse("f", buf_slice(&file), file.bytes, &header, &reason),
+                     ERR_OK);
+    const struct safetensors_tensor *wpe = safetensors_find(&header, "wpe.weight");
+    memcpy(file.data + header.buffer_offset + wpe->begin, halves, sizeof halves);
+    path = folder_write(state, "halves", file.data, file.bytes);
+    scoped(restore_free_scoped) struct restore *restore = NULL;
+    assert_int_equal(restore_open(path, &model, &restore, &reason), ERR_OK);
+    uint32_t p = model_find(&model, "wpe.weight");
+    float out[4096];
+    restore_chunk(restore, model.parameters[p].chunk_first, out);
+    assert_int_equal(model.parameters[p].chunks_count, 1);
+    assert_memory_equal(out, floats, sizeof floats);
+}
+
+static void what_does_not_fit_is_named(void **state)
+{
+    scoped(model_release) struct model model = gpt();
+    struct restore *restore = NULL;
+    struct reason reason;
+    struct change change = right;
+    change.leave_out = model_find(&model, "wpe.weight");
+    assert_int_equal(restore_open(write_file(state, &model, &change), &model, &restore, &reason),
+                     ERR_NOT_FOUND);
+    assert_non_null(strstr(reason.text, "model.safetensors: no tensor wpe.weight"));
+    change = right;
+    change.widen = model_find(&model, "ln_f.bias");
+    assert_int_equal(restore_open(write_file(state, &model, &change), &model, &restore, &reason),
+                     ERR_SPEC_DIFFERS);
+    assert_non_null(strstr(reason.text, "ln_f.bias"));
+    change = right;
+    change.dtype = SAFETENSORS_I16;
+    assert_int_equal(restore_open(write_file(state, &model, &change), &model, &restore, &reason),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(reason.text, "I16"));
+    const char *noise = folder_write(state, "noise", "nothing of the kind", 19);
+    assert_int_equal(restore_open(noise, &model, &restore, &reason), ERR_MALFORMED);
+    assert_non_null(strstr(reason.text, "noise"));
+    assert_null(restore);
+}
+
+static void masks_and_a_tied_head_are_passed_over(void **state)
+{
+    scoped(model_release) struct model model = gpt();
+    const char *const names[] = {"h.0.attn.bias", "transformer.h.0.attn.masked_bias",
+                                 "lm_head.weight"};
+    for (int i = 0; i < 3; i++) {
+        struct change change = right;
+        change.more = names[i];
+        assert_restored(&model, write_file(state, &model, &change));
+    }
+}
+
+static void what_the_model_has_no_place_for_is_named(void **state)
+{
+    scoped(model_release) struct model model = gpt();
+    const char *const names[] = {"h.1.ln_1.weight", "loss", "lm_head.weight"};
+    for (int i = 0; i < 3; i++) {
+        struct restore *restore = NULL;
+        struct reason reason;
+        struct change change = right;
+        change.more = names[i];
+        change.more_offset = 1;
+        const char *path = write_file(state, &model, &change);
+        assert_int_equal(restore_open(path, &model, &restore, &reason), ERR_SPEC_DIFFERS);
+        assert_non_null(strstr(reason.text, names[i]));
+        assert_non_null(strstr(reason.text, "model.safetensors: "));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        unit_test_in_folder(every_kind_of_number_is_read),
+        unit_test_in_folder(names_may_have_the_state_dict_s_prefix),
+        unit_test_in_folder(halves_of_every_size_are_exact),
+        unit_test_in_folder(what_does_not_fit_is_named),
+        unit_test_in_folder(masks_and_a_tied_head_are_passed_over),
+        unit_test_in_folder(what_the_model_has_no_place_for_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,472 @@
+/* Unary calls over real loopback sockets. */
+#include "tests/unit/rpc_fixture.h"
+
+enum { REQUESTED, CANCELLED, ANSWERED };
+
+/* What the methods and the tests share. */
+struct world {
+    struct rpc_loop *loop;
+    struct authority authority;
+    struct tls_identity server_identity, worker_identity, operator_identity;
+    struct rpc_server *server;
+    struct rpc_channel *worker, *operator_;
+    struct tally tally;
+    struct thread_mutex lock;   /* guards what follows */
+    struct rpc_request *parked; /* waits for the test to answer it */
+    struct rpc_peer peer;
+    uint32_t left_ms;
+    uint64_t numbers[2];
+};
+
+static void echo(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    world->peer = *rpc_request_peer(request);
+    world->left_ms = rpc_request_left_ms(request);
+    world->numbers[0] = world->numbers[1];
+    world->numbers[1] = rpc_request_number(request);
+    thread_unlock(&world->lock);
+    struct buf answer = {0};
+    if (buf_append(&answer, bytes.data, bytes.bytes) == ERR_OK)
+        rpc_reply(request, &answer);
+    else
+        rpc_fail(request, ERR_NOMEM, NULL);
+}
+
+static void park(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)bytes;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    world->parked = request;
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, REQUESTED);
+}
+
+static struct rpc_request *unpark(struct world *world)
+{
+    thread_lock(&world->lock);
+    struct rpc_request *request = world->parked;
+    world->parked = NULL;
+    thread_unlock(&world->lock);
+    return request;
+}
+
+static void park_cancelled(void *owner, struct rpc_request *request)
+{
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    assert_ptr_equal(world->parked, request);
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, CANCELLED);
+}
+
+/* The request's first byte is the error to answer with. */
+static void fail_so(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)owner;
+    rpc_fail(request, err_from_wire(bytes.data[0]), "said so");
+}
+
+static void too_long(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)owner, (void)bytes;
+    struct buf answer = {0};
+    assert_int_equal(buf_reserve(&answer, (1 << 20) + 1), ERR_OK);
+    memset(answer.data, 1, (1 << 20) + 1);
+    answer.bytes = (1 << 20) + 1;
+    rpc_reply(request, &answer);
+}
+
+enum { METHODS = 5 };
+static void methods_fill(struct world *world, struct rpc_method methods[static METHODS])
+{
+    methods[0] = (struct rpc_method){
+        .path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .owner = world, .requested = echo};
+    methods[1] = (struct rpc_method){.path = "/test.T/Park",
+                                     .roles = TLS_ROLES_ALL,
+                                     .owner = world,
+                                     .requested = park,
+                                     .cancelled = park_cancelled};
+    methods[2] = (struct rpc_method){
+        .path = "/test.T/Fail", .roles = TLS_ROLES_ALL, .owner = world, .requested = fail_so};
+    methods[3] = (struct rpc_method){.path = "/test.T/Administer",
+                                     .roles = TLS_ROLE_BIT(TLS_ROLE_OPERATOR),
+                                     .request_bytes_max = 10,
+                                     .owner = world,
+                                     .requested = echo};
+    methods[4] = (struct rpc_method){
+        .path = "/test.T/TooLong", .roles = TLS_ROLES_ALL, .owner = world, .requested = too_long};
+}
+
+static int setup(void **state)
+{
+    static struct world world; /* cmocka's setup has no other place for it */
+    static struct rpc_method methods[METHODS];
+    memset(&world, 0, sizeof world);
+    methods_fill(&world, methods);
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 2;
+    world.loop = loop_new(&settings);
+    tally_init(&world.tally);
+    thread_mutex_init(&world.lock);
+    world.authority = authority_new("nest");
+    world.server_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_SERVER);
+    world.worker_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_WORKER);
+    world.operator_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_OPERATOR);
+    world.server = server_new(world.loop, &world.server_identity, methods, METHODS);
+    unsigned port = rpc_server_port(world.server);
+    world.worker = channel_new(world.loop, port, &world.worker_identity);
+    world.operator_ = channel_new(world.loop, port, &world.operator_identity);
+    *state = &world;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    rpc_channel_free(world->worker);
+    rpc_channel_free(world->operator_);
+    rpc_server_free(world->server);
+    rpc_loop_free(world->loop);
+    tls_identity_release(&world->server_identity);
+    tls_identity_release(&world->worker_identity);
+    tls_identity_release(&world->operator_identity);
+    authority_release(&world->authority);
+    thread_mutex_release(&world->lock);
+    tally_release(&world->tally);
+    return 0;
+}
+
+static void a_call_is_answered_and_the_handler_knows_who_calls(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    struct reason reason = {0};
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&response);
+        assert_int_equal(
+            rpc_call(world->worker, "/test.T/Echo", slice_of("hello"), 5000, &response, &reason),
+            ERR_OK);
+    }
+    assert_int_equal(response.bytes, 5);
+    assert_memory_equal(response.data, "hello", 5);
+    buf_release(&response);
+    assert_int_equal(world->peer.holder.role, TLS_ROLE_WORKER);
+    assert_string_equal(world->peer.holder.name, "test-worker");
+    assert_string_equal(world->peer.holder.cluster, "nest");
+    assert_memory_equal(world->peer.address, "127.0.0.1:", 10);
+    assert_in_range(world->left_ms, 1, 6000); /* it travels rounded up */
+    assert_int_not_equal(world->numbers[0], world->numbers[1]);
+}
+
+static void a_long_request_arrives_in_one_piece(void **state)
+{
+    struct world *world = *state;
+    struct buf request = {0}, response = {0};
+    assert_int_equal(buf_reserve(&request, 1000000), ERR_OK);
+    request.bytes = 1000000;
+    for (size_t i = 0; i < request.bytes; i++)
+        request.data[i] = (uint8_t)(i * 31 >> 3);
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, NULL),
+        ERR_OK);
+    assert_int_equal(response.bytes, request.bytes);
+    assert_memory_equal(response.data, request.data, request.bytes);
+    buf_release(&request);
+    buf_release(&response);
+}
+
+static void an_empty_message_is_a_message(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL), ERR_OK);
+    assert_int_equal(response.bytes, 0);
+    buf_release(&response);
+}
+
+static void every_error_arrives_as_itself(void **state)
+{
+    struct world *world = *state;
+    for (unsigned code = 1; code < ERR_COUNT; code++) {
+        uint8_t byte = (uint8_t)code;
+        struct buf response = {0};
+        struct reason reason = {0};
+        assert_int_equal(rpc_call(world->worker, "/test.T/Fail", (struct slice){&byte, 1}, 5000,
+                                  &response, &reason),
+                         code);
+        assert_string_equal(reason.text, "said so");
+    }
+}
+
+static void an_unknown_method_is_unsupported(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Nothing", slice_of("x"), 5000, &response, &reason),
+        ERR_UNSUPPORTED);
+    assert_string_equal(reason.text, "no method /test.T/Nothing here");
+}
+
+static void a_role_may_call_only_its_methods(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
+        ERR_DENIED);
+    assert_string_equal(reason.text, "role worker may not call /test.T/Administer");
+    assert_int_equal(
+        rpc_call(world->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL),
+        ERR_OK);
+    buf_release(&response);
+}
+
+static void a_request_over_a_limit_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(rpc_call(world->operator_, "/test.T/Administer", slice_of("12345678901"), 5000,
+                              &response, &reason),
+                     ERR_MALFORMED);
+    assert_string_equal(reason.text, "message has 11 bytes, the limit is 10");
+    struct buf request = {0};
+    assert_int_equal(buf_reserve(&request, (1 << 20) + 1), ERR_OK);
+    memset(request.data, 0, (1 << 20) + 1);
+    request.bytes = (1 << 20) + 1;
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
+        ERR_INVALID);
+    buf_release(&request);
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/TooLong", slice_of("x"), 5000, &response, &reason),
+        ERR_INVALID);
+}
+
+static void a_message_over_the_servers_limit_is_refused_by_the_library(void **state)
+{
+    struct world *world = *state;
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1;
+    settings.message_bytes_max = 4 << 20;
+    struct rpc_loop *loop = loop_new(&settings);
+    struct rpc_channel *channel =
+        channel_new(loop, rpc_server_port(world->server), &world->worker_identity);
+    struct buf request = {0}, response = {0};
+    struct reason reason = {0};
+    assert_int_equal(buf_reserve(&request, 2 << 20), ERR_OK);
+    memset(request.data, 0, 2 << 20);
+    request.bytes = 2 << 20;
+    assert_int_equal(
+        rpc_call(channel, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
+        ERR_MALFORMED);
+    assert_non_null(strstr(reason.text, "larger than max")); /* before it is all there */
+    buf_release(&request);
+    rpc_channel_free(channel);
+    rpc_loop_free(loop);
+}
+
+static void a_deadline_that_passes_ends_the_call_at_both_ends(void **state)
+{
+    struct world *world = *state;
+    struct buf response = {0};
+    assert_int_equal(rpc_call(world->worker, "/test.T/Park", slice_of("x"), 200, &response, NULL),
+                     ERR_DEADLINE);
+    tally_wait(&world->tally, CANCELLED, 1);
+    rpc_fail(unpark(world), ERR_BUSY, "nobody hears this");
+}
+
+struct answer {
+    struct tally *tally;
+    enum err err;
+    char text[64];
+};
+
+static void on_answer(void *owner, enum err err, struct slice response, const struct reason *reason)
+{
+    (void)reason;
+    struct answer *answer = owner;
+    answer->err = err;
+    memcpy(answer->text, response.data, response.bytes);
+    tally_add(answer->tally, ANSWERED);
+}
+
+static struct rpc_call *start(struct rpc_channel *channel, const char *path, struct answer *answer)
+{
+    struct rpc_call *call = NULL;
+    struct buf request = {0};
+    assert_int_equal(buf_append(&request, "x", 1), ERR_OK);
+    struct rpc_call_config config = {.path = path,
+                                     .timeout_ms = FIXTURE_WAIT_MS,
+                                     .wait_for_server = true,
+                                     .answered = on_answer,
+                                     .owner = answer};
+    assert_int_equal(rpc_call_start(channel, &config, &request, &call), ERR_OK);
+    return call;
+}
+
+static void a_request_is_answered_later_from_another_thread(void **state)
+{
+    struct world *world = *state;
+    struct answer answer = {.tally = &world->tally};
+    struct rpc_call *call = start(world->worker, "/test.T/Park", &answer);
+    tally_wait(&world->tally, REQUESTED, 1);
+    struct buf response = {0};
+    assert_int_equal(buf_append(&response, "late", 4), ERR_OK);
+    rpc_reply(unpark(world), &response);
+    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(answer.err, ERR_OK);
+    assert_string_equal(answer.text, "late");
+    rpc_call_cancel(call); /* too late, and harmless */
+    rpc_call_unref(call);
+    assert_int_equal(tally_of(&world->tally, CANCELLED), 0);
+}
+
+static void a_cancelled_call_is_cancelled_at_both_ends(void **state)
+{
+    struct world *world = *state;
+    struct answer answer = {.tally = &world->tally};
+    struct rpc_call *call = start(world->worker, "/test.T/Park", &answer);
+    tally_wait(&world->tally, REQUESTED, 1);
+    rpc_call_cancel(call);
+    rpc_call_unref(call);
+    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(answer.err, ERR_CANCELLED);
+    tally_wait(&world->tally, CANCELLED, 1);
+    struct buf response = {0};
+    rpc_reply(unpark(world), &response);
+}
+
+static void a_channel_freed_cancels_its_calls(void **state)
+{
+    struct world *world = *state;
+    struct answer answer = {.tally = &world->tally};
+    struct rpc_channel *channel =
+        channel_new(world->loop, rpc_server_port(world->server), &world->worker_identity);
+    rpc_call_unref(start(channel, "/test.T/Park", &answer));
+    tally_wait(&world->tally, REQUESTED, 1);
+    rpc_channel_free(channel);
+    assert_int_equal(tally_of(&world->tally, ANSWERED), 1);
+    assert_int_equal(answer.err, ERR_CANCELLED);
+    tally_wait(&world->tally, CANCELLED, 1);
+    rpc_fail(unpark(world), ERR_BUSY, NULL);
+}
+
+static void a_request_may_be_answered_after_its_server_is_gone(void **state)
+{
+    struct world *world = *state;
+    struct answer answer = {.tally = &world->tally};
+    rpc_call_unref(start(world->worker, "/test.T/Park", &answer));
+    tally_wait(&world->tally, REQUESTED, 1);
+    rpc_server_free(world->server);
+    world->server = NULL;
+    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(answer.err, ERR_UNREACHABLE);
+    assert_int_equal(tally_of(&world->tally, CANCELLED), 1);
+    struct buf response = {0};
+    rpc_reply(unpark(world), &response);
+}
+
+static void a_drained_server_answers_what_it_has_and_takes_no_more(void **state)
+{
+    struct world *world = *state;
+    struct answer answer = {.tally = &world->tally};
+    rpc_call_unref(start(world->worker, "/test.T/Park", &answer));
+    tally_wait(&world->tally, REQUESTED, 1);
+    rpc_server_drain(world->server);
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(
+        rpc_call(world->operator_, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
+        ERR_UNREACHABLE);
+    assert_int_equal(buf_append(&response, "still", 5), ERR_OK);
+    rpc_reply(unpark(world), &response);
+    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(answer.err, ERR_OK);
+    assert_string_equal(answer.text, "still");
+}
+
+static void a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server(void **state)
+{
+    struct world *world = *state;
+    unsigned port = rpc_server_port(world->server);
+    rpc_server_free(world->server);
+    world->server = NULL;
+    struct rpc_channel *channel = channel_new(world->loop, port, &world->worker_identity);
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(rpc_call(channel, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
+                     ERR_UNREACHABLE);
+    /* "Connection refused", or "FD shutdown" when the library saw the hang-up first. */
+    assert_non_null(strstr(reason.text, "Failed to connect to remote host"));
+    struct answer answer = {.tally = &world->tally};
+    rpc_call_unref(start(channel, "/test.T/Echo", &answer));
+
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    static struct rpc_method methods[METHODS];
+    methods_fill(world, methods);
+    struct rpc_server_config config = {.loop = world->loop,
+                                       .address = address,
+                                       .identity = &world->server_identity,
+                                       .methods = methods,
+                                       .method_count = METHODS};
+    assert_int_equal(rpc_server_new(&config, &world->server, &reason), ERR_OK);
+    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(answer.err, ERR_OK);
+    rpc_channel_free(channel);
+}
+
+static void a_taken_port_and_a_bad_address_are_said(void **state)
+{
+    struct world *world = *state;
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(world->server));
+    struct rpc_server_config config = {
+        .loop = world->loop, .address = address, .identity = &world->server_identity};
+    struct rpc_server *server = NULL;
+    struct reason reason = {0};
+    assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_EXISTS);
+    assert_non_null(strstr(reason.text, address));
+    static const char *const bad[] = {
+        "", "localhost", ":1", "localhost:", "a:65536", "::1:7", "[::1]", "a:-1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        config.address = bad[i];
+        assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
+    }
+    config.address = "192.0.2.1:0"; /* nobody's address, RFC 5737 */
+    assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    rpc_process_init(false);
+    const struct CMUnitTest tests[] = {
+        TEST(a_call_is_answered_and_the_handler_knows_who_calls),
+        TEST(a_long_request_arrives_in_one_piece),
+        TEST(an_empty_message_is_a_message),
+        TEST(every_error_arrives_as_itself),
+        TEST(an_unknown_method_is_unsupported),
+        TEST(a_role_may_call_only_its_methods),
+        TEST(a_request_over_a_limit_is_refused),
+        TEST(a_message_over_the_servers_limit_is_refused_by_the_library),
+        TEST(a_deadline_that_passes_ends_the_call_at_both_ends),
+        TEST(a_request_is_answered_later_from_another_thread),
+        TEST(a_cancelled_call_is_cancelled_at_both_ends),
+        TEST(a_channel_freed_cancels_its_calls),
+        TEST(a_request_may_be_answered_after_its_server_is_gone),
+        TEST(a_drained_server_answers_what_it_has_and_takes_no_more),
+        TEST(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server),
+        TEST(a_taken_port_and_a_bad_address_are_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* Who may connect: certificates, TLS versions, plain connections. Real loopback sockets. */
+#include "tests/unit/rpc_fixture.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+
+struct world {
+    struct rpc_loop *loop;
+    struct authority authority, foreign;
+    struct tls_identity server_identity;
+    struct rpc_server *server;
+};
+
+static void echo(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)owner, (void)bytes;
+    struct buf answer = {0};
+    rpc_reply(request, &answer);
+}
+
+static const struct rpc_method methods[] = {
+    {.path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .requested = echo}};
+
+static int setup(void **state)
+{
+    static struct world world; /* cmocka's setup has no other place for it */
+    memset(&world, 0, sizeof world);
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1;
+    world.loop = loop_new(&settings);
+    world.authority = authority_new("nest");
+    world.foreign = authority_new("nest");
+    world.server_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_SERVER);
+    world.server = server_new(world.loop, &world.server_identity, methods, 1);
+    *state = &world;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    rpc_server_free(world->server);
+    rpc_loop_free(world->loop);
+    tls_identity_release(&world->server_identity);
+    authority_release(&world->authority);
+    authority_release(&world->foreign);
+    return 0;
+}
+
+static enum err call_as(struct world *world, const struct tls_identity *identity,
+                        struct reason *reason)
+{
+    struct rpc_channel *channel =
+        channel_new(world->loop, rpc_server_port(world->server), identity);
+    struct buf response = {0};
+    enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, reason);
+    buf_release(&response);
+    rpc_channel_free(channel);
+    return err;
+}
+
+static struct tls_holder worker_of(const char *cluster)
+{
+    struct tls_holder holder = {.role = TLS_ROLE_WORKER, .name = "w1"};
+    snprintf(holder.cluster, sizeof holder.cluster, "%s", cluster);
+    return holder;
+}
+
+static void a_certificate_of_the_cluster_is_let_in(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    assert_int_equal(call_as(world, &identity, NULL), ERR_OK);
+    tls_identity_release(&identity);
+}
+
+static void an_expired_certificate_is_refused_by_the_server(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity = identity_new(&world->authority, &world->authority,
+                                                worker_of("nest"), fixture_now_s() - 3700);
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, &identity, &reason), ERR_UNREACHABLE);
+    assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
+    tls_identity_release(&identity);
+}
+
+static void an_expired_certificate_is_found_before_it_is_used(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    identity.not_after_s = 1000000000;
+    struct rpc_channel *channel = NULL;
+    struct reason reason = {0};
+    assert_int_equal(rpc_channel_new(world->loop, "127.0.0.1:1", &identity, &channel, &reason),
+                     ERR_UNTRUSTED);
+    assert_string_equal(
+        reason.text,
+        "worker.crt: expired at 2001-09-09T01:46:40.000Z; make a new one (roost cert)");
+    tls_identity_release(&identity);
+}
+
+static void a_certificate_of_another_ca_is_refused_by_the_server(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->foreign, &world->authority, worker_of("nest"), fixture_now_s());
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, &identity, &reason), ERR_UNREACHABLE);
+    assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
+    tls_identity_release(&identity);
+}
+
+static void a_server_of_another_ca_is_refused_by_the_client(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->foreign, worker_of("nest"), fixture_now_s());
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
+    tls_identity_release(&identity);
+}
+
+static void a_certificate_of_another_cluster_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("other"), fixture_now_s());
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_string_equal(reason.text, "certificate is for cluster other; this is nest");
+    tls_identity_release(&identity);
+}
+
+static void a_workers_certificate_does_not_make_a_server(void **state)
+{
+    struct world *world = *state;
+    rpc_server_free(world->server);
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    world->server = server_new(world->loop, &identity, methods, 1);
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
+    tls_identity_release(&identity);
+}
+
+static void a_server_at_an_address_its_certificate_does_not_name_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct rpc_server_config config = {.loop = world->loop,
+                                       .address = "127.0.0.2:0",
+                                       .identity = &world->server_identity,
+                                       .methods = methods,
+                                       .method_count = 1};
+    struct rpc_server *server = NULL;
+    struct reason reason = {0};
+    assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_OK);
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.2:%u", rpc_server_port(server));
+    struct rpc_channel *channel = NULL;
+    struct buf response = {0};
+    assert_int_equal(rpc_channel_new(world->loop, address, &identity, &channel, &reason), ERR_OK);
+    enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, &reason);
+    rpc_channel_free(channel);
+    rpc_server_free(server);
+    tls_identity_release(&identity);
+    if (err != ERR_UNTRUSTED)
+        fail_msg("%s: %s", err_name(err), reason.text);
+}
+
+static void a_plain_client_gets_nothing_from_a_tls_server(void **state)
+{
+    struct world *world = *state;
+    struct reason reason = {0};
+    assert_int_equal(call_as(world, NULL, &reason), ERR_UNREACHABLE);
+}
+
+static void without_tls_only_loopback_is_allowed(void **state)
+{
+    struct world *world = *state;
+    static const char *const refused[] = {"0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.org:80",
+                                          "128.0.0.1:80"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct rpc_server_config config = {.loop = world->loop, .address = refused[i]};
+        struct rpc_server *server = NULL;
+        struct rpc_channel *channel = NULL;
+        struct reason reason = {0};
+        assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
+        assert_non_null(strstr(reason.text, "not a loopback address"));
+        assert_int_equal(rpc_channel_new(world->loop, refused[i], NULL, &channel, &reason),
+                         ERR_INVALID);
+    }
+    static const char *const fine[] = {"127.0.0.1:0", "127.1.2.3:0", "localhost:0"};
+    for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
+        struct rpc_server_config config = {.loop = world->loop, .address = fine[i]};
+        struct rpc_server *server = NULL;
+        assert_int_equal(rpc_server_new(&config, &server, NULL), ERR_OK);
+        rpc_server_free(server);
+    }
+}
+
+/* ---- A client of its own, to do what ours does not ---- */
+
+static int connect_to(unsigned port)
+{
+    int file = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(connect(file, (struct sockaddr *)&address, sizeof address), 0);
+    struct timeval limit = {.tv_sec = FIXTURE_WAIT_MS / 1000};
+    setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return file;
+}
+
+static void use_certificate(SSL_CTX *context, const struct tls_identity *identity)
+{
+    BIO *certificate_bio =
+        BIO_new_mem_buf(identity->certificate.data, (int)identity->certificate.bytes);
+    BIO *key_bio = BIO_new_mem_buf(identity->key.data, (int)identity->key.bytes);
+    X509 *certificate = PEM_read_bio_X509(certificate_bio, NULL, NULL, NULL);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(key_bio, NULL, NULL, NULL);
+    assert_int_equal(SSL_CTX_use_certificate(context, certificate), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey(context, key), 1);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    BIO_free(certificate_bio);
+    BIO_free(key_bio);
+}
+
+/* Connects, says nothing, reads: true when the server sends something (its HTTP/2 settings). */
+static bool server_talks(struct world *world, int version, const struct tls_identity *identity)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_min_proto_version(context, version);
+    SSL_CTX_set_max_proto_version(context, version);
+    SSL_CTX_set_cipher_list(context, "ALL:@SECLEVEL=0");
+    SSL_CTX_set_alpn_protos(context, (const uint8_t *)"\x02h2", 3);
+    if (identity != NULL)
+        use_certificate(context, identity);
+    SSL *connection = SSL_new(context);
+    int file = connect_to(rpc_server_port(world->server));
+    SSL_set_fd(connection, file);
+    char byte;
+    bool talks = SSL_connect(connection) == 1 && SSL_read(connection, &byte, 1) == 1;
+    ERR_clear_error();
+    SSL_free(connection);
+    SSL_CTX_free(context);
+    close(file);
+    return talks;
+}
+
+static void a_client_needs_a_certificate(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    assert_true(server_talks(world, TLS1_3_VERSION, &identity));
+    assert_false(server_talks(world, TLS1_3_VERSION, NULL));
+    tls_identity_release(&identity);
+}
+
+static void tls_1_2_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct tls_identity identity =
+        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+    assert_false(server_talks(world, TLS1_2_VERSION, &identity));
+    tls_identity_release(&identity);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    rpc_process_init(false);
+    const struct CMUnitTest tests[] = {
+        TEST(a_certificate_of_the_cluster_is_let_in),
+        TEST(an_expired_certificate_is_refused_by_the_server),
+        TEST(an_expired_certificate_is_found_before_it_is_used),
+        TEST(a_certificate_of_another_ca_is_refused_by_the_server),
+        TEST(a_server_of_another_ca_is_refused_by_the_client),
+        TEST(a_certificate_of_another_cluster_is_refused),
+        TEST(a_workers_certificate_does_not_make_a_server),
+        TEST(a_server_at_an_address_its_certificate_does_not_name_is_refused),
+        TEST(a_plain_client_gets_nothing_from_a_tls_server),
+        TEST(without_tls_only_loopback_is_allowed),
+        TEST(a_client_needs_a_certificate),
+        TEST(tls_1_2_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

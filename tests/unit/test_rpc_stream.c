@@ -1,0 +1,586 @@
+/* Streams over real loopback sockets, without TLS. */
+#include "tests/unit/rpc_fixture.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OPENED, RECEIVED, SENT, ENDED, CLOSED, RELEASED, SERVER_CLOSED };
+enum { MESSAGE_BYTES = 512 << 10, MESSAGES = 24, QUEUE_MAX = 8, ORDER_MAX = 64 };
+
+/* What both ends of a test share. */
+struct world {
+    struct rpc_loop *loop;
+    struct rpc_server *server;
+    struct rpc_channel *channel;
+    struct tally tally;
+    struct counted_tally released;
+    struct thread_mutex lock; /* guards what follows */
+    size_t bytes;             /* received by the client */
+    size_t wrong_bytes;
+    uint8_t order[ORDER_MAX]; /* first bytes of what the client received */
+    unsigned order_count;
+    enum err send_errs[ORDER_MAX];
+    struct rpc_stream *server_stream; /* the first one: a reference */
+    struct rpc_message *kept;
+    enum err closed_err, server_closed_err;
+    struct reason closed_reason;
+};
+
+/* ---- The server's end ---- */
+
+static enum err accept_stream(void *method_owner, struct rpc_stream *stream,
+                              const struct rpc_peer *peer, void **ret_owner, struct reason *reason)
+{
+    (void)reason;
+    struct world *world = method_owner;
+    assert_int_equal(peer->holder.role, TLS_ROLE_NONE);
+    thread_lock(&world->lock);
+    if (world->server_stream == NULL)
+        world->server_stream = rpc_stream_ref(stream);
+    thread_unlock(&world->lock);
+    *ret_owner = world;
+    tally_add(&world->tally, OPENED);
+    return ERR_OK;
+}
+
+static enum err refuse_stream(void *method_owner, struct rpc_stream *stream,
+                              const struct rpc_peer *peer, void **ret_owner, struct reason *reason)
+{
+    (void)method_owner, (void)stream, (void)peer, (void)ret_owner;
+    return reason_set(reason, ERR_OLD_GENERATION, "not today");
+}
+
+static void server_closed(void *owner, struct rpc_stream *stream, enum err err,
+                          const struct reason *reason)
+{
+    (void)stream, (void)reason;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    world->server_closed_err = err;
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, SERVER_CLOSED);
+}
+
+/* Sends what came back, from memory of its own. */
+static void echo(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    struct world *world = owner;
+    size_t head = message->bytes < 10 ? message->bytes : 10;
+    struct buf header = {0};
+    assert_int_equal(buf_reserve(&header, head), ERR_OK);
+    rpc_message_copy(message, 0, head, header.data);
+    header.bytes = head;
+    struct counted *counted = counted_filled(message->bytes - head, 0, &world->released);
+    rpc_message_copy(message, head, message->bytes - head, counted->data);
+    struct rpc_part parts[2] = {{counted, 0, counted->bytes / 3},
+                                {counted, counted->bytes / 3, counted->bytes - counted->bytes / 3}};
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, parts, 2), ERR_OK);
+    counted_unref(counted);
+    rpc_message_unref(message);
+}
+
+static enum err send_byte(struct rpc_stream *stream, enum rpc_priority priority, uint8_t byte)
+{
+    struct buf header = {0};
+    assert_int_equal(buf_append(&header, &byte, 1), ERR_OK);
+    return rpc_stream_send(stream, priority, &header, NULL, 0);
+}
+
+/* In one callback, so that nothing is sent in between: normal ones, then urgent ones. */
+static void answer_in_two_priorities(void *owner, struct rpc_stream *stream,
+                                     struct rpc_message *message)
+{
+    (void)owner;
+    rpc_message_unref(message);
+    for (uint8_t i = 0; i < 4; i++)
+        assert_int_equal(send_byte(stream, RPC_NORMAL, i), ERR_OK);
+    for (uint8_t i = 10; i < 13; i++)
+        assert_int_equal(send_byte(stream, RPC_URGENT, i), ERR_OK);
+}
+
+static void answer_too_much(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    struct world *world = owner;
+    rpc_message_unref(message);
+    thread_lock(&world->lock);
+    for (uint8_t i = 0; i < QUEUE_MAX + 3; i++)
+        world->send_errs[i] = send_byte(stream, RPC_NORMAL, i);
+    world->send_errs[QUEUE_MAX + 3] = send_byte(stream, RPC_URGENT, 99);
+    thread_unlock(&world->lock);
+}
+
+static void answer_and_finish(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)owner;
+    rpc_message_unref(message);
+    for (uint8_t i = 0; i < 3; i++)
+        assert_int_equal(send_byte(stream, RPC_NORMAL, i), ERR_OK);
+    rpc_stream_finish(stream, ERR_MOVED, "gone elsewhere");
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 9), ERR_CANCELLED);
+    rpc_stream_finish(stream, ERR_OK, NULL); /* the first one counts */
+}
+
+static void keep(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    world->kept = message;
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, RECEIVED);
+}
+
+static const struct rpc_stream_events echo_events = {
+    .open = accept_stream, .message = echo, .closed = server_closed};
+static const struct rpc_stream_events priority_events = {
+    .open = accept_stream, .message = answer_in_two_priorities, .closed = server_closed};
+static const struct rpc_stream_events full_events = {
+    .open = accept_stream, .message = answer_too_much, .closed = server_closed};
+static const struct rpc_stream_events finish_events = {
+    .open = accept_stream, .message = answer_and_finish, .closed = server_closed};
+static const struct rpc_stream_events keep_events = {
+    .open = accept_stream, .message = keep, .closed = server_closed};
+static const struct rpc_stream_events refuse_events = {.open = refuse_stream,
+                                                       .closed = server_closed};
+
+/* ---- The client's end ---- */
+
+static void receive(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    if (world->order_count < ORDER_MAX && message->bytes > 0)
+        rpc_message_copy(message, 0, 1, &world->order[world->order_count++]);
+    world->bytes += message->bytes;
+    size_t at = 0;
+    for (uint32_t i = 0; i < message->slice_count; i++)
+        for (size_t j = 0; j < message->slices[i].bytes; j++, at++)
+            if (at >= 10 && message->slices[i].data[j] != (uint8_t)((at - 10) * 7))
+                world->wrong_bytes++;
+    thread_unlock(&world->lock);
+    rpc_message_unref(message);
+    tally_add(&world->tally, RECEIVED);
+}
+
+static void sent(void *owner, struct rpc_stream *stream, size_t queued)
+{
+    (void)stream, (void)queued;
+    struct world *world = owner;
+    tally_add(&world->tally, SENT);
+}
+
+static void closed(void *owner, struct rpc_stream *stream, enum err err,
+                   const struct reason *reason)
+{
+    (void)stream;
+    struct world *world = owner;
+    thread_lock(&world->lock);
+    world->closed_err = err;
+    world->closed_reason = *reason;
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, CLOSED);
+}
+
+static const struct rpc_stream_events client_events = {
+    .message = receive, .sent = sent, .closed = closed};
+
+static struct rpc_stream *open_stream(struct world *world, const char *path)
+{
+    struct rpc_stream *stream = NULL;
+    assert_int_equal(rpc_stream_open(world->channel, path, &client_events, world, &stream), ERR_OK);
+    return stream;
+}
+
+static void expect_closed(struct world *world, enum err err)
+{
+    tally_wait(&world->tally, CLOSED, 1);
+    if (world->closed_err != err)
+        fail_msg("closed with %s (%s), not %s", err_name(world->closed_err),
+                 world->closed_reason.text, err_name(err));
+}
+
+/* ---- One world per test ---- */
+
+static const struct rpc_method method_rows[] = {
+    {.path = "/test.T/Echo", .kind = RPC_STREAM, .events = &echo_events},
+    {.path = "/test.T/Priority", .kind = RPC_STREAM, .events = &priority_events},
+    {.path = "/test.T/Full", .kind = RPC_STREAM, .events = &full_events},
+    {.path = "/test.T/Finish", .kind = RPC_STREAM, .events = &finish_events},
+    {.path = "/test.T/Keep", .kind = RPC_STREAM, .events = &keep_events},
+    {.path = "/test.T/Short", .kind = RPC_STREAM, .events = &keep_events, .request_bytes_max = 100},
+    {.path = "/test.T/Refuse", .kind = RPC_STREAM, .events = &refuse_events},
+};
+enum { METHODS = sizeof method_rows / sizeof method_rows[0] };
+
+static struct rpc_settings settings_of_tests(void)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 2;
+    settings.queue_messages_max = QUEUE_MAX;
+    settings.keepalive_ms = 300;
+    settings.keepalive_timeout_ms = 200;
+    return settings;
+}
+
+static void world_init(struct world *world)
+{
+    memset(world, 0, sizeof *world);
+    struct rpc_settings settings = settings_of_tests();
+    world->loop = loop_new(&settings);
+    tally_init(&world->tally);
+    thread_mutex_init(&world->lock);
+    world->released = (struct counted_tally){&world->tally, RELEASED};
+}
+
+static void world_serve(struct world *world, struct rpc_method methods[static METHODS])
+{
+    memcpy(methods, method_rows, sizeof method_rows);
+    for (unsigned i = 0; i < METHODS; i++)
+        methods[i].owner = world;
+    world->server = server_new(world->loop, NULL, methods, METHODS);
+}
+
+static int setup(void **state)
+{
+    static struct world world; /* cmocka's setup has no other place for it */
+    static struct rpc_method methods[METHODS];
+    world_init(&world);
+    world_serve(&world, methods);
+    world.channel = channel_new(world.loop, rpc_server_port(world.server), NULL);
+    *state = &world;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    rpc_stream_unref(world->server_stream);
+    rpc_message_unref(world->kept);
+    rpc_channel_free(world->channel);
+    rpc_server_free(world->server);
+    rpc_loop_free(world->loop);
+    thread_mutex_release(&world->lock);
+    tally_release(&world->tally);
+    return 0;
+}
+
+/* ---- Tests ---- */
+
+static void send_filled(struct world *world, struct rpc_stream *stream)
+{
+    struct buf header = {0};
+    assert_int_equal(buf_append(&header, "0123456789", 10), ERR_OK);
+    struct counted *counted = counted_filled(MESSAGE_BYTES, 0, &world->released);
+    struct rpc_part part = {counted, 0, counted->bytes};
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1), ERR_OK);
+    counted_unref(counted);
+}
+
+static void messages_of_half_a_mebibyte_come_back_and_their_memory_is_released(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    for (unsigned i = 0; i < MESSAGES; i++) { /* a window of four */
+        if (i >= 4)
+            tally_wait(&world->tally, RECEIVED, i - 3);
+        send_filled(world, stream);
+    }
+    tally_wait(&world->tally, RECEIVED, MESSAGES);
+    tally_wait(&world->tally, SENT, MESSAGES);
+    rpc_stream_end(stream);
+    expect_closed(world, ERR_OK);
+    tally_wait(&world->tally, SERVER_CLOSED, 1);
+    assert_int_equal(world->server_closed_err, ERR_OK);
+    tally_wait(&world->tally, RELEASED, 2 * MESSAGES); /* both ends' */
+    assert_int_equal(world->bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
+    assert_int_equal(world->wrong_bytes, 0);
+    rpc_stream_unref(stream);
+}
+
+static void urgent_messages_overtake_all_that_waits(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Priority");
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    tally_wait(&world->tally, RECEIVED, 7);
+    static const uint8_t expected[] = {0, 10, 11, 12, 1, 2, 3};
+    assert_memory_equal(world->order, expected, sizeof expected);
+    rpc_stream_cancel(stream);
+    rpc_stream_unref(stream);
+}
+
+static void a_full_queue_is_busy_and_leaves_room_for_urgent_messages(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Full");
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    tally_wait(&world->tally, RECEIVED, QUEUE_MAX + 2);
+    thread_lock(&world->lock);
+    for (unsigned i = 0; i < QUEUE_MAX + 1; i++) /* one is under way, QUEUE_MAX wait */
+        assert_int_equal(world->send_errs[i], ERR_OK);
+    assert_int_equal(world->send_errs[QUEUE_MAX + 1], ERR_BUSY);
+    assert_int_equal(world->send_errs[QUEUE_MAX + 2], ERR_BUSY);
+    assert_int_equal(world->send_errs[QUEUE_MAX + 3], ERR_OK);
+    thread_unlock(&world->lock);
+    rpc_stream_unref(stream);
+}
+
+static void what_was_queued_arrives_before_the_servers_end(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Finish");
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    expect_closed(world, ERR_MOVED);
+    assert_string_equal(world->closed_reason.text, "gone elsewhere");
+    assert_int_equal(world->order_count, 3);
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_CANCELLED);
+    rpc_stream_cancel(stream); /* closed already, and harmless */
+    tally_wait(&world->tally, SERVER_CLOSED, 1);
+    assert_int_equal(world->server_closed_err, ERR_MOVED);
+    rpc_stream_unref(stream);
+}
+
+static void a_stream_that_open_refuses_says_why(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Refuse");
+    expect_closed(world, ERR_OLD_GENERATION);
+    assert_string_equal(world->closed_reason.text, "not today");
+    rpc_stream_unref(stream);
+    rpc_server_free(world->server); /* waits for all events */
+    world->server = NULL;
+    assert_int_equal(tally_of(&world->tally, SERVER_CLOSED), 0);
+}
+
+static void a_message_may_be_kept_when_its_stream_is_gone(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
+    send_filled(world, stream);
+    tally_wait(&world->tally, RECEIVED, 1);
+    rpc_stream_cancel(stream);
+    expect_closed(world, ERR_CANCELLED);
+    tally_wait(&world->tally, SERVER_CLOSED, 1);
+    assert_int_equal(world->server_closed_err, ERR_CANCELLED);
+    assert_int_equal(send_byte(world->server_stream, RPC_NORMAL, 0), ERR_CANCELLED);
+    tally_wait(&world->tally, RELEASED, 1);
+    uint8_t end[2];
+    rpc_message_copy(world->kept, world->kept->bytes - 2, 2, end);
+    assert_int_equal(end[1], (uint8_t)((MESSAGE_BYTES - 1) * 7));
+    rpc_stream_unref(stream);
+}
+
+static void memory_of_a_cancelled_stalled_send_is_released(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    for (unsigned i = 0; i < QUEUE_MAX; i++)
+        send_filled(world, stream);
+    rpc_stream_cancel(stream);
+    expect_closed(world, ERR_CANCELLED);
+    rpc_stream_unref(stream);
+    tally_wait(&world->tally, RELEASED, QUEUE_MAX);
+}
+
+static void a_message_over_the_methods_limit_ends_the_stream(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Short");
+    struct buf header = {0};
+    char text[101] = {0};
+    assert_int_equal(buf_append(&header, text, sizeof text), ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, NULL, 0), ERR_OK);
+    expect_closed(world, ERR_MALFORMED);
+    assert_string_equal(world->closed_reason.text, "message has 101 bytes, the limit is 100");
+    rpc_stream_unref(stream);
+}
+
+static void what_breaks_a_limit_is_not_sent(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
+    struct counted *counted = counted_filled((1 << 20) + 1, 0, &world->released);
+    struct rpc_part part = {counted, 0, counted->bytes};
+    struct buf header = {0};
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1), ERR_INVALID);
+    part.bytes = 1;
+    static struct rpc_part many[RPC_PARTS_MAX + 1];
+    for (unsigned i = 0; i <= RPC_PARTS_MAX; i++)
+        many[i] = part;
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX + 1),
+                     ERR_INVALID);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX), ERR_OK);
+    tally_wait(&world->tally, RECEIVED, 1);
+    assert_int_equal(world->kept->bytes, RPC_PARTS_MAX);
+    counted_unref(counted);
+    tally_wait(&world->tally, RELEASED, 1);
+    rpc_stream_unref(stream);
+}
+
+static void a_server_freed_with_open_streams_ends_them(void **state)
+{
+    struct world *world = *state;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    tally_wait(&world->tally, OPENED, 1);
+    send_filled(world, stream);
+    rpc_server_free(world->server);
+    world->server = NULL;
+    assert_int_equal(tally_of(&world->tally, SERVER_CLOSED), 1);
+    expect_closed(world, ERR_UNREACHABLE);
+    rpc_stream_unref(stream);
+}
+
+static void a_channel_freed_with_open_streams_cancels_them(void **state)
+{
+    struct world *world = *state;
+    for (unsigned i = 0; i < 3; i++)
+        rpc_stream_unref(open_stream(world, "/test.T/Echo"));
+    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
+    send_filled(world, stream);
+    tally_wait(&world->tally, RECEIVED, 1);
+    rpc_channel_free(world->channel);
+    world->channel = NULL;
+    assert_int_equal(tally_of(&world->tally, CLOSED), 4);
+    tally_wait(&world->tally, SERVER_CLOSED, 1);
+    rpc_stream_unref(stream);
+}
+
+static void a_stream_to_nobody_is_unreachable(void **state)
+{
+    struct world *world = *state;
+    rpc_server_free(world->server);
+    world->server = NULL;
+    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    expect_closed(world, ERR_UNREACHABLE);
+    rpc_stream_unref(stream);
+}
+
+static void a_message_made_from_a_copy_reads_the_same(void **state)
+{
+    (void)state;
+    struct rpc_message *message = rpc_message_new(slice_of("abcdef"));
+    char text[3] = {0};
+    rpc_message_copy(message, 2, 2, text);
+    assert_string_equal(text, "cd");
+    rpc_message_unref(rpc_message_ref(message));
+    rpc_message_unref(message);
+}
+
+/* ---- A server that dies or stops: another process, started before any thread ---- */
+
+struct other {
+    pid_t pid;
+    int to, from;
+};
+
+/* The child: waits for a byte, serves, tells its port, lives until it is killed. */
+__attribute__((noreturn)) static void serve_elsewhere(int from, int to)
+{
+    char byte;
+    if (read(from, &byte, 1) != 1)
+        _exit(0); /* never wanted */
+    static struct world world;
+    static struct rpc_method methods[METHODS];
+    rpc_process_init(false);
+    world_init(&world);
+    world_serve(&world, methods);
+    unsigned port = rpc_server_port(world.server);
+    if (write(to, &port, sizeof port) != sizeof port)
+        _exit(1);
+    while (read(from, &byte, 1) == 1)
+        ;
+    _exit(0);
+}
+
+static struct other other_start(void)
+{
+    int to[2], from[2];
+    check(pipe(to) == 0 && pipe(from) == 0);
+    pid_t pid = fork();
+    check(pid >= 0);
+    if (pid == 0) {
+        close(to[1]);
+        close(from[0]);
+        serve_elsewhere(to[0], from[1]);
+    }
+    close(to[0]);
+    close(from[1]);
+    return (struct other){pid, to[1], from[0]};
+}
+
+static unsigned other_serve(const struct other *other)
+{
+    unsigned port = 0;
+    assert_int_equal(write(other->to, "s", 1), 1);
+    assert_int_equal(read(other->from, &port, sizeof port), sizeof port);
+    return port;
+}
+
+static void other_end(const struct other *other)
+{
+    kill(other->pid, SIGKILL);
+    waitpid(other->pid, NULL, 0);
+    close(other->to);
+    close(other->from);
+}
+
+static struct other *others(void)
+{
+    static struct other two[2]; /* cmocka's tests have no other way to get it */
+    return two;
+}
+
+static void expect_noticed(struct world *world, const struct other *other, int signal_number)
+{
+    struct rpc_channel *channel = channel_new(world->loop, other_serve(other), NULL);
+    struct rpc_stream *stream = NULL;
+    assert_int_equal(rpc_stream_open(channel, "/test.T/Echo", &client_events, world, &stream),
+                     ERR_OK);
+    send_filled(world, stream);
+    tally_wait(&world->tally, RECEIVED, 1);
+    kill(other->pid, signal_number);
+    expect_closed(world, ERR_UNREACHABLE);
+    rpc_stream_unref(stream);
+    rpc_channel_free(channel);
+    other_end(other);
+}
+
+static void a_killed_server_is_noticed(void **state)
+{
+    expect_noticed(*state, &others()[0], SIGKILL);
+}
+
+static void a_stopped_server_is_noticed_by_keepalive(void **state)
+{
+    expect_noticed(*state, &others()[1], SIGSTOP);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    others()[0] = other_start();
+    others()[1] = other_start();
+    rpc_process_init(false);
+    const struct CMUnitTest tests[] = {
+        TEST(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released),
+        TEST(urgent_messages_overtake_all_that_waits),
+        TEST(a_full_queue_is_busy_and_leaves_room_for_urgent_messages),
+        TEST(what_was_queued_arrives_before_the_servers_end),
+        TEST(a_stream_that_open_refuses_says_why),
+        TEST(a_message_may_be_kept_when_its_stream_is_gone),
+        TEST(memory_of_a_cancelled_stalled_send_is_released),
+        TEST(a_message_over_the_methods_limit_ends_the_stream),
+        TEST(what_breaks_a_limit_is_not_sent),
+        TEST(a_server_freed_with_open_streams_ends_them),
+        TEST(a_channel_freed_with_open_streams_cancels_them),
+        TEST(a_stream_to_nobody_is_unreachable),
+        TEST(a_message_made_from_a_copy_reads_the_same),
+        TEST(a_killed_server_is_noticed),
+        TEST(a_stopped_server_is_noticed_by_keepalive),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed;
+}

@@ -1,0 +1,182 @@
+/* Text from weights. */
+#include "tests/unit/executor_fixture.h"
+
+#include "common/scoped.h"
+#include "worker/sample.h"
+
+#include <string.h>
+
+static struct spec_model bytes_model(void)
+{
+    struct spec_model settings = fixture_gpt();
+    settings.vocabulary = 256;
+    return settings;
+}
+
+/* The executor's weights as sample_text() wants them. */
+static void text_of(struct fixture *f, const char *prompt, struct sample_options options,
+                    struct buf *buf)
+{
+    float *weights[64];
+    for (uint32_t i = 0; i < f->model.parameters_count; i++)
+        weights[i] = executor_weights(f->executor, i);
+    struct slice slice = {(const uint8_t *)prompt, strlen(prompt)};
+    struct reason reason = {.text = ""};
+    assert_int_equal(sample_text(f->k, &f->model, weights, slice, &options, buf, &reason), ERR_OK);
+    assert_int_equal(buf->bytes, options.tokens);
+}
+
+static void the_same_seed_writes_the_same_text_and_another_one_another(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, bytes_model(), fixture_train());
+    scoped(buf_release) struct buf a = {0}, b = {0}, c = {0};
+    struct sample_options options = {.tokens = 30, .temperature = 1, .seed = 5};
+    text_of(&f, "abc", options, &a);
+    text_of(&f, "abc", options, &b);
+    options.seed = 6;
+    text_of(&f, "abc", options, &c);
+    assert_memory_equal(a.data, b.data, 30);
+    assert_memory_not_equal(a.data, c.data, 30);
+    fixture_release(&f);
+}
+
+/* What the model says after the window: the executor's loss of each next byte, lowest wins. */
+static int likeliest(struct fixture *f, const int32_t *window, uint32_t count);
+
+static void without_temperature_the_likeliest_byte_is_written(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, bytes_model(), fixture_train());
+    scoped(buf_release) struct buf cold = {0}, top = {0};
+    text_of(&f, "\n", (struct sample_options){.tokens = 12}, &cold);
+    text_of(&f, "", (struct sample_options){.tokens = 12, .temperature = 2, .top_k = 1, .seed = 9},
+            &top);
+    assert_memory_equal(cold.data, top.data, 12); /* an empty prompt is a newline */
+    int32_t written[13] = {'\n'};
+    for (uint32_t i = 0; i < 12; i++)
+        written[i + 1] = cold.data[i];
+    for (uint32_t i = 0; i < 12; i++) { /* of the last 7 bytes before it: the context */
+        uint32_t count = i + 1 < 7 ? i + 1 : 7;
+        assert_int_equal(likeliest(&f, written + i + 1 - count, count), cold.data[i]);
+    }
+    fixture_release(&f);
+}
+
+struct guess {
+    const int32_t *window;
+    uint32_t count;
+    int32_t next;
+};
+
+static enum err read_guess(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
+                           void *ret_inputs, int32_t *ret_targets)
+{
+    const struct guess *guess = context;
+    (void)kind;
+    (void)first;
+    assert_int_equal(count, 1);
+    for (uint32_t i = 0; i < 7; i++) {
+        ((int32_t *)ret_inputs)[i] = i < guess->count ? guess->window[i] : 0;
+        ret_targets[i] = i + 1 == guess->count ? guess->next : -1; /* only one counts */
+    }
+    return ERR_OK;
+}
+
+static int likeliest(struct fixture *f, const int32_t *window, uint32_t count)
+{
+    static const struct executor_hooks none = {0};
+    const struct ticket ticket = {.kind = TICKET_VALIDATE};
+    double best_loss = 1e30;
+    int best = -1;
+    for (int32_t next = 0; next < 256; next++) {
+        struct guess guess = {window, count, next};
+        const struct executor_samples samples = {&guess, read_guess, 1};
+        struct executor_loss loss;
+        assert_int_equal(executor_validate(f->executor, &ticket, &samples, &none, &loss), ERR_OK);
+        if (loss.loss_sum < best_loss) {
+            best_loss = loss.loss_sum;
+            best = next;
+        }
+    }
+    return best;
+}
+
+static void a_prompt_longer_than_the_context_counts_with_its_end(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, bytes_model(), fixture_train());
+    static const char prompt[] = "The Quick-Brown_fox";
+    uint32_t differ = 0;
+    int last = -1;
+    for (uint32_t length = 8; length < sizeof prompt; length++) {
+        scoped(buf_release) struct buf buf = {0};
+        char text[sizeof prompt];
+        int32_t window[7];
+        memcpy(text, prompt, length);
+        text[length] = 0;
+        for (uint32_t i = 0; i < 7; i++)
+            window[i] = text[length - 7 + i];
+        text_of(&f, text, (struct sample_options){.tokens = 1}, &buf);
+        assert_int_equal(buf.data[0], likeliest(&f, window, 7));
+        differ += buf.data[0] != last;
+        last = buf.data[0];
+    }
+    assert_true(differ > 3); /* the model is not one that always says the same */
+    fixture_release(&f);
+}
+
+/* A model whose blocks and embeddings are zero draws from softmax(ln_f.bias wte^T) alone. */
+static void bytes_are_drawn_as_often_as_the_model_says(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, bytes_model(), fixture_train());
+    for (uint32_t i = 0; i < f.model.parameters_count; i++)
+        memset(executor_weights(f.executor, i), 0, f.model.parameters[i].weights * sizeof(float));
+    uint32_t wte = model_find(&f.model, "wte.weight");
+    executor_weights(f.executor, model_find(&f.model, "ln_f.bias"))[0] = 1;
+    for (uint32_t token = 0; token < 256; token++) /* 'a' : 'b' : 'c' = 1 : e : e^2 */
+        executor_weights(f.executor, wte)[token * 16] =
+            token >= 'a' && token <= 'c' ? (float)(token - 'a') : -40;
+    scoped(buf_release) struct buf buf = {0};
+    text_of(&f, "x", (struct sample_options){.tokens = 4000, .temperature = 1, .seed = 1}, &buf);
+    int counts[3] = {0};
+    for (size_t i = 0; i < buf.bytes; i++) {
+        assert_in_range(buf.data[i], 'a', 'c');
+        counts[buf.data[i] - 'a']++;
+    }
+    assert_in_range(counts[0], 360 - 75, 360 + 75); /* 4000 × 0.0900, four deviations */
+    assert_in_range(counts[1], 979 - 110, 979 + 110);
+    assert_in_range(counts[2], 2661 - 120, 2661 + 120);
+    fixture_release(&f);
+}
+
+static void other_models_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct reason reason;
+    const struct sample_options options = {.tokens = 1};
+    scoped(buf_release) struct buf buf = {0};
+    fixture_init(&f, fixture_mlp(), fixture_train());
+    assert_int_equal(sample_text(f.k, &f.model, NULL, (struct slice){0}, &options, &buf, &reason),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(reason.text, "vocabulary 256"));
+    fixture_release(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_seed_writes_the_same_text_and_another_one_another),
+        cmocka_unit_test(without_temperature_the_likeliest_byte_is_written),
+        cmocka_unit_test(a_prompt_longer_than_the_context_counts_with_its_end),
+        cmocka_unit_test(bytes_are_drawn_as_often_as_the_model_says),
+        cmocka_unit_test(other_models_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

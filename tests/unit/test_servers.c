@@ -1,0 +1,80 @@
+/* The daemons that the coordinator knows. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/servers.h"
+
+static struct server_entry *hello(struct servers *servers, const char *name, uint64_t boot)
+{
+    struct server_report report = {.kind = SERVER_HELLO, .boot = boot};
+    struct server_entry *server;
+    uint64_t older;
+    snprintf(report.hello.name, sizeof report.hello.name, "%s", name);
+    snprintf(report.hello.address, sizeof report.hello.address, "%s:%u", name, (unsigned)boot);
+    assert_int_equal(servers_hello(servers, &report, &server, &older), ERR_OK);
+    return server;
+}
+
+static void a_name_is_known_once_whatever_its_boot(void **state)
+{
+    (void)state;
+    struct servers servers;
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    struct server_entry *first = hello(&servers, "a", 1);
+    uint64_t link = first->link;
+    struct server_entry *again = hello(&servers, "a", 2);
+    assert_ptr_equal(first, again);
+    assert_int_equal(again->boot, 2);
+    assert_string_equal(again->address, "a:2");
+    assert_null(servers_find(&servers, link)); /* the older link is dead */
+    assert_ptr_equal(servers_find(&servers, again->link), again);
+    assert_null(servers_find(&servers, 0));
+    servers_release(&servers);
+}
+
+static void a_runs_servers_are_numbered_by_their_names(void **state)
+{
+    (void)state;
+    struct servers servers;
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    hello(&servers, "c", 1);
+    hello(&servers, "a", 1);
+    hello(&servers, "b", 1)->link = 0; /* not connected: not chosen */
+    assert_int_equal(servers_connected(&servers), 2);
+    assert_int_equal(servers_choose(&servers), 2);
+    assert_string_equal(servers_of_map(&servers, 0)->name, "a");
+    assert_string_equal(servers_of_map(&servers, 1)->name, "c");
+    assert_int_equal(servers_of_map(&servers, 1)->map_index, 1);
+    servers_unchoose(&servers);
+    assert_int_equal(servers.chosen_count, 0);
+    for (uint32_t i = 0; i < servers.count; i++)
+        assert_int_equal(servers.list[i].map_index, SERVERS_NONE);
+    servers_release(&servers);
+}
+
+static void there_is_a_last_server(void **state)
+{
+    (void)state;
+    struct servers servers;
+    struct server_report report = {.kind = SERVER_HELLO, .hello.name = "one more"};
+    struct server_entry *server;
+    uint64_t older;
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    for (uint32_t i = 0; i < WIRE_SERVERS_MAX; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%u", i);
+        hello(&servers, name, 1);
+    }
+    assert_int_equal(servers_hello(&servers, &report, &server, &older), ERR_BUSY);
+    hello(&servers, "s7", 2); /* a known one may always come back */
+    servers_release(&servers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_is_known_once_whatever_its_boot),
+        cmocka_unit_test(a_runs_servers_are_numbered_by_their_names),
+        cmocka_unit_test(there_is_a_last_server),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,348 @@
+/* The daemon's methods over real loopback sockets: what is decoded, posted, refused, served. */
+#include "tests/unit/rpc_fixture.h"
+
+#include "common/data/run_data.h"
+#include "common/data/tickets.h"
+#include "server/guests.h"
+#include "server/service.h"
+
+#include <stdlib.h>
+
+enum { CALL_MS = 5000, INBOX_EVENTS = 4 };
+
+static const char spec_text[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                                "data: {kind: spiral, points: 20, validation: 0.1, serve: true}\n"
+                                "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3}\n";
+
+struct world {
+    struct inbox *inbox;
+    struct rpc_loop *loop;
+    struct service service;
+    struct rpc_server *server;
+    struct rpc_channel *channel;
+};
+
+static const struct rpc_stream_events no_events = {0};
+
+static void open_world(struct world *world, bool coordinator)
+{
+    const struct inbox_limits limits = {sizeof(struct event), INBOX_EVENTS};
+    const struct rpc_method exchange = {.path = "/roost.v1.Shard/Exchange",
+                                        .kind = RPC_STREAM,
+                                        .roles = TLS_ROLES_ALL,
+                                        .events = &no_events};
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 2;
+    settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
+    assert_int_equal(inbox_new(limits, &world->inbox), ERR_OK);
+    world->loop = loop_new(&settings);
+    service_init(&world->service, world->inbox, coordinator, exchange);
+    world->server =
+        server_new(world->loop, NULL, world->service.methods, world->service.method_count);
+    world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
+}
+
+static void close_world(struct world *world)
+{
+    struct event event;
+    size_t count;
+    rpc_channel_free(world->channel);
+    rpc_server_free(world->server);
+    while (inbox_take(world->inbox, 0, 1, &event, &count) == ERR_OK)
+        event_release(&event);
+    rpc_loop_free(world->loop);
+    service_release(&world->service);
+    inbox_free(world->inbox);
+}
+
+static struct event take(struct world *world)
+{
+    struct event event = {0};
+    size_t count;
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    assert_int_equal(inbox_take(world->inbox, deadline_ns, 1, &event, &count), ERR_OK);
+    return event;
+}
+
+static enum err call(struct world *world, const char *path, struct slice request,
+                     struct buf *ret_response, struct reason *reason)
+{
+    return rpc_call(world->channel, path, request, CALL_MS, ret_response, reason);
+}
+
+/* How something ended; the tally counts that it did. */
+struct ending {
+    struct tally tally;
+    atomic_int err;
+};
+
+static void ending_said(struct ending *ending, enum err err)
+{
+    atomic_store(&ending->err, (int)err);
+    tally_add(&ending->tally, 0);
+}
+
+static int ending_wait(struct ending *ending)
+{
+    tally_wait(&ending->tally, 0, 1);
+    return atomic_load(&ending->err);
+}
+
+static void answered(void *owner, enum err err, struct slice response, const struct reason *reason)
+{
+    (void)response, (void)reason;
+    ending_said(owner, err);
+}
+
+static void start_acquire(struct world *world, struct ending *answer, struct rpc_call **ret_call)
+{
+    struct buf request = {0};
+    struct acquire_request acquire = {.member = 12, .generation = 3, .sequence = 4, .wait_ms = 5};
+    const struct rpc_call_config config = {.path = "/roost.v1.Cluster/Acquire",
+                                           .timeout_ms = CALL_MS,
+                                           .answered = answered,
+                                           .owner = answer};
+    tally_init(&answer->tally);
+    assert_int_equal(wire_encode_acquire_request(&acquire, &request), ERR_OK);
+    assert_int_equal(rpc_call_start(world->channel, &config, &request, ret_call), ERR_OK);
+}
+
+static void a_call_reaches_the_main_thread_decoded(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ending answer;
+    struct buf empty = {0};
+    open_world(&world, true);
+    start_acquire(&world, &answer, NULL);
+    struct event event = take(&world);
+    assert_int_equal(event.kind, EVENT_CALL);
+    assert_int_equal(event.call->kind, CALL_ACQUIRE);
+    assert_int_equal(event.call->acquire.member, 12);
+    assert_int_equal(event.call->acquire.sequence, 4);
+    call_reply(event.call, &empty);
+    assert_int_equal(ending_wait(&answer), ERR_OK);
+    close_world(&world);
+}
+
+static void a_cancelled_call_is_told_by_its_number(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ending answer;
+    struct rpc_call *under_way;
+    open_world(&world, true);
+    start_acquire(&world, &answer, &under_way);
+    struct event event = take(&world);
+    rpc_call_cancel(under_way);
+    rpc_call_unref(under_way);
+    struct event cancelled = take(&world);
+    assert_int_equal(cancelled.kind, EVENT_CALL_CANCELLED);
+    assert_int_equal(cancelled.number, event.call->number);
+    event_release(&event);
+    assert_int_equal(ending_wait(&answer), ERR_CANCELLED);
+    close_world(&world);
+}
+
+static void a_server_that_is_not_the_coordinator_says_so(void **state)
+{
+    (void)state;
+    struct world world;
+    struct buf response = {0};
+    struct reason reason;
+    open_world(&world, false);
+    assert_int_equal(
+        call(&world, "/roost.v1.Cluster/Status", (struct slice){0}, &response, &reason),
+        ERR_NOT_COORDINATOR);
+    close_world(&world);
+}
+
+static void nonsense_is_refused_before_it_gets_anywhere(void **state)
+{
+    (void)state;
+    struct world world;
+    struct buf response = {0};
+    struct reason reason;
+    struct event event;
+    size_t count;
+    open_world(&world, true);
+    assert_int_equal(
+        call(&world, "/roost.v1.Cluster/Join", slice_of("\xff\xff\xff"), &response, &reason),
+        ERR_MALFORMED);
+    assert_int_equal(inbox_take(world.inbox, 0, 1, &event, &count), ERR_DEADLINE);
+    close_world(&world);
+}
+
+static void a_full_inbox_is_busy(void **state)
+{
+    (void)state;
+    struct world world;
+    struct ending answers[INBOX_EVENTS];
+    struct buf response = {0};
+    struct reason reason;
+    open_world(&world, true);
+    for (int i = 0; i < INBOX_EVENTS; i++)
+        start_acquire(&world, &answers[i], NULL);
+    enum err err = ERR_DEADLINE; /* while there is room, a call waits inside for nobody */
+    for (int i = 0; i <= INBOX_EVENTS && err == ERR_DEADLINE; i++)
+        err = rpc_call(world.channel, "/roost.v1.Cluster/Status", (struct slice){0}, 200, &response,
+                       &reason);
+    assert_int_equal(err, ERR_BUSY);
+    close_world(&world);
+}
+
+static void samples_of_another_run_or_place_are_refused(void **state)
+{
+    (void)state;
+    struct world world;
+    struct spec spec;
+    struct data *data;
+    struct reason reason = {0};
+    struct buf request = {0}, response = {0};
+    struct samples_request wanted = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
+    open_world(&world, true);
+    assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
+    assert_int_equal(
+        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+        ERR_NO_RUN); /* none are served yet */
+    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
+    assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
+    assert_int_equal(service_serve(&world.service, 6, &spec, data), ERR_OK);
+    assert_int_equal(
+        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+        ERR_NO_RUN);
+    const struct samples_request bad[] = {
+        {.run = 6, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
+        {.run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 10}},
+        {.run = 6, .ticket = {.kind = TICKET_VALIDATE, .node = {0, 2}}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        buf_clear(&request);
+        assert_int_equal(wire_encode_samples_request(&bad[i], &request), ERR_OK);
+        assert_int_equal(
+            call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+            ERR_MALFORMED);
+    }
+    buf_release(&request);
+    close_world(&world);
+}
+
+static void served_samples_are_those_of_the_tickets_positions(void **state)
+{
+    (void)state;
+    struct world world;
+    struct spec spec;
+    struct data *data, *own;
+    struct reason reason = {0};
+    struct buf request = {0}, response = {0};
+    struct arena arena = {.bytes_max = 1 << 20};
+    struct samples_reply reply;
+    const struct samples_request wanted = {
+        .run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
+    open_world(&world, true);
+    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
+    assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
+    assert_int_equal(run_data_open(&spec, NULL, &own, &reason), ERR_OK);
+    assert_int_equal(service_serve(&world.service, 6, &spec, data), ERR_OK);
+    assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
+    assert_int_equal(
+        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason), ERR_OK);
+    assert_int_equal(wire_decode_samples_reply(buf_slice(&response), &arena, &reply, &reason),
+                     ERR_OK);
+    assert_int_equal(reply.sample_count, 3);
+    assert_int_equal(reply.inputs.bytes, 3 * 2 * sizeof(float));
+    const struct tickets tickets = {spec.train.seed, data_count(own, DATA_TRAIN), 3};
+    for (uint64_t i = 0; i < 3; i++) {
+        float point[2];
+        int32_t label;
+        uint64_t ticket = 3 * 2 + 1;
+        data_sample_point(own, DATA_TRAIN,
+                          tickets_sample(&tickets, tickets_first(&tickets, ticket) + i), point,
+                          &label);
+        assert_memory_equal(reply.inputs.data + i * sizeof point, point, sizeof point);
+        assert_memory_equal(reply.targets.data + i * sizeof label, &label, sizeof label);
+    }
+    data_free(own);
+    arena_release(&arena);
+    buf_release(&request);
+    buf_release(&response);
+    close_world(&world);
+}
+
+/* ---- streams ---- */
+
+static void member_closed(void *owner, struct rpc_stream *stream, enum err err,
+                          const struct reason *reason)
+{
+    (void)stream, (void)reason;
+    ending_said(owner, err);
+}
+
+static void a_stream_is_a_guest_from_its_first_word_to_its_end(void **state)
+{
+    (void)state;
+    static const struct rpc_stream_events events = {.closed = member_closed};
+    struct world world;
+    struct ending closed;
+    struct rpc_stream *stream;
+    struct buf report = {0};
+    tally_init(&closed.tally);
+    open_world(&world, true);
+    assert_int_equal(
+        rpc_stream_open(world.channel, "/roost.v1.Cluster/Member", &events, &closed, &stream),
+        ERR_OK);
+    assert_int_equal(wire_encode_member_report(&(struct member_report){.member = 8}, &report),
+                     ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &report, NULL, 0), ERR_OK);
+    struct event said = take(&world);
+    assert_int_equal(said.kind, EVENT_GUEST_MESSAGE);
+    assert_false(said.guest->is_server);
+    struct guest *guest = guests_ref(said.guest);
+    event_release(&said);
+    rpc_stream_cancel(stream);
+    struct event end = take(&world);
+    assert_int_equal(end.kind, EVENT_GUEST_CLOSED);
+    assert_ptr_equal(end.guest, guest);
+    event_release(&end);
+    guests_unref(guest);
+    rpc_stream_unref(stream);
+    assert_int_equal(ending_wait(&closed), ERR_CANCELLED);
+    close_world(&world);
+}
+
+static void health_says_whether_the_daemon_serves(void **state)
+{
+    (void)state;
+    struct world world;
+    struct buf response = {0};
+    struct reason reason;
+    open_world(&world, true);
+    for (int serving = 0; serving <= 1; serving++) {
+        atomic_store(&world.service.serving, serving == 1);
+        buf_clear(&response);
+        assert_int_equal(
+            call(&world, "/grpc.health.v1.Health/Check", (struct slice){0}, &response, &reason),
+            ERR_OK);
+        assert_int_equal(response.bytes, 2);
+        assert_int_equal(response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
+    }
+    buf_release(&response);
+    close_world(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_reaches_the_main_thread_decoded),
+        cmocka_unit_test(a_cancelled_call_is_told_by_its_number),
+        cmocka_unit_test(a_server_that_is_not_the_coordinator_says_so),
+        cmocka_unit_test(nonsense_is_refused_before_it_gets_anywhere),
+        cmocka_unit_test(a_full_inbox_is_busy),
+        cmocka_unit_test(samples_of_another_run_or_place_are_refused),
+        cmocka_unit_test(served_samples_are_those_of_the_tickets_positions),
+        cmocka_unit_test(a_stream_is_a_guest_from_its_first_word_to_its_end),
+        cmocka_unit_test(health_says_whether_the_daemon_serves),
+    };
+    rpc_process_init(false);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

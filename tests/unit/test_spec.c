@@ -1,0 +1,412 @@
+/* The run's settings: defaults, every refusal with its place, printing, resume. */
+#include "tests/unit/unit.h"
+
+#include "common/scoped.h"
+#include "common/spec.h"
+
+#include <string.h>
+
+static enum err parse(const char *text, const char *flag, struct spec *ret_spec,
+                      struct reason *reason)
+{
+    struct config_overrides overrides = {&flag, flag != NULL, NULL};
+    struct slice slice = {(const uint8_t *)text, strlen(text)};
+    return spec_parse(slice, "run.yaml", &overrides, ret_spec, reason);
+}
+
+static struct spec parsed(const char *text)
+{
+    struct spec spec;
+    struct reason reason = {{0}};
+    if (parse(text, NULL, &spec, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return spec;
+}
+
+static void expect_reason(const char *text, const char *flag, const char *wanted)
+{
+    struct spec spec;
+    struct reason reason = {{0}};
+    assert_int_equal(parse(text, flag, &spec, &reason), ERR_INVALID);
+    assert_string_equal(reason.text, wanted);
+}
+
+#define GPT "model: {kind: gpt, layers: 2, heads: 4, width: 128, context: 64}\n"
+#define TEXT "data: {kind: text, path: corpus.txt}\n"
+#define MLP "model: {kind: mlp, layers: [2, 100, 3]}\n"
+#define SPIRAL "data: {kind: spiral}\n"
+
+static const char full[] =
+    "model:       {kind: gpt, layers: 4, heads: 4, width: 128, context: 128, vocabulary: 256}\n"
+    "data:        {kind: text, path: corpus.txt, validation: 0.1}\n"
+    "train:       {steps: 300, slots: 16, slot_samples: 4, microbatch: 2, seed: 1, "
+    "precision: fp32, threads: 1}\n"
+    "optimizer:   {kind: adamw, lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, "
+    "clip_norm: 1.0, schedule: cosine, warmup_samples: 1280}\n"
+    "consistency: {kind: sync}\n"
+    "checkpoint:  {every_steps: 100, keep: 3}\n"
+    "numerics:    exact\n";
+
+static void the_documented_example_is_read_as_written(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(full);
+    assert_int_equal(spec.model.kind, SPEC_GPT);
+    assert_int_equal(spec.model.layers, 4);
+    assert_int_equal(spec.model.heads, 4);
+    assert_int_equal(spec.model.width, 128);
+    assert_int_equal(spec.model.context, 128);
+    assert_int_equal(spec.model.vocabulary, 256);
+    assert_int_equal(spec.model.tensor_max, SPEC_TENSOR_MAX);
+    assert_int_equal(spec.data.kind, SPEC_TEXT);
+    assert_string_equal(spec.data.path, "corpus.txt");
+    assert_true(spec.data.validation == 0.1);
+    assert_int_equal(spec.train.steps, 300);
+    assert_int_equal(spec.train.slots, 16);
+    assert_int_equal(spec.train.slot_samples, 4);
+    assert_int_equal(spec.train.microbatch, 2);
+    assert_int_equal(spec.train.seed, 1);
+    assert_int_equal(spec.train.precision, SPEC_FP32);
+    assert_int_equal(spec.train.threads, 1);
+    assert_int_equal(spec.train.node_slots, 0);
+    assert_string_equal(spec.train.gemm_core, "auto");
+    assert_int_equal(spec.optimizer.kind, SPEC_ADAMW);
+    assert_true(spec.optimizer.lr == 1e-3);
+    assert_true(spec.optimizer.betas[0] == 0.9 && spec.optimizer.betas[1] == 0.95);
+    assert_true(spec.optimizer.eps == 1e-8);
+    assert_true(spec.optimizer.weight_decay == 0.1);
+    assert_true(spec.optimizer.clip_norm == 1);
+    assert_int_equal(spec.optimizer.schedule, SPEC_COSINE);
+    assert_int_equal(spec.optimizer.warmup_samples, 1280);
+    assert_int_equal(spec.consistency.kind, SPEC_SYNC);
+    assert_int_equal(spec.checkpoint.every_steps, 100);
+    assert_int_equal(spec.checkpoint.keep, 3);
+    assert_int_equal(spec.numerics, SPEC_EXACT);
+}
+
+static void a_path_is_all_that_must_be_said(void **state)
+{
+    (void)state;
+    struct spec spec = parsed("data: {path: corpus.txt}");
+    assert_int_equal(spec.model.vocabulary, 256);
+    assert_int_equal(spec.train.microbatch, 4);
+    assert_int_equal(spec.optimizer.decay_samples, 300 * 16 * 4);
+    assert_true(spec.optimizer.lr_min == 1e-4);
+    assert_int_equal(spec_step_samples(&spec), 64);
+    assert_int_equal(spec_run_samples(&spec), 19200);
+}
+
+static void defaults_follow_what_they_depend_on(void **state)
+{
+    (void)state;
+    assert_int_equal(parsed("data: {kind: tokens, path: '*.bin'}").model.vocabulary, 50257);
+    assert_int_equal(parsed(TEXT "train: {precision: bf16}").train.node_slots, 1);
+    assert_int_equal(parsed(TEXT "train: {slot_samples: 30}").train.microbatch, 6);
+    assert_int_equal(parsed(TEXT "train: {slot_samples: 7}").train.microbatch, 7);
+    assert_int_equal(parsed(TEXT "train: {slot_samples: 11}").train.microbatch, 1);
+    struct spec mlp = parsed("model: {kind: mlp}\ndata: {kind: spiral, classes: 5}\n"
+                             "optimizer: {kind: sgd, lr: 1}");
+    assert_int_equal(mlp.model.sizes_count, 3);
+    assert_int_equal(mlp.model.sizes[2], 5);
+    assert_true(mlp.data.validation == 0);
+    assert_int_equal(mlp.optimizer.schedule, SPEC_CONSTANT);
+    assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
+}
+
+static void fields_of_another_kind_are_zero(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(MLP SPIRAL "optimizer: {kind: momentum, nesterov: true}");
+    assert_int_equal(spec.model.width, 0);
+    assert_int_equal(spec.model.vocabulary, 0);
+    assert_true(spec.optimizer.betas[0] == 0);
+    assert_true(spec.optimizer.momentum == 0.9);
+    assert_true(spec.optimizer.nesterov);
+    assert_int_equal(spec.optimizer.decay_samples, 0);
+    spec = parsed(full);
+    assert_int_equal(spec.model.sizes_count, 0);
+    assert_int_equal(spec.data.points, 0);
+}
+
+static void every_refusal_names_the_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *reason;
+    } rows[] = {
+        {"", "run.yaml:1: data.path is required"},
+        {GPT "\ndata:\n  validation: 0.2", "run.yaml:3: data.path is required"},
+        {GPT TEXT "trian: {}", "run.yaml:3: unknown key trian"},
+        {GPT TEXT "train:\n  step: 3",
+         "run.yaml:4: unknown key train.step (did you mean train.steps?)"},
+        {GPT TEXT "train:\n  steps: 3\n  steps: 4",
+         "run.yaml:5: train.steps is already set in line 4"},
+        {"model: {kind: llama}", "run.yaml:1: model.kind must be one of gpt, mlp, not \"llama\""},
+        {"model: {layers: [2, 3]}\n" TEXT,
+         "run.yaml:1: model.layers must be an integer from 1 to 1024, not a list"},
+        {"model: {kind: mlp, layers: 4}\n" SPIRAL,
+         "run.yaml:1: model.layers must be a list of 2 to 64 integers from 1 to 1048576, "
+         "not \"4\""},
+        {"model: {kind: mlp, heads: 4}\n" SPIRAL,
+         "run.yaml:1: model.heads is no setting when model.kind is mlp"},
+        {GPT "data: {kind: text, path: a, noise: 1}",
+         "run.yaml:2: data.noise is no setting when data.kind is text"},
+        {MLP "data: {kind: spiral, path: a}",
+         "run.yaml:2: data.path is no setting when data.kind is spiral"},
+        {"model:\n  heads: 3\n  width: 128\n" TEXT,
+         "run.yaml:2: model.heads (3) must divide model.width (128)"},
+        {"model:\n  width: 130\n" TEXT,
+         "run.yaml:2: model.heads (4) must divide model.width (130)"},
+        {"model: {width: 131073}\n" TEXT,
+         "run.yaml:1: model.width must be an integer from 1 to 131072, not \"131073\""},
+        {"model: {context: 0}\n" TEXT,
+         "run.yaml:1: model.context must be an integer from 1 to 1048576, not \"0\""},
+        {"model: {tensor_max: 6}\n" TEXT, "run.yaml:1: model.tensor_max must be a power of two"},
+        {"model:\n  layers: 1024\n  width: 4096\n" TEXT,
+         "run.yaml:3: the model has 206214537216 weights; at most 68719476736 are possible"},
+        {"model: {kind: mlp, layers: [2, 1000000, 1000000, 3]}\n" SPIRAL,
+         "run.yaml:1: the model has 1000007000003 weights; at most 68719476736 are possible"},
+        {"model: {vocabulary: 100}\n" TEXT,
+         "run.yaml:1: model.vocabulary (100) must be at least 256 for text, which is bytes"},
+        {GPT SPIRAL, "run.yaml:2: data.kind spiral does not fit model.kind gpt (gpt: text or "
+                     "tokens; mlp: spiral)"},
+        {MLP TEXT, "run.yaml:2: data.kind text does not fit model.kind mlp (gpt: text or "
+                   "tokens; mlp: spiral)"},
+        {"model:\n  kind: mlp\ndata: {path: a}",
+         "run.yaml:2: data.kind text does not fit model.kind mlp (gpt: text or "
+         "tokens; mlp: spiral)"},
+        {"model: {kind: mlp, layers: [3, 3]}\n" SPIRAL,
+         "run.yaml:1: model.layers must begin with 2, the spiral's coordinates, not 3"},
+        {MLP "data: {kind: spiral, classes: 4}",
+         "run.yaml:1: model.layers must end with data.classes (4), not 3"},
+        {GPT "data: {path: a, validation: 0.6}",
+         "run.yaml:2: data.validation must be a number from 0 to 0.5, not \"0.6\""},
+        {GPT TEXT "train: {steps: 0}",
+         "run.yaml:3: train.steps must be an integer from 1 to 1073741824, not \"0\""},
+        {GPT TEXT "train: {slots: 65537}",
+         "run.yaml:3: train.slots must be an integer from 1 to 65536, not \"65537\""},
+        {GPT TEXT "train:\n  slot_samples: 4\n  microbatch: 3",
+         "run.yaml:5: train.microbatch (3) must divide train.slot_samples (4)"},
+        {GPT TEXT "train:\n  microbatch: 8",
+         "run.yaml:4: train.microbatch (8) must divide train.slot_samples (4)"},
+        {GPT TEXT "train: {node_slots: 3}",
+         "run.yaml:3: train.node_slots (3) must be a power of two, or 0"},
+        {GPT TEXT "train: {slots: 6, node_slots: 8}",
+         "run.yaml:3: train.node_slots (8) must be at most train.slots (6)"},
+        {GPT TEXT "train: {precision: bf16, node_slots: 0}",
+         "run.yaml:3: train.node_slots must be said with bf16: where sums are rounded is part of "
+         "the run"},
+        {GPT TEXT "train: {precision: fp16}",
+         "run.yaml:3: train.precision must be one of fp32, bf16, not \"fp16\""},
+        {GPT TEXT "train: {gemm_core: skylakex}",
+         "run.yaml:3: train.gemm_core must be auto or a core type of OpenBLAS as it writes them "
+         "(Haswell, SkylakeX, Zen, ...), not \"skylakex\""},
+        {"data: {kind: tokens, path: a}\ntrain: {logits_bytes_max: 4096}",
+         "run.yaml:2: train.logits_bytes_max (4096) must hold one row of logits (201216)"},
+        {"model: {context: 1048576}\n" TEXT
+         "train: {steps: 1073741824, slots: 65536, slot_samples: 65536}",
+         "run.yaml:3: steps x slots x slot_samples x context is more than 2^62 tokens"},
+        {GPT TEXT "optimizer: {kind: lion}",
+         "run.yaml:3: optimizer.kind must be one of sgd, momentum, adamw, not \"lion\""},
+        {GPT TEXT "optimizer: {kind: sgd, betas: [0.9, 0.95]}",
+         "run.yaml:3: optimizer.betas is no setting when optimizer.kind is sgd"},
+        {GPT TEXT "optimizer: {betas: [0.9, 1]}",
+         "run.yaml:3: optimizer.betas must be a list of 2 numbers from 0 to below 1, not \"1\""},
+        {GPT TEXT "optimizer: {eps: 0}",
+         "run.yaml:3: optimizer.eps must be a number above 0 to 1, not \"0\""},
+        {GPT TEXT "optimizer: {lr: -1}",
+         "run.yaml:3: optimizer.lr must be a number from 0 to 1000, not \"-1\""},
+        {GPT TEXT "optimizer: {schedule: constant, lr_min: 0}",
+         "run.yaml:3: optimizer.lr_min is no setting when optimizer.schedule is constant"},
+        {GPT TEXT "optimizer: {lr_min: 0.1}",
+         "run.yaml:3: optimizer.lr_min must be at most optimizer.lr"},
+        {GPT TEXT "optimizer: {warmup_samples: 19200}",
+         "run.yaml:3: optimizer.warmup_samples (19200) must be less than the decay's samples "
+         "(19200)"},
+        {GPT TEXT "consistency: {kind: async}",
+         "run.yaml:3: consistency.kind must be sync, not \"async\""},
+        {GPT TEXT "checkpoint: {keep: 0}",
+         "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
+        {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        expect_reason(rows[i].text, NULL, rows[i].reason);
+}
+
+static void a_flag_that_breaks_a_rule_is_named(void **state)
+{
+    (void)state;
+    expect_reason(full, "train.slot_samples=5",
+                  "--set train.slot_samples=5: train.microbatch (2) must divide "
+                  "train.slot_samples (5)");
+    expect_reason(full, "model.kind=mlp",
+                  "run.yaml:1: model.layers must be a list of 2 to 64 "
+                  "integers from 1 to 1048576, not \"4\"");
+}
+
+static const char *const specs[] = {
+    full,
+    MLP SPIRAL "optimizer: {kind: momentum, momentum: 0.5, nesterov: true, schedule: linear}",
+    MLP "data: {kind: spiral, noise: 0.3, validation: 0.25}\noptimizer: {kind: sgd}",
+    "data: {kind: tokens, path: 'data/*.bin', serve: true}\n"
+    "train: {precision: bf16, node_slots: 4, recompute: true, seed: 18446744073709551615}\n"
+    "numerics: any",
+    "model: {kind: mlp, layers: [2, 7, 5, 3], activation: tanh}\n" SPIRAL,
+};
+
+static void what_is_printed_is_the_same_spec(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct spec spec = parsed(specs[i]);
+        scoped(buf_release) struct buf text = {0};
+        scoped(buf_release) struct buf again = {0};
+        assert_int_equal(spec_print(&spec, &text), ERR_OK);
+        struct spec same = parsed((const char *)text.data);
+        assert_memory_equal(&spec, &same, sizeof spec);
+        assert_int_equal(spec_print(&same, &again), ERR_OK);
+        assert_string_equal((const char *)text.data, (const char *)again.data);
+    }
+}
+
+static void the_same_spec_can_be_resumed_without_a_word(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(full);
+    struct spec_changes changes;
+    assert_int_equal(spec_compare_for_resume(&spec, &spec, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 0);
+}
+
+/* The one change between full and full with `flag`. */
+static void expect_change(const char *flag, enum spec_resume verdict, const char *text)
+{
+    struct spec stored = parsed(full), wanted;
+    struct reason reason = {{0}};
+    struct spec_changes changes;
+    assert_int_equal(parse(full, flag, &wanted, &reason), ERR_OK);
+    enum err err = spec_compare_for_resume(&stored, &wanted, &changes, &reason);
+    assert_int_equal(err, verdict == SPEC_RESUME_REFUSED ? ERR_SPEC_DIFFERS : ERR_OK);
+    assert_true(changes.count >= 1);
+    assert_string_equal(changes.changes[0].text, text);
+    assert_int_equal(changes.changes[0].verdict, verdict);
+    if (verdict == SPEC_RESUME_REFUSED)
+        assert_non_null(strstr(reason.text, text));
+}
+
+static void each_change_has_its_verdict(void **state)
+{
+    (void)state;
+    expect_change("checkpoint.keep=5", SPEC_RESUME_FREE, "checkpoint.keep: 3 -> 5");
+    expect_change("train.steps=400", SPEC_RESUME_FREE, "train.steps: 300 -> 400");
+    expect_change("data.path=b.txt", SPEC_RESUME_FREE, "data.path: corpus.txt -> b.txt");
+    expect_change("train.node_slots=4", SPEC_RESUME_FREE, "train.node_slots: 0 -> 4");
+    expect_change("train.recompute=true", SPEC_RESUME_FREE, "train.recompute: false -> true");
+    expect_change("optimizer.lr=0.002", SPEC_RESUME_DIGEST, "optimizer.lr: 0.001 -> 0.002");
+    expect_change("train.slots=8", SPEC_RESUME_DIGEST, "train.slots: 16 -> 8");
+    expect_change("train.microbatch=1", SPEC_RESUME_DIGEST, "train.microbatch: 2 -> 1");
+    expect_change("train.precision=bf16", SPEC_RESUME_DIGEST, "train.precision: fp32 -> bf16");
+    expect_change("numerics=any", SPEC_RESUME_DIGEST, "numerics: exact -> any");
+    expect_change("train.seed=2", SPEC_RESUME_REFUSED, "train.seed: 1 -> 2");
+    expect_change("model.width=256", SPEC_RESUME_REFUSED, "model.width: 128 -> 256");
+    expect_change("data.validation=0.2", SPEC_RESUME_REFUSED, "data.validation: 0.1 -> 0.2");
+    expect_change("data.kind=tokens", SPEC_RESUME_REFUSED, "data.kind: text -> tokens");
+}
+
+static void more_steps_move_a_decay_that_ends_with_the_run(void **state)
+{
+    (void)state;
+    struct spec stored = parsed(full), wanted;
+    struct spec_changes changes;
+    assert_int_equal(parse(full, "train.steps=400", &wanted, NULL), ERR_OK);
+    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 2);
+    assert_string_equal(changes.changes[1].text, "optimizer.decay_samples: 19200 -> 25600");
+    assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_DIGEST);
+}
+
+static void node_slots_change_the_bits_of_a_bf16_run(void **state)
+{
+    (void)state;
+    struct spec stored = parsed(TEXT "train: {precision: bf16}");
+    struct spec wanted = parsed(TEXT "train: {precision: bf16, node_slots: 2}");
+    struct spec_changes changes;
+    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 1);
+    assert_int_equal(changes.changes[0].verdict, SPEC_RESUME_DIGEST);
+    wanted = parsed(TEXT);
+    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 2);
+    assert_string_equal(changes.changes[1].text, "train.node_slots: 1 -> 0");
+    assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_FREE);
+}
+
+static void another_model_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct spec gpt = parsed(full), mlp = parsed(MLP SPIRAL "optimizer: {kind: sgd}");
+    struct spec_changes changes;
+    struct reason reason;
+    assert_int_equal(spec_compare_for_resume(&gpt, &mlp, &changes, &reason), ERR_SPEC_DIFFERS);
+    assert_string_equal(reason.text,
+                        "the stored run cannot be continued with model.kind: gpt -> mlp; "
+                        "model.layers: 4 -> [2, 100, 3]; data.kind: text -> spiral; "
+                        "data.validation: 0.1 -> 0; optimizer.kind: adamw -> sgd");
+    for (uint32_t i = 0; i < changes.count; i++)
+        assert_null(strstr(changes.changes[i].text, "model.width"));
+}
+
+static void a_schedule_that_comes_or_goes_is_said(void **state)
+{
+    (void)state;
+    struct spec cosine = parsed(TEXT), constant = parsed(TEXT "optimizer: {schedule: constant}");
+    struct spec_changes changes;
+    assert_int_equal(spec_compare_for_resume(&cosine, &constant, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 3);
+    assert_string_equal(changes.changes[0].text, "optimizer.schedule: cosine -> constant");
+    assert_string_equal(changes.changes[1].text, "optimizer.decay_samples: 19200 -> unset");
+    assert_string_equal(changes.changes[2].text, "optimizer.lr_min: 0.0001 -> unset");
+}
+
+static void kinds_have_their_names(void **state)
+{
+    (void)state;
+    assert_string_equal(spec_model_kind_name(SPEC_MLP), "mlp");
+    assert_string_equal(spec_data_kind_name(SPEC_SPIRAL), "spiral");
+    assert_string_equal(spec_precision_name(SPEC_BF16), "bf16");
+    assert_string_equal(spec_optimizer_kind_name(SPEC_ADAMW), "adamw");
+}
+
+static void the_reference_covers_every_key(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf buf = {0};
+    assert_int_equal(spec_print_reference(&buf), ERR_OK);
+    static const char *const keys[] = {"model.tensor_max", "data.serve",       "train.node_slots",
+                                       "optimizer.betas",  "consistency.kind", "checkpoint.keep",
+                                       "numerics"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        assert_non_null(strstr((const char *)buf.data, keys[i]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_documented_example_is_read_as_written),
+        cmocka_unit_test(a_path_is_all_that_must_be_said),
+        cmocka_unit_test(defaults_follow_what_they_depend_on),
+        cmocka_unit_test(fields_of_another_kind_are_zero),
+        cmocka_unit_test(every_refusal_names_the_place),
+        cmocka_unit_test(a_flag_that_breaks_a_rule_is_named),
+        cmocka_unit_test(what_is_printed_is_the_same_spec),
+        cmocka_unit_test(the_same_spec_can_be_resumed_without_a_word),
+        cmocka_unit_test(each_change_has_its_verdict),
+        cmocka_unit_test(more_steps_move_a_decay_that_ends_with_the_run),
+        cmocka_unit_test(node_slots_change_the_bits_of_a_bf16_run),
+        cmocka_unit_test(another_model_is_refused_by_name),
+        cmocka_unit_test(a_schedule_that_comes_or_goes_is_said),
+        cmocka_unit_test(kinds_have_their_names),
+        cmocka_unit_test(the_reference_covers_every_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* Health and reflection, byte by byte as any gRPC tool sends and reads them. */
+#include "tests/unit/unit.h"
+
+#include "common/scoped.h"
+#include "proto/standard.h"
+
+#include <string.h>
+
+static struct slice text(const char *bytes, size_t count)
+{
+    return (struct slice){(const uint8_t *)bytes, count};
+}
+
+static bool contains(const struct buf *bytes, const char *words)
+{
+    return memmem(bytes->data, bytes->bytes, words, strlen(words)) != NULL;
+}
+
+static void health_of_the_whole_server_is_serving(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    assert_int_equal(standard_health(text("", 0), true, &response, NULL), ERR_OK);
+    assert_int_equal(response.bytes, 2);
+    assert_memory_equal(response.data, "\x08\x01", 2);
+}
+
+static void health_turns_to_not_serving(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    assert_int_equal(standard_health(text("\x0a\x0eroost.v1.Shard", 16), false, &response, NULL),
+                     ERR_OK);
+    assert_memory_equal(response.data, "\x08\x02", 2);
+}
+
+static void health_of_an_unknown_service_is_not_found(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(standard_health(text("\x0a\x01x", 3), true, &response, &reason),
+                     ERR_NOT_FOUND);
+    assert_string_equal(reason.text, "service x is not served here");
+    assert_int_equal(standard_health(text("\x0a\x09x", 3), true, &response, &reason),
+                     ERR_MALFORMED);
+}
+
+static void reflection_lists_our_services(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    assert_int_equal(standard_reflection(text("\x3a\x01*", 3), &response, NULL), ERR_OK);
+    assert_true(contains(&response, "roost.v1.Cluster"));
+    assert_true(contains(&response, "roost.v1.Shard"));
+    assert_true(contains(&response, "grpc.health.v1.Health"));
+}
+
+static void reflection_gives_the_file_of_a_symbol(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    assert_int_equal(standard_reflection(text("\x22\x10roost.v1.Cluster", 18), &response, NULL),
+                     ERR_OK);
+    assert_true(contains(&response, "AcquireRequest"));
+    assert_true(contains(&response, "roost.proto"));
+    assert_false(contains(&response, "HealthCheckRequest"));
+}
+
+static void reflection_says_not_found(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf response = {0};
+    assert_int_equal(standard_reflection(text("\x22\x07other.X", 9), &response, NULL), ERR_OK);
+    assert_true(contains(&response, "no such file or symbol"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(health_of_the_whole_server_is_serving),
+        cmocka_unit_test(health_turns_to_not_serving),
+        cmocka_unit_test(health_of_an_unknown_service_is_not_found),
+        cmocka_unit_test(reflection_lists_our_services),
+        cmocka_unit_test(reflection_gives_the_file_of_a_symbol),
+        cmocka_unit_test(reflection_says_not_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+/* The facts that a cluster must not forget, in SQLite. Each test has a file of its own. */
+#include "tests/unit/unit.h"
+
+#include "common/file.h"
+#include "server/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+    char directory[64];
+    char path[80];
+    struct store *store;
+    uint64_t term;
+};
+
+static void reopen(struct fixture *f)
+{
+    struct reason reason = {0};
+    store_free(f->store);
+    f->store = NULL;
+    assert_int_equal(store_open_sqlite(f->path, &f->store, &reason), ERR_OK);
+}
+
+static void setup(struct fixture *f)
+{
+    *f = (struct fixture){.directory = "/tmp/roost-test-store-XXXXXX"};
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(f->path, sizeof f->path, "%s/roost.db", f->directory);
+    reopen(f);
+    assert_int_equal(store_take_term(f->store, &f->term, NULL), ERR_OK);
+}
+
+static void teardown(struct fixture *f)
+{
+    store_free(f->store);
+    assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
+}
+
+static struct store_run run_in(const char *directory)
+{
+    struct store_run run = {.servers_min = 2,
+                            .samples = 1000,
+                            .validation_samples = 50,
+                            .unigram_entropy = 3.25,
+                            .state = RUN_STARTING};
+    run.directory = strdup(directory);
+    run.spec = strdup("train: {steps: 3}");
+    run.restore = strdup("");
+    run.data_digest[31] = 9;
+    return run;
+}
+
+static uint64_t add_run(struct fixture *f, const char *directory)
+{
+    struct store_run run = run_in(directory);
+    assert_int_equal(store_add_run(f->store, f->term, &run, NULL), ERR_OK);
+    uint64_t number = run.run;
+    store_run_release(&run);
+    return number;
+}
+
+static struct cut_record cut_of(uint64_t generation, uint64_t version)
+{
+    struct cut_record cut = {.name = {generation, version},
+                             .counters = {8 * version, version, 1},
+                             .server_count = 2,
+                             .servers = {{.name = "s0"}, {.name = "s1"}}};
+    cut.servers[1].digest[0] = (uint8_t)version;
+    return cut;
+}
+
+static void put_cut(struct fixture *f, uint64_t run, uint64_t generation, uint64_t version)
+{
+    struct cut_record cut = cut_of(generation, version);
+    assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 2, NULL), ERR_OK);
+}
+
+static void p3_every_start_has_a_new_boot_number(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint64_t first, second;
+    setup(&f);
+    assert_int_equal(store_next_boot(f.store, &first, NULL), ERR_OK);
+    reopen(&f);
+    assert_int_equal(store_next_boot(f.store, &second, NULL), ERR_OK);
+    assert_true(second > first && first > 0);
+    teardown(&f);
+}
+
+static void p7_what_an_old_coordinator_writes_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct reason reason;
+    struct coordinator_past past;
+    uint64_t successor;
+    const uint8_t fingerprint[WIRE_DIGEST_BYTES] = {1};
+    struct cut_record cut = cut_of(1, 1);
+    setup(&f);
+    uint64_t run = add_run(&f, "a");
+    put_cut(&f, run, 1, 0);
+    assert_int_equal(store_take_term(f.store, &successor, NULL), ERR_OK);
+    assert_true(successor > f.term);
+    assert_int_equal(store_put_cut(f.store, f.term, run, &cut, 3, &reason), ERR_OLD_TERM);
+    assert_non_null(strstr(reason.text, "of term 1 has been replaced by that of term 2"));
+    assert_int_equal(store_put_generation(f.store, f.term, 9, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_put_fingerprint(f.store, f.term, run, fingerprint, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_put_state(f.store, f.term, run, RUN_FAILED, "", NULL), ERR_OLD_TERM);
+    struct store_run other = run_in("b");
+    assert_int_equal(store_add_run(f.store, f.term, &other, NULL), ERR_OLD_TERM);
+    store_run_release(&other);
+    assert_int_equal(store_get_past(f.store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.generation, 0);
+    assert_int_equal(past.cut.name.version, 0);
+    assert_false(past.has_fingerprint);
+    assert_int_equal(store_put_generation(f.store, successor, 9, NULL), ERR_OK);
+    teardown(&f);
+}
+
+static void a_run_comes_back_as_it_was_started(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    uint64_t number = add_run(&f, "a");
+    reopen(&f);
+    struct store_run run;
+    assert_int_equal(store_find_run(f.store, "a", &run, NULL), ERR_OK);
+    assert_int_equal(run.run, number);
+    assert_string_equal(run.directory, "a");
+    assert_string_equal(run.spec, "train: {steps: 3}");
+    assert_string_equal(run.restore, "");
+    assert_int_equal(run.servers_min, 2);
+    assert_int_equal(run.samples, 1000);
+    assert_int_equal(run.validation_samples, 50);
+    assert_int_equal(run.data_digest[31], 9);
+    assert_true(run.unigram_entropy == 3.25);
+    assert_int_equal(run.state, RUN_STARTING);
+    assert_false(run.has_fingerprint);
+    store_run_release(&run);
+    teardown(&f);
+}
+
+static void a_directory_has_one_run(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct reason reason;
+    setup(&f);
+    uint64_t first = add_run(&f, "a");
+    struct store_run again = run_in("a");
+    assert_int_equal(store_add_run(f.store, f.term, &again, &reason), ERR_EXISTS);
+    assert_string_equal(reason.text, "a already has a run; it can be resumed");
+    store_run_release(&again);
+    assert_true(add_run(&f, "b") > first);
+    struct store_run none;
+    assert_int_equal(store_find_run(f.store, "c", &none, &reason), ERR_NOT_FOUND);
+    teardown(&f);
+}
+
+static void the_active_run_is_the_newest_that_has_not_ended(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store_run run;
+    setup(&f);
+    assert_int_equal(store_find_active_run(f.store, &run, NULL), ERR_NOT_FOUND);
+    uint64_t first = add_run(&f, "a"), second = add_run(&f, "b");
+    assert_int_equal(store_put_state(f.store, f.term, first, RUN_ENDED, "", NULL), ERR_OK);
+    assert_int_equal(store_put_state(f.store, f.term, second, RUN_TRAINING, "", NULL), ERR_OK);
+    assert_int_equal(store_find_active_run(f.store, &run, NULL), ERR_OK);
+    assert_int_equal(run.run, second);
+    store_run_release(&run);
+    assert_int_equal(store_put_state(f.store, f.term, second, RUN_FAILED, "no space", NULL),
+                     ERR_OK);
+    assert_int_equal(store_find_active_run(f.store, &run, NULL), ERR_NOT_FOUND);
+    assert_int_equal(store_find_run(f.store, "b", &run, NULL), ERR_OK);
+    assert_string_equal(run.reason, "no space");
+    store_run_release(&run);
+    assert_int_equal(store_put_state(f.store, f.term, 77, RUN_FAILED, "", NULL), ERR_NOT_FOUND);
+    teardown(&f);
+}
+
+static void a_continued_run_keeps_its_number_under_its_new_settings(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store_run run;
+    setup(&f);
+    uint64_t number = add_run(&f, "a");
+    assert_int_equal(store_find_run(f.store, "a", &run, NULL), ERR_OK);
+    free(run.spec);
+    run.spec = strdup("train: {steps: 6}");
+    run.servers_min = 3;
+    assert_int_equal(store_change_run(f.store, f.term, &run, NULL), ERR_OK);
+    store_run_release(&run);
+    assert_int_equal(store_find_run(f.store, "a", &run, NULL), ERR_OK);
+    assert_int_equal(run.run, number);
+    assert_string_equal(run.spec, "train: {steps: 6}");
+    assert_int_equal(run.servers_min, 3);
+    store_run_release(&run);
+    teardown(&f);
+}
+
+static void p8_the_newest_cut_comes_back_with_its_counters(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_past past;
+    const uint8_t fingerprint[WIRE_DIGEST_BYTES] = {5};
+    setup(&f);
+    uint64_t run = add_run(&f, "a"), other = add_run(&f, "b");
+    put_cut(&f, run, 1, 0);
+    put_cut(&f, run, 2, 100);
+    put_cut(&f, run, 1, 300); /* of before a rewind: generations count first */
+    put_cut(&f, other, 7, 7);
+    assert_int_equal(store_put_generation(f.store, f.term, 7, NULL), ERR_OK);
+    assert_int_equal(store_put_fingerprint(f.store, f.term, run, fingerprint, NULL), ERR_OK);
+    reopen(&f);
+    assert_int_equal(store_get_past(f.store, run, &past, NULL), ERR_OK);
+    struct cut_record expected = cut_of(2, 100);
+    assert_int_equal(past.generation, 7);
+    assert_int_equal(past.fingerprint[0], 5);
+    assert_memory_equal(&past.cut.name, &expected.name, sizeof expected.name);
+    assert_memory_equal(&past.cut.counters, &expected.counters, sizeof expected.counters);
+    assert_int_equal(past.cut.server_count, 2);
+    assert_memory_equal(past.cut.servers, expected.servers, 2 * sizeof expected.servers[0]);
+    teardown(&f);
+}
+
+static void a_run_without_a_cut_has_an_empty_past(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_past past;
+    setup(&f);
+    assert_int_equal(store_get_past(f.store, add_run(&f, "a"), &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.generation, 0);
+    assert_false(past.has_fingerprint);
+    teardown(&f);
+}
+
+static void two_daemons_never_share_a_store(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store *second;
+    struct reason reason;
+    setup(&f);
+    assert_int_equal(store_open_sqlite(f.path, &second, &reason), ERR_BUSY);
+    assert_non_null(strstr(reason.text, "another daemon has it open"));
+    teardown(&f);
+}
+
+static void a_file_that_is_no_store_is_named(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store *store;
+    struct reason reason;
+    char path[96];
+    setup(&f);
+    snprintf(path, sizeof path, "%s/no.db", f.directory);
+    static const char text[] = "This is not a database, but it is long enough to be looked at by "
+                               "somebody who expects one of at least a hundred bytes.";
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0600,
+                                       (struct slice){(const uint8_t *)text, sizeof text}, NULL),
+                     ERR_OK);
+    assert_int_equal(store_open_sqlite(path, &store, &reason), ERR_CORRUPT);
+    assert_non_null(strstr(reason.text, path));
+    assert_int_equal(store_open_sqlite("/nowhere/at/all.db", &store, &reason), ERR_IO);
+    assert_non_null(strstr(reason.text, "/nowhere/at/all.db"));
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p3_every_start_has_a_new_boot_number),
+        cmocka_unit_test(p7_what_an_old_coordinator_writes_is_refused),
+        cmocka_unit_test(a_run_comes_back_as_it_was_started),
+        cmocka_unit_test(a_directory_has_one_run),
+        cmocka_unit_test(the_active_run_is_the_newest_that_has_not_ended),
+        cmocka_unit_test(a_continued_run_keeps_its_number_under_its_new_settings),
+        cmocka_unit_test(p8_the_newest_cut_comes_back_with_its_counters),
+        cmocka_unit_test(a_run_without_a_cut_has_an_empty_past),
+        cmocka_unit_test(two_daemons_never_share_a_store),
+        cmocka_unit_test(a_file_that_is_no_store_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,326 @@
+/* Who computes what. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/tickets.h"
+
+enum { LEASE_MS = 1000 };
+
+static struct tickets tickets_of(uint32_t slots, uint32_t node_slots)
+{
+    struct tickets tickets;
+    const struct tickets_settings settings = {.slots = slots,
+                                              .pieces = 3,
+                                              .node_slots = node_slots,
+                                              .leases_max = 64,
+                                              .lease_ms = LEASE_MS,
+                                              .overdue_percent = 200,
+                                              .overdue_ms_min = 10};
+    assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
+    tickets_open(&tickets, (struct tickets_open){.train = true});
+    return tickets;
+}
+
+/* The lease granted, which must be one. */
+static struct lease grant(struct tickets *tickets, uint64_t now_ms, uint64_t member,
+                          uint32_t workers)
+{
+    const struct lease *lease = NULL;
+    assert_true(tickets_grant(tickets, now_ms, member, workers, &lease));
+    tickets_check(tickets);
+    return *lease;
+}
+
+static void grants_nothing(struct tickets *tickets, uint64_t now_ms, uint64_t member)
+{
+    const struct lease *lease;
+    assert_false(tickets_grant(tickets, now_ms, member, 1, &lease));
+}
+
+static void expect_node(struct lease lease, uint32_t level, uint32_t index)
+{
+    assert_int_equal(lease.node.level, level);
+    assert_int_equal(lease.node.index, index);
+}
+
+static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
+{
+    tickets_done(tickets, now_ms, lease.kind, lease.node, lease.attempt);
+    tickets_check(tickets);
+}
+
+static void the_lowest_free_slot_is_granted_first(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(4, 1);
+    expect_node(grant(&tickets, 0, 1, 9), 0, 0);
+    struct lease second = grant(&tickets, 0, 2, 9);
+    expect_node(second, 0, 1);
+    expect_node(grant(&tickets, 0, 3, 9), 0, 2);
+    tickets_drop(&tickets, second.attempt, 2);
+    tickets_check(&tickets);
+    expect_node(grant(&tickets, 0, 4, 9), 0, 1);
+    expect_node(grant(&tickets, 0, 4, 9), 0, 3);
+    tickets_release(&tickets);
+}
+
+static void one_worker_gets_the_whole_step(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(6, 0);
+    expect_node(grant(&tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
+    assert_int_equal(tickets.train.free_count, 0);
+    tickets_release(&tickets);
+}
+
+static void runs_of_slots_leave_every_worker_its_share(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(16, 0);
+    expect_node(grant(&tickets, 0, 1, 3), 2, 0);
+    expect_node(grant(&tickets, 0, 2, 3), 2, 1);
+    expect_node(grant(&tickets, 0, 3, 3), 1, 4); /* eight are left: two each */
+    expect_node(grant(&tickets, 0, 3, 3), 1, 5);
+    expect_node(grant(&tickets, 0, 3, 3), 0, 12);
+    tickets_release(&tickets);
+}
+
+static void p4_runs_are_aligned_so_nodes_only_nest(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(8, 0);
+    struct lease first = grant(&tickets, 0, 1, 8);
+    expect_node(first, 0, 0);
+    expect_node(grant(&tickets, 0, 2, 2), 0, 1); /* not {1, 2} */
+    expect_node(grant(&tickets, 0, 3, 2), 1, 1);
+    expect_node(grant(&tickets, 0, 3, 1), 2, 1);
+    tickets_release(&tickets);
+}
+
+static void p4_with_a_lossy_codec_every_node_has_the_runs_size(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(6, 4);
+    expect_node(grant(&tickets, 0, 1, 99), 2, 0);
+    struct lease tail = grant(&tickets, 0, 2, 99);
+    expect_node(tail, 2, 1); /* slots 4 and 5 */
+    tickets_drop(&tickets, tail.attempt, 2);
+    expect_node(grant(&tickets, 0, 1, 1), 2, 1);
+    grants_nothing(&tickets, 0, 3);
+    tickets_release(&tickets);
+}
+
+static void a_lost_workers_slots_are_free_at_once_and_counted_as_redone(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(8, 0);
+    grant(&tickets, 0, 1, 2);
+    grant(&tickets, 0, 2, 1);
+    assert_int_equal(tickets_drop_member(&tickets, 1), 1);
+    tickets_check(&tickets);
+    assert_int_equal(tickets.train.free_count, 4);
+    expect_node(grant(&tickets, 1, 3, 1), 2, 0);
+    assert_int_equal(tickets.redone, 4);
+    tickets_release(&tickets);
+}
+
+static void p1_done_stays_done_whatever_happens_to_the_lease(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(2, 1);
+    struct lease first = grant(&tickets, 0, 1, 1);
+    done(&tickets, 1, first);
+    tickets_drop(&tickets, first.attempt, 1);
+    tickets_drop_member(&tickets, 1);
+    expect_node(grant(&tickets, 2, 2, 1), 0, 1);
+    grants_nothing(&tickets, 2, 3);
+    assert_true(tickets.train.units[0].done);
+    tickets_release(&tickets);
+}
+
+static void p1_a_completion_counts_although_its_lease_lapsed(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(1, 1);
+    struct lease first = grant(&tickets, 0, 1, 1);
+    tickets_drop_member(&tickets, 1);
+    done(&tickets, 5, first);
+    assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
+    grants_nothing(&tickets, 5, 2);
+    done(&tickets, 6, first); /* said twice */
+    tickets_release(&tickets);
+}
+
+static void only_the_holder_can_drop_a_lease(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(1, 1);
+    struct lease first = grant(&tickets, 0, 1, 1);
+    tickets_drop(&tickets, first.attempt, 2);
+    assert_non_null(tickets_find(&tickets, first.attempt));
+    tickets_drop(&tickets, first.attempt, 1);
+    assert_null(tickets_find(&tickets, first.attempt));
+    tickets_release(&tickets);
+}
+
+/* Two slots; the first one took 20 ms, so a slot is overdue after 40. */
+static struct tickets tickets_with_usual(struct lease *ret_second)
+{
+    struct tickets tickets = tickets_of(2, 1);
+    struct lease first = grant(&tickets, 0, 1, 2);
+    *ret_second = grant(&tickets, 0, 2, 2);
+    done(&tickets, 20, first);
+    return tickets;
+}
+
+static void an_idle_worker_gets_an_overdue_ticket_of_another(void **state)
+{
+    (void)state;
+    struct lease second;
+    struct tickets tickets = tickets_with_usual(&second);
+    grants_nothing(&tickets, 39, 1);
+    assert_int_equal(tickets_overdue_ms(&tickets), 40);
+    grants_nothing(&tickets, 40, 2); /* its own */
+    struct lease backup = grant(&tickets, 40, 1, 2);
+    assert_true(backup.speculative);
+    expect_node(backup, 0, 1);
+    assert_int_equal(tickets.speculative, 1);
+    assert_int_equal(tickets.redone, 0);
+    grants_nothing(&tickets, 41, 3); /* the youngest attempt has its time too */
+    assert_int_equal(tickets_overdue_ms(&tickets), 80);
+    tickets_release(&tickets);
+}
+
+static void speculation_takes_the_slowest_first(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(3, 1);
+    struct lease a = grant(&tickets, 0, 1, 3);
+    done(&tickets, 10, a);
+    grant(&tickets, 10, 1, 3);
+    grant(&tickets, 5, 2, 3);
+    expect_node(grant(&tickets, 100, 3, 3), 0, 2); /* granted at 5 */
+    tickets_release(&tickets);
+}
+
+static void the_second_completion_of_a_speculated_ticket_changes_nothing(void **state)
+{
+    (void)state;
+    struct lease second;
+    struct tickets tickets = tickets_with_usual(&second);
+    struct lease backup = grant(&tickets, 50, 1, 2);
+    done(&tickets, 60, backup);
+    assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
+    done(&tickets, 70, second);
+    assert_int_equal(tickets.lease_count, 0);
+    assert_int_equal(tickets.train.done_count, 2);
+    tickets_release(&tickets);
+}
+
+static void a_speculated_slot_is_free_only_when_nobody_holds_it(void **state)
+{
+    (void)state;
+    struct lease second;
+    struct tickets tickets = tickets_with_usual(&second);
+    grant(&tickets, 50, 1, 2);
+    tickets_drop_member(&tickets, 2);
+    tickets_check(&tickets);
+    assert_int_equal(tickets.train.free_count, 0);
+    tickets_drop_member(&tickets, 1);
+    tickets_check(&tickets);
+    assert_int_equal(tickets.train.free_count, 1);
+    tickets_release(&tickets);
+}
+
+static void while_no_time_is_usual_nothing_is_overdue_before_a_lease_is(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(1, 1);
+    grant(&tickets, 0, 1, 1);
+    grants_nothing(&tickets, LEASE_MS - 1, 2);
+    assert_true(grant(&tickets, LEASE_MS, 2, 1).speculative);
+    tickets_release(&tickets);
+}
+
+static void a_forgotten_ticket_lapses_although_its_holder_lives(void **state)
+{
+    (void)state;
+    struct lease second;
+    struct tickets tickets = tickets_with_usual(&second);
+    uint64_t due_ms;
+    assert_int_equal(tickets_lapse(&tickets, 100, &due_ms), 0);
+    assert_int_equal(due_ms, LEASE_MS); /* more than 16 times 20 ms */
+    assert_int_equal(tickets_lapse(&tickets, LEASE_MS, &due_ms), 1);
+    assert_int_equal(due_ms, UINT64_MAX);
+    tickets_check(&tickets);
+    expect_node(grant(&tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
+    tickets_release(&tickets);
+}
+
+static void validation_comes_after_training_piece_by_piece(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(1, 0);
+    tickets_open(&tickets, (struct tickets_open){.train = true, .validate = true});
+    assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_TRAIN);
+    for (uint32_t piece = 0; piece < 3; piece++) {
+        struct lease lease = grant(&tickets, 0, 2, 1);
+        assert_int_equal(lease.kind, TICKET_VALIDATE);
+        expect_node(lease, 0, piece);
+        done(&tickets, 1, lease);
+    }
+    assert_true(tickets_all_done(&tickets, TICKET_VALIDATE));
+    assert_false(tickets_all_done(&tickets, TICKET_TRAIN));
+    tickets_release(&tickets);
+}
+
+static void a_new_step_starts_with_everything_free(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(2, 1);
+    struct lease old = grant(&tickets, 0, 1, 1);
+    done(&tickets, 1, grant(&tickets, 0, 1, 1));
+    tickets_open(&tickets, (struct tickets_open){.train = true});
+    tickets_check(&tickets);
+    assert_null(tickets_find(&tickets, old.attempt));
+    assert_int_equal(tickets.train.free_count, 2);
+    assert_true(grant(&tickets, 2, 1, 1).attempt > old.attempt);
+    tickets_release(&tickets);
+}
+
+static void what_shards_never_saw_can_be_done_again(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(2, 0);
+    done(&tickets, 1, grant(&tickets, 0, 1, 1));
+    grants_nothing(&tickets, 2, 1);
+    tickets_reopen(&tickets);
+    tickets_check(&tickets);
+    expect_node(grant(&tickets, 3, 2, 1), 1, 0);
+    assert_int_equal(tickets.redone, 2);
+    tickets_release(&tickets);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lowest_free_slot_is_granted_first),
+        cmocka_unit_test(one_worker_gets_the_whole_step),
+        cmocka_unit_test(runs_of_slots_leave_every_worker_its_share),
+        cmocka_unit_test(p4_runs_are_aligned_so_nodes_only_nest),
+        cmocka_unit_test(p4_with_a_lossy_codec_every_node_has_the_runs_size),
+        cmocka_unit_test(a_lost_workers_slots_are_free_at_once_and_counted_as_redone),
+        cmocka_unit_test(p1_done_stays_done_whatever_happens_to_the_lease),
+        cmocka_unit_test(p1_a_completion_counts_although_its_lease_lapsed),
+        cmocka_unit_test(only_the_holder_can_drop_a_lease),
+        cmocka_unit_test(an_idle_worker_gets_an_overdue_ticket_of_another),
+        cmocka_unit_test(speculation_takes_the_slowest_first),
+        cmocka_unit_test(the_second_completion_of_a_speculated_ticket_changes_nothing),
+        cmocka_unit_test(a_speculated_slot_is_free_only_when_nobody_holds_it),
+        cmocka_unit_test(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is),
+        cmocka_unit_test(a_forgotten_ticket_lapses_although_its_holder_lives),
+        cmocka_unit_test(validation_comes_after_training_piece_by_piece),
+        cmocka_unit_test(a_new_step_starts_with_everything_free),
+        cmocka_unit_test(what_shards_never_saw_can_be_done_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

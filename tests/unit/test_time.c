@@ -1,0 +1,56 @@
+/* Deadlines and how durations are written; clocks are not read here. */
+#include "tests/unit/unit.h"
+
+#include "common/time.h"
+
+static void a_deadline_never_wraps(void **state)
+{
+    (void)state;
+    assert_true(time_after_ms(5, 2) == 2000005);
+    assert_true(time_after_ms(5, UINT64_MAX) == TIME_NEVER);
+    assert_true(time_after_ms(TIME_NEVER - 10, 1) == TIME_NEVER);
+}
+
+static void what_is_left_is_rounded_up(void **state)
+{
+    (void)state;
+    assert_int_equal(time_left_ms(1000, 1000), 0);
+    assert_int_equal(time_left_ms(2000, 1000), 0);
+    assert_int_equal(time_left_ms(1000, 1001), 1);
+    assert_int_equal(time_left_ms(0, 2000000), 2);
+    assert_true(time_left_ms(1, TIME_NEVER) > 0);
+}
+
+static void durations_read_well(void **state)
+{
+    (void)state;
+    static const struct {
+        double seconds;
+        const char *text;
+    } rows[] = {
+        {0, "0.00s"},      {0.251, "0.25s"},   {9.99, "9.99s"},   {9.999, "10.0s"},
+        {12.34, "12.3s"},  {59.94, "59.9s"},   {59.96, "1m 00s"}, {72, "1m 12s"},
+        {3599, "59m 59s"}, {3599.6, "1h 00m"}, {11220, "3h 07m"}, {187200, "2d 04h"},
+        {-1, "?"},         {1e300, "?"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_string_equal(time_format_duration(rows[i].seconds).text, rows[i].text);
+}
+
+static void moments_are_written_in_utc(void **state)
+{
+    (void)state;
+    assert_string_equal(time_format_utc(0).text, "1970-01-01T00:00:00.000Z");
+    assert_string_equal(time_format_utc(1709210096789999999).text, "2024-02-29T12:34:56.789Z");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deadline_never_wraps),
+        cmocka_unit_test(what_is_left_is_rounded_up),
+        cmocka_unit_test(durations_read_well),
+        cmocka_unit_test(moments_are_written_in_utc),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/* Certificates in memory: names, issuing, checks. The clock is 2026-01-01. */
+#include "common/scoped.h"
+#include "common/tls.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+enum { NOW_S = 1767225600, HOUR_S = 3600 };
+
+struct pair {
+    struct buf certificate, key;
+};
+
+static void pair_release(struct pair *pair)
+{
+    buf_release(&pair->certificate);
+    buf_release(&pair->key);
+}
+
+static struct pair ca_of(const char *cluster, int64_t valid_s)
+{
+    struct pair ca = {0};
+    struct reason reason = {0};
+    if (tls_ca_create(cluster, NOW_S, valid_s, &ca.certificate, &ca.key, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return ca;
+}
+
+static struct tls_request request_of(enum tls_role role)
+{
+    return (struct tls_request){.holder = {.role = role, .cluster = "nest", .name = "n-1.x_y"},
+                                .now_s = NOW_S,
+                                .valid_s = HOUR_S};
+}
+
+static enum err issue(const struct pair *ca, const struct tls_request *request,
+                      struct pair *ret_pair, struct reason *reason)
+{
+    return tls_issue(buf_slice(&ca->certificate), buf_slice(&ca->key), request,
+                     &ret_pair->certificate, &ret_pair->key, reason);
+}
+
+/* An identity of these texts; the caller checks it. */
+static struct tls_identity identity_of(const struct buf *ca, const struct buf *certificate,
+                                       const struct buf *key)
+{
+    struct tls_identity identity = {.path = "w.crt"};
+    assert_int_equal(buf_append(&identity.ca, ca->data, ca->bytes), ERR_OK);
+    assert_int_equal(buf_append(&identity.certificate, certificate->data, certificate->bytes),
+                     ERR_OK);
+    assert_int_equal(buf_append(&identity.key, key->data, key->bytes), ERR_OK);
+    return identity;
+}
+
+static enum err check_at(struct tls_identity *identity, enum tls_role role, int64_t now_s,
+                         struct reason *reason)
+{
+    struct tls_expected expected = {
+        .ca_path = "ca.crt", .key_path = "w.key", .role = role, .now_s = now_s};
+    return tls_identity_check(identity, &expected, reason);
+}
+
+static void a_uri_names_cluster_role_and_holder(void **state)
+{
+    (void)state;
+    struct tls_holder holder = {0};
+    assert_int_equal(tls_holder_of_uri("spiffe://nest/operator/ann", &holder, NULL), ERR_OK);
+    assert_int_equal(holder.role, TLS_ROLE_OPERATOR);
+    assert_string_equal(holder.cluster, "nest");
+    assert_string_equal(holder.name, "ann");
+    static const char long_name[] = /* 65 letters */
+        "spiffe://nest/worker/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    static const char *const bad[] = {"",
+                                      "spiffe://",
+                                      "spiffe://nest/worker",
+                                      "spiffe://nest/worker/",
+                                      "spiffe://nest/admin/ann",
+                                      "spiffe://nest/none/ann",
+                                      "spiffe:///worker/ann",
+                                      "spiffe://nest/worker/a/b",
+                                      "spiffe://nest/worker/a b",
+                                      "https://nest/worker/a",
+                                      "SPIFFE://nest/worker/a",
+                                      long_name};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(tls_holder_of_uri(bad[i], &holder, NULL), ERR_UNTRUSTED);
+    assert_int_equal(holder.role, TLS_ROLE_OPERATOR); /* untouched */
+}
+
+static void roles_have_names_and_names_roles(void **state)
+{
+    (void)state;
+    for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
+        assert_int_equal(tls_role_of_name(tls_role_name((enum tls_role)role)), role);
+    assert_int_equal(tls_role_of_name("none"), TLS_ROLE_NONE);
+    assert_int_equal(tls_role_of_name("root"), TLS_ROLE_NONE);
+}
+
+static void an_issued_certificate_passes_its_check_and_says_who_holds_it(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
+        scoped(pair_release) struct pair pair = {0};
+        struct tls_request request = request_of((enum tls_role)role);
+        struct reason reason = {0};
+        assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_OK);
+        struct tls_holder holder = {0};
+        assert_int_equal(tls_role_of_certificate(buf_slice(&pair.certificate), &holder, &reason),
+                         ERR_OK);
+        assert_int_equal(holder.role, role);
+        scoped(tls_identity_release) struct tls_identity identity =
+            identity_of(&ca.certificate, &pair.certificate, &pair.key);
+        if (check_at(&identity, (enum tls_role)role, NOW_S, &reason) != ERR_OK)
+            fail_msg("%s", reason.text);
+        assert_string_equal(identity.holder.cluster, "nest");
+        assert_string_equal(identity.holder.name, "n-1.x_y");
+        assert_int_equal(identity.not_before_s, NOW_S - 300);
+        assert_int_equal(identity.not_after_s, NOW_S + HOUR_S);
+    }
+}
+
+static bool fit_for(const struct pair *pair, int purpose)
+{
+    BIO *bio = BIO_new_mem_buf(pair->certificate.data, (int)pair->certificate.bytes);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    bool fit = X509_check_purpose(certificate, purpose, 0) == 1;
+    X509_free(certificate);
+    BIO_free(bio);
+    return fit;
+}
+
+static void only_a_servers_certificate_makes_a_server(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
+        scoped(pair_release) struct pair pair = {0};
+        struct tls_request request = request_of((enum tls_role)role);
+        assert_int_equal(issue(&ca, &request, &pair, NULL), ERR_OK);
+        assert_int_equal(fit_for(&pair, X509_PURPOSE_SSL_SERVER), role == TLS_ROLE_SERVER);
+        assert_true(fit_for(&pair, X509_PURPOSE_SSL_CLIENT));
+    }
+}
+
+static void a_certificate_ends_with_its_ca(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest", HOUR_S / 2), pair = {0};
+    struct tls_request request = request_of(TLS_ROLE_WORKER);
+    struct reason reason = {0};
+    assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_OK);
+    scoped(tls_identity_release) struct tls_identity identity =
+        identity_of(&ca.certificate, &pair.certificate, &pair.key);
+    assert_int_equal(check_at(&identity, TLS_ROLE_WORKER, NOW_S, &reason), ERR_OK);
+    assert_int_equal(identity.not_after_s, NOW_S + HOUR_S / 2);
+    request.now_s += HOUR_S;
+    pair_release(&pair);
+    pair = (struct pair){0};
+    assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_UNTRUSTED);
+}
+
+static void what_is_wrong_with_an_identity_is_said(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    scoped(pair_release) struct pair foreign = ca_of("nest", 10 * HOUR_S);
+    scoped(pair_release) struct pair pair = {0};
+    scoped(pair_release) struct pair other = {0};
+    struct tls_request request = request_of(TLS_ROLE_WORKER);
+    struct reason reason = {0};
+    assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_OK);
+    assert_int_equal(issue(&ca, &request, &other, &reason), ERR_OK);
+    struct buf text = {(uint8_t *)(uintptr_t) "no PEM", 6, 0, 0};
+
+    const struct {
+        const struct buf *ca, *certificate, *key;
+        enum tls_role role;
+        int64_t now_s;
+        enum err err;
+        const char *text;
+    } rows[] = {
+        {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S + HOUR_S + 1,
+         ERR_UNTRUSTED, "w.crt: expired at 2026-01-01T01:00:00.000Z; make a new one (roost cert)"},
+        {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S - 301, ERR_UNTRUSTED,
+         "w.crt: valid only from 2025-12-31T23:55:00.000Z on; is this machine's clock right?"},
+        {&foreign.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
+         "w.crt: was not issued by the CA in ca.crt"},
+        {&ca.certificate, &pair.certificate, &other.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
+         "w.key: is not the key of w.crt"},
+        {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_OPERATOR, NOW_S, ERR_UNTRUSTED,
+         "w.crt: is a certificate for role worker, not operator"},
+        {&ca.certificate, &ca.certificate, &ca.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
+         "w.crt: names no role (its alternative names hold 0 URIs, not one)"},
+        {&text, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+         "ca.crt: holds no certificate (PEM)"},
+        {&ca.certificate, &text, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+         "w.crt: holds no certificate (PEM)"},
+        {&ca.certificate, &pair.certificate, &text, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+         "w.key: holds no private key (PEM, no password)"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        scoped(tls_identity_release) struct tls_identity identity =
+            identity_of(rows[i].ca, rows[i].certificate, rows[i].key);
+        assert_int_equal(check_at(&identity, rows[i].role, rows[i].now_s, &reason), rows[i].err);
+        assert_string_equal(reason.text, rows[i].text);
+    }
+}
+
+static void names_hosts_and_times_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    static const char *const bad_hosts[] = {"",     "a b",       "a,DNS:evil", "a.",  ".a",
+                                            "a..b", "1.2.3.4:5", "a_b",        "a/b", "[::1]"};
+    for (size_t i = 0; i < sizeof bad_hosts / sizeof bad_hosts[0]; i++) {
+        scoped(pair_release) struct pair pair = {0};
+        struct tls_request request = request_of(TLS_ROLE_SERVER);
+        request.hosts = &bad_hosts[i];
+        request.host_count = 1;
+        assert_int_equal(issue(&ca, &request, &pair, NULL), ERR_INVALID);
+    }
+    static const char *const good_hosts[] = {"a", "node-7.example.org", "10.0.0.7", "fd00::7"};
+    scoped(pair_release) struct pair pair = {0};
+    struct tls_request request = request_of(TLS_ROLE_SERVER);
+    request.hosts = good_hosts;
+    request.host_count = 4;
+    assert_int_equal(issue(&ca, &request, &pair, NULL), ERR_OK);
+    struct pair none = {0};
+    request.holder.name[0] = '/';
+    assert_int_equal(issue(&ca, &request, &none, NULL), ERR_INVALID);
+    request = request_of(TLS_ROLE_WORKER);
+    request.valid_s = 0;
+    assert_int_equal(issue(&ca, &request, &none, NULL), ERR_INVALID);
+    assert_int_equal(tls_ca_create("a b", NOW_S, HOUR_S, &none.certificate, &none.key, NULL),
+                     ERR_INVALID);
+    assert_int_equal(tls_ca_create("a", NOW_S, INT64_MAX, &none.certificate, &none.key, NULL),
+                     ERR_INVALID);
+}
+
+static void a_ca_names_its_cluster(void **state)
+{
+    (void)state;
+    scoped(pair_release) struct pair ca = ca_of("nest-2", HOUR_S);
+    char cluster[TLS_NAME_BYTES_MAX + 1];
+    assert_int_equal(tls_ca_cluster(buf_slice(&ca.certificate), "ca.crt", cluster, NULL), ERR_OK);
+    assert_string_equal(cluster, "nest-2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_uri_names_cluster_role_and_holder),
+        cmocka_unit_test(roles_have_names_and_names_roles),
+        cmocka_unit_test(an_issued_certificate_passes_its_check_and_says_who_holds_it),
+        cmocka_unit_test(only_a_servers_certificate_makes_a_server),
+        cmocka_unit_test(a_certificate_ends_with_its_ca),
+        cmocka_unit_test(what_is_wrong_with_an_identity_is_said),
+        cmocka_unit_test(names_hosts_and_times_that_cannot_be_are_refused),
+        cmocka_unit_test(a_ca_names_its_cluster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* The protocol side of a worker: join, acquire, pull, push, complete; retry, drop, rejoin.
+ *
+ * A pure core: events in, effects out; no sockets, threads or clocks, time is an argument. The
+ * worker's loop (worker.c) and the simulator drive the same code. Events only change the state;
+ * agent_next() then says what is to be done, one effect after another, until nothing is left:
+ *
+ *     agent_acked(agent, now_ms, server, &ack);
+ *     while (agent_next(agent, now_ms, &effect))
+ *         carry_out(&effect);
+ *
+ * One ticket at a time. Its life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit
+ * for UNIT_READY while the PULLs go out in forward order (chunks already held at the ticket's
+ * version are not asked for again) -> agent_gradient() as each unit's backward ends, and its PUSHes
+ * go out -> all acknowledged and computed: COMPLETE, and the next ACQUIRE beside it.
+ *
+ * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
+ * (BUSY, BEHIND, an unreachable server: everything not acknowledged is said again, duplicates do no
+ * harm); the ticket dropped and reported so (TOO_LATE; BUSY again and again, because what the
+ * server waits for may be a lower slot that nobody has any more: the next ticket is the lowest free
+ * one); the member forgotten and joined anew (OLD_GENERATION, UNKNOWN_MEMBER, the control stream
+ * lost). A compute that is under way then is cancelled, and nothing new is computed before it has
+ * said so.
+ *
+ * Invariants (agent_check):
+ *  1 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered per server,
+ *    those of tickets that are over included;
+ *  2 a piece is waiting, sent in exactly one message, or acknowledged;
+ *  3 no pulls or pushes without a ticket; no ticket without membership;
+ *  4 COMPLETE with outcome OK only when all pieces are acknowledged. */
+#ifndef ROOST_WORKER_AGENT_H
+#define ROOST_WORKER_AGENT_H
+
+#include "common/model.h"
+#include "proto/wire.h"
+
+enum {
+    AGENT_BACKOFF_MS_MIN = 100, /* doubled with each failure in a row, ±50 % */
+    AGENT_BACKOFF_MS_MAX = 10000,
+    AGENT_BUSY_MAX = 6, /* pushes of a ticket refused in a row: some six seconds of backoff */
+    AGENT_ACQUIRE_WAIT_MS = 10000,
+};
+
+struct agent_config {
+    const struct model *model; /* borrowed for the agent's life */
+    enum codec push_codec;
+    enum codec weights_codec;
+    uint64_t seed; /* of the jitter */
+};
+
+enum agent_effect_kind {
+    AGENT_JOIN = 1,   /* Describe and Join; answer with agent_joined() or agent_join_failed() */
+    AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
+    AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
+    AGENT_COMPUTE,    /* run the executor on `ticket`; agent_computed() ends it */
+    AGENT_CANCEL,     /* end the compute under way soon; agent_computed() still follows */
+    AGENT_PULL,       /* send `pull` to `server` */
+    AGENT_UNIT_READY, /* the unit's weights are in place */
+    AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
+    AGENT_COMPLETE,   /* tell the coordinator; no answer is waited for */
+    AGENT_LEAVE,      /* say good-bye; nothing follows but AGENT_STOP */
+    AGENT_STOP        /* the run is over (OK), or this worker must not go on: why */
+};
+
+/* Pointers live until the answer to that message, or the next agent_joined(). */
+struct agent_effect {
+    enum agent_effect_kind kind;
+    uint32_t server;
+    union {
+        struct acquire_request acquire;
+        struct ticket ticket;
+        struct pull pull;
+        struct {
+            struct push push;
+            struct push_entry *entries; /* the push's own, for the digests */
+        } push;
+        uint32_t unit;
+        struct complete_request complete;
+        enum err stop;
+    };
+};
+
+/* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. */
+struct agent_map {
+    uint32_t server_count;
+    const uint32_t *chunk_servers;
+};
+
+struct agent;
+
+enum err agent_new(const struct agent_config *config, struct agent **ret_agent) MUST_USE;
+void agent_free(struct agent *agent); /* NULL is fine */
+
+/* ---- events; all of them by the one thread that owns the agent ---- */
+
+void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply *reply,
+                  const struct agent_map *map);
+void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err);
+/* The control stream broke, or a notice says that servers, map or generation changed. */
+void agent_member_lost(struct agent *agent, uint64_t now_ms);
+void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enum err err,
+                    const struct acquire_reply *reply);
+void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server);
+void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
+/* True: these are the chunks asked for; write the payload into place before the next agent_next().
+ * False: nobody waits for them (any more); leave the weights alone. */
+bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
+                   const struct weights *weights) MUST_USE;
+void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
+                   const struct pull_refusal *refusal);
+/* The unit's gradients of the ticket are final and readable until the compute's end is followed by
+ * another COMPUTE. */
+void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit);
+/* The executor ended. CANCELLED after AGENT_CANCEL. For a validation ticket the sums are the
+ * result, else they are ignored. */
+struct agent_result {
+    enum err err;
+    double loss_sum;
+    uint64_t sample_count;
+    uint64_t correct_count;
+};
+void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
+void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);
+/* Finish or drop the ticket at hand before `deadline_ms`, then leave. Said twice: at once. */
+void agent_leave(struct agent *agent, uint64_t now_ms, uint64_t deadline_ms);
+/* The run ended, as a notice says. */
+void agent_run_over(struct agent *agent, uint64_t now_ms);
+
+/* ---- effects ---- */
+
+bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect) MUST_USE;
+/* When agent_next() may have something to do without a further event; UINT64_MAX: never. Later than
+ * now once agent_next() has said false. */
+uint64_t agent_wake_ms(const struct agent *agent);
+
+struct agent_statistics {
+    uint64_t tickets, dropped, joins;
+    uint64_t pushed_bytes, pulled_bytes;
+};
+struct agent_statistics agent_statistics(const struct agent *agent);
+void agent_check(const struct agent *agent); /* the numbered invariants; walks over everything */
+
+#endif

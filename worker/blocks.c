@@ -1,0 +1,70 @@
+#include "worker/blocks.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire's floats are little-endian");
+
+enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec codec)
+{
+    return model->chunks[chunk].parameter == model->loss_parameter ? CODEC_FP32 : codec;
+}
+
+size_t blocks_bytes(const struct model *model, uint32_t chunk, enum codec codec)
+{
+    return (size_t)model->chunks[chunk].weights * codec_bytes(blocks_codec(model, chunk, codec));
+}
+
+/* The next `count` numbers at the cursor. */
+static void decode_run(const struct kernels *k, enum codec codec, float *out, size_t count,
+                       struct cursor *cursor)
+{
+    while (count > 0) {
+        uint8_t value[8];
+        const uint8_t *values;
+        size_t here = cursor_values(cursor, codec_bytes(codec), count, value, &values);
+        if (codec == CODEC_BF16)
+            k->cast_from_bf16(k, out, values, (int64_t)here);
+        else
+            k->copy_in(k, out, values, here * sizeof *out);
+        out += here;
+        count -= here;
+    }
+}
+
+/* A block as runs of numbers that lie together: its rows, or one run when it is as wide as the
+ * parameter. */
+struct runs {
+    uint32_t count;
+    size_t length;
+};
+
+static struct runs runs(const struct model *model, uint32_t chunk)
+{
+    const struct model_chunk *c = &model->chunks[chunk];
+    if (c->cols == model->parameters[c->parameter].cols)
+        return (struct runs){1, c->weights};
+    return (struct runs){c->rows, c->cols};
+}
+
+void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, struct cursor *cursor, float *parameter)
+{
+    codec = blocks_codec(model, chunk, codec);
+    struct runs r = runs(model, chunk);
+    for (uint32_t i = 0; i < r.count; i++)
+        decode_run(k, codec, parameter + model_row_offset(model, chunk, i), r.length, cursor);
+}
+
+void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, const float *parameter, void *ret_bytes)
+{
+    codec = blocks_codec(model, chunk, codec);
+    struct runs r = runs(model, chunk);
+    uint8_t *bytes = ret_bytes;
+    for (uint32_t i = 0; i < r.count; i++) {
+        const float *run = parameter + model_row_offset(model, chunk, i);
+        if (codec == CODEC_BF16)
+            k->cast_to_bf16(k, bytes, run, (int64_t)r.length);
+        else
+            k->copy_out(k, bytes, run, r.length * sizeof *run);
+        bytes += r.length * codec_bytes(codec);
+    }
+}

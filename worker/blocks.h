@@ -1,0 +1,30 @@
+/* Chunks between the wire and a parameter's array: the two loops over bytes that the worker, the
+ * reference and the simulator share.
+ *
+ * A chunk is a block of rows × cols of a parameter's row-major storage (common/model.h); on the
+ * wire its weights lie one after another, fp32 or bf16, little-endian. Received bytes come as a
+ * list of slices that end anywhere, also inside a number. Arrays are in the backend's memory. Any
+ * thread (kernels.h: one beside the one that computes), as long as nobody else touches that block.
+ */
+#ifndef ROOST_WORKER_BLOCKS_H
+#define ROOST_WORKER_BLOCKS_H
+
+#include "common/cursor.h"
+#include "common/model.h"
+#include "kernels/kernels.h"
+#include "proto/wire.h"
+
+/* A chunk's bytes on the wire; the loss parameter is always fp32 there. */
+size_t blocks_bytes(const struct model *model, uint32_t chunk, enum codec codec);
+enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec codec);
+
+/* Reads the chunk's blocks_bytes() at the cursor into its block of `parameter` (the whole
+ * parameter's storage). They are there: whoever received them has counted them. */
+void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, struct cursor *cursor, float *parameter);
+
+/* Writes the chunk's block of `parameter` into blocks_bytes() bytes at `ret_bytes`. */
+void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, const float *parameter, void *ret_bytes);
+
+#endif

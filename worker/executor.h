@@ -1,0 +1,114 @@
+/* The executor: walks a program's rows and computes a ticket's loss and gradients.
+ *
+ * It owns the device memory: weights, gradients and activations, taken once at the start and sized
+ * from the program; a run allocates nothing. What it knows of the protocol are three hooks.
+ *
+ * Numbers. A slot's gradient of a part is the sum over the slot's samples of the gradient of the
+ * sample's mean loss, microbatch after microbatch (commit's scale divides by the samples). A node
+ * of several slots is the sum of its slots in tree order (common/tree.h): each slot computed like
+ * a ticket of its own, at most log2(slots) + 1 gradient sets alive, the bits those of slots pushed
+ * one by one. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
+ * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
+ *
+ * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
+ * executor_decode may be called by any thread for chunks of units whose pull hook has not returned
+ * (or between runs); executor_encode by any thread from a part's push hook to the next run.
+ * Everything else is constant after executor_new. */
+#ifndef ROOST_WORKER_EXECUTOR_H
+#define ROOST_WORKER_EXECUTOR_H
+
+#include "common/model.h"
+#include "kernels/kernels.h"
+#include "proto/wire.h"
+#include "worker/blocks.h"
+#include "worker/program/program.h"
+
+struct executor;
+
+/* Where samples come from: `count` samples at `first`, a place in the training stream (ticket ×
+ * slot_samples, …) or in the held-out set. Inputs and targets of one after another: gpt: int32
+ * tokens, sample_tokens each of both; mlp: sizes[0] floats and one int32 class each. */
+struct executor_samples {
+    void *context;
+    enum err (*read)(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
+                     void *ret_inputs, int32_t *ret_targets);
+    uint64_t held_out; /* samples to validate on */
+};
+
+/* Any of them may be NULL: nothing to do. */
+struct executor_hooks {
+    void *context;
+    /* Returns when all weights of the unit are in place (executor_decode), or with why not. Called
+     * once a unit and run, in forward order. */
+    enum err (*pull)(void *context, uint32_t unit);
+    /* The gradients of the unit's uses (model->uses) are final for the ticket's node and stay until
+     * the next executor_run. Called once a unit and run, in the program's order: last unit first.
+     * An error ends the run. */
+    enum err (*push)(void *context, uint32_t unit);
+    /* Asked between rows; true ends the run with ERR_CANCELLED. */
+    bool (*cancelled)(void *context);
+};
+
+struct executor_options {
+    const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
+    const struct model *model;
+    const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
+    uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
+    const struct program *program;  /* NULL: program_generate's; borrowed for the call */
+};
+
+/* Bytes of device memory, as predicted from the program = as taken. */
+struct executor_memory {
+    uint64_t weights;
+    uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
+    uint64_t gradient_sets;
+    uint64_t activations; /* the arena */
+    uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */
+    uint64_t total;
+};
+
+struct executor_loss {
+    double loss_sum; /* over samples, of the mean loss of the sample's predictions */
+    uint64_t samples;
+    uint64_t correct; /* predictions; samples × model->sample_tokens were made */
+};
+
+/* ERR_NOMEM; ERR_INVALID: the program does not validate or does not fit the model. */
+enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
+                      struct reason *reason) MUST_USE;
+void executor_free(struct executor *executor); /* NULL is fine */
+
+/* Computes the ticket (TICKET_TRAIN). Errors are those of hooks and samples, and ERR_CANCELLED;
+ * after one the gradients are undefined. ERR_MALFORMED: the ticket's node is none of the run's or
+ * larger than node_slots_max. ERR_IO: the device failed (executor_failure). */
+enum err executor_run(struct executor *executor, const struct ticket *ticket,
+                      const struct executor_samples *samples, const struct executor_hooks *hooks,
+                      struct executor_loss *ret_loss) MUST_USE;
+
+/* Computes a TICKET_VALIDATE: forward only, no push. Slot s covers held-out samples
+ * [s × slot_samples, (s + 1) × slot_samples) as far as there are. */
+enum err executor_validate(struct executor *executor, const struct ticket *ticket,
+                           const struct executor_samples *samples,
+                           const struct executor_hooks *hooks,
+                           struct executor_loss *ret_loss) MUST_USE;
+
+/* A pulled chunk's bytes, blocks_bytes() of them, into its place. */
+void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
+                     struct cursor *cursor);
+
+/* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`; the result is their
+ * digest_fast64, as push_entry wants it. */
+uint64_t executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
+                         enum codec codec, void *ret_bytes);
+
+/* The whole parameter's storage, for tests, sampling and loading without a server. */
+float *executor_weights(struct executor *executor, uint32_t parameter);
+const float *executor_gradient(const struct executor *executor, uint32_t parameter, uint32_t part);
+
+/* What the device said when a run ended in ERR_IO; "" before. */
+const char *executor_failure(const struct executor *executor);
+
+const struct program *executor_program(const struct executor *executor);
+struct executor_memory executor_memory(const struct executor *executor);
+
+#endif

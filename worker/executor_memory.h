@@ -1,0 +1,44 @@
+/* What an executor owns: for executor.c, which runs, and executor_memory.c, which makes it. */
+#ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
+#define ROOST_WORKER_EXECUTOR_MEMORY_H
+
+#include "worker/executor.h"
+#include "worker/model/unit.h"
+
+enum { EXECUTOR_FAILURE_BYTES = 256 };
+
+/* Device memory and its copy on the host for what crosses between them once a slot. */
+struct slot_memory {
+    void *inputs;     /* (slot_samples) × sample_bytes */
+    int32_t *targets; /* (slot_samples, sample_tokens), likewise the two below */
+    float *losses;
+    int32_t *correct;
+};
+
+struct executor {
+    const struct kernels *k;
+    const struct model *model;
+    const struct unit_operations *operations;
+    struct spec_train train;
+    uint32_t node_slots_max;
+    struct program program;
+    struct program_places places;
+    struct executor_memory memory;
+    uint64_t set_floats; /* of one gradient set */
+    uint64_t sample_bytes;
+    /* Host tables. */
+    float **parameters;  /* (parameters) whole parameters' weights */
+    float **use_weights; /* (uses) the same by use */
+    float **gradients;   /* (sets, uses) */
+    uint32_t *part_uses; /* (parameters, MODEL_PARTS_MAX) the use of a part */
+    /* Device memory, each of one alloc. */
+    float *weights;
+    float *gradient_sets;
+    uint8_t *arena;
+    void *scratch;
+    struct slot_memory device;
+    struct slot_memory host;
+    char failure[EXECUTOR_FAILURE_BYTES];
+};
+
+#endif

@@ -1,0 +1,175 @@
+#include "worker/fingerprint.h"
+
+#include "common/scoped.h"
+
+#include <string.h>
+
+/* The largest arrays any probed operation takes; inputs are filled once. */
+struct probe {
+    const struct kernels *k;
+    const struct model *model;
+    int64_t rows; /* predictions of a microbatch */
+    size_t count; /* floats in each array */
+    float *a, *b, *c, *d;
+    float *host;
+    struct digest_stream digest;
+};
+
+/* Values in [-0.5, 0.5) that look random and are exact in fp32. */
+static void fill(struct probe *probe, float *array, uint32_t salt)
+{
+    for (size_t i = 0; i < probe->count; i++) {
+        uint32_t x = (uint32_t)i * 2654435761u + salt * 40503u;
+        x ^= x >> 15;
+        x *= 2246822519u;
+        x ^= x >> 13;
+        probe->host[i] = (float)(x >> 8) / 16777216.0f - 0.5f;
+    }
+    probe->k->copy_in(probe->k, array, probe->host, probe->count * sizeof(float));
+}
+
+static void add_result(struct probe *probe, const float *array, int64_t n)
+{
+    probe->k->copy_out(probe->k, probe->host, array, (size_t)n * sizeof(float));
+    digest_stream_add(&probe->digest,
+                      (struct slice){(const uint8_t *)probe->host, (size_t)n * sizeof(float)});
+}
+
+/* out = a (N,I) · b (O,I), its backward, N rows at a time as the model calls it. */
+static void probe_linear(struct probe *probe, const float *bias, int64_t N, int64_t I, int64_t O)
+{
+    const struct kernels *k = probe->k;
+    k->linear_forward(k, probe->c, probe->a, probe->b, bias, N, I, O);
+    add_result(probe, probe->c, N * O);
+    k->linear_backward_input(k, probe->d, probe->a, probe->b, N, I, O);
+    add_result(probe, probe->d, N * I);
+    k->zero(k, probe->d, probe->count * sizeof(float));
+    k->linear_backward_weight(k, probe->d, NULL, probe->a, probe->a, N, I, O);
+    add_result(probe, probe->d, O * I);
+}
+
+/* Rows that the model gives a linear at once: the head makes logits in blocks of rows. */
+static int64_t linear_rows(const struct probe *probe, const struct model_parameter *parameter,
+                           const struct spec_train *train)
+{
+    int64_t block = (int64_t)(train->logits_bytes_max / (parameter->rows * sizeof(float)));
+    if (parameter->parts == 1 || probe->rows <= block)
+        return probe->rows;
+    return block > 0 ? block : 1;
+}
+
+static void probe_linears(struct probe *probe, const struct spec_train *train)
+{
+    const struct model *model = probe->model;
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        const struct model_parameter *parameter = &model->parameters[p];
+        bool seen = parameter->dims != 2 || strcmp(parameter->name, "wpe.weight") == 0;
+        for (uint32_t q = 0; q < p && !seen; q++)
+            seen = model->parameters[q].rows == parameter->rows &&
+                   model->parameters[q].cols == parameter->cols;
+        if (seen)
+            continue;
+        const float *bias = parameter->parts == 1 ? probe->b : NULL; /* a tied head has none */
+        probe_linear(probe, bias, linear_rows(probe, parameter, train), parameter->cols,
+                     parameter->rows);
+    }
+}
+
+static enum err probe_attention(struct probe *probe, int64_t B)
+{
+    const struct kernels *k = probe->k;
+    const struct spec_model *m = &probe->model->settings;
+    int64_t T = m->context, C = m->width, H = m->heads;
+    void *scratch = k->alloc(k, k->attention_scratch_bytes(k, T, C, H));
+    float *lse = k->alloc(k, (size_t)(B * H * T) * sizeof(float));
+    if (scratch == NULL || lse == NULL) {
+        k->free(k, scratch);
+        k->free(k, lse);
+        return ERR_NOMEM;
+    }
+    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H);
+    add_result(probe, probe->c, B * T * C);
+    k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C,
+                          H);
+    add_result(probe, probe->d, B * T * 3 * C);
+    k->free(k, scratch);
+    k->free(k, lse);
+    return ERR_OK;
+}
+
+static void probe_elementwise(struct probe *probe)
+{
+    const struct kernels *k = probe->k;
+    int64_t n = 4096;
+    k->gelu_forward(k, probe->c, probe->a, n);
+    add_result(probe, probe->c, n);
+    k->gelu_backward(k, probe->c, probe->b, probe->a, n);
+    add_result(probe, probe->c, n);
+    k->tanh_forward(k, probe->c, probe->a, n);
+    add_result(probe, probe->c, n);
+    float *mean = probe->d, *rstd = probe->d + 64;
+    k->layernorm_forward(k, probe->c, mean, rstd, probe->a, probe->b, probe->b, 64, 64);
+    add_result(probe, probe->c, n);
+    double sum;
+    k->sum_squares(k, &sum, probe->a, n);
+    digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)&sum, sizeof sum});
+}
+
+static size_t largest_array(const struct probe *probe, const struct spec_train *train)
+{
+    size_t most = 8192;
+    for (uint32_t p = 0; p < probe->model->parameters_count; p++) {
+        const struct model_parameter *parameter = &probe->model->parameters[p];
+        size_t wide = parameter->rows > parameter->cols ? parameter->rows : parameter->cols;
+        size_t rows_times = (size_t)linear_rows(probe, parameter, train) * wide;
+        if (parameter->weights > most)
+            most = parameter->weights;
+        if (rows_times > most)
+            most = rows_times;
+    }
+    return most;
+}
+
+static enum err probe_all(struct probe *probe, const struct spec_train *train,
+                          struct reason *reason)
+{
+    const struct kernels *k = probe->k;
+    probe->a = k->alloc(k, probe->count * sizeof(float));
+    probe->b = k->alloc(k, probe->count * sizeof(float));
+    probe->c = k->alloc(k, probe->count * sizeof(float));
+    probe->d = k->alloc(k, probe->count * sizeof(float));
+    probe->host = malloc(probe->count * sizeof(float));
+    if (probe->a == NULL || probe->b == NULL || probe->c == NULL || probe->d == NULL ||
+        probe->host == NULL)
+        return ERR_NOMEM;
+    fill(probe, probe->a, 1);
+    fill(probe, probe->b, 2);
+    probe_linears(probe, train);
+    if (probe->model->settings.kind == SPEC_GPT)
+        TRY(probe_attention(probe, train->microbatch));
+    probe_elementwise(probe);
+    digest_stream_add(&probe->digest, /* last: it may grow with the shapes */
+                      (struct slice){(const uint8_t *)k->numerics, strlen(k->numerics)});
+    const char *failure = k->synchronize(k);
+    return failure == NULL ? ERR_OK : reason_set(reason, ERR_IO, "numerics probe: %s", failure);
+}
+
+enum err fingerprint_probe(const struct kernels *k, const struct model *model,
+                           const struct spec_train *train, struct digest *ret_digest,
+                           struct reason *reason)
+{
+    struct probe probe = {
+        .k = k, .model = model, .rows = (int64_t)train->microbatch * model->sample_tokens};
+    probe.count = largest_array(&probe, train);
+    TRY(digest_stream_init(&probe.digest));
+    enum err err = probe_all(&probe, train, reason);
+    if (err == ERR_OK)
+        *ret_digest = digest_stream_finish(&probe.digest);
+    digest_stream_release(&probe.digest);
+    k->free(k, probe.a);
+    k->free(k, probe.b);
+    k->free(k, probe.c);
+    k->free(k, probe.d);
+    free(probe.host);
+    return err;
+}

@@ -1,0 +1,109 @@
+/* roost-worker: attaches one device to a cluster (worker.h). */
+#include "common/config.h"
+#include "common/options.h"
+#include "common/rpc.h"
+#include "common/scoped.h"
+#include "common/time.h"
+#include "worker/text.h"
+#include "worker/worker.h"
+
+#include <unistd.h>
+
+struct settings {
+    char coordinator[257];
+    char name[65];
+    char certs[513];
+    bool insecure;
+    uint32_t backend; /* enum kernels_backend */
+    char data[513];
+    uint32_t leave_ms;
+    uint32_t connect_s;
+    uint32_t log_level; /* enum log_level */
+    /* without a cluster */
+    char sample[513];
+    char prompt[1025];
+    uint32_t tokens;
+    double temperature;
+    uint32_t top_k;
+    uint64_t seed;
+};
+
+static const char *const backends[] = {"cpu", "cuda", NULL};
+static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
+
+#define AT(field) .path = #field, .offset = offsetof(struct settings, field)
+#define TEXT(field) AT(field), .type = CONFIG_TEXT, .max = sizeof(((struct settings *)0)->field) - 1
+
+static const struct config_field fields[] = {
+    {TEXT(coordinator), .min = 3, .initial = "127.0.0.1:7400", .help = "host:port to attach to"},
+    {TEXT(name), .help = "name for people; empty: the host's"},
+    {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, worker.crt and worker.key"},
+    {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
+    {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
+     .help = "what computes"},
+    {TEXT(data), .help = "this machine's data set; empty: where the spec says"},
+    {AT(leave_ms), .type = CONFIG_U32, .max = 600000, .initial = "5000",
+     .help = "after SIGTERM: budget of the ticket at hand"},
+    {AT(connect_s), .type = CONFIG_U32, .max = 86400, .initial = "0",
+     .help = "give up when no run was found for so long; 0: never"},
+    {AT(log_level), .type = CONFIG_NAME, .names = log_levels, .initial = "info",
+     .help = "most detailed lines written"},
+    {TEXT(sample), .help = "write text from the checkpoint in this folder, and exit"},
+    {TEXT(prompt), .help = "of the sample"},
+    {AT(tokens), .type = CONFIG_U32, .max = 1000000, .initial = "400", .help = "of the sample"},
+    {AT(temperature), .type = CONFIG_REAL, .real_max = 100, .initial = "0.8",
+     .help = "of the sample; 0: always the likeliest token"},
+    {AT(top_k), .type = CONFIG_U32, .max = 1000000, .initial = "40",
+     .help = "of the sample: among so many; 0: all"},
+    {AT(seed), .type = CONFIG_U64, .max = INT64_MAX, .initial = "1", .help = "of the sample"},
+};
+
+static const struct config_table table = {fields, sizeof fields / sizeof fields[0],
+                                          sizeof(struct settings)};
+
+static enum err write_sample(const struct settings *settings, struct reason *reason)
+{
+    struct sample_options options = {.tokens = settings->tokens,
+                                     .temperature = settings->temperature,
+                                     .top_k = settings->top_k,
+                                     .seed = settings->seed};
+    return text_write(settings->sample, settings->prompt, &options, reason);
+}
+
+static enum err run(struct settings *settings, struct reason *reason)
+{
+    struct logger logger = {.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
+    scoped(tls_identity_release) struct tls_identity identity = {0};
+    if (settings->name[0] == 0)
+        gethostname(settings->name, sizeof settings->name - 1);
+    if (!settings->insecure)
+        TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
+                              reason));
+    rpc_process_init(false);
+    struct worker_config config = {
+        .coordinator = settings->coordinator,
+        .name = settings->name,
+        .identity = settings->insecure ? NULL : &identity,
+        .backend = (enum kernels_backend)settings->backend,
+        .data_path = settings->data[0] == 0 ? NULL : settings->data,
+        .leave_ms = settings->leave_ms,
+        .connect_s = settings->connect_s,
+        .logger = &logger,
+    };
+    return worker_run(&config, reason);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct options options = {
+        "roost-worker", "Attaches this machine's device to a roost cluster.", &table};
+    struct settings settings;
+    struct reason reason = {0};
+    bool check_only = false;
+    enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
+    if (err == ERR_OK && !check_only)
+        err = settings.sample[0] != 0 ? write_sample(&settings, &reason) : run(&settings, &reason);
+    if (err != ERR_OK)
+        fprintf(stderr, "roost-worker: %s: %s\n", err_text(err), reason.text);
+    return options_exit_code(err);
+}

@@ -1,0 +1,19 @@
+/* Which code computes a model's units. */
+#include "worker/model/unit.h"
+
+const struct unit_operations *unit_operations(const struct model *model)
+{
+    static const struct unit_operations *const kinds[] = {
+        [SPEC_GPT] = &unit_gpt,
+        [SPEC_MLP] = &unit_mlp,
+    };
+    check(model->settings.kind < sizeof kinds / sizeof *kinds);
+    return kinds[model->settings.kind];
+}
+
+uint64_t unit_sample_bytes(const struct model *model)
+{
+    if (model->settings.kind == SPEC_MLP)
+        return model->settings.sizes[0] * sizeof(float);
+    return model->sample_tokens * sizeof(int32_t);
+}

@@ -1,0 +1,66 @@
+/* A model's units as code: forward beside backward, one implementation for each kind of model.
+ *
+ * The executor gives a unit its arrays for one act on one microbatch; the unit calls kernels and
+ * keeps nothing of its own. Activations flow as (N, width) arrays, N predictions = samples ×
+ * model->sample_tokens. `saved` is laid out by the unit itself, as is `scratch`. */
+#ifndef ROOST_WORKER_MODEL_UNIT_H
+#define ROOST_WORKER_MODEL_UNIT_H
+
+#include "common/model.h"
+#include "kernels/kernels.h"
+
+/* What a unit needs for a microbatch of so many samples, in bytes: as in program_sizes, and what it
+ * needs within one act. */
+struct unit_sizes {
+    uint64_t output; /* its result, the next unit's input; 0 for the last unit */
+    uint64_t saved;  /* from forward to backward */
+    uint64_t dinput; /* 0 for unit 0 and when it is computed in doutput's place */
+    bool in_place;
+    uint64_t scratch;
+};
+
+/* One act. All arrays are device memory, 64-byte aligned. */
+struct unit_call {
+    const struct kernels *k;
+    const struct model *model;
+    uint32_t unit;
+    uint32_t samples;          /* in this microbatch */
+    uint64_t logits_bytes_max; /* how many rows of logits there are at once */
+    bool training;             /* the last unit's forward computes its gradients as well */
+
+    float *const *weights;   /* whole parameters, in the order of the unit's uses */
+    float *const *gradients; /* likewise; += */
+
+    const void *input;      /* the previous unit's output; unit 0: the samples' inputs */
+    const int32_t *targets; /* (N); read by the last unit's forward */
+    float *output;
+    void *saved;
+    void *scratch;
+    float *doutput; /* gradient of output; none for the last unit */
+    float *dinput;  /* gradient of input; none for unit 0 */
+
+    float *losses;    /* (N), written by the last unit's forward */
+    int32_t *correct; /* (N), likewise */
+};
+
+/* The last unit's forward is fused with the classifier's backward, block of rows by block of rows
+ * (never all logits at once): when training, it adds the head's weight gradients and keeps the
+ * gradient of the head's input, in `saved` or already in dinput; its backward goes on from there.
+ * dloss is 1 / sample_tokens: gradients are sums over samples of the mean loss. */
+struct unit_operations {
+    void (*sizes)(const struct kernels *k, const struct model *model, uint32_t unit,
+                  uint32_t samples, uint64_t logits_bytes_max, struct unit_sizes *ret_sizes);
+    void (*forward)(const struct unit_call *call);
+    void (*backward)(const struct unit_call *call);
+};
+
+extern const struct unit_operations unit_mlp; /* mlp.c */
+extern const struct unit_operations unit_gpt; /* gpt.c */
+
+const struct unit_operations *unit_operations(const struct model *model);
+
+/* Bytes of one sample's inputs: sample_tokens int32 tokens, or sizes[0] floats. Its targets are
+ * sample_tokens int32. */
+uint64_t unit_sample_bytes(const struct model *model);
+
+#endif

@@ -1,0 +1,41 @@
+#include "worker/pull.h"
+
+enum err pull_send(struct rpc_stream *stream, const struct pull *pull)
+{
+    struct to_shard message = {.kind = TO_SHARD_PULL, .pull = *pull};
+    struct buf header = {0};
+    enum err err = wire_encode_to_shard(&message, &header);
+    if (err == ERR_OK)
+        return rpc_stream_send(stream, RPC_URGENT, &header, NULL, 0);
+    buf_release(&header);
+    return err;
+}
+
+enum err pull_check(const struct model *model, const struct from_shard *message,
+                    struct reason *reason)
+{
+    const struct weights *weights = &message->weights;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < weights->chunk_count; i++) {
+        if (weights->chunks[i] >= model->chunks_count)
+            return reason_set(reason, ERR_MALFORMED, "weights name chunk %u of %u",
+                              weights->chunks[i], model->chunks_count);
+        bytes += blocks_bytes(model, weights->chunks[i], weights->codec);
+    }
+    if (bytes != message->payload_bytes)
+        return reason_set(reason, ERR_MALFORMED,
+                          "weights of %u chunks came with %zu bytes, not %zu", weights->chunk_count,
+                          message->payload_bytes, bytes);
+    return ERR_OK;
+}
+
+void pull_receive(struct executor *executor, const struct model *model,
+                  const struct from_shard *message, const struct slice *slices, size_t slice_count)
+{
+    const struct weights *weights = &message->weights;
+    struct cursor cursor = {slices, slice_count, 0, 0};
+    cursor_skip(&cursor, message->payload_offset);
+    for (uint32_t i = 0; i < weights->chunk_count; i++) /* pull_check() counted their bytes */
+        executor_decode(executor, weights->chunks[i],
+                        blocks_codec(model, weights->chunks[i], weights->codec), &cursor);
+}

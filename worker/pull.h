@@ -1,0 +1,18 @@
+/* Weights on their way in: asked for by chunk, written from the received slices into place. */
+#ifndef ROOST_WORKER_PULL_H
+#define ROOST_WORKER_PULL_H
+
+#include "common/rpc.h"
+#include "worker/executor.h"
+
+/* Sends the question on the server's Exchange stream. Errors as push_send(). */
+enum err pull_send(struct rpc_stream *stream, const struct pull *pull) MUST_USE;
+
+/* ERR_MALFORMED unless the message's payload is exactly the chunks that its header names. */
+enum err pull_check(const struct model *model, const struct from_shard *message,
+                    struct reason *reason) MUST_USE;
+/* Writes a checked message's chunks into the executor's weights; the agent wants them. */
+void pull_receive(struct executor *executor, const struct model *model,
+                  const struct from_shard *message, const struct slice *slices, size_t slice_count);
+
+#endif

@@ -1,0 +1,41 @@
+#include "worker/push.h"
+
+static size_t payload_bytes(const struct push *push)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < push->entry_count; i++)
+        bytes += push->entries[i].bytes;
+    return bytes;
+}
+
+static void encode_entries(const struct executor *executor, const struct model *model,
+                           const struct push *push, struct push_entry *entries, uint8_t *payload)
+{
+    for (uint32_t i = 0; i < push->entry_count; i++) {
+        struct push_entry *entry = &entries[i];
+        enum codec codec = blocks_codec(model, entry->chunk, push->codec);
+        check(entry->bytes == blocks_bytes(model, entry->chunk, push->codec));
+        entry->digest = executor_encode(executor, entry->chunk, entry->part, codec, payload);
+        payload += entry->bytes;
+    }
+}
+
+enum err push_send(const struct executor *executor, const struct model *model,
+                   struct rpc_stream *stream, const struct push *push, struct push_entry *entries)
+{
+    size_t bytes = payload_bytes(push);
+    struct counted *payload = counted_new(bytes);
+    if (payload == NULL)
+        return ERR_NOMEM;
+    encode_entries(executor, model, push, entries, payload->data);
+    struct to_shard message = {.kind = TO_SHARD_PUSH, .push = *push, .payload_bytes = bytes};
+    struct rpc_part part = {payload, 0, bytes};
+    struct buf header = {0};
+    enum err err = wire_encode_to_shard(&message, &header);
+    if (err == ERR_OK)
+        err = rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1);
+    else
+        buf_release(&header);
+    counted_unref(payload); /* the stream holds its own */
+    return err;
+}

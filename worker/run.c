@@ -1,0 +1,94 @@
+#include "worker/run.h"
+
+#include "common/data/run_data.h"
+#include "worker/fingerprint.h"
+
+#include <string.h>
+
+static enum err open_kernels(struct run *run, const struct run_options *options,
+                             struct reason *reason)
+{
+    struct kernels_options kernels = {
+        .backend = options->backend,
+        .gemm_core = run->spec.train.gemm_core,
+        .gemm_threads = (int)run->spec.train.threads,
+    };
+    return kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text)
+               ? ERR_OK
+               : ERR_UNSUPPORTED;
+}
+
+static enum err open_samples(struct run *run, const struct describe_reply *description,
+                             const struct run_options *options, struct reason *reason)
+{
+    const struct spec *spec = &run->spec;
+    bool served = spec->data.serve && options->data_path == NULL;
+    if (!served) {
+        TRY(run_data_open(spec, options->data_path, &run->data, reason));
+        run->data_digest = *data_digest(run->data);
+    }
+    run->samples = (struct samples){
+        .data = run->data,
+        .tickets = {.seed = spec->train.seed,
+                    .sample_count = description->samples,
+                    .slot_samples = spec->train.slot_samples},
+        .held_out = description->validation_samples,
+        .channel = options->channel,
+        .run = description->run,
+        .slots = spec->train.slots,
+        .input_bytes =
+            (uint64_t)(spec->model.kind == SPEC_GPT ? spec->model.context : spec->model.sizes[0]) *
+            4,
+        .target_count = run->model.sample_tokens,
+    };
+    return ERR_OK;
+}
+
+static enum err open_executor(struct run *run, struct reason *reason)
+{
+    const struct spec_train *train = &run->spec.train;
+    struct executor_options options = {
+        .kernels = run->kernels,
+        .model = &run->model,
+        .train = train,
+        .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
+    };
+    return executor_new(&options, &run->executor, reason);
+}
+
+static enum err open_all(const struct describe_reply *description,
+                         const struct run_options *options, struct run *run, struct reason *reason)
+{
+    struct slice text = {(const uint8_t *)description->spec, strlen(description->spec)};
+    run->number = description->run;
+    TRY(spec_parse(text, "the run's spec", NULL, &run->spec, reason));
+    TRY(model_init(&run->model, &run->spec.model, reason));
+    TRY(open_kernels(run, options, reason));
+    TRY(open_samples(run, description, options, reason));
+    TRY(open_executor(run, reason));
+    run->weights_codec = run->push_codec =
+        run->spec.train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
+    return fingerprint_probe(run->kernels, &run->model, &run->spec.train, &run->fingerprint,
+                             reason);
+}
+
+enum err run_open(const struct describe_reply *description, const struct run_options *options,
+                  struct run *ret_run, struct reason *reason)
+{
+    *ret_run = (struct run){0};
+    enum err err = open_all(description, options, ret_run, reason);
+    if (err == ERR_OK)
+        return ERR_OK;
+    run_release(ret_run);
+    *ret_run = (struct run){0};
+    return err;
+}
+
+void run_release(struct run *run)
+{
+    samples_release(&run->samples);
+    executor_free(run->executor);
+    data_free(run->data);
+    kernels_free(run->kernels);
+    model_release(&run->model);
+}

@@ -1,0 +1,195 @@
+/* Sampling: the whole window is computed again for every token, as in nanoGPT's generate(); no
+ * cache of keys and values. A token is drawn with the Gumbel-max trick (Gumbel 1954): the largest
+ * of logit / temperature - log(-log(u)) has the softmax's distribution, without an exponential. */
+#include "worker/sample.h"
+
+#include "common/elementary.h"
+#include "common/rand.h"
+#include "common/scoped.h"
+#include "worker/model/unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 256, LNF_WEIGHT = 0, LNF_BIAS = 1, HEAD_WEIGHT = 2 };
+
+/* Device memory for one window, and the window. */
+struct sampler {
+    const struct kernels *k;
+    const struct model *model;
+    float **weights; /* by use */
+    uint8_t *activations[2];
+    uint8_t *saved, *scratch;
+    int32_t *tokens; /* (context) on the device */
+    float *ln, *mean, *rstd, *logits;
+    int32_t *window; /* (context) on the host */
+    uint32_t length;
+    float host_logits[BYTES];
+};
+
+static void sampler_release(struct sampler *s)
+{
+    void *const device[] = {s->activations[0], s->activations[1], s->saved,
+                            s->scratch,        s->tokens,         s->ln,
+                            s->mean,           s->rstd,           s->logits};
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+        s->k->free(s->k, device[i]);
+    free(s->weights);
+    free(s->window);
+}
+
+static enum err alloc_arrays(struct sampler *s, uint64_t output, uint64_t saved, uint64_t scratch)
+{
+    const struct kernels *k = s->k;
+    const struct spec_model *settings = &s->model->settings;
+    uint32_t wte_rows = s->model->parameters[s->model->uses[0].parameter].rows;
+    s->activations[0] = k->alloc(k, output);
+    s->activations[1] = k->alloc(k, output);
+    s->saved = k->alloc(k, saved);
+    s->scratch = k->alloc(k, scratch);
+    s->tokens = k->alloc(k, settings->context * sizeof(int32_t));
+    s->ln = k->alloc(k, settings->width * sizeof(float));
+    s->mean = k->alloc(k, sizeof(float));
+    s->rstd = k->alloc(k, sizeof(float));
+    s->logits = k->alloc(k, wte_rows * sizeof(float));
+    s->window = calloc(settings->context, sizeof *s->window);
+    bool all = s->activations[0] && s->activations[1] && s->saved && s->scratch && s->tokens &&
+               s->ln && s->mean && s->rstd && s->logits && s->window;
+    return all ? ERR_OK : ERR_NOMEM;
+}
+
+static enum err set_up(struct sampler *s, float *const *weights)
+{
+    const struct model *model = s->model;
+    uint64_t output = 0, saved = 0, scratch = 0;
+    for (uint32_t unit = 0; unit + 1 < model->units_count; unit++) {
+        struct unit_sizes sizes;
+        unit_gpt.sizes(s->k, model, unit, 1, 0, &sizes);
+        output = sizes.output > output ? sizes.output : output;
+        saved = sizes.saved > saved ? sizes.saved : saved;
+        scratch = sizes.scratch > scratch ? sizes.scratch : scratch;
+    }
+    TRY(alloc_arrays(s, output, saved, scratch));
+    s->weights = calloc(model->uses_count, sizeof *s->weights);
+    if (!s->weights)
+        return ERR_NOMEM;
+    for (uint32_t use = 0; use < model->uses_count; use++)
+        s->weights[use] = weights[model->uses[use].parameter];
+    return ERR_OK;
+}
+
+/* The window's hidden states: (length, width). */
+static const float *forward(struct sampler *s)
+{
+    struct model shorter = *s->model; /* a window of `length` has the first positions only */
+    shorter.settings.context = s->length;
+    shorter.sample_tokens = s->length;
+    s->k->copy_in(s->k, s->tokens, s->window, s->length * sizeof(int32_t));
+    const void *input = s->tokens;
+    for (uint32_t unit = 0; unit + 1 < shorter.units_count; unit++) {
+        const struct unit_call call = {.k = s->k,
+                                       .model = &shorter,
+                                       .unit = unit,
+                                       .samples = 1,
+                                       .weights = s->weights + shorter.units[unit].use_first,
+                                       .input = input,
+                                       .output = (float *)(void *)s->activations[unit % 2],
+                                       .saved = s->saved,
+                                       .scratch = s->scratch};
+        unit_gpt.forward(&call);
+        input = call.output;
+    }
+    return input;
+}
+
+/* Logits of the token after the window, in host_logits. */
+static enum err next_logits(struct sampler *s, struct reason *reason)
+{
+    const struct kernels *k = s->k;
+    const struct model *model = s->model;
+    int64_t C = model->settings.width;
+    int64_t Vp = model->parameters[model->uses[0].parameter].rows;
+    float *const *w = s->weights + model->units[model->units_count - 1].use_first;
+    const float *last = forward(s) + (int64_t)(s->length - 1) * C;
+    k->layernorm_forward(k, s->ln, s->mean, s->rstd, last, w[LNF_WEIGHT], w[LNF_BIAS], 1, C);
+    k->linear_forward(k, s->logits, s->ln, w[HEAD_WEIGHT], NULL, 1, C, Vp);
+    const char *failure = k->synchronize(k);
+    if (failure)
+        return reason_set(reason, ERR_IO, "device: %s", failure);
+    k->copy_out(k, s->host_logits, s->logits, BYTES * sizeof(float));
+    return ERR_OK;
+}
+
+static int descending(const void *a, const void *b)
+{
+    float left = *(const float *)a, right = *(const float *)b;
+    return left > right ? -1 : left < right;
+}
+
+/* The smallest logit that may be drawn. */
+static float threshold(const struct sampler *s, uint32_t top_k)
+{
+    float sorted[BYTES];
+    memcpy(sorted, s->host_logits, sizeof sorted);
+    qsort(sorted, BYTES, sizeof *sorted, descending);
+    return sorted[(top_k == 0 || top_k > BYTES ? BYTES : top_k) - 1];
+}
+
+static uint8_t draw(const struct sampler *s, const struct sample_options *options, uint32_t index)
+{
+    struct rand_key key = rand_key(options->seed, RAND_SAMPLE, 0);
+    float least = threshold(s, options->top_k);
+    double best_score = 0;
+    int best = -1;
+    for (int token = 0; token < BYTES; token++) {
+        double score = (double)s->host_logits[token];
+        if (options->temperature > 0) {
+            /* Between the generator's 2^-24 steps: never 0 or 1, which have no such logarithm. */
+            double u = (double)rand_uniform(key, (uint64_t)index * BYTES + (uint64_t)token);
+            score = score / options->temperature - elementary_log(-elementary_log(u + 0x1p-25));
+        }
+        if (s->host_logits[token] >= least && (best < 0 || score > best_score)) {
+            best = token;
+            best_score = score;
+        }
+    }
+    return (uint8_t)(best < 0 ? '\n' : best); /* NaN weights: nothing can be drawn */
+}
+
+static void append(struct sampler *s, uint8_t byte)
+{
+    if (s->length == s->model->settings.context) {
+        s->length--;
+        memmove(s->window, s->window + 1, s->length * sizeof *s->window);
+    }
+    s->window[s->length++] = byte;
+}
+
+static enum err write_text(struct sampler *s, struct slice prompt,
+                           const struct sample_options *options, struct buf *buf,
+                           struct reason *reason)
+{
+    if (prompt.bytes == 0)
+        append(s, '\n');
+    for (size_t i = 0; i < prompt.bytes; i++)
+        append(s, prompt.data[i]);
+    for (uint32_t index = 0; index < options->tokens; index++) {
+        TRY(next_logits(s, reason));
+        uint8_t byte = draw(s, options, index);
+        TRY(buf_append(buf, &byte, 1));
+        append(s, byte);
+    }
+    return ERR_OK;
+}
+
+enum err sample_text(const struct kernels *k, const struct model *model, float *const *weights,
+                     struct slice prompt, const struct sample_options *options, struct buf *buf,
+                     struct reason *reason)
+{
+    if (model->settings.kind != SPEC_GPT || model->settings.vocabulary != BYTES)
+        return reason_set(reason, ERR_UNSUPPORTED,
+                          "text comes only from a gpt over bytes (vocabulary 256)");
+    scoped(sampler_release) struct sampler sampler = {.k = k, .model = model};
+    TRY(set_up(&sampler, weights));
+    return write_text(&sampler, prompt, options, buf, reason);
+}

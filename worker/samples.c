@@ -1,0 +1,112 @@
+#include "worker/samples.h"
+
+#include "common/arena.h"
+#include "common/scoped.h"
+
+#include <string.h>
+
+enum { FETCH_MS = 30000 };
+
+void samples_release(struct samples *samples)
+{
+    buf_release(&samples->slot_inputs);
+    buf_release(&samples->slot_targets);
+}
+
+/* ---- a copy on this machine ---- */
+
+static void read_one(const struct samples *samples, enum data_split split, uint64_t index,
+                     uint64_t place, void *inputs, int32_t *targets)
+{
+    uint64_t tokens = samples->target_count;
+    if (tokens == 1 && samples->input_bytes == 2 * sizeof(float))
+        data_sample_point(samples->data, split, index, (float *)inputs + 2 * place,
+                          targets + place);
+    else
+        data_sample_tokens(samples->data, split, index, (int32_t *)inputs + tokens * place,
+                           targets + tokens * place);
+}
+
+static enum err read_data(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
+                          void *ret_inputs, int32_t *ret_targets)
+{
+    const struct samples *samples = context;
+    for (uint32_t i = 0; i < count; i++) {
+        if (kind == TICKET_VALIDATE)
+            read_one(samples, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets);
+        else
+            read_one(samples, DATA_TRAIN, tickets_sample(&samples->tickets, first + i), i,
+                     ret_inputs, ret_targets);
+    }
+    return ERR_OK;
+}
+
+/* ---- served ---- */
+
+static enum err keep_slot(struct samples *samples, const struct samples_reply *reply)
+{
+    if (reply->inputs.bytes != reply->sample_count * samples->input_bytes ||
+        reply->targets.bytes != reply->sample_count * samples->target_count * sizeof(int32_t))
+        return reason_set(&samples->failure, ERR_MALFORMED,
+                          "%u samples came with %zu bytes of inputs and %zu of targets",
+                          reply->sample_count, reply->inputs.bytes, reply->targets.bytes);
+    buf_clear(&samples->slot_inputs);
+    buf_clear(&samples->slot_targets);
+    TRY(buf_append(&samples->slot_inputs, reply->inputs.data, reply->inputs.bytes));
+    TRY(buf_append(&samples->slot_targets, reply->targets.data, reply->targets.bytes));
+    samples->slot_count = reply->sample_count;
+    samples->has_slot = true;
+    return ERR_OK;
+}
+
+static enum err fetch_slot(struct samples *samples, enum ticket_kind kind, uint64_t slot)
+{
+    scoped(buf_release) struct buf request = {0};
+    scoped(buf_release) struct buf response = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct samples_request wanted = {.run = samples->run, .ticket = {.kind = kind}};
+    if (kind == TICKET_TRAIN) {
+        wanted.ticket.step = slot / samples->slots;
+        wanted.slot = (uint32_t)(slot % samples->slots);
+    } else {
+        wanted.ticket.node.index = (uint32_t)slot; /* the piece */
+    }
+    samples->has_slot = false;
+    samples->slot_kind = kind;
+    samples->slot = slot;
+    TRY(wire_encode_samples_request(&wanted, &request));
+    TRY(rpc_call(samples->channel, "/roost.v1.Cluster/Samples", buf_slice(&request), FETCH_MS,
+                 &response, &samples->failure));
+    struct samples_reply reply;
+    TRY(wire_decode_samples_reply(buf_slice(&response), &arena, &reply, &samples->failure));
+    return keep_slot(samples, &reply);
+}
+
+static enum err read_served(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
+                            void *ret_inputs, int32_t *ret_targets)
+{
+    struct samples *samples = context;
+    uint64_t slot = first / samples->tickets.slot_samples;
+    uint64_t place = first % samples->tickets.slot_samples;
+    if (!samples->has_slot || samples->slot_kind != kind || samples->slot != slot)
+        TRY(fetch_slot(samples, kind, slot));
+    if (place + count > samples->slot_count)
+        return reason_set(&samples->failure, ERR_MALFORMED,
+                          "slot %llu came with %u samples, not %llu", (unsigned long long)slot,
+                          samples->slot_count, (unsigned long long)(place + count));
+    memcpy(ret_inputs, samples->slot_inputs.data + place * samples->input_bytes,
+           count * samples->input_bytes);
+    memcpy(ret_targets,
+           samples->slot_targets.data + place * samples->target_count * sizeof(int32_t),
+           count * samples->target_count * sizeof(int32_t));
+    return ERR_OK;
+}
+
+struct executor_samples samples_source(struct samples *samples)
+{
+    return (struct executor_samples){
+        .context = samples,
+        .read = samples->data != NULL ? read_data : read_served,
+        .held_out = samples->held_out,
+    };
+}

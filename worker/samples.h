@@ -1,0 +1,35 @@
+/* Where the executor's samples come from: this machine's copy of the data set, or the daemons
+ * (`data: {serve: true}`), a slot's samples at a time. */
+#ifndef ROOST_WORKER_SAMPLES_H
+#define ROOST_WORKER_SAMPLES_H
+
+#include "common/data/data.h"
+#include "common/data/tickets.h"
+#include "common/rpc.h"
+#include "common/spec.h"
+#include "worker/executor.h"
+
+struct samples {
+    const struct data *data; /* NULL: they are served */
+    struct tickets tickets;
+    uint64_t held_out;
+    /* served: the slot that was fetched last */
+    struct rpc_channel *channel;
+    uint64_t run;
+    uint32_t slots;
+    uint64_t input_bytes;  /* of one sample */
+    uint64_t target_count; /* of one sample */
+    bool has_slot;
+    enum ticket_kind slot_kind;
+    uint64_t slot; /* number of the slot in its stream */
+    uint32_t slot_count;
+    struct buf slot_inputs, slot_targets;
+    struct reason failure; /* of the last read that failed */
+};
+
+void samples_release(struct samples *samples); /* not the data, not the channel */
+
+/* The executor's view; `samples` is borrowed. Reads block; compute thread only. */
+struct executor_samples samples_source(struct samples *samples);
+
+#endif
