@@ -15,7 +15,10 @@ static const char *const data_kinds[] = {"text", "tokens", "spiral", NULL};
 static const char *const precisions[] = {"fp32", "bf16", NULL};
 static const char *const optimizer_kinds[] = {"sgd", "momentum", "adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
-static const char *const consistency_kinds[] = {"sync", NULL};
+static const char *const consistency_kinds[] = {"sync", "delay", "ssp", "async", "local", NULL};
+static const char *const outer_kinds[] = {"average", "nesterov", NULL};
+static const char *const inner_states[] = {"reset", NULL};
+static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
 
 _Static_assert(COUNT(model_kinds) == SPEC_MLP + 2, "a name for each");
@@ -24,7 +27,10 @@ _Static_assert(COUNT(data_kinds) == SPEC_SPIRAL + 2, "a name for each");
 _Static_assert(COUNT(precisions) == SPEC_BF16 + 2, "a name for each");
 _Static_assert(COUNT(optimizer_kinds) == SPEC_ADAMW + 2, "a name for each");
 _Static_assert(COUNT(schedules) == SPEC_COSINE + 2, "a name for each");
-_Static_assert(COUNT(consistency_kinds) == SPEC_SYNC + 2, "a name for each");
+_Static_assert(COUNT(consistency_kinds) == SPEC_LOCAL + 2, "a name for each");
+_Static_assert(COUNT(outer_kinds) == SPEC_NESTEROV + 2, "a name for each");
+_Static_assert(COUNT(inner_states) == SPEC_INNER_RESET + 2, "a name for each");
+_Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for each");
 _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
 _Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
 
@@ -44,11 +50,18 @@ enum {
     WIDTH_MAX = 1 << 17,
     LAYERS_MAX = 1024,
     MICROBATCH_DEFAULT = 8,
+    LOCAL_STEPS_MAX = 1 << 16,
+    STALENESS_MAX = 32, /* readable versions that a server keeps of each chunk */
+    WINDOW_MAX = 1 << 16,
+    WINDOW_STEPS = 4,
 };
 /* About what a million chunks (MODEL_CHUNKS_MAX) hold. */
 #define MODEL_WEIGHTS_MAX (UINT64_C(1) << 36)
 #define RUN_TOKENS_MAX (UINT64_C(1) << 62)
 #define SAMPLES_MAX (UINT64_C(1) << 62)
+
+/* The kinds of consistency that coordinator, shards and workers carry out. */
+#define KINDS_AVAILABLE (1u << SPEC_SYNC)
 
 /* One row: where it lives, and what a change means on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \
@@ -60,6 +73,9 @@ enum {
 #define ADAMW .when_path = "optimizer.kind", .when_mask = 1 << SPEC_ADAMW
 #define MOMENTUM .when_path = "optimizer.kind", .when_mask = 1 << SPEC_MOMENTUM
 #define NOT_ADAMW .when_path = "optimizer.kind", .when_mask = 1 << SPEC_SGD | 1 << SPEC_MOMENTUM
+#define IS(kind_) .when_path = "consistency.kind", .when_mask = 1 << SPEC_##kind_
+#define NESTEROV .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_NESTEROV
+#define AVERAGE .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_AVERAGE
 #define FALLING .when_path = "optimizer.schedule", .when_mask = 1 << SPEC_LINEAR | 1 << SPEC_COSINE
 
 /* clang-format off */
@@ -169,12 +185,44 @@ static const struct config_field fields[] = {
      ROW(optimizer, lr_min, DIGEST), .real_max = 1000, FALLING},
 
     {"consistency.kind", "which version a gradient uses and when it is applied", CONFIG_NAME,
-     ROW(consistency, kind, DIGEST), .names = consistency_kinds, .initial = "sync"},
+     ROW(consistency, kind, REFUSED), .names = consistency_kinds, .initial = "sync"},
+    {"consistency.delay", "a ticket of step t uses the weights of version t - delay; 0 is sync",
+     CONFIG_U32, ROW(consistency, delay, REFUSED), .max = STALENESS_MAX, .initial = "1",
+     IS(DELAY)},
+    {"consistency.staleness", "a ticket of step t uses a version from t - staleness to t; 0 is sync",
+     CONFIG_U32, ROW(consistency, staleness, DIGEST), .max = STALENESS_MAX, .initial = "2",
+     IS(SSP)},
+    {"consistency.staleness_max", "a ticket whose weights are more versions behind is computed again",
+     CONFIG_U32, ROW(consistency, staleness_max, DIGEST), .max = WINDOW_MAX, .initial = "16",
+     IS(ASYNC)},
+    {"consistency.window", "tickets from the oldest unfinished to the newest that may be granted; "
+     "four steps' unless said", CONFIG_U32,
+     ROW(consistency, window, FREE), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
+    {"consistency.local_steps", "optimizer steps of slot_samples each that a worker makes between "
+     "pull and push", CONFIG_U32,
+     ROW(consistency, local_steps, DIGEST), .min = 1, .max = LOCAL_STEPS_MAX, .initial = "8",
+     IS(LOCAL)},
+    {"consistency.inner_state", "reset: the optimizer's state begins anew with each ticket",
+     CONFIG_NAME, ROW(consistency, inner_state, REFUSED), .names = inner_states,
+     .initial = "reset", IS(LOCAL)},
+    {"consistency.outer.kind", "how servers apply the mean difference of a step's slots",
+     CONFIG_NAME, ROW(consistency, outer.kind, REFUSED), .names = outer_kinds,
+     .initial = "average", IS(LOCAL)},
+    {"consistency.outer.lr", "share of the mean difference that is applied", CONFIG_REAL,
+     ROW(consistency, outer.lr, DIGEST), .real_max = 1000, .initial = "1", AVERAGE},
+    {"consistency.outer.lr", "learning rate of the outer momentum (DiLoCo: 0.7)", CONFIG_REAL,
+     ROW(consistency, outer.lr, DIGEST), .real_max = 1000, .initial = "0.7", NESTEROV},
+    {"consistency.outer.momentum", "decay of the outer momentum", CONFIG_REAL,
+     ROW(consistency, outer.momentum, DIGEST), .real_max = 1, .real_below = true,
+     .initial = "0.9", NESTEROV},
 
     {"checkpoint.every_steps", "steps between cuts; 0: only first and last", CONFIG_U64,
      ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100"},
     {"checkpoint.keep", "newest cuts kept", CONFIG_U32,
      ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3"},
+    {"checkpoint.durability", "cut: what came after the newest cut may be lost; logged: nothing "
+     "that was acknowledged is", CONFIG_NAME,
+     ROW(checkpoint, durability, FREE), .names = durabilities, .initial = "cut", IS(ASYNC)},
 
     {"numerics", "exact: workers that compute other bits are refused", CONFIG_NAME,
      .offset = offsetof(struct spec, numerics), .tag = SPEC_RESUME_DIGEST, .names = numerics,
@@ -202,6 +250,7 @@ static enum err check_model(struct draft *draft);
 static enum err check_data(struct draft *draft);
 static enum err check_train(struct draft *draft);
 static enum err check_optimizer(struct draft *draft);
+static enum err check_consistency(struct draft *draft);
 
 enum err spec_parse(struct slice text, const char *file, const struct config_overrides *overrides,
                     struct spec *ret_spec, struct reason *reason)
@@ -211,6 +260,7 @@ enum err spec_parse(struct slice text, const char *file, const struct config_ove
     complete(&draft);
     TRY(check_model(&draft));
     TRY(check_data(&draft));
+    TRY(check_consistency(&draft));
     TRY(check_train(&draft));
     TRY(check_optimizer(&draft));
     *ret_spec = draft.spec;
@@ -258,6 +308,10 @@ static void complete(struct draft *draft)
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))
         spec->train.node_slots = spec->train.precision == SPEC_BF16;
+    if (is_open(draft, "consistency.window"))
+        spec->consistency.window = WINDOW_STEPS * spec->train.slots < WINDOW_MAX
+                                       ? WINDOW_STEPS * spec->train.slots
+                                       : WINDOW_MAX;
     if (is_open(draft, "optimizer.decay_samples"))
         spec->optimizer.decay_samples = spec_run_samples(spec);
     if (is_open(draft, "optimizer.lr_min"))
@@ -412,6 +466,23 @@ static enum err check_optimizer(struct draft *draft)
     return ERR_OK;
 }
 
+static enum err check_consistency(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    const struct spec_consistency *consistency = &spec->consistency;
+    if ((1u << consistency->kind & KINDS_AVAILABLE) == 0)
+        return COMPLAIN(draft, "consistency.kind", NULL,
+                        "consistency.kind %s is not available in this version",
+                        consistency_kinds[consistency->kind]);
+    /* steps × slots × slot_samples alone is inside by the table's limits. */
+    if (consistency->kind == SPEC_LOCAL &&
+        spec->train.steps * spec->train.slots * spec->train.slot_samples >
+            SAMPLES_MAX / consistency->local_steps)
+        return COMPLAIN(draft, "consistency.local_steps", "train.steps",
+                        "steps x slots x slot_samples x local_steps is more than 2^62");
+    return ERR_OK;
+}
+
 /* ---- resume ---- */
 
 /* The bits do not depend on who sums slots as long as nothing is rounded on the way (P4). */
@@ -483,6 +554,21 @@ enum err spec_compare_for_resume(const struct spec *stored, const struct spec *w
     return say_refused(ret_changes, reason);
 }
 
+/* ---- what servers apply ---- */
+
+struct spec_optimizer spec_server_optimizer(const struct spec *spec)
+{
+    if (spec->consistency.kind != SPEC_LOCAL)
+        return spec->optimizer;
+    const struct spec_outer *outer = &spec->consistency.outer;
+    bool nesterov = outer->kind == SPEC_NESTEROV;
+    return (struct spec_optimizer){.kind = nesterov ? SPEC_MOMENTUM : SPEC_SGD,
+                                   .lr = outer->lr,
+                                   .momentum = outer->momentum,
+                                   .nesterov = nesterov,
+                                   .schedule = SPEC_CONSTANT};
+}
+
 /* ---- names ---- */
 
 const char *spec_model_kind_name(enum spec_model_kind kind)
@@ -503,4 +589,9 @@ const char *spec_precision_name(enum spec_precision precision)
 const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind)
 {
     return optimizer_kinds[kind];
+}
+
+const char *spec_consistency_kind_name(enum spec_consistency_kind kind)
+{
+    return consistency_kinds[kind];
 }

@@ -24,7 +24,10 @@ enum spec_data_kind { SPEC_TEXT, SPEC_TOKENS, SPEC_SPIRAL };
 enum spec_precision { SPEC_FP32, SPEC_BF16 };
 enum spec_optimizer_kind { SPEC_SGD, SPEC_MOMENTUM, SPEC_ADAMW };
 enum spec_schedule { SPEC_CONSTANT, SPEC_LINEAR, SPEC_COSINE };
-enum spec_consistency_kind { SPEC_SYNC };
+enum spec_consistency_kind { SPEC_SYNC, SPEC_DELAY, SPEC_SSP, SPEC_ASYNC, SPEC_LOCAL };
+enum spec_outer_kind { SPEC_AVERAGE, SPEC_NESTEROV };
+enum spec_inner_state { SPEC_INNER_RESET };
+enum spec_durability { SPEC_DURABILITY_CUT, SPEC_DURABILITY_LOGGED };
 enum spec_numerics { SPEC_EXACT, SPEC_ANY };
 
 struct spec_model {
@@ -52,7 +55,7 @@ struct spec_data {
 struct spec_train {
     uint64_t steps;
     uint32_t slots;        /* fixed pieces of a step's batch */
-    uint32_t slot_samples; /* samples a slot (k of DESIGN section 4) */
+    uint32_t slot_samples; /* samples a slot (k of DESIGN section 4); local: of each local step */
     uint32_t microbatch;   /* divides slot_samples */
     uint64_t seed;
     enum spec_precision
@@ -84,13 +87,28 @@ struct spec_optimizer {
     double lr_min;           /* linear, cosine */
 };
 
+/* Which version a ticket is computed on and when its gradient is applied (DESIGN section 4). */
 struct spec_consistency {
     enum spec_consistency_kind kind;
+    uint32_t delay;     /* delay: a ticket of step t uses version max(0, t - delay); 0 is sync */
+    uint32_t staleness; /* ssp: one version in [t - staleness, t]; 0 is sync */
+    uint32_t staleness_max; /* async: a gradient of weights further behind is computed again */
+    uint32_t window; /* async: tickets between the oldest unfinished and the newest granted */
+    /* local: `optimizer` steps on the worker, from new state each time; servers apply the mean
+     * difference of the slots (spec_server_optimizer) */
+    uint32_t local_steps; /* of slot_samples each */
+    enum spec_inner_state inner_state;
+    struct spec_outer {
+        enum spec_outer_kind kind;
+        double lr;
+        double momentum; /* nesterov */
+    } outer;
 };
 
 struct spec_checkpoint {
-    uint64_t every_steps; /* 0: only version 0 and the last */
-    uint32_t keep;        /* newest recorded cuts kept */
+    uint64_t every_steps;            /* 0: only version 0 and the last */
+    uint32_t keep;                   /* newest recorded cuts kept */
+    enum spec_durability durability; /* async: what an acknowledgement promises */
 };
 
 struct spec {
@@ -143,18 +161,30 @@ enum err spec_compare_for_resume(const struct spec *stored, const struct spec *w
                                  struct spec_changes *ret_changes, struct reason *reason) MUST_USE;
 
 /* Derived numbers. */
+static inline uint32_t spec_local_steps(const struct spec *spec)
+{
+    return spec->consistency.kind == SPEC_LOCAL ? spec->consistency.local_steps : 1;
+}
+static inline uint64_t spec_slot_samples(const struct spec *spec)
+{
+    return (uint64_t)spec->train.slot_samples * spec_local_steps(spec);
+}
 static inline uint64_t spec_step_samples(const struct spec *spec)
 {
-    return (uint64_t)spec->train.slots * spec->train.slot_samples;
+    return spec->train.slots * spec_slot_samples(spec);
 }
 static inline uint64_t spec_run_samples(const struct spec *spec)
 {
     return spec->train.steps * spec_step_samples(spec);
 }
 
+/* What servers apply to the sums they are pushed: `optimizer`, or for `local` the outer one. */
+struct spec_optimizer spec_server_optimizer(const struct spec *spec);
+
 const char *spec_model_kind_name(enum spec_model_kind kind);
 const char *spec_data_kind_name(enum spec_data_kind kind);
 const char *spec_precision_name(enum spec_precision precision);
 const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind);
+const char *spec_consistency_kind_name(enum spec_consistency_kind kind);
 
 #endif

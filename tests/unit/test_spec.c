@@ -223,8 +223,40 @@ static void every_refusal_names_the_place(void **state)
         {GPT TEXT "optimizer: {warmup_samples: 19200}",
          "run.yaml:3: optimizer.warmup_samples (19200) must be less than the decay's samples "
          "(19200)"},
-        {GPT TEXT "consistency: {kind: async}",
-         "run.yaml:3: consistency.kind must be sync, not \"async\""},
+        {GPT TEXT "consistency: {kind: bsp}",
+         "run.yaml:3: consistency.kind must be one of sync, delay, ssp, async, local, "
+         "not \"bsp\""},
+        {GPT TEXT "consistency: {delay: 1}",
+         "run.yaml:3: consistency.delay is no setting when consistency.kind is sync"},
+        {GPT TEXT "consistency: {kind: delay, delay: 33}",
+         "run.yaml:3: consistency.delay must be an integer from 0 to 32, not \"33\""},
+        {GPT TEXT "consistency: {kind: delay, staleness: 1}",
+         "run.yaml:3: consistency.staleness is no setting when consistency.kind is delay"},
+        {GPT TEXT "consistency: {kind: ssp, staleness: -1}",
+         "run.yaml:3: consistency.staleness must be an integer from 0 to 32, not \"-1\""},
+        {GPT TEXT "consistency: {kind: async, window: 0}",
+         "run.yaml:3: consistency.window must be an integer from 1 to 65536, not \"0\""},
+        {GPT TEXT "consistency: {kind: local, local_steps: 0}",
+         "run.yaml:3: consistency.local_steps must be an integer from 1 to 65536, not \"0\""},
+        {GPT TEXT "consistency: {kind: local, inner_state: kept}",
+         "run.yaml:3: consistency.inner_state must be reset, not \"kept\""},
+        {GPT TEXT "consistency: {kind: local, outer: {momentum: 0.9}}",
+         "run.yaml:3: consistency.outer.momentum is no setting when consistency.outer.kind is "
+         "average"},
+        {GPT TEXT "consistency: {kind: delay, outer: {kind: nesterov}}",
+         "run.yaml:3: consistency.outer.kind is no setting when consistency.kind is delay"},
+        {GPT TEXT "checkpoint: {durability: logged}",
+         "run.yaml:3: checkpoint.durability is no setting when consistency.kind is sync"},
+        {GPT TEXT "consistency: {kind: ssp}",
+         "run.yaml:3: consistency.kind ssp is not available in this version"},
+        {GPT TEXT "consistency: {kind: async, staleness_max: 8, window: 64}\n"
+                  "checkpoint: {durability: logged}",
+         "run.yaml:3: consistency.kind async is not available in this version"},
+        {GPT TEXT "consistency: {kind: local, local_steps: 4, inner_state: reset, "
+                  "outer: {kind: nesterov, lr: 0.7, momentum: 0.9}}",
+         "run.yaml:3: consistency.kind local is not available in this version"},
+        {GPT TEXT "consistency: {kind: delay, delay: 2}",
+         "run.yaml:3: consistency.kind delay is not available in this version"},
         {GPT TEXT "checkpoint: {keep: 0}",
          "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
         {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
@@ -375,6 +407,27 @@ static void kinds_have_their_names(void **state)
     assert_string_equal(spec_data_kind_name(SPEC_SPIRAL), "spiral");
     assert_string_equal(spec_precision_name(SPEC_BF16), "bf16");
     assert_string_equal(spec_optimizer_kind_name(SPEC_ADAMW), "adamw");
+    assert_string_equal(spec_consistency_kind_name(SPEC_LOCAL), "local");
+}
+
+static void servers_apply_the_optimizer_or_for_local_the_outer_one(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(full);
+    struct spec_optimizer same = spec_server_optimizer(&spec);
+    assert_true(same.kind == SPEC_ADAMW && same.lr == 1e-3 && same.clip_norm == 1);
+    spec.consistency = (struct spec_consistency){
+        .kind = SPEC_LOCAL, .local_steps = 8, .outer = {SPEC_AVERAGE, .lr = 1}};
+    struct spec_optimizer average = spec_server_optimizer(&spec);
+    assert_int_equal(average.kind, SPEC_SGD);
+    assert_true(average.lr == 1 && average.weight_decay == 0 && average.clip_norm == 0);
+    assert_int_equal(average.schedule, SPEC_CONSTANT);
+    spec.consistency.outer = (struct spec_outer){SPEC_NESTEROV, .lr = 0.7, .momentum = 0.9};
+    struct spec_optimizer nesterov = spec_server_optimizer(&spec);
+    assert_int_equal(nesterov.kind, SPEC_MOMENTUM);
+    assert_true(nesterov.nesterov && nesterov.lr == 0.7 && nesterov.momentum == 0.9);
+    assert_int_equal(spec_slot_samples(&spec), 4 * 8);
+    assert_int_equal(spec_step_samples(&spec), 16 * 4 * 8);
 }
 
 static void the_reference_covers_every_key(void **state)
@@ -406,6 +459,7 @@ int main(void)
         cmocka_unit_test(another_model_is_refused_by_name),
         cmocka_unit_test(a_schedule_that_comes_or_goes_is_said),
         cmocka_unit_test(kinds_have_their_names),
+        cmocka_unit_test(servers_apply_the_optimizer_or_for_local_the_outer_one),
         cmocka_unit_test(the_reference_covers_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
