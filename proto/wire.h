@@ -154,6 +154,7 @@ struct join_request {
     char device[64]; /* "cpu", "cuda NVIDIA H200" */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
+    uint64_t previous_member; /* who this process was before; that membership ends. 0: nobody */
 };
 
 /* Opened after Join and held; `member` counts in the first report, the rest are heartbeats. */

@@ -17,6 +17,7 @@ enum err wire_encode_join_request(const struct join_request *message, struct buf
     to.device = pb_string(message->device);
     to.fingerprint = pb_bytes(message->fingerprint, WIRE_DIGEST_BYTES);
     to.data_digest = pb_bytes(message->data_digest, WIRE_DIGEST_BYTES);
+    to.previous_member = message->previous_member;
     return pb_pack(&to.base, buf);
 }
 
@@ -25,7 +26,8 @@ enum err wire_decode_join_request(struct slice bytes, struct arena *arena,
 {
     Roost__V1__JoinRequest *from;
     TRY(pb_unpack(&roost__v1__join_request__descriptor, bytes, arena, &from, reason));
-    struct join_request decoded = {.wire_version = from->wire_version};
+    struct join_request decoded = {.wire_version = from->wire_version,
+                                   .previous_member = from->previous_member};
     TRY(pb_name(from->name, "name", decoded.name, sizeof decoded.name, reason));
     TRY(pb_name(from->device, "device", decoded.device, sizeof decoded.device, reason));
     TRY(pb_digest(&from->fingerprint, "fingerprint", decoded.fingerprint, reason));

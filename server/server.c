@@ -135,17 +135,29 @@ static enum err open_shards(struct server *server, struct reason *reason)
     return ERR_OK;
 }
 
+/* One that is lost or late must not cost a lease. */
+static uint32_t heartbeat_ms(const struct server_settings *settings)
+{
+    return settings->heartbeat_ms != 0 ? settings->heartbeat_ms : settings->lease_ms / 5;
+}
+
 static enum err open_office(struct server *server, struct reason *reason)
 {
     const struct server_settings *settings = server->settings;
     if (!is_coordinator(server))
         return ERR_OK;
+    if (heartbeat_ms(settings) > settings->lease_ms / 2)
+        return reason_set(
+            reason, ERR_INVALID,
+            "heartbeat_ms %u is more than half of lease_ms %u: a member would be lost "
+            "for one late word",
+            settings->heartbeat_ms, settings->lease_ms);
     const struct office_config config = {
         .store = server->store,
         .service = &server->service,
         .shards = server->shards,
         .run_dir = server->run_dir,
-        .heartbeat_ms = settings->heartbeat_ms,
+        .heartbeat_ms = heartbeat_ms(settings),
         .lease_ms = settings->lease_ms,
         .stop_ms = settings->stop_ms,
         .speculation_percent = settings->speculation_percent,

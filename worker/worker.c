@@ -96,7 +96,7 @@ struct worker {
     struct agent *agent;
     uint64_t membership;   /* rises with each join */
     uint64_t stream_count; /* opened so far */
-    uint64_t member;
+    uint64_t member;       /* the newest; 0: none yet */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
     struct link member_link;
@@ -347,7 +347,7 @@ static enum err call_join(struct worker *worker, struct join_reply *ret_reply)
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    struct join_request wanted = {.wire_version = WIRE_VERSION};
+    struct join_request wanted = {.wire_version = WIRE_VERSION, .previous_member = worker->member};
     snprintf(wanted.name, sizeof wanted.name, "%s", worker->config->name);
     snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);

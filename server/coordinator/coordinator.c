@@ -159,6 +159,18 @@ static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
     return err;
 }
 
+/* The process is here again while its membership before still stands: that ends. */
+static void end_previous(struct coordinator *coordinator, uint64_t previous)
+{
+    struct member *member = members_find(&coordinator->members, previous);
+    if (member == NULL)
+        return;
+    tickets_drop_member(&coordinator->run.tickets, previous);
+    if (member->parked)
+        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
+}
+
 /* The first worker's fingerprint is the run's. */
 static void adopt_fingerprint(struct coordinator *coordinator, const struct join_request *request)
 {
@@ -179,6 +191,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     struct reason unread;
     reason = reason != NULL ? reason : &unread;
     TRY(judge(coordinator, now_ms, request, reason));
+    end_previous(coordinator, request->previous_member);
     enum err err = members_add(&coordinator->members, now_ms, request, &member);
     if (err != ERR_OK)
         return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
@@ -194,6 +207,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, false,
                 "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
+    run_advance(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -362,8 +376,11 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
         struct member *member = &members->list[i];
         uint64_t lapse_ms = member->seen_ms + coordinator->settings.lease_ms;
         if (lapse_ms <= now_ms) {
+            char why[MEMBERS_REASON_BYTES];
+            snprintf(why, sizeof why, "silent for %llu ms",
+                     (unsigned long long)(now_ms - member->seen_ms));
             effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-            remove_member(coordinator, now_ms, member, MEMBER_TIMED_OUT, "no heartbeat");
+            remove_member(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
             continue;
         }
         run_due(coordinator, lapse_ms);

@@ -46,16 +46,13 @@ static uint64_t next_generation(struct coordinator *coordinator)
     return highest + 1;
 }
 
-/* Nobody who belongs to the old generation stays; they join again. */
+/* Nobody goes on in the old generation: all join again, each in its own place, or lapse. */
 static void expel_all(struct coordinator *coordinator)
 {
     struct members *members = &coordinator->members;
     run_answer_all(coordinator, ERR_OLD_GENERATION, NULL);
-    while (members->count > 0) {
-        struct member *member = &members->list[members->count - 1];
-        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-        members_remove(members, member, MEMBER_LEFT, "the run was rewound");
-    }
+    for (uint32_t i = members->count; i-- > 0;)
+        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i].id;
 }
 
 /* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */

@@ -74,21 +74,37 @@ enum err members_judge(const struct members_demands *demands, const struct join_
     return ERR_OK;
 }
 
+static void take_out(struct members *members, struct member *member)
+{
+    members_unpark(members, member);
+    size_t behind = (size_t)(&members->list[members->count] - member) - 1;
+    memmove(member, member + 1, behind * sizeof *member);
+    members->count--;
+}
+
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member)
 {
-    if (members->count == MEMBERS_MAX || members->serial == UINT32_MAX)
+    struct member *before = members_find(members, request->previous_member);
+    if ((members->count == MEMBERS_MAX && before == NULL) || members->serial == UINT32_MAX)
         return ERR_BUSY;
-    struct member *member = &members->list[members->count++];
-    *member = (struct member){
+    struct member member = {
         .id = members->term << 32 | ++members->serial,
         .joined_ms = now_ms,
         .seen_ms = now_ms,
     };
-    memcpy(member->name, request->name, sizeof member->name);
-    memcpy(member->device, request->device, sizeof member->device);
-    members->joined_count++;
-    *ret_member = member;
+    memcpy(member.name, request->name, sizeof member.name);
+    memcpy(member.device, request->device, sizeof member.device);
+    if (before != NULL) {
+        member.joined_ms = before->joined_ms;
+        member.slots_done = before->slots_done;
+        member.wrong_bits = before->wrong_bits;
+        take_out(members, before);
+    } else {
+        members->joined_count++;
+    }
+    members->list[members->count] = member;
+    *ret_member = &members->list[members->count++];
     return ERR_OK;
 }
 
@@ -124,13 +140,16 @@ void members_remove(struct members *members, struct member *member, enum member_
                     const char *reason)
 {
     check(state != MEMBER_JOINED);
-    members_unpark(members, member);
     remember(members, member, state, reason);
     if (state != MEMBER_LEFT && state != MEMBER_PREEMPTED)
         members->lost_count++;
-    size_t behind = (size_t)(&members->list[members->count] - member) - 1;
-    memmove(member, member + 1, behind * sizeof *member);
-    members->count--;
+    take_out(members, member);
+}
+
+void members_dismiss(struct members *members, const char *reason)
+{
+    while (members->count > 0)
+        members_remove(members, &members->list[members->count - 1], MEMBER_LEFT, reason);
 }
 
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,

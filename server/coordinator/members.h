@@ -1,5 +1,9 @@
 /* Who is there: workers that joined, when they were last heard of, what they asked for, and who
- * was there before and why he is gone. Pure; one owner. */
+ * was there before and why he is gone. Pure; one owner.
+ *
+ * A membership is of one generation: after a rewind all are to join again. Until they do, or their
+ * lease lapses, they stay in the list; joining again while the membership before is still there is
+ * neither a join nor a loss. */
 #ifndef ROOST_SERVER_COORDINATOR_MEMBERS_H
 #define ROOST_SERVER_COORDINATOR_MEMBERS_H
 
@@ -55,7 +59,8 @@ struct members {
     struct member *past; /* a ring */
     uint32_t parked_count;
     uint64_t parked_orders;
-    uint64_t joined_count, lost_count; /* lost: gone without leaving */
+    uint64_t joined_count, lost_count; /* joined: not again in one's own place; lost: gone without
+                                          leaving */
 };
 
 enum err members_init(struct members *members, uint64_t term) MUST_USE; /* ERR_NOMEM */
@@ -73,14 +78,17 @@ struct members_demands {
 enum err members_judge(const struct members_demands *demands, const struct join_request *request,
                        struct reason *reason) MUST_USE;
 
-/* A new member. ERR_BUSY: MEMBERS_MAX are there. Pointers to members live until the next add or
- * remove. */
+/* A new member; the one that request->previous_member names, if it is still there, ends for it, and
+ * what it has done is the new one's. ERR_BUSY: MEMBERS_MAX are there. Pointers to members live
+ * until the next add or remove. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);
+/* Nobody is there any more; all have left. */
+void members_dismiss(struct members *members, const char *reason);
 /* Remembers one that was turned away. */
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
                      const char *reason);

@@ -191,6 +191,8 @@ enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
         run.has_fingerprint = past->has_fingerprint;
         memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
     }
+    if (coordinator->run.settings.run != settings->run)
+        members_dismiss(&coordinator->members, "another run was started");
     run_release(&coordinator->run);
     coordinator->run = run;
     servers_unchoose(&coordinator->servers);

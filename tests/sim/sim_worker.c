@@ -80,6 +80,7 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
         .seed = rand_next(&sim->random),
     };
     worker->life++;
+    worker->member = 0;
     worker->alive = true;
     worker->leaving = false;
     worker->slowness = 1;
@@ -135,7 +136,8 @@ static void call_describe(struct sim *sim, struct sim_worker *worker)
 
 static void call_join(struct sim *sim, struct sim_worker *worker)
 {
-    struct join_request request = {.wire_version = WIRE_VERSION, .device = "cpu"};
+    struct join_request request = {
+        .wire_version = WIRE_VERSION, .device = "cpu", .previous_member = worker->member};
     snprintf(request.name, sizeof request.name, "w%u", worker->index);
     memset(request.fingerprint, 7, sizeof request.fingerprint);
     call(sim, worker, CALL_JOIN, 0,

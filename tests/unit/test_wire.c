@@ -47,9 +47,12 @@ static size_t message_fields(const char *initializer)
 static void control_messages_survive_the_way_there_and_back(void **state)
 {
     (void)state;
-    SURVIVES(
-        join_request,
-        {.wire_version = 1, .name = "w1", .device = "cpu", .fingerprint = {1}, .data_digest = {2}});
+    SURVIVES(join_request, {.wire_version = 1,
+                            .name = "w1",
+                            .device = "cpu",
+                            .fingerprint = {1},
+                            .data_digest = {2},
+                            .previous_member = 8});
     SURVIVES(join_reply,
              {.member = 1, .run = 2, .generation = 3, .heartbeat_ms = 4, .lease_ms = 5});
     SURVIVES(member_report, {.member = 7});
