@@ -102,6 +102,7 @@ struct worker {
     struct link member_link;
     uint32_t link_count;
     struct link *links; /* one a server */
+    uint64_t ticket_ms; /* when the newest ticket's compute began */
     bool stopped;
     enum err stop;
     struct reason failure; /* the newest sentence that came with an error */
@@ -278,6 +279,26 @@ static enum err link_open(struct worker *worker, struct link *link, uint32_t ser
     return rpc_stream_send(link->stream, RPC_URGENT, take_first, NULL, 0);
 }
 
+/* ---- calls to the coordinator ---- */
+
+/* One that has ended: how long it was waited for, and how long it might have been. */
+static void log_call(const struct worker *worker, const char *path, uint64_t begun_ms,
+                     uint32_t deadline_ms, enum err err)
+{
+    log_debug(worker->config->logger, "call ended", log_text("path", path),
+              log_uint("waited_ms", now_ms() - begun_ms), log_uint("deadline_ms", deadline_ms),
+              log_text("err", err_name(err)));
+}
+
+static enum err call(struct worker *worker, const char *path, struct slice request,
+                     struct buf *ret_response, struct reason *reason)
+{
+    uint64_t begun_ms = now_ms();
+    enum err err = rpc_call(worker->channel, path, request, CALL_MS, ret_response, reason);
+    log_call(worker, path, begun_ms, CALL_MS, err);
+    return err;
+}
+
 /* ---- joining ---- */
 
 /* Ends all streams of the membership; waits until their last events are posted. */
@@ -304,8 +325,8 @@ static enum err call_describe(struct worker *worker, struct arena *arena, struct
     scoped(buf_release) struct buf request = {0};
     struct describe_request wanted = {.with_chunks = false};
     TRY(wire_encode_describe_request(&wanted, &request));
-    TRY(rpc_call(worker->channel, "/roost.v1.Cluster/Describe", buf_slice(&request), CALL_MS,
-                 response, &worker->failure));
+    TRY(call(worker, "/roost.v1.Cluster/Describe", buf_slice(&request), response,
+             &worker->failure));
     TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
     if (ret_reply->wire_version != WIRE_VERSION)
         return reason_set(&worker->failure, ERR_WIRE_VERSION,
@@ -353,8 +374,7 @@ static enum err call_join(struct worker *worker, struct join_reply *ret_reply)
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
     TRY(wire_encode_join_request(&wanted, &request));
-    TRY(rpc_call(worker->channel, "/roost.v1.Cluster/Join", buf_slice(&request), CALL_MS, &response,
-                 &worker->failure));
+    TRY(call(worker, "/roost.v1.Cluster/Join", buf_slice(&request), &response, &worker->failure));
     return wire_decode_join_reply(buf_slice(&response), &arena, ret_reply, &worker->failure);
 }
 
@@ -465,18 +485,46 @@ static void do_join(struct worker *worker)
 
 /* ---- effects ---- */
 
-/* What a question to the coordinator needs to find its way back. */
-struct acquire_call {
+/* A call that is not waited for: what its answer needs to find its way back. */
+struct open_call {
     struct worker *worker;
+    const char *path;
+    uint64_t begun_ms;
+    uint32_t deadline_ms;
     uint64_t membership;
-    uint64_t sequence;
+    uint64_t sequence; /* of an acquire */
 };
+
+/* `answered` frees what it owns, a struct open_call. */
+static enum err start_call(const struct open_call *call, rpc_answered_fn *answered,
+                           struct buf *take_request)
+{
+    struct open_call *owner = malloc(sizeof *owner);
+    if (owner == NULL) {
+        buf_release(take_request);
+        return ERR_NOMEM;
+    }
+    *owner = *call;
+    owner->begun_ms = now_ms();
+    struct rpc_call_config config = {
+        .path = call->path, .timeout_ms = call->deadline_ms, .answered = answered, .owner = owner};
+    enum err err = rpc_call_start(call->worker->channel, &config, take_request, NULL);
+    if (err != ERR_OK)
+        free(owner);
+    return err;
+}
+
+static void end_call(struct open_call *take_call, enum err err)
+{
+    log_call(take_call->worker, take_call->path, take_call->begun_ms, take_call->deadline_ms, err);
+    free(take_call);
+}
 
 static void acquire_answered(void *owner, enum err err, struct slice response,
                              const struct reason *reason)
 {
     (void)reason;
-    struct acquire_call *call = owner;
+    struct open_call *call = owner;
     struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
     event.acquired.sequence = call->sequence;
@@ -484,45 +532,37 @@ static void acquire_answered(void *owner, enum err err, struct slice response,
         event.err = wire_decode_acquire_reply(response, &arena, &event.acquired.reply, NULL);
     arena_release(&arena);
     post(call->worker, &event);
-    free(call);
+    end_call(call, err);
 }
 
 static enum err start_acquire(struct worker *worker, const struct acquire_request *request)
 {
     struct buf bytes = {0};
-    struct acquire_call *call = malloc(sizeof *call);
-    if (call == NULL)
-        return ERR_NOMEM;
-    *call = (struct acquire_call){worker, worker->membership, request->sequence};
-    struct rpc_call_config config = {
-        .path = "/roost.v1.Cluster/Acquire",
-        .timeout_ms = request->wait_ms + CALL_MS,
-        .answered = acquire_answered,
-        .owner = call,
-    };
+    struct open_call call = {.worker = worker,
+                             .path = "/roost.v1.Cluster/Acquire",
+                             .deadline_ms = request->wait_ms + CALL_MS,
+                             .membership = worker->membership,
+                             .sequence = request->sequence};
     enum err err = wire_encode_acquire_request(request, &bytes);
-    if (err == ERR_OK)
-        err = rpc_call_start(worker->channel, &config, &bytes, NULL);
-    if (err != ERR_OK)
-        free(call);
-    return err;
+    if (err != ERR_OK) {
+        buf_release(&bytes);
+        return err;
+    }
+    return start_call(&call, acquire_answered, &bytes);
 }
 
 static void nothing_answered(void *owner, enum err err, struct slice response,
                              const struct reason *reason)
 {
-    (void)owner;
-    (void)err;
     (void)response;
     (void)reason;
+    end_call(owner, err);
 }
 
 static void say(struct worker *worker, const char *path, struct buf *take_request)
 {
-    struct rpc_call_config config = {
-        .path = path, .timeout_ms = CALL_MS, .answered = nothing_answered};
-    /* what is lost here the lease's end makes good */
-    ignore(rpc_call_start(worker->channel, &config, take_request, NULL));
+    struct open_call call = {.worker = worker, .path = path, .deadline_ms = CALL_MS};
+    ignore(start_call(&call, nothing_answered, take_request)); /* the lease's end makes it good */
 }
 
 static void do_complete(struct worker *worker, const struct complete_request *complete)
@@ -534,6 +574,7 @@ static void do_complete(struct worker *worker, const struct complete_request *co
         buf_release(&request);
     log_debug(worker->config->logger, "ticket done", log_uint("step", complete->ticket.step),
               log_uint("slot", node_first(complete->ticket.node)),
+              log_uint("held_ms", now_ms() - worker->ticket_ms),
               log_text("outcome", err_name(complete->outcome)));
 }
 
@@ -544,8 +585,8 @@ static void do_leave(struct worker *worker)
     struct leave_request leave = {.member = worker->member, .reason = "told to leave"};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
-    ignore(rpc_call(worker->channel, "/roost.v1.Cluster/Leave", buf_slice(&request), CALL_MS,
-                    &response, NULL)); /* the lease's end says it otherwise */
+    /* the lease's end says it otherwise */
+    ignore(call(worker, "/roost.v1.Cluster/Leave", buf_slice(&request), &response, NULL));
 }
 
 static enum err open_exchange(struct worker *worker, uint32_t server)
@@ -569,6 +610,7 @@ static void sent_or_lost(struct worker *worker, uint32_t server, enum err err)
 static void do_compute(struct worker *worker, const struct ticket *ticket)
 {
     units_reset(worker);
+    worker->ticket_ms = now_ms();
     check(inbox_post(worker->tickets, ticket) == ERR_OK); /* one at a time */
 }
 
@@ -841,37 +883,42 @@ static void worker_release(struct worker *worker)
     thread_mutex_release(&worker->units.mutex);
 }
 
-static enum err worker_init(struct worker *worker, struct reason *reason)
+static enum err worker_init(struct worker *worker)
 {
     struct inbox_limits events = {sizeof(struct event), EVENTS_MAX};
     struct inbox_limits tickets = {sizeof(struct ticket), 2};
-    struct rpc_settings settings = rpc_settings_default();
-    settings.threads = 1; /* one connection a server: a second thread would only disturb it */
     thread_mutex_init(&worker->units.mutex);
     thread_cond_init(&worker->units.changed);
     TRY(inbox_new(events, &worker->inbox));
-    TRY(inbox_new(tickets, &worker->tickets));
+    return inbox_new(tickets, &worker->tickets);
+}
+
+static enum err open_channel(struct worker *worker)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1; /* one connection a server: a second thread would only disturb it */
     TRY(rpc_loop_new(&settings, &worker->loop));
     return rpc_channel_new(worker->loop, worker->config->coordinator, worker->config->identity,
-                           &worker->channel, reason);
+                           &worker->channel, &worker->failure);
 }
 
 enum err worker_run(const struct worker_config *config, struct reason *reason)
 {
     struct worker worker = {.config = config};
     struct signals signals;
-    enum err err = worker_init(&worker, reason);
+    enum err err = worker_init(&worker);
+    if (err == ERR_OK)
+        err = signals_start(&signals, on_signal_thread, &worker); /* before gRPC has any thread */
     if (err != ERR_OK) {
         worker_release(&worker);
         return err;
     }
-    err = signals_start(&signals, on_signal_thread, &worker);
-    if (err == ERR_OK) {
+    err = open_channel(&worker);
+    if (err == ERR_OK)
         err = attach(&worker);
-        if (err == ERR_OK && !worker.stopped)
-            err = serve_run(&worker);
-        signals_stop(&signals);
-    }
+    if (err == ERR_OK && !worker.stopped)
+        err = serve_run(&worker);
+    signals_stop(&signals);
     if (err != ERR_OK)
         reason_set(reason, err, "%s", worker.failure.text);
     worker_release(&worker);
