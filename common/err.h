@@ -42,7 +42,9 @@
     X(UNSUPPORTED, STOP, "not supported here")                                                     \
     X(CANCELLED, DONE, "cancelled")                                                                \
     X(NON_FINITE, STOP, "too many non-finite steps in a row")                                      \
-    X(RUN_FAILED, STOP, "the run failed")
+    X(RUN_FAILED, STOP, "the run failed")                                                          \
+    X(STALE, DROP, "weights used are too far behind, or lost")                                     \
+    X(BEYOND, DROP, "ticket is beyond the window")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -37,6 +37,7 @@ static enum err put_entries(const struct push *push, struct arena *arena,
         entries[i].part = push->entries[i].part;
         entries[i].bytes = push->entries[i].bytes;
         entries[i].digest = push->entries[i].digest;
+        entries[i].version = push->entries[i].version;
         pointers[i] = &entries[i];
     }
     *ret_entries = pointers;
@@ -55,6 +56,9 @@ static enum err encode_push(const struct push *push, Roost__V1__ToShard *to, str
     message.node = &node;
     message.codec = (Roost__V1__Codec)push->codec;
     message.n_entries = push->entry_count;
+    message.attempt = push->attempt;
+    message.boot = push->boot;
+    message.scale = push->scale;
     TRY(put_entries(push, &arena, &message.entries));
     to->header_case = ROOST__V1__TO_SHARD__HEADER_PUSH;
     to->push = &message;
@@ -67,6 +71,8 @@ static enum err encode_pull(const struct pull *pull, Roost__V1__ToShard *to, str
     message.id = pull->id;
     message.generation = pull->generation;
     message.version = pull->version;
+    message.newest = pull->newest;
+    message.attempt = pull->attempt;
     message.n_chunks = pull->chunk_count;
     message.chunks = (uint32_t *)(uintptr_t)pull->chunks;
     to->header_case = ROOST__V1__TO_SHARD__HEADER_PULL;
@@ -112,6 +118,8 @@ static enum err encode_weights(const struct weights *weights, Roost__V1__FromSha
     message.codec = (Roost__V1__Codec)weights->codec;
     message.n_chunks = weights->chunk_count;
     message.chunks = (uint32_t *)(uintptr_t)weights->chunks;
+    message.n_versions = weights->versions != NULL ? weights->chunk_count : 0;
+    message.versions = (uint64_t *)(uintptr_t)weights->versions;
     from->header_case = ROOST__V1__FROM_SHARD__HEADER_WEIGHTS;
     from->weights = &message;
     return pb_pack(&from->base, buf);
@@ -334,7 +342,8 @@ static enum err decode_entries(const Roost__V1__Push *message, size_t payload_by
     for (size_t i = 0; i < message->n_entries; i++) {
         const Roost__V1__PushEntry *entry = message->entries[i];
         TRY(pb_range(entry->chunk, WIRE_CHUNKS_MAX - 1, "entry.chunk", reason));
-        entries[i] = (struct push_entry){entry->chunk, entry->part, entry->bytes, entry->digest};
+        entries[i] = (struct push_entry){entry->chunk, entry->part, entry->bytes, entry->digest,
+                                         entry->version};
         bytes += entry->bytes;
     }
     if (bytes != payload_bytes)
@@ -353,7 +362,12 @@ static enum err decode_push(const Roost__V1__Push *message, size_t payload_bytes
         .generation = message->generation,
         .step = message->step,
         .entry_count = (uint32_t)message->n_entries,
+        .attempt = message->attempt,
+        .boot = message->boot,
+        .scale = message->scale,
     };
+    if (!__builtin_isfinite(message->scale))
+        return reason_set(reason, ERR_MALFORMED, "push.scale is not finite");
     TRY(pb_node(message->node, &push.node, reason));
     TRY(decode_codec(message->codec, &push.codec, reason));
     TRY(decode_entries(message, payload_bytes, arena, &push.entries, reason));
@@ -364,8 +378,11 @@ static enum err decode_push(const Roost__V1__Push *message, size_t payload_bytes
 static enum err decode_pull(const Roost__V1__Pull *message, struct pull *ret_pull,
                             struct reason *reason)
 {
-    struct pull pull = {
-        .id = message->id, .generation = message->generation, .version = message->version};
+    struct pull pull = {.id = message->id,
+                        .generation = message->generation,
+                        .version = message->version,
+                        .newest = message->newest,
+                        .attempt = message->attempt};
     TRY(decode_chunks(message->chunks, message->n_chunks, &pull.chunk_count, &pull.chunks, reason));
     *ret_pull = pull;
     return ERR_OK;
@@ -415,6 +432,10 @@ static enum err decode_weights(const Roost__V1__Weights *message, struct weights
     TRY(decode_codec(message->codec, &weights.codec, reason));
     TRY(decode_chunks(message->chunks, message->n_chunks, &weights.chunk_count, &weights.chunks,
                       reason));
+    if (message->n_versions > 0 && message->n_versions != message->n_chunks)
+        return reason_set(reason, ERR_MALFORMED, "%zu versions of %zu chunks", message->n_versions,
+                          message->n_chunks);
+    weights.versions = message->n_versions > 0 ? message->versions : NULL;
     *ret_weights = weights;
     return ERR_OK;
 }

@@ -30,6 +30,7 @@ enum {
     WIRE_SERVERS_MAX = 256,
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
+    WIRE_APPLIED_WORDS_MAX = 1024, /* 65,536 tickets */
 };
 
 /* How weights or gradients are written in a payload. */
@@ -50,6 +51,7 @@ struct push_entry {
     uint32_t part;
     uint32_t bytes;
     uint64_t digest;
+    uint64_t version; /* async: of the chunk, as it was pulled */
 };
 
 /* Gradients of one node of one step; the payload holds the entries' bytes, one after another. */
@@ -61,15 +63,22 @@ struct push {
     enum codec codec; /* of all entries but the loss parameter's, which is always fp32 */
     uint32_t entry_count;
     const struct push_entry *entries;
+    /* async only: */
+    uint64_t attempt;
+    uint64_t boot; /* of the server, when these chunks were pulled (P12) */
+    float scale;   /* of per-ticket clipping, finite; 0: counted but not applied */
 };
 
-/* Asks for chunks at exactly `version`, together at most WIRE_PAYLOAD_BYTES_MAX of weights. */
+/* Asks for chunks at exactly `version`, or (async) whatever version each has now; together at most
+ * WIRE_PAYLOAD_BYTES_MAX of weights. */
 struct pull {
     uint64_t id;
     uint64_t generation;
     uint64_t version;
     uint32_t chunk_count;
     const uint32_t *chunks;
+    bool newest;
+    uint64_t attempt; /* newest: who asks, for the log of the order; 0: nobody */
 };
 
 enum to_shard_kind { TO_SHARD_HELLO = 1, TO_SHARD_PUSH, TO_SHARD_PULL };
@@ -105,6 +114,7 @@ struct weights {
     enum codec codec; /* of all chunks but the loss parameter's, which is always fp32 */
     uint32_t chunk_count;
     const uint32_t *chunks;
+    const uint64_t *versions; /* async: of each chunk; NULL: `version` is all chunks' */
 };
 
 /* A pull that is not answered with weights now. TOO_EARLY: parked, the weights follow when they are
@@ -216,6 +226,9 @@ struct complete_request {
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
+    /* async, outcome OK: the servers that acknowledged, in the map's order (P12) */
+    uint32_t boot_count;
+    const uint64_t *boots;
 };
 
 struct samples_request {
@@ -298,6 +311,11 @@ struct server_report {
             struct cut_name cut; /* what it holds now */
             enum err code;       /* not OK: it cannot; `text` says why */
             const char *text;
+            /* async: the tickets that all chunks of the server have taken: all below the low-water
+             * mark, and of those from there bit n stands for applied_low + n */
+            uint64_t applied_low;
+            uint32_t applied_words;
+            const uint64_t *applied;
         } ready;
         struct reduced reduced;
         struct {

@@ -178,6 +178,8 @@ enum err wire_encode_complete_request(const struct complete_request *message, st
     to.loss_sum = message->loss_sum;
     to.sample_count = message->sample_count;
     to.correct_count = message->correct_count;
+    to.n_boots = message->boot_count;
+    to.boots = (uint64_t *)(uintptr_t)message->boots;
     return pb_pack(&to.base, buf);
 }
 
@@ -189,7 +191,10 @@ enum err wire_decode_complete_request(struct slice bytes, struct arena *arena,
     struct complete_request decoded = {.member = from->member,
                                        .loss_sum = from->loss_sum,
                                        .sample_count = from->sample_count,
-                                       .correct_count = from->correct_count};
+                                       .correct_count = from->correct_count,
+                                       .boot_count = (uint32_t)from->n_boots,
+                                       .boots = from->boots};
+    TRY(pb_range(from->n_boots, WIRE_SERVERS_MAX, "boots", reason));
     TRY(pb_ticket(from->ticket, &decoded.ticket, reason));
     TRY(pb_code(from->outcome, "outcome", &decoded.outcome, reason));
     *ret_message = decoded;

@@ -72,6 +72,9 @@ static enum err encode_ready(const struct server_report *report, Roost__V1__Serv
     message.cut = &cut;
     message.code = report->ready.code;
     message.text = pb_string(report->ready.text);
+    message.applied_low = report->ready.applied_low;
+    message.n_applied = report->ready.applied_words;
+    message.applied = (uint64_t *)(uintptr_t)report->ready.applied;
     to->report_case = ROOST__V1__SERVER_REPORT__REPORT_READY;
     to->ready = &message;
     return pb_pack(&to->base, buf);
@@ -192,6 +195,10 @@ static enum err decode_ready(const Roost__V1__Ready *message, struct server_repo
 {
     decoded->kind = SERVER_READY;
     decoded->ready.cut = get_cut(message->cut);
+    decoded->ready.applied_low = message->applied_low;
+    decoded->ready.applied_words = (uint32_t)message->n_applied;
+    decoded->ready.applied = message->applied;
+    TRY(pb_range(message->n_applied, WIRE_APPLIED_WORDS_MAX, "ready.applied", reason));
     TRY(pb_code(message->code, "ready.code", &decoded->ready.code, reason));
     return pb_text(message->text, WIRE_TEXT_BYTES_MAX, "ready.text", &decoded->ready.text, reason);
 }

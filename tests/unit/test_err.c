@@ -27,6 +27,7 @@ static void numbers_on_the_wire_do_not_change(void **state)
     assert_int_equal(ERR_BUSY, 6);
     assert_int_equal(ERR_OLD_GENERATION, 11);
     assert_int_equal(ERR_NON_FINITE, 31);
+    assert_int_equal(ERR_BEYOND, 34);
 }
 
 static void an_unknown_number_from_a_peer_is_malformed(void **state)

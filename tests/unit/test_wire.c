@@ -66,7 +66,9 @@ static void control_messages_survive_the_way_there_and_back(void **state)
                                 .outcome = ERR_TOO_LATE,
                                 .loss_sum = 1.5,
                                 .sample_count = 3,
-                                .correct_count = 2});
+                                .correct_count = 2,
+                                .boot_count = 2,
+                                .boots = (const uint64_t[]){7, 9}});
     SURVIVES(samples_request, {.run = 1, .ticket = some_ticket, .slot = 3});
     SURVIVES(samples_reply, {.sample_count = 2,
                              .inputs = {(const uint8_t *)"abcd", 4},
@@ -167,6 +169,14 @@ static void reports_and_commands_survive(void **state)
              {.kind = SERVER_HELLO,
               .boot = 5,
               .hello = {.name = "s0", .address = "h:1", .generation = 2, .version = 3}});
+    SURVIVES(server_report, {.kind = SERVER_READY,
+                             .boot = 5,
+                             .ready = {.cut = {1, 2},
+                                       .code = ERR_CORRUPT,
+                                       .text = "why",
+                                       .applied_low = 300,
+                                       .applied_words = 2,
+                                       .applied = (const uint64_t[]){6, 1}}});
     SURVIVES(server_report, {.kind = SERVER_REDUCED,
                              .boot = 5,
                              .reduced = {.generation = 1,
@@ -287,6 +297,73 @@ static void a_push_decodes_however_it_is_cut_into_slices(void **state)
             assert_is_the_push(&decoded, bytes.bytes);
             arena_release(&arena);
         }
+}
+
+static void what_async_adds_to_a_push_and_a_pull_survives(void **state)
+{
+    (void)state;
+    struct to_shard push = some_push(), decoded;
+    push.push.attempt = 9;
+    push.push.boot = 8;
+    push.push.scale = 0.5f;
+    const struct push_entry versioned[] = {{3, 0, 4, 77, 1000}, {4, 1, 8, 88, 0}};
+    push.push.entries = versioned;
+    scoped(buf_release) struct buf bytes = push_bytes(&push);
+    struct arena arena = {.bytes_max = 1 << 16};
+    assert_int_equal(decode_bytes(buf_slice(&bytes), &decoded, NULL, &arena), ERR_OK);
+    assert_is_the_push(&decoded, bytes.bytes);
+    assert_int_equal(decoded.push.attempt, 9);
+    assert_int_equal(decoded.push.boot, 8);
+    assert_true(decoded.push.scale == 0.5f);
+    assert_int_equal(decoded.push.entries[0].version, 1000);
+    const uint32_t chunks[] = {5, 6};
+    const struct to_shard pull = {
+        .kind = TO_SHARD_PULL,
+        .pull = {.id = 1, .chunk_count = 2, .chunks = chunks, .newest = true, .attempt = 9}};
+    scoped(buf_release) struct buf pull_bytes = {0};
+    assert_int_equal(wire_encode_to_shard(&pull, &pull_bytes), ERR_OK);
+    assert_int_equal(decode_bytes(buf_slice(&pull_bytes), &decoded, NULL, &arena), ERR_OK);
+    assert_true(decoded.pull.newest);
+    assert_int_equal(decoded.pull.attempt, 9);
+    arena_release(&arena);
+}
+
+static void a_scale_that_is_not_finite_is_malformed(void **state)
+{
+    (void)state;
+    struct to_shard push = some_push(), decoded;
+    push.push.scale = __builtin_inff();
+    scoped(buf_release) struct buf bytes = push_bytes(&push);
+    struct arena arena = {.bytes_max = 1 << 16};
+    struct reason reason = {0};
+    assert_int_equal(decode_bytes(buf_slice(&bytes), &decoded, &reason, &arena), ERR_MALFORMED);
+    assert_string_equal(reason.text, "push.scale is not finite");
+    arena_release(&arena);
+}
+
+static void versions_must_be_of_the_chunks(void **state)
+{
+    (void)state;
+    const uint32_t chunks[] = {5, 6};
+    const uint64_t versions[] = {100, 2};
+    struct from_shard message = {
+        .kind = FROM_SHARD_WEIGHTS,
+        .weights = {.id = 9, .chunk_count = 2, .chunks = chunks, .versions = versions}};
+    scoped(buf_release) struct buf bytes = {0};
+    struct arena arena = {.bytes_max = 1 << 16};
+    struct from_shard decoded;
+    struct reason reason = {0};
+    assert_int_equal(wire_encode_from_shard(&message, &bytes), ERR_OK);
+    struct slice slice = buf_slice(&bytes);
+    assert_int_equal(wire_decode_from_shard(&slice, 1, &arena, &decoded, NULL), ERR_OK);
+    assert_int_equal(decoded.weights.versions[0], 100);
+    /* chunks 5, 6 as two bytes behind their tag and length: one less than there are versions */
+    uint8_t *list = memmem(bytes.data, bytes.bytes, "\x22\x02\x05\x06", 4);
+    assert_non_null(list);
+    memcpy(list, "\x22\x02\x85\x06", 4); /* one chunk: 5 + 6 * 128 */
+    assert_int_equal(wire_decode_from_shard(&slice, 1, &arena, &decoded, &reason), ERR_MALFORMED);
+    assert_string_equal(reason.text, "2 versions of 1 chunks");
+    arena_release(&arena);
 }
 
 static void every_truncated_push_is_malformed(void **state)
@@ -419,6 +496,9 @@ int main(void)
         cmocka_unit_test(a_range_of_a_server_that_is_not_there_is_refused),
         cmocka_unit_test(reports_and_commands_survive),
         cmocka_unit_test(a_push_decodes_however_it_is_cut_into_slices),
+        cmocka_unit_test(what_async_adds_to_a_push_and_a_pull_survives),
+        cmocka_unit_test(a_scale_that_is_not_finite_is_malformed),
+        cmocka_unit_test(versions_must_be_of_the_chunks),
         cmocka_unit_test(every_truncated_push_is_malformed),
         cmocka_unit_test(a_payload_that_is_not_last_is_malformed),
         cmocka_unit_test(entries_must_name_exactly_the_payload),
