@@ -5,8 +5,10 @@
  *         cut.json                        written last, by the coordinator: the cut is recorded
  *
  * A server's file (little-endian):
- *     head    64 bytes: "roostcut", format 1, states, generation, version, server, zeros
- *     blocks  for each chunk n weights, then n values of each state, fp32, without gaps
+ *     head    64 bytes: "roostcut", format 1, states, generation, version, server, versions, zeros
+ *     blocks  for each chunk n weights, n values of each state, and n of each of the published
+ *             versions before the cut's, newest first (`versions` of them: with a delay steps are
+ *             open that compute on these; below 0: version 0's again), fp32, without gaps
  *     table   48 bytes a chunk, ascending by chunk: chunk, n, offset of the block, its SHA-256
  *     tail    64 bytes: offset of the table, chunks, SHA-256 of head and table, file bytes,
  *             "cut-ends"
@@ -28,7 +30,12 @@
 #include "common/scoped.h"
 #include "common/state_digest.h"
 
-enum { CHECKPOINT_SERVERS_MAX = 256, CHECKPOINT_STATES_MAX = 2, CHECKPOINT_PATH_BYTES = 4096 };
+enum {
+    CHECKPOINT_SERVERS_MAX = 256,
+    CHECKPOINT_STATES_MAX = 2,
+    CHECKPOINT_VERSIONS_MAX = 32,
+    CHECKPOINT_PATH_BYTES = 4096
+};
 
 /* Names order by generation, then version: the newest is the greatest. */
 struct checkpoint_name {
@@ -47,18 +54,25 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
 
 /* ---- writing ---- */
 
+/* What a chunk has beside its weights. */
+struct checkpoint_arrays {
+    uint32_t states;   /* of the optimizer */
+    uint32_t versions; /* published before the cut's */
+};
+
 /* One server's file in the making; appears whole or not at all. One thread. */
 struct checkpoint_writer;
 
 /* Makes the cut's folder when it is not there. `ops` must outlive the writer. */
 enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoint_dir,
-                               struct checkpoint_name name, uint32_t server, uint32_t states,
+                               struct checkpoint_name name, uint32_t server,
+                               struct checkpoint_arrays arrays,
                                struct checkpoint_writer **ret_writer,
                                struct reason *reason) MUST_USE;
 /* Without finish, nothing stays behind. NULL is fine. */
 void checkpoint_writer_free(struct checkpoint_writer *writer);
 SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)
-/* `values`: n weights, then n of each state. Each chunk once, in any order. */
+/* `values`: n weights, n of each state, n of each version. Each chunk once, in any order. */
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
                                const float *values, struct reason *reason) MUST_USE;
 /* Table, tail, fsync, rename, fsync of the folder; *ret_manifest is what cut.json repeats. */
@@ -118,16 +132,15 @@ SCOPED_FREE(struct checkpoint, checkpoint_free)
 /* Borrowed from the checkpoint. */
 const struct checkpoint_record *checkpoint_about(const struct checkpoint *checkpoint);
 const char *checkpoint_path(const struct checkpoint *checkpoint); /* of the folder */
-/* Optimizer states beside the weights. */
-uint32_t checkpoint_states(const struct checkpoint *checkpoint);
+struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint);
 
 /* Whether it has exactly the chunks of this model, with so many states. ERR_SPEC_DIFFERS names the
  * first difference. */
 enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model *model,
                          uint32_t states, struct reason *reason) MUST_USE;
 
-/* A chunk's values after its digest was compared: n weights, then n of each state. Borrowed from
- * the checkpoint. ERR_NOT_FOUND, ERR_CORRUPT. */
+/* A chunk's values after its digest was compared: n weights, n of each state, n of each version.
+ * Borrowed from the checkpoint. ERR_NOT_FOUND, ERR_CORRUPT. */
 struct checkpoint_chunk {
     uint32_t n;
     const float *values;

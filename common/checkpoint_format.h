@@ -47,15 +47,21 @@ static inline void checkpoint_put64(uint8_t *bytes, uint64_t value)
     memcpy(bytes, &value, sizeof value);
 }
 
+/* Bytes of a chunk's block. */
+static inline size_t checkpoint_block_bytes(struct checkpoint_arrays arrays, uint32_t n)
+{
+    return (size_t)n * (1 + arrays.states + arrays.versions) * sizeof(float);
+}
+
 /* The 64 bytes at a file's beginning. */
 void checkpoint_put_head(uint8_t head[static CHECKPOINT_HEAD_BYTES], struct checkpoint_name name,
-                         uint32_t server, uint32_t states);
+                         uint32_t server, struct checkpoint_arrays arrays);
 
 /* A server's file that was judged; slices borrow its bytes. */
 struct checkpoint_view {
     struct slice bytes;
     const char *path;
-    uint32_t states;
+    struct checkpoint_arrays arrays;
     uint32_t count;
     const uint8_t *table; /* count entries */
     struct digest manifest;

@@ -13,7 +13,7 @@ struct checkpoint {
     struct checkpoint_path folder;
     struct checkpoint_record record;
     char *spec; /* of the record */
-    uint32_t states;
+    struct checkpoint_arrays arrays;
     struct checkpoint_path *paths; /* one per server */
     struct file_map *maps;
     struct checkpoint_view *views;
@@ -79,9 +79,11 @@ static enum err judge_head(const struct checkpoint_view *view, struct checkpoint
         return reason_set(reason, ERR_UNSUPPORTED,
                           "%s: offset 8: format %" PRIu32 "; this roost reads %d", view->path,
                           checkpoint_get32(view->bytes.data + 8), CHECKPOINT_FORMAT);
-    if (view->states > CHECKPOINT_STATES_MAX)
+    if (view->arrays.states > CHECKPOINT_STATES_MAX)
         return corrupt(view->path, 12, "too many states", reason);
-    checkpoint_put_head(expected, name, server, view->states);
+    if (view->arrays.versions > CHECKPOINT_VERSIONS_MAX)
+        return corrupt(view->path, 36, "too many versions", reason);
+    checkpoint_put_head(expected, name, server, view->arrays);
     if (memcmp(view->bytes.data, expected, sizeof expected) != 0)
         return corrupt(view->path, 16, "the file belongs to another cut or server", reason);
     return ERR_OK;
@@ -95,7 +97,7 @@ static enum err judge_table(const struct checkpoint_view *view, struct reason *r
     for (uint32_t i = 0; i < view->count; i++) {
         struct checkpoint_entry entry = checkpoint_view_entry(view, i);
         uint64_t at = table + (uint64_t)i * CHECKPOINT_ENTRY_BYTES;
-        uint64_t bytes = (uint64_t)entry.n * (1 + view->states) * 4;
+        uint64_t bytes = checkpoint_block_bytes(view->arrays, entry.n);
         if (entry.n == 0 || entry.n > MODEL_CHUNK_WEIGHTS_MAX || entry.offset % 4 != 0 ||
             entry.offset < CHECKPOINT_HEAD_BYTES || entry.offset > table ||
             bytes > table - entry.offset)
@@ -115,7 +117,8 @@ enum err checkpoint_view_init(struct slice bytes, const char *path, struct check
 {
     struct checkpoint_view view = {.bytes = bytes, .path = path};
     TRY(judge_tail(bytes, path, &view, reason));
-    view.states = checkpoint_get32(bytes.data + 12);
+    view.arrays = (struct checkpoint_arrays){.states = checkpoint_get32(bytes.data + 12),
+                                             .versions = checkpoint_get32(bytes.data + 36)};
     TRY(judge_head(&view, name, server, reason));
     TRY(judge_table(&view, reason));
     *ret_view = view;
@@ -139,9 +142,11 @@ static enum err open_file(struct checkpoint *checkpoint, const char *folder, uin
     if (memcmp(view->manifest.bytes, checkpoint->record.manifests[server].bytes, 32) != 0)
         return corrupt(path, view->bytes.bytes - CHECKPOINT_TAIL_BYTES + 16,
                        "the manifest is not the one that cut.json names", reason);
-    if (server > 0 && view->states != checkpoint->states)
+    if (server > 0 && view->arrays.states != checkpoint->arrays.states)
         return corrupt(path, 12, "another number of states than in server-0.roost", reason);
-    checkpoint->states = view->states;
+    if (server > 0 && view->arrays.versions != checkpoint->arrays.versions)
+        return corrupt(path, 36, "another number of versions than in server-0.roost", reason);
+    checkpoint->arrays = view->arrays;
     checkpoint->count += view->count;
     return ERR_OK;
 }
@@ -246,9 +251,9 @@ const char *checkpoint_path(const struct checkpoint *checkpoint)
     return checkpoint->folder.text;
 }
 
-uint32_t checkpoint_states(const struct checkpoint *checkpoint)
+struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint)
 {
-    return checkpoint->states;
+    return checkpoint->arrays;
 }
 
 /* ---- chunks ---- */
@@ -257,11 +262,11 @@ enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model
                          uint32_t states, struct reason *reason)
 {
     const char *folder = checkpoint->folder.text;
-    if (checkpoint->states != states)
+    if (checkpoint->arrays.states != states)
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: has %" PRIu32
                           " values of optimizer state a weight, the run %" PRIu32,
-                          folder, checkpoint->states, states);
+                          folder, checkpoint->arrays.states, states);
     for (uint32_t c = 0; c < model->chunks_count; c++) {
         if (c >= checkpoint->count || checkpoint->places[c].chunk != c)
             return reason_set(reason, ERR_SPEC_DIFFERS, "%s: chunk %" PRIu32 " is missing", folder,
@@ -293,7 +298,7 @@ enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
     const struct checkpoint_view *view = &checkpoint->views[place->file];
     struct checkpoint_entry entry = checkpoint_view_entry(view, place->entry);
     struct slice block = {view->bytes.data + entry.offset,
-                          (size_t)entry.n * (1 + view->states) * 4};
+                          checkpoint_block_bytes(view->arrays, entry.n)};
     struct digest digest;
     if (digest_sha256(block, &digest) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory to read %s", view->path);
@@ -310,7 +315,7 @@ enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const st
                                    uint32_t parameter, uint32_t array, float *ret_values,
                                    struct reason *reason)
 {
-    check(parameter < model->parameters_count && array <= checkpoint->states);
+    check(parameter < model->parameters_count && array <= checkpoint->arrays.states);
     const struct model_parameter *p = &model->parameters[parameter];
     for (uint32_t c = p->chunk_first; c < p->chunk_first + p->chunks_count; c++) {
         struct checkpoint_chunk chunk;
@@ -347,7 +352,7 @@ enum err checkpoint_digest(const struct checkpoint *checkpoint, const struct mod
                            struct digest *ret_digest, struct reason *reason)
 {
     struct digest_context context = {checkpoint, reason};
-    struct state_digest_source source = {&context, read_for_digest, 1 + checkpoint->states};
+    struct state_digest_source source = {&context, read_for_digest, 1 + checkpoint->arrays.states};
     enum err err = state_digest(model, &source, ret_digest);
     return err == ERR_NOMEM ? reason_set(reason, err, "no memory for the digest") : err;
 }

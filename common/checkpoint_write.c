@@ -3,29 +3,32 @@
 
 struct checkpoint_writer {
     struct file_writer file;
-    uint32_t states;
+    struct checkpoint_arrays arrays;
     uint32_t count, capacity;
     struct checkpoint_entry *entries;
     uint8_t head[CHECKPOINT_HEAD_BYTES];
 };
 
 void checkpoint_put_head(uint8_t head[static CHECKPOINT_HEAD_BYTES], struct checkpoint_name name,
-                         uint32_t server, uint32_t states)
+                         uint32_t server, struct checkpoint_arrays arrays)
 {
     memset(head, 0, CHECKPOINT_HEAD_BYTES);
     memcpy(head, CHECKPOINT_MAGIC, 8);
     checkpoint_put32(head + 8, CHECKPOINT_FORMAT);
-    checkpoint_put32(head + 12, states);
+    checkpoint_put32(head + 12, arrays.states);
     checkpoint_put64(head + 16, name.generation);
     checkpoint_put64(head + 24, name.version);
     checkpoint_put32(head + 32, server);
+    checkpoint_put32(head + 36, arrays.versions);
 }
 
 enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoint_dir,
-                               struct checkpoint_name name, uint32_t server, uint32_t states,
+                               struct checkpoint_name name, uint32_t server,
+                               struct checkpoint_arrays arrays,
                                struct checkpoint_writer **ret_writer, struct reason *reason)
 {
-    check(states <= CHECKPOINT_STATES_MAX && server < CHECKPOINT_SERVERS_MAX);
+    check(arrays.states <= CHECKPOINT_STATES_MAX && arrays.versions <= CHECKPOINT_VERSIONS_MAX);
+    check(server < CHECKPOINT_SERVERS_MAX);
     struct checkpoint_path folder, path;
     TRY(checkpoint_folder(checkpoint_dir, name, &folder));
     TRY(checkpoint_file(checkpoint_dir, name, server, &path));
@@ -36,8 +39,8 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
         calloc(1, sizeof *writer);
     if (writer == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to write %s", path.text);
-    writer->states = states;
-    checkpoint_put_head(writer->head, name, server, states);
+    writer->arrays = arrays;
+    checkpoint_put_head(writer->head, name, server, arrays);
     TRY(file_writer_open(ops, path.text, 0644, &writer->file, reason));
     struct slice head = {writer->head, sizeof writer->head};
     TRY(file_writer_write(&writer->file, head, reason));
@@ -75,7 +78,7 @@ enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk,
     check(writer->count < CHECKPOINT_CHUNKS_MAX && n > 0 && n <= MODEL_CHUNK_WEIGHTS_MAX);
     if (reserve_entry(writer) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory to write %s", writer->file.path);
-    struct slice block = {(const uint8_t *)values, (size_t)n * (1 + writer->states) * 4};
+    struct slice block = {(const uint8_t *)values, checkpoint_block_bytes(writer->arrays, n)};
     struct checkpoint_entry *entry = &writer->entries[writer->count];
     *entry = (struct checkpoint_entry){.chunk = chunk, .n = n, .offset = writer->file.bytes};
     if (digest_sha256(block, &entry->digest) != ERR_OK)

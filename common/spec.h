@@ -165,6 +165,14 @@ static inline uint32_t spec_local_steps(const struct spec *spec)
 {
     return spec->consistency.kind == SPEC_LOCAL ? spec->consistency.local_steps : 1;
 }
+/* The most versions that a ticket's weights may be behind its step (P5): delay, ssp. */
+static inline uint32_t spec_staleness(const struct spec *spec)
+{
+    const struct spec_consistency *consistency = &spec->consistency;
+    return consistency->kind == SPEC_DELAY ? consistency->delay
+           : consistency->kind == SPEC_SSP ? consistency->staleness
+                                           : 0;
+}
 static inline uint64_t spec_slot_samples(const struct spec *spec)
 {
     return (uint64_t)spec->train.slot_samples * spec_local_steps(spec);

@@ -74,7 +74,8 @@ enum err chunk_store_init(struct chunk_store *store, const struct shard_config *
                                   .optimizer = config->optimizer,
                                   .slots = config->slots,
                                   .states = optimizer_states(config->optimizer.kind),
-                                  .open_steps = config->delay + 1};
+                                  .open_steps = config->delay + 1,
+                                  .cut_versions = config->cut_versions};
     TRY(take_memory(store, config));
     float *values = store->values;
     struct chunk_part *part = store->parts;
@@ -221,29 +222,40 @@ enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struc
     return ERR_OK;
 }
 
-enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version)
+enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                       const float *values)
 {
     void *data;
     TRY(published_next(&chunk->published, version, &data));
     if (chunk->codec == CODEC_BF16)
-        store->kernels->cast_to_bf16(store->kernels, data, chunk->state.weights, chunk->spec.n);
+        store->kernels->cast_to_bf16(store->kernels, data, values, chunk->spec.n);
     else
-        memcpy(data, chunk->state.weights, chunk->spec.n * sizeof(float));
+        memcpy(data, values, chunk->spec.n * sizeof(float));
     return ERR_OK;
 }
 
 size_t chunk_copy_bytes(const struct chunk_store *store)
 {
-    return (size_t)(1 + store->states) * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+    size_t arrays = (size_t)1 + store->states + store->cut_versions;
+    return arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
 }
 
-void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, void *data)
+void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
+                float *out)
 {
-    size_t bytes = chunk->spec.n * sizeof(float);
-    uint8_t *out = data;
-    memcpy(out, chunk->state.weights, bytes);
-    for (uint32_t s = 0; s < store->states; s++)
-        memcpy(out + (1 + s) * bytes, chunk->state.state[s], bytes);
+    uint32_t n = chunk->spec.n;
+    memcpy(out, chunk->state.weights, n * sizeof *out);
+    out += n;
+    for (uint32_t s = 0; s < store->states; s++, out += n)
+        memcpy(out, chunk->state.state[s], n * sizeof *out);
+    for (uint32_t back = 1; back <= store->cut_versions; back++, out += n) {
+        const struct counted *copy =
+            published_get(&chunk->published, version > back ? version - back : 0);
+        if (chunk->codec == CODEC_BF16)
+            store->kernels->cast_from_bf16(store->kernels, out, copy->data, n);
+        else
+            memcpy(out, copy->data, n * sizeof *out);
+    }
 }
 
 /* ---- invariants ---- */

@@ -32,6 +32,7 @@ struct chunk_store {
     uint32_t slots;
     uint32_t states;     /* optimizer_states() */
     uint32_t open_steps; /* delay + 1 */
+    uint32_t cut_versions;
     uint32_t count;
     struct chunk *chunks;     /* ascending numbers */
     uint64_t open_nodes;      /* sums held now, over all chunks and parts */
@@ -69,13 +70,16 @@ const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t 
  * back. ERR_NOMEM: nothing changed. */
 enum err chunk_apply(struct chunk_store *store, struct chunk *chunk,
                      const struct commit *commit) MUST_USE;
-/* Publishes the weights as they are: the version of the beginning. */
-enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk,
-                       uint64_t version) MUST_USE;
+/* Publishes n values as a version of the beginning: the weights, or one before. */
+enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                       const float *values) MUST_USE;
 
-/* Bytes of a snapshot's copy of the largest chunk; and the copy: weights, then each state. */
+/* Bytes of a snapshot's copy of the largest chunk; and the copy of `version`: weights, each state,
+ * then the published versions before it, newest first, cut_versions of them (below 0: version 0's
+ * again). */
 size_t chunk_copy_bytes(const struct chunk_store *store);
-void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, void *data);
+void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
+                float *out);
 
 /* Invariants 3 (of open steps in [from, to]) and 6 of shard.h. */
 void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uint64_t from,

@@ -48,6 +48,7 @@ static void fill_settings(struct office_run *run)
         .servers_min = run->stored.servers_min,
         .slots = spec->train.slots,
         .slot_samples = spec->train.slot_samples,
+        .delay = spec_staleness(spec),
         .node_slots = lossy && node_slots == 0 ? 1 : node_slots, /* P4 */
         .numerics_any = spec->numerics == SPEC_ANY,
         .data_served = spec->data.serve,

@@ -47,14 +47,17 @@ struct shard_config prepare_config(const struct spec *spec)
     uint32_t level = 0, slots = spec->train.slots;
     while (UINT32_C(2) << level <= spec->train.node_slots)
         level++;
-    return (struct shard_config){.slots = slots,
-                                 .push_codec = codec,
-                                 .weights_codec = codec,
-                                 .node_level = level,
-                                 .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
-                                 .parked_bytes_max = PARKED_BYTES_MAX,
-                                 .snapshot_copies = SNAPSHOT_COPIES,
-                                 .optimizer = spec->optimizer};
+    return (struct shard_config){
+        .slots = slots,
+        .delay = spec_staleness(spec),
+        .cut_versions = spec->consistency.kind == SPEC_DELAY ? spec->consistency.delay : 0,
+        .push_codec = codec,
+        .weights_codec = codec,
+        .node_level = level,
+        .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
+        .parked_bytes_max = PARKED_BYTES_MAX,
+        .snapshot_copies = SNAPSHOT_COPIES,
+        .optimizer = spec_server_optimizer(spec)};
 }
 
 void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,

@@ -12,8 +12,14 @@ static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct 
     struct checkpoint_name name = {cut.generation, cut.version};
     prepared->version = cut.version;
     TRY(checkpoint_open(prepared->checkpoint_dir, name, &prepared->checkpoint, reason));
+    struct shard_config wanted = prepare_config(&prepared->spec);
+    uint32_t versions = checkpoint_arrays(prepared->checkpoint).versions;
+    if (versions != wanted.cut_versions)
+        return reason_set(reason, ERR_SPEC_DIFFERS,
+                          "%s: holds %u versions before its own, the run's consistency needs %u",
+                          checkpoint_path(prepared->checkpoint), versions, wanted.cut_versions);
     return checkpoint_fits(prepared->checkpoint, &prepared->model,
-                           optimizer_states(prepared->spec.optimizer.kind), reason);
+                           optimizer_states(wanted.optimizer.kind), reason);
 }
 
 static enum err prepared_init(struct prepared *prepared, const struct server_command *command,
@@ -83,15 +89,18 @@ static enum err fill_from_cut(const struct prepared *prepared, struct shard *sha
                               const struct shard_chunk *chunks, uint32_t count,
                               struct reason *reason)
 {
-    uint32_t states = checkpoint_states(prepared->checkpoint);
+    struct checkpoint_arrays arrays = checkpoint_arrays(prepared->checkpoint);
     for (uint32_t i = 0; i < count; i++) {
         struct checkpoint_chunk stored;
         TRY(checkpoint_read(prepared->checkpoint, chunks[i].chunk, &stored, reason));
         struct shard_state state = shard_state(shard, i);
         size_t bytes = stored.n * sizeof(float);
         memcpy(state.weights, stored.values, bytes);
-        for (uint32_t s = 0; s < states; s++)
-            memcpy(state.state[s], stored.values + (size_t)(1 + s) * stored.n, bytes);
+        const float *array = stored.values + stored.n;
+        for (uint32_t s = 0; s < arrays.states; s++, array += stored.n)
+            memcpy(state.state[s], array, bytes);
+        for (uint32_t v = 0; v < arrays.versions && v < prepared->version; v++, array += stored.n)
+            TRY(shard_publish(shard, i, prepared->version - 1 - v, array));
     }
     return ERR_OK;
 }

@@ -18,7 +18,7 @@ struct shard {
     struct chunk_store store;
     bool has_loss;
 
-    uint64_t start;   /* version of the beginning */
+    uint64_t oldest;  /* version that there is: of the beginning, or before it */
     uint64_t version; /* readable in all chunks */
     uint64_t decided; /* steps decided: version, or version + 1 while chunks are applied */
     bool applying;    /* until COMMITTED is said */
@@ -48,6 +48,7 @@ struct shard {
 static enum err config_judge(const struct shard_config *config)
 {
     if (config->slots == 0 || config->slots > TREE_SLOTS_MAX || config->delay > SHARD_DELAY_MAX ||
+        (config->cut_versions != 0 && config->cut_versions != config->delay) ||
         config->node_level > tree_level(config->slots) || config->snapshot_copies == 0 ||
         config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
         return ERR_INVALID;
@@ -82,7 +83,9 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
 {
     shard->config = *config;
     shard->config.chunks = NULL;
-    shard->start = shard->version = shard->decided = config->version;
+    shard->version = shard->decided = config->version;
+    shard->oldest =
+        config->version > config->cut_versions ? config->version - config->cut_versions : 0;
     for (uint32_t i = 0; i < config->chunk_count; i++)
         shard->has_loss |= config->chunks[i].loss;
     TRY(chunk_store_init(&shard->store, config));
@@ -134,10 +137,18 @@ struct shard_state shard_state(const struct shard *shard, uint32_t index)
     return shard->store.chunks[index].state;
 }
 
+enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version, const float *values)
+{
+    check(index < shard->store.count && version >= shard->oldest && version < shard->version);
+    return chunk_publish(&shard->store, &shard->store.chunks[index], version, values);
+}
+
 enum err shard_start(struct shard *shard)
 {
-    for (uint32_t i = 0; i < shard->store.count; i++)
-        TRY(chunk_publish(&shard->store, &shard->store.chunks[i], shard->version));
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        struct chunk *chunk = &shard->store.chunks[i];
+        TRY(chunk_publish(&shard->store, chunk, shard->version, chunk->state.weights));
+    }
     return ERR_OK;
 }
 
@@ -312,7 +323,7 @@ void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
 static uint64_t version_low(const struct shard *shard)
 {
     uint64_t low = shard->decided > shard->config.delay ? shard->decided - shard->config.delay : 0;
-    return low > shard->start ? low : shard->start;
+    return low > shard->oldest ? low : shard->oldest;
 }
 
 /* Judges a pull; *ret_last is the index of its last chunk. */
@@ -488,8 +499,7 @@ static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
     for (uint32_t i = 0; i < shard->config.snapshot_copies; i++) {
         struct counted **copy = &shard->copies[i];
         if (*copy == NULL) {
-            *copy = counted_new((size_t)(1 + shard->store.states) * MODEL_CHUNK_WEIGHTS_MAX *
-                                sizeof(float));
+            *copy = counted_new(chunk_copy_bytes(&shard->store));
             if (*copy == NULL)
                 return ERR_NOMEM;
         }
@@ -515,9 +525,10 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
     struct shard_effect *effect = emit(effects, SHARD_SNAPSHOT);
     effect->snapshot.cut = shard->snapshot_cut;
     effect->snapshot.states = shard->store.states;
+    effect->snapshot.versions = shard->store.cut_versions;
     if (copy != NULL) {
         const struct chunk *chunk = &shard->store.chunks[index];
-        chunk_copy(&shard->store, chunk, copy->data);
+        chunk_copy(&shard->store, chunk, shard->snapshot_cut.version, (float *)copy->data);
         effect->snapshot.copy = counted_ref(copy);
         effect->snapshot.chunk = chunk->spec.chunk;
         effect->snapshot.n = chunk->spec.n;

@@ -73,7 +73,9 @@ struct shard_config {
     uint64_t term;    /* of the coordinator that prepared it */
     uint64_t version; /* of the state that is filled in before shard_start() */
     uint32_t slots;
-    uint32_t delay; /* 0: sync */
+    uint32_t delay; /* steps that are open behind the oldest, and versions that stay readable behind
+                       the newest (P5); 0: sync */
+    uint32_t cut_versions; /* of these, how many a cut holds beside its own (P9): 0 or delay */
     enum codec push_codec;
     enum codec weights_codec;
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
@@ -123,10 +125,13 @@ struct shard_effect {
             uint32_t chunk;
             uint32_t n;
             uint32_t states;
+            uint32_t versions;
             bool last;
-            struct counted *copy; /* n weights, then n of each state, fp32; the reference is the
-                                     caller's: dropping it gives room for the next chunk. A shard
-                                     without chunks hands out one effect without a copy */
+            struct counted *copy; /* n weights, n of each state, then n of each of the versions
+                                     before the cut's, newest first (below 0: version 0's), fp32;
+                                     the reference is the caller's: dropping it gives room for the
+                                     next chunk. A shard without chunks hands out one effect
+                                     without a copy */
         } snapshot;
         struct {
             uint64_t step;
@@ -166,6 +171,11 @@ SCOPED_FREE(struct shard, shard_free)
 /* The state of chunks[index], zeros at first: written by the caller before shard_start(), only read
  * afterwards, between calls. */
 struct shard_state shard_state(const struct shard *shard, uint32_t index);
+/* Publishes n values of chunks[index] as a version before the one that is filled in, for those who
+ * compute on it (P9); each of the cut_versions versions before it, as far as there are, before
+ * shard_start(). */
+enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version,
+                       const float *values) MUST_USE; /* ERR_NOMEM */
 /* Publishes the version that was filled in. */
 enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
 

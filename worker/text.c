@@ -32,8 +32,8 @@ static enum err open_model(const char *path, struct loaded *loaded, struct reaso
     struct slice text = {(const uint8_t *)spec, strlen(spec)};
     TRY(spec_parse(text, checkpoint_path(loaded->checkpoint), NULL, &loaded->spec, reason));
     TRY(model_init(&loaded->model, &loaded->spec.model, reason));
-    TRY(checkpoint_fits(loaded->checkpoint, &loaded->model, checkpoint_states(loaded->checkpoint),
-                        reason));
+    TRY(checkpoint_fits(loaded->checkpoint, &loaded->model,
+                        checkpoint_arrays(loaded->checkpoint).states, reason));
     struct kernels_options options = {.backend = KERNELS_CPU,
                                       .gemm_core = loaded->spec.train.gemm_core};
     return kernels_new(&options, &loaded->kernels, reason->text, sizeof reason->text)

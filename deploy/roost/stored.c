@@ -9,7 +9,7 @@ static enum err open_model(struct stored *stored, struct reason *reason)
     TRY(spec_parse(text, checkpoint_path(stored->checkpoint), NULL, &stored->spec, reason));
     TRY(model_init(&stored->model, &stored->spec.model, reason));
     return checkpoint_fits(stored->checkpoint, &stored->model,
-                           checkpoint_states(stored->checkpoint), reason);
+                           checkpoint_arrays(stored->checkpoint).states, reason);
 }
 
 enum err stored_open(const char *path, struct stored *ret_stored, struct reason *reason)

@@ -310,9 +310,10 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
 {
     const struct ticket *ticket = &request->ticket;
     uint32_t pieces = run->validation.piece_count;
-    if (ticket->step > run->version)
+    bool train = ticket->kind == TICKET_TRAIN;
+    if (ticket->step > run->version + (train ? run->settings.delay : 0))
         return ERR_MALFORMED;
-    if (ticket->kind == TICKET_TRAIN)
+    if (train)
         return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
     if (ticket->node.level != 0 || ticket->node.index >= pieces)
         return ERR_MALFORMED;
@@ -332,8 +333,7 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
         validation_add(&run->validation, ticket->node.index,
                        &(struct validation_result){request->loss_sum, request->sample_count,
                                                    request->correct_count});
-    uint32_t done =
-        tickets_done(&run->tickets, now_ms, ticket->kind, ticket->node, ticket->attempt);
+    uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
     member->slots_done += done;
     run->done_ms = done > 0 ? now_ms : run->done_ms;
 }

@@ -66,6 +66,8 @@ struct coordinator_run {
         servers_min; /* the run begins when so many are connected, on all that are; at least 1 */
     uint32_t slots;
     uint32_t slot_samples;
+    uint32_t delay; /* a ticket of step t is computed on version max(0, t - delay): so many steps
+                       behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
     bool numerics_any;   /* any fingerprint may join */
     bool data_served;    /* workers without a copy of the data may join */

@@ -67,9 +67,10 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     run->committed = false;
     run->committed_ms = now_ms;
     run->validating = false;
-    seal_restart(&run->seal);
+    for (uint32_t i = 0; i <= run->settings.delay; i++)
+        seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
-    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < run->server_count; i++)
         command_prepare(coordinator, servers_of_map(&coordinator->servers, i));
@@ -129,7 +130,7 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         effects_log(&coordinator->effects, true,
                     "server lost its memory  server=%s boot=%llu next=rewind", server->name,
                     (unsigned long long)server->boot);
-        tickets_open(&run->tickets, (struct tickets_open){false, false});
+        tickets_open(&run->tickets, (struct tickets_open){0});
         run->validating = false;
         run->phase = PHASE_GATHER;
     } else if (!server->ready) {

@@ -42,14 +42,15 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OLD_GENERATION; /* P2 */
     if (reduced->step < run->version || run->phase != PHASE_STEPS)
         return ERR_OK;
-    if (reduced->step > run->version)
+    if (reduced->step - run->version > run->settings.delay)
         return ERR_MALFORMED;
     for (uint32_t i = 0; i < reduced->seal_count; i++)
         if (reduced->seals[i].chunk >= run->chunk_count ||
             map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
             return ERR_MALFORMED;
-    TRY(seal_add(&run->seal, reduced));
-    if (seal_complete(&run->seal))
+    struct seal *seal = run_seal(run, reduced->step);
+    TRY(seal_add(seal, reduced));
+    if (seal_complete(seal))
         run_advance(coordinator, now_ms);
     return ERR_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
@@ -16,7 +17,9 @@ void run_due(struct coordinator *coordinator, uint64_t due_ms)
 void run_release(struct run *run)
 {
     map_release(&run->map);
-    seal_release(&run->seal);
+    for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
+        seal_release(&run->seals[i]);
+    free(run->seals);
     tickets_release(&run->tickets);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
@@ -94,7 +97,7 @@ void run_over(struct coordinator *coordinator, enum run_state state, const char 
     run->phase = PHASE_NONE;
     snprintf(run->reason, sizeof run->reason, "%s", reason);
     run_store_state(coordinator);
-    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    tickets_open(&run->tickets, (struct tickets_open){0});
     for (uint32_t i = 0; i < coordinator->servers.count; i++)
         if (coordinator->servers.list[i].link != 0)
             run_command(coordinator, &coordinator->servers.list[i], SERVER_END);
@@ -160,6 +163,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
 {
     const struct tickets_settings tickets = {
         .slots = run->settings.slots,
+        .open_steps = run->settings.delay + 1,
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
@@ -167,7 +171,11 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .overdue_percent = settings->speculation_percent,
         .overdue_ms_min = settings->speculation_ms_min,
     };
-    TRY(seal_init(&run->seal, run->chunk_count));
+    run->seals = calloc(run->settings.delay + 1, sizeof *run->seals);
+    if (run->seals == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i <= run->settings.delay; i++)
+        TRY(seal_init(&run->seals[i], run->chunk_count));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
     return validation_init(&run->validation, tickets.pieces);
@@ -232,11 +240,12 @@ static bool validation_due(const struct run *run)
 void run_open_version(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    bool train = run->version < run->settings.steps;
+    uint64_t left = run->settings.steps - run->version;
+    uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
     run->validating = validation_due(run);
     validation_restart(&run->validation);
-    tickets_open(&run->tickets, (struct tickets_open){train, run->validating});
-    run->phase = train ? PHASE_STEPS : PHASE_LAST;
+    tickets_open(&run->tickets, (struct tickets_open){run->version, steps, run->validating});
+    run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;
 }
 
 static bool cut_due(const struct run *run, uint64_t version)
@@ -281,7 +290,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     struct run *run = &coordinator->run;
     struct seal_metrics metrics;
     struct commit commit;
-    enum err err = seal_decide(&run->settings.seal, &run->counters, &run->seal, &commit, &metrics);
+    struct seal *seal = run_seal(run, run->version);
+    enum err err = seal_decide(&run->settings.seal, &run->counters, seal, &commit, &metrics);
     if (err == ERR_NON_FINITE) {
         char text[COORDINATOR_TEXT_BYTES];
         snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
@@ -305,7 +315,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         generation_order_cut(coordinator);
         run->cut_asked = false;
     }
-    seal_restart(&run->seal);
+    seal_restart(seal);
     step_effect(coordinator, now_ms, &metrics);
     run_open_version(coordinator);
 }
@@ -342,8 +352,9 @@ static void finish_validation(struct coordinator *coordinator)
 static void try_commit(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || run->validating || !seal_complete(&run->seal) ||
-        !all_acknowledged(coordinator) || !run_servers_connected(coordinator))
+    if (run->phase != PHASE_STEPS || run->validating ||
+        !seal_complete(run_seal(run, run->version)) || !all_acknowledged(coordinator) ||
+        !run_servers_connected(coordinator))
         return;
     decide(coordinator, now_ms);
 }
@@ -356,7 +367,7 @@ static void try_last(struct run *run)
     struct cut_name here = {run->generation, run->version};
     if (run->cuts.newest.name.version != run->version && !cuts_ordered(&run->cuts, here))
         return;
-    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    tickets_open(&run->tickets, (struct tickets_open){0});
     run->phase = PHASE_LAST;
 }
 
@@ -380,17 +391,25 @@ static void try_over(struct coordinator *coordinator)
 
 /* ---- granting ---- */
 
+/* DESIGN section 4, table of consistency. It is committed: at most `delay` steps behind the oldest
+ * are open. */
+static uint64_t ticket_version(const struct run *run, uint64_t step)
+{
+    return step > run->settings.delay ? step - run->settings.delay : 0;
+}
+
 static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
 {
     struct run *run = &coordinator->run;
     const struct lease *lease;
     if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
         return false;
+    bool train = lease->kind == TICKET_TRAIN;
     member->ticket = (struct ticket){
         .kind = lease->kind,
         .generation = run->generation,
-        .step = run->version,
-        .version = run->version,
+        .step = train ? lease->step : run->version,
+        .version = train ? ticket_version(run, lease->step) : run->version,
         .node = lease->node,
         .attempt = lease->attempt,
         .speculative = lease->speculative,
@@ -448,7 +467,7 @@ static uint64_t stall_due_ms(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     if (run->phase != PHASE_STEPS || !tickets_all_done(&run->tickets, TICKET_TRAIN) ||
-        seal_complete(&run->seal))
+        seal_complete(run_seal(run, run->version)))
         return UINT64_MAX;
     return run->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
 }
@@ -491,7 +510,8 @@ void run_check(struct coordinator *coordinator)
     for (uint32_t i = 0; i < run->server_count && open; i++)
         check(servers_of_map(&coordinator->servers, i)->ready);
     check(!open || run->cuts.newest.name.generation > 0);
-    check((run->tickets.train.count > 0) == (run->phase == PHASE_STEPS));
+    check((run->tickets.steps > 0) == (run->phase == PHASE_STEPS));
+    check(run->tickets.steps == 0 || run->tickets.step == run->version);
     check(run->cuts.newest.name.version <= run->version);
     check(all_acknowledged(coordinator) || run->commit.step + 1 == run->version);
     tickets_check(&run->tickets);

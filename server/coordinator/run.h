@@ -16,7 +16,8 @@
  * run_advance() is the one place where the run moves on: each event changes what it knows and calls
  * it. Invariants (run_check):
  *  1 in STEPS and LAST every server of the run is ready, and a cut is recorded;
- *  2 training tickets are open exactly in STEPS;
+ *  2 training tickets are open exactly in STEPS: those of step `version` and of up to `delay`
+ *    steps behind it;
  *  3 the newest cut is at or below the version;
  *  4 a commit that is not acknowledged by all is the one that made the version. */
 #ifndef ROOST_SERVER_COORDINATOR_RUN_H
@@ -48,7 +49,7 @@ struct run {
     uint32_t chunk_count;
 
     uint64_t version;
-    struct seal seal; /* of step `version` */
+    struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
     struct seal_counters counters;
     bool committed; /* `commit` is a decision of this generation */
     struct commit commit;
@@ -81,6 +82,12 @@ struct coordinator {
     struct run run;
     uint64_t due_ms; /* no later than the moment when the first timer is due */
 };
+
+/* Where what is reported of an open step is collected. */
+static inline struct seal *run_seal(const struct run *run, uint64_t step)
+{
+    return &run->seals[step % (run->settings.delay + 1)];
+}
 
 static inline bool run_active(const struct run *run)
 {

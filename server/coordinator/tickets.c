@@ -17,25 +17,53 @@ static enum err work_init(struct work *work, uint32_t count_max)
     return work->units == NULL ? ERR_NOMEM : ERR_OK;
 }
 
+static enum err init_all(struct tickets *tickets)
+{
+    const struct tickets_settings *settings = &tickets->settings;
+    check(settings->open_steps > 0);
+    tickets->leases = calloc(settings->leases_max, sizeof *tickets->leases);
+    tickets->train = calloc(settings->open_steps, sizeof *tickets->train);
+    if (tickets->leases == NULL || tickets->train == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < settings->open_steps; i++)
+        TRY(work_init(&tickets->train[i], settings->slots));
+    return work_init(&tickets->validate, settings->pieces);
+}
+
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings)
 {
     *tickets = (struct tickets){.settings = *settings};
-    tickets->leases = calloc(settings->leases_max, sizeof *tickets->leases);
-    enum err train = work_init(&tickets->train, settings->slots);
-    enum err validate = work_init(&tickets->validate, settings->pieces);
-    if (tickets->leases == NULL || train != ERR_OK || validate != ERR_OK) {
+    enum err err = init_all(tickets);
+    if (err != ERR_OK)
         tickets_release(tickets);
-        return ERR_NOMEM;
-    }
-    return ERR_OK;
+    return err;
 }
 
 void tickets_release(struct tickets *tickets)
 {
-    free(tickets->leases);
-    free(tickets->train.units);
+    for (uint32_t i = 0; tickets->train != NULL && i < tickets->settings.open_steps; i++)
+        free(tickets->train[i].units);
+    free(tickets->train);
     free(tickets->validate.units);
+    free(tickets->leases);
     *tickets = (struct tickets){0};
+}
+
+/* ---- what is open ---- */
+
+static struct work *train_of(const struct tickets *tickets, uint64_t step)
+{
+    return &tickets->train[step % tickets->settings.open_steps];
+}
+
+static struct work *work_of(struct tickets *tickets, enum ticket_kind kind, uint64_t step)
+{
+    return kind == TICKET_TRAIN ? train_of(tickets, step) : &tickets->validate;
+}
+
+static bool is_open(const struct tickets *tickets, uint64_t step)
+{
+    return step >= tickets->step && step - tickets->step < tickets->steps;
 }
 
 static void work_open(struct work *work, bool wanted)
@@ -47,16 +75,35 @@ static void work_open(struct work *work, bool wanted)
     memset(work->units, 0, work->count_max * sizeof *work->units);
 }
 
+/* Leases of what is closed go; the units they covered go with them. */
+static void keep_leases(struct tickets *tickets)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < tickets->lease_count; i++)
+        if (tickets->leases[i].kind == TICKET_TRAIN && is_open(tickets, tickets->leases[i].step))
+            tickets->leases[kept++] = tickets->leases[i];
+    tickets->lease_count = kept;
+}
+
 void tickets_open(struct tickets *tickets, struct tickets_open open)
 {
-    tickets->lease_count = 0;
-    work_open(&tickets->train, open.train);
+    check(open.steps <= tickets->settings.open_steps);
+    uint64_t from = tickets->step, to = from + tickets->steps;
+    for (uint64_t step = from; step < to; step++)
+        if (step < open.step || step - open.step >= open.steps)
+            work_open(train_of(tickets, step), false);
+    for (uint64_t step = open.step; step < open.step + open.steps; step++)
+        if (step < from || step >= to)
+            work_open(train_of(tickets, step), true);
     work_open(&tickets->validate, open.validate);
+    tickets->step = open.step;
+    tickets->steps = open.steps;
+    keep_leases(tickets);
 }
 
 void tickets_reopen(struct tickets *tickets)
 {
-    struct work *work = &tickets->train;
+    struct work *work = train_of(tickets, tickets->step);
     for (uint32_t i = 0; i < work->count; i++) {
         struct unit *unit = &work->units[i];
         if (unit->done && unit->holders == 0)
@@ -65,11 +112,6 @@ void tickets_reopen(struct tickets *tickets)
     }
     work->done_count = 0;
     work->lowest = 0;
-}
-
-static struct work *work_of(struct tickets *tickets, enum ticket_kind kind)
-{
-    return kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
 }
 
 static uint32_t end_of(const struct work *work, struct node node)
@@ -113,7 +155,7 @@ static struct node fixed_node(const struct work *work, uint32_t first, uint32_t 
 static const struct lease *lease_add(struct tickets *tickets, struct lease lease)
 {
     check(tickets->lease_count < tickets->settings.leases_max);
-    struct work *work = work_of(tickets, lease.kind);
+    struct work *work = work_of(tickets, lease.kind, lease.step);
     for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
         struct unit *unit = &work->units[i];
         if (!unit->done && unit->holders == 0) {
@@ -133,7 +175,7 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
 static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t worker_count,
                        const struct lease **ret_lease)
 {
-    struct work *work = work_of(tickets, lease.kind);
+    struct work *work = work_of(tickets, lease.kind, lease.step);
     if (work->free_count == 0)
         return false;
     while (work->units[work->lowest].done || work->units[work->lowest].holders > 0)
@@ -149,21 +191,34 @@ static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t wor
 
 /* ---- speculation ---- */
 
-static uint64_t usual_ms(const struct work *work, struct node node)
+static const struct work *lease_work(const struct tickets *tickets, const struct lease *lease)
 {
-    return (uint64_t)(work->usual_ms * node_slots(node, work->count));
+    return lease->kind == TICKET_TRAIN ? train_of(tickets, lease->step) : &tickets->validate;
+}
+
+static double *usual_of(struct tickets *tickets, enum ticket_kind kind)
+{
+    return kind == TICKET_TRAIN ? &tickets->train_usual_ms : &tickets->validate_usual_ms;
+}
+
+/* What the lease's node takes, usually; 0: not known. */
+static double usual_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    double unit_ms =
+        lease->kind == TICKET_TRAIN ? tickets->train_usual_ms : tickets->validate_usual_ms;
+    return unit_ms * node_slots(lease->node, lease_work(tickets, lease)->count);
 }
 
 /* How old the youngest attempt must be before another worker gets it as well. */
 static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lease *lease)
 {
     const struct tickets_settings *settings = &tickets->settings;
-    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    double usual = usual_ms(tickets, lease);
     if (settings->overdue_percent == 0)
         return 0;
-    if (work->usual_ms == 0)
+    if (usual == 0)
         return settings->lease_ms;
-    uint64_t after_ms = usual_ms(work, lease->node) * settings->overdue_percent / 100;
+    uint64_t after_ms = (uint64_t)usual * settings->overdue_percent / 100;
     return after_ms > settings->overdue_ms_min ? after_ms : settings->overdue_ms_min;
 }
 
@@ -179,7 +234,7 @@ static uint32_t first_open(const struct work *work, const struct lease *lease)
 /* When the lease's node may be given to another worker; UINT64_MAX: it is done. */
 static uint64_t lease_overdue_ms(const struct tickets *tickets, const struct lease *lease)
 {
-    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    const struct work *work = lease_work(tickets, lease);
     uint32_t i = first_open(work, lease);
     if (i == end_of(work, lease->node))
         return UINT64_MAX;
@@ -190,7 +245,7 @@ static bool holds_some_of(const struct tickets *tickets, uint64_t member, const 
 {
     for (uint32_t i = 0; i < tickets->lease_count; i++) {
         const struct lease *held = &tickets->leases[i];
-        if (held->member == member && held->kind == lease->kind &&
+        if (held->member == member && held->kind == lease->kind && held->step == lease->step &&
             (node_contains(held->node, lease->node) || node_contains(lease->node, held->node)))
             return true;
     }
@@ -214,6 +269,7 @@ static bool grant_overdue(struct tickets *tickets, struct lease lease,
     if (slowest == NULL)
         return false;
     lease.kind = slowest->kind;
+    lease.step = slowest->step;
     lease.node = slowest->node;
     lease.speculative = true;
     *ret_lease = lease_add(tickets, lease);
@@ -223,14 +279,20 @@ static bool grant_overdue(struct tickets *tickets, struct lease lease,
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease)
 {
-    struct lease lease = {.kind = TICKET_TRAIN, .member = member, .granted_ms = now_ms};
+    struct lease lease = {
+        .kind = TICKET_TRAIN, .step = tickets->step, .member = member, .granted_ms = now_ms};
+    const struct lease validate = {.kind = TICKET_VALIDATE, .member = member, .granted_ms = now_ms};
     if (tickets->lease_count == tickets->settings.leases_max)
         return false;
-    if (grant_free(tickets, lease, worker_count, ret_lease))
+    if (tickets->steps > 0 && grant_free(tickets, lease, worker_count, ret_lease))
         return true;
-    lease.kind = TICKET_VALIDATE;
-    if (grant_free(tickets, lease, worker_count, ret_lease))
+    if (grant_free(tickets, validate, worker_count, ret_lease))
         return true;
+    for (uint32_t i = 1; i < tickets->steps; i++) {
+        lease.step = tickets->step + i;
+        if (grant_free(tickets, lease, worker_count, ret_lease))
+            return true;
+    }
     return grant_overdue(tickets, lease, ret_lease);
 }
 
@@ -266,7 +328,7 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 static void lease_remove(struct tickets *tickets, uint32_t index)
 {
     struct lease lease = tickets->leases[index];
-    struct work *work = work_of(tickets, lease.kind);
+    struct work *work = work_of(tickets, lease.kind, lease.step);
     for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
         struct unit *unit = &work->units[i];
         unit->holders--;
@@ -280,24 +342,23 @@ static void lease_remove(struct tickets *tickets, uint32_t index)
             (tickets->lease_count - index) * sizeof *tickets->leases);
 }
 
-static void learn(struct work *work, const struct lease *lease, uint64_t now_ms)
+static void learn(struct tickets *tickets, const struct lease *lease, uint64_t now_ms)
 {
-    double unit_ms =
-        (double)(now_ms - lease->granted_ms) / (double)node_slots(lease->node, work->count);
+    uint32_t units = node_slots(lease->node, lease_work(tickets, lease)->count);
+    double unit_ms = (double)(now_ms - lease->granted_ms) / (double)units;
+    double *usual = usual_of(tickets, lease->kind);
     /* Something that took no time still has a usual time. */
     unit_ms = unit_ms > 0 ? unit_ms : 0.01;
-    if (work->usual_ms == 0)
-        work->usual_ms = unit_ms;
-    else
-        work->usual_ms += (unit_ms - work->usual_ms) / USUAL_SHARE;
+    *usual += *usual == 0 ? unit_ms : (unit_ms - *usual) / USUAL_SHARE;
 }
 
-uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, enum ticket_kind kind,
-                      struct node node, uint64_t attempt)
+uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket)
 {
-    struct work *work = work_of(tickets, kind);
+    if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
+        return 0;
+    struct work *work = work_of(tickets, ticket->kind, ticket->step);
     uint32_t newly_done = 0;
-    for (uint32_t i = node_first(node); i < end_of(work, node); i++) {
+    for (uint32_t i = node_first(ticket->node); i < end_of(work, ticket->node); i++) {
         struct unit *unit = &work->units[i];
         if (unit->done)
             continue;
@@ -306,9 +367,10 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, enum ticket_kind
         work->done_count++;
         work->free_count -= unit->holders == 0 ? 1 : 0;
     }
-    const struct lease *lease = tickets_find(tickets, attempt);
-    if (lease != NULL && lease->kind == kind && node_equal(lease->node, node)) {
-        learn(work, lease, now_ms);
+    const struct lease *lease = tickets_find(tickets, ticket->attempt);
+    if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
+        (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
+        learn(tickets, lease, now_ms);
         lease_remove(tickets, (uint32_t)(lease - tickets->leases));
     }
     return newly_done;
@@ -335,11 +397,11 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member)
 
 static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease *lease)
 {
-    const struct work *work = lease->kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
     uint64_t lease_ms = tickets->settings.lease_ms;
-    if (work->usual_ms == 0)
+    double usual = usual_ms(tickets, lease);
+    if (usual == 0)
         return lease_ms * LAPSE_UNKNOWN;
-    uint64_t after_ms = usual_ms(work, lease->node) * LAPSE_FACTOR;
+    uint64_t after_ms = (uint64_t)usual * LAPSE_FACTOR;
     return after_ms > lease_ms ? after_ms : lease_ms;
 }
 
@@ -362,19 +424,19 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind)
 {
-    const struct work *work = kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
+    const struct work *work =
+        kind == TICKET_TRAIN ? train_of(tickets, tickets->step) : &tickets->validate;
     return work->done_count == work->count;
 }
 
-static void work_check(const struct tickets *tickets, enum ticket_kind kind)
+static void work_check(const struct tickets *tickets, const struct work *work)
 {
-    const struct work *work = kind == TICKET_TRAIN ? &tickets->train : &tickets->validate;
     uint32_t free_count = 0, done_count = 0;
     for (uint32_t i = 0; i < work->count; i++) {
         uint32_t holders = 0;
         for (uint32_t k = 0; k < tickets->lease_count; k++) {
             const struct lease *lease = &tickets->leases[k];
-            if (lease->kind == kind && i >= node_first(lease->node) &&
+            if (lease_work(tickets, lease) == work && i >= node_first(lease->node) &&
                 i < end_of(work, lease->node))
                 holders++;
         }
@@ -390,6 +452,13 @@ static void work_check(const struct tickets *tickets, enum ticket_kind kind)
 
 void tickets_check(const struct tickets *tickets)
 {
-    work_check(tickets, TICKET_TRAIN);
-    work_check(tickets, TICKET_VALIDATE);
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < tickets->settings.open_steps; i++) {
+        work_check(tickets, &tickets->train[i]);
+        open += tickets->train[i].count > 0 ? 1 : 0;
+    }
+    check(open == tickets->steps);
+    for (uint32_t i = 0; i < tickets->lease_count; i++)
+        check(tickets->leases[i].kind != TICKET_TRAIN || is_open(tickets, tickets->leases[i].step));
+    work_check(tickets, &tickets->validate);
 }

@@ -1,7 +1,8 @@
-/* Who computes what: the slots of the open step and the held-out pieces of the open version, each
+/* Who computes what: the slots of the open steps and the held-out pieces of the open version, each
  * free, leased or done, and the leases on them.
  *
- * Grant: the lowest free slot first, training before validation. One lease may cover an aligned
+ * Grant: the lowest free slot of the oldest step first, then validation, for which the next commit
+ * waits, then the steps behind (a delay lets them overlap). One lease may cover an aligned
  * power-of-two run of slots (a node): either always node_slots of them, or as many as still leave
  * every worker its share of what is free, so that nobody idles and few nodes travel (guided
  * self-scheduling, Polychronopoulos and Kuck 1987).
@@ -16,7 +17,7 @@
  * lives: after many times the usual time, so a worker that forgot a ticket cannot hang the step; if
  * it completes after all, that counts.
  *
- * Pure; one owner; one step at a time (sync). Invariants (tickets_check):
+ * Pure; one owner. Invariants (tickets_check):
  *  1 a unit's holders are the leases that cover it;
  *  2 a unit is free exactly when it is neither done nor held;
  *  3 free_count and done_count count them; nothing below `lowest` is free. */
@@ -28,6 +29,7 @@
 
 struct tickets_settings {
     uint32_t slots;           /* of a step */
+    uint32_t open_steps;      /* at a time, at most; at least 1 */
     uint32_t pieces;          /* of a validation */
     uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
     uint32_t leases_max;      /* at a time */
@@ -38,6 +40,7 @@ struct tickets_settings {
 
 struct lease {
     enum ticket_kind kind;
+    uint64_t step; /* training */
     struct node node;
     uint64_t attempt; /* never the same again */
     uint64_t member;
@@ -45,9 +48,9 @@ struct lease {
     bool speculative;
 };
 
-/* The units of one kind: slots or pieces. */
+/* The units of one step, or of the validation: slots or pieces. */
 struct work {
-    uint32_t count; /* 0: none of this kind now */
+    uint32_t count; /* 0: nothing to do */
     uint32_t count_max;
     uint32_t free_count, done_count;
     uint32_t lowest;
@@ -57,12 +60,15 @@ struct work {
         uint32_t holders;
         uint64_t granted_ms; /* the youngest lease's on it */
     } * units;
-    double usual_ms; /* a unit takes this long; 0: not known yet */
 };
 
 struct tickets {
     struct tickets_settings settings;
-    struct work train, validate;
+    uint64_t step;      /* the oldest open */
+    uint32_t steps;     /* open: step … step + steps - 1 */
+    struct work *train; /* step t at t % open_steps */
+    struct work validate;
+    double train_usual_ms, validate_usual_ms; /* a unit takes this long; 0: not known yet */
     uint32_t lease_count;
     struct lease *leases; /* in the order of granting */
     uint64_t attempts;
@@ -73,14 +79,15 @@ struct tickets {
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
 void tickets_release(struct tickets *tickets);
 
-/* What is to be done now; all leases are gone. */
+/* What is to be done now. Steps that were open and still are keep what is done and leased; all
+ * other leases are gone, those of the validation too. */
 struct tickets_open {
-    bool train;
+    uint64_t step;
+    uint32_t steps; /* 0: no training */
     bool validate;
 };
 void tickets_open(struct tickets *tickets, struct tickets_open open);
-/* Everything of `kind` that is done is free again: done by workers' words, but not by the shards'.
- */
+/* What is done of the oldest step is free again: done by workers' words, but not by the shards'. */
 void tickets_reopen(struct tickets *tickets);
 
 /* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it
@@ -94,10 +101,9 @@ uint64_t tickets_overdue_ms(const struct tickets *tickets);
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 
-/* The node, valid for its kind, is done; the lease of `attempt`, if it is still there, ends.
- * Returns the units that this made done. */
-uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, enum ticket_kind kind,
-                      struct node node, uint64_t attempt);
+/* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
+ * A step that is not open is passed over. Returns the units that this made done. */
+uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
 /* The attempt, of that member, will not be completed. */
 void tickets_drop(struct tickets *tickets, uint64_t attempt, uint64_t member);
 /* The member is gone; returns its leases' number. */
@@ -105,6 +111,7 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member);
 /* Drops leases that are far too old; returns how many. *ret_due_ms: when the next would be. */
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 
+/* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
 void tickets_check(const struct tickets *tickets);
 

@@ -40,7 +40,7 @@ static void fuzz_file(struct slice bytes)
     unsigned sum = 0;
     for (uint32_t i = 0; i < view.count; i++) {
         struct checkpoint_entry entry = checkpoint_view_entry(&view, i);
-        uint64_t block = (uint64_t)entry.n * (1 + view.states) * 4;
+        uint64_t block = checkpoint_block_bytes(view.arrays, entry.n);
         for (uint64_t k = 0; k < block; k++)
             sum += file.data[entry.offset + k];
     }

@@ -195,14 +195,14 @@ static enum err commit_step(struct reference *r, struct seal_metrics *ret_metric
 enum err reference_step(struct reference *r, struct seal_metrics *ret_metrics)
 {
     const struct executor_hooks hooks = {.context = r, .pull = pull_unit, .push = push_unit};
-    uint32_t slots = r->options.spec->train.slots;
+    uint32_t slots = r->options.spec->train.slots, delay = spec_staleness(r->options.spec);
     struct node node = {.level = r->node_level};
     for (; node_valid(node, slots); node.index++) {
         struct executor_loss loss;
         r->ticket = (struct ticket){.kind = TICKET_TRAIN,
                                     .generation = GENERATION,
                                     .step = r->version,
-                                    .version = r->version,
+                                    .version = r->version > delay ? r->version - delay : 0,
                                     .node = node};
         TRY(executor_run(r->executor, &r->ticket, r->options.samples, &hooks, &loss));
     }
@@ -240,7 +240,7 @@ enum err reference_digest(struct reference *r, struct digest *ret_digest)
     const struct state_digest_source source = {
         .context = r,
         .read = read_for_digest,
-        .arrays = 1 + optimizer_states(r->options.spec->optimizer.kind),
+        .arrays = 1 + optimizer_states(spec_server_optimizer(r->options.spec).kind),
     };
     return state_digest(r->options.model, &source, ret_digest);
 }

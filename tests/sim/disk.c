@@ -46,7 +46,7 @@ void disk_write(struct disk *disk, const struct disk_chunk *chunk)
         check(cut->values != NULL);
     }
     if (chunk->values != NULL) {
-        size_t bytes = (size_t)(1 + chunk->states) * chunk->n * sizeof(float);
+        size_t bytes = (size_t)chunk->arrays * chunk->n * sizeof(float);
         cut->values[chunk->chunk] = malloc(bytes);
         check(cut->values[chunk->chunk] != NULL);
         memcpy(cut->values[chunk->chunk], chunk->values, bytes);

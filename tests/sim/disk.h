@@ -24,11 +24,11 @@ struct disk {
 
 void disk_release(struct disk *disk);
 
-/* A chunk's values, `n` of the weights and of each state; `last`: the cut is durable now. NULL: a
+/* A chunk's values, `n` in each of its arrays; `last`: the cut is durable now. NULL: a
  * server without chunks. */
 struct disk_chunk {
     struct cut_name cut;
-    uint32_t chunk, n, states;
+    uint32_t chunk, n, arrays;
     bool last;
     const void *values;
 };

@@ -111,7 +111,7 @@ static void write_chunk(struct sim *sim, struct sim_server *server,
         .file = {.cut = effect->snapshot.cut,
                  .chunk = effect->snapshot.chunk,
                  .n = effect->snapshot.n,
-                 .states = effect->snapshot.states,
+                 .arrays = 1 + effect->snapshot.states + effect->snapshot.versions,
                  .last = effect->snapshot.last,
                  .values = effect->snapshot.copy != NULL ? effect->snapshot.copy->data : NULL},
         .copy = effect->snapshot.copy,
@@ -319,7 +319,8 @@ static void load(struct sim *sim, struct sim_server *server, struct cut_name nam
                      "which is not on its disk",
                      server->index, (unsigned long long)name.generation,
                      (unsigned long long)name.version);
-    uint32_t states = optimizer_states(sim->scenario.spec.optimizer.kind);
+    const struct shard_config config = scenario_shard(&sim->scenario);
+    uint32_t states = optimizer_states(config.optimizer.kind);
     for (uint32_t i = 0; i < server->chunk_count; i++) {
         const struct shard_chunk *chunk = &server->chunks[i];
         const float *values = cut->values[chunk->chunk];
@@ -328,6 +329,9 @@ static void load(struct sim *sim, struct sim_server *server, struct cut_name nam
         memcpy(state.weights, values, chunk->n * sizeof *values);
         for (uint32_t s = 0; s < states; s++)
             memcpy(state.state[s], values + (size_t)(1 + s) * chunk->n, chunk->n * sizeof *values);
+        for (uint32_t back = 1; back <= config.cut_versions && back <= name.version; back++)
+            check(shard_publish(server->shard, i, name.version - back,
+                                values + (size_t)(states + back) * chunk->n) == ERR_OK);
     }
 }
 

@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { SERVERS = 2, STATES = 2 };
+enum { SERVERS = 2, STATES = 2, VERSIONS = 1 };
+
+static const struct checkpoint_arrays arrays = {.states = STATES, .versions = VERSIONS};
 
 static const struct checkpoint_name cut = {3, 1200};
 
@@ -43,7 +45,7 @@ static float value(uint32_t chunk, uint32_t array, uint32_t i)
 static void chunk_values(const struct model *model, uint32_t chunk, float *out)
 {
     uint32_t n = model->chunks[chunk].weights;
-    for (uint32_t i = 0; i < (1 + STATES) * n; i++)
+    for (uint32_t i = 0; i < (1 + STATES + VERSIONS) * n; i++)
         out[i] = value(chunk, i / n, i % n);
 }
 
@@ -74,10 +76,10 @@ static enum err write_server(struct fixture *f, const struct file_ops *ops,
                              struct checkpoint_name name, uint32_t server, struct digest *manifest)
 {
     scoped(checkpoint_writer_free_scoped) struct checkpoint_writer *writer = NULL;
-    TRY(checkpoint_writer_new(ops, f->dir, name, server, STATES, &writer, &f->reason));
+    TRY(checkpoint_writer_new(ops, f->dir, name, server, arrays, &writer, &f->reason));
     for (uint32_t i = f->model.chunks_count; i-- > 0;) {
         float values[64];
-        assert_true((1 + STATES) * f->model.chunks[i].weights <= 64);
+        assert_true((1 + STATES + VERSIONS) * f->model.chunks[i].weights <= 64);
         chunk_values(&f->model, i, values);
         values[0] += f->shift;
         if (i % SERVERS == server)
@@ -121,7 +123,8 @@ static void what_is_written_is_read(void **state)
     assert_memory_equal(&record->fingerprint, &f.record.fingerprint, 32);
     assert_memory_equal(&record->data_digest, &f.record.data_digest, 32);
     assert_int_equal(record->server_count, SERVERS);
-    assert_int_equal(checkpoint_states(checkpoint), STATES);
+    assert_int_equal(checkpoint_arrays(checkpoint).states, STATES);
+    assert_int_equal(checkpoint_arrays(checkpoint).versions, VERSIONS);
     assert_int_equal(checkpoint_fits(checkpoint, &f.model, STATES, &f.reason), ERR_OK);
     for (uint32_t c = 0; c < f.model.chunks_count; c++) {
         struct checkpoint_chunk chunk;
@@ -129,7 +132,7 @@ static void what_is_written_is_read(void **state)
         chunk_values(&f.model, c, values);
         assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &f.reason), ERR_OK);
         assert_int_equal(chunk.n, f.model.chunks[c].weights);
-        assert_memory_equal(chunk.values, values, (1 + STATES) * chunk.n * 4);
+        assert_memory_equal(chunk.values, values, (1 + STATES + VERSIONS) * chunk.n * 4);
     }
     struct checkpoint_chunk none;
     assert_int_equal(checkpoint_read(checkpoint, 1000, &none, &f.reason), ERR_NOT_FOUND);
@@ -437,7 +440,7 @@ static void a_table_that_leads_outside_is_refused(void **state)
                  {4, 112}, {5, 64}, {3, 64}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint8_t file[64 + 16 + 48 + 64] = {0};
-        checkpoint_put_head(file, cut, 0, 0);
+        checkpoint_put_head(file, cut, 0, (struct checkpoint_arrays){0});
         uint8_t *table = file + 80, *tail = table + 48;
         checkpoint_put32(table, 7);
         checkpoint_put32(table + 4, cases[i].n);

@@ -838,6 +838,83 @@ static void p6_the_next_commit_waits_until_every_server_acknowledged_the_last(vo
     teardown(&f);
 }
 
+static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
+{
+    struct coordinator_run run = run_of(steps);
+    run.slots = 1;
+    run.delay = delay;
+    return run;
+}
+
+static void with_a_delay_steps_overlap_on_versions_that_are_there(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 2);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct ticket ticket = ticket_of(&f, worker, 1 + i);
+        assert_int_equal(ticket.step, i);
+        assert_int_equal(ticket.version, 0);
+        assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK);
+    }
+    assert_int_equal(acquire(&f, worker, 4, 0), ERR_OK);
+    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
+    reduce_all(&f, 0);
+    struct ticket last = ticket_of(&f, worker, 5);
+    assert_int_equal(last.step, 3);
+    assert_int_equal(last.version, 1);
+    commit_all(&f, 0);
+    assert_int_equal(acquire(&f, worker, 6, 0), ERR_OK); /* no step 4 */
+    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
+    teardown(&f);
+}
+
+static void with_a_delay_a_later_step_may_be_reduced_first(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 1);
+    start(&f, &run);
+    reduce_all(&f, 1);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_reduced(&f, 0, 2, 1), ERR_MALFORMED); /* its version is not known */
+    reduce_all(&f, 0);
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 0);
+    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(&f, 1, 0), ERR_OK); /* P6 */
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1);
+    assert_int_equal(status(&f).version, 2);
+    teardown(&f);
+}
+
+static void with_a_delay_a_rewind_forgets_what_later_steps_had(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(9, 1);
+    start(&f, &run);
+    step(&f, 0);
+    reduce_all(&f, 2);
+    uint64_t worker = join(&f);
+    ticket_of(&f, worker, 1);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    f.boot[1]++;
+    hello(&f, 1, 0);
+    f.generation++;
+    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
+    assert_int_equal(say_ready(&f, 1, 0), ERR_OK);
+    worker = join(&f);
+    struct ticket ticket = ticket_of(&f, worker, 1);
+    assert_int_equal(ticket.step, 0);
+    step(&f, 0);
+    step(&f, 1);
+    assert_int_equal(status(&f).version, 2); /* step 2 is to be reduced again */
+    teardown(&f);
+}
+
 static void a_report_said_twice_decides_once(void **state)
 {
     (void)state;
@@ -1753,6 +1830,9 @@ int main(void)
         cmocka_unit_test(a_report_over_a_dead_link_is_not_heard),
         cmocka_unit_test(a_seal_of_a_chunk_on_another_server_is_malformed),
         cmocka_unit_test(p6_the_next_commit_waits_until_every_server_acknowledged_the_last),
+        cmocka_unit_test(with_a_delay_steps_overlap_on_versions_that_are_there),
+        cmocka_unit_test(with_a_delay_a_later_step_may_be_reduced_first),
+        cmocka_unit_test(with_a_delay_a_rewind_forgets_what_later_steps_had),
         cmocka_unit_test(a_report_said_twice_decides_once),
         cmocka_unit_test(p8_a_commit_carries_the_counters),
         cmocka_unit_test(too_many_steps_that_are_not_finite_fail_the_run_by_name),

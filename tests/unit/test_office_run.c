@@ -186,7 +186,8 @@ static void record_cut(struct fixture *f)
     record.data_digest.bytes[0] = 9;
     record.fingerprint.bytes[0] = 4;
     snprintf(path, sizeof path, "%s/checkpoints", f->directory);
-    assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0, 2, &writer, NULL),
+    assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0,
+                                           (struct checkpoint_arrays){.states = 2}, &writer, NULL),
                      ERR_OK);
     assert_int_equal(checkpoint_writer_add(writer, 0, 1, values, NULL), ERR_OK);
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);

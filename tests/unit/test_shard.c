@@ -928,6 +928,64 @@ static void a_snapshot_is_the_state_of_the_cut(void **state)
     tear_down(&f);
 }
 
+/* What a cut of one chunk holds. */
+static void take_snapshot(struct fixture *f, uint32_t number, float *ret_values)
+{
+    for (uint32_t i = 0; i < 100; i++) {
+        bool more = work(f);
+        struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
+        if (snapshot != NULL && snapshot->snapshot.chunk == number) {
+            uint32_t arrays = 1 + snapshot->snapshot.states + snapshot->snapshot.versions;
+            memcpy(ret_values, snapshot->snapshot.copy->data,
+                   arrays * snapshot->snapshot.n * sizeof *ret_values);
+        }
+        if (!more)
+            return;
+    }
+    fail_msg("the snapshot never ends");
+}
+
+static void p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on(void **state)
+{
+    (void)state;
+    struct fixture f;
+    float cut[4 * N_FIRST], first[4 * N_FIRST], again[N_FIRST];
+    set_up(&f);
+    f.config.delay = f.config.cut_versions = 2;
+    f.config.weights_codec = CODEC_BF16; /* older versions come back with the same bits */
+    start(&f);
+    assert_true(shard_snapshot_begin(f.shard));
+    take_snapshot(&f, FIRST, first);
+    assert_memory_equal(first + 2 * N_FIRST, first + 3 * N_FIRST, N_FIRST * 4); /* version 0 */
+    for (uint64_t step = 0; step < 3; step++) {
+        push_step(&f, step);
+        struct commit c = decision(step);
+        c.cut = step == 2;
+        assert_int_equal(commit(&f, &c), ERR_OK);
+        if (!c.cut)
+            work_until_committed(&f, step);
+    }
+    take_snapshot(&f, FIRST, cut);
+    uint16_t version1[N_FIRST];
+    memcpy(version1, pull_one(&f, 1, FIRST)->weights.copies[0]->data, sizeof version1);
+    f.kernels->cast_from_bf16(f.kernels, again, version1, N_FIRST);
+    assert_memory_equal(cut + 3 * N_FIRST, again, sizeof again);
+
+    shard_free(f.shard);
+    f.config.version = 3;
+    assert_int_equal(shard_new(&f.config, &f.shard), ERR_OK);
+    for (uint32_t i = 0; i < COUNT; i++)
+        for (uint32_t back = 1; back <= 2; back++)
+            assert_int_equal(shard_publish(f.shard, i, 3 - back, cut + (1 + back) * N_FIRST),
+                             ERR_OK);
+    assert_int_equal(shard_start(f.shard), ERR_OK);
+    shard_check(f.shard);
+    assert_memory_equal(pull_one(&f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
+    assert_int_equal(refusal(pull_one(&f, 0, FIRST)), ERR_TOO_LATE);
+    push_step(&f, 5); /* computed on version 3 */
+    tear_down(&f);
+}
+
 static void the_first_version_can_be_a_cut(void **state)
 {
     (void)state;
@@ -1007,6 +1065,7 @@ static void limits_of_the_configuration_are_judged(void **state)
     INVALID(config.slots = 0);
     INVALID(config.slots = TREE_SLOTS_MAX + 1);
     INVALID(config.delay = SHARD_DELAY_MAX + 1);
+    INVALID(config.cut_versions = 1);
     INVALID(config.node_level = 3);
     INVALID(config.snapshot_copies = 0);
     INVALID(changed[0].n = 0);
@@ -1046,6 +1105,7 @@ int main(void)
         cmocka_unit_test(with_a_delay_steps_overlap_and_old_versions_stay),
         cmocka_unit_test(a_published_copy_never_changes_while_a_peer_holds_it),
         cmocka_unit_test(a_snapshot_is_the_state_of_the_cut),
+        cmocka_unit_test(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on),
         cmocka_unit_test(the_first_version_can_be_a_cut),
         cmocka_unit_test(a_shard_without_chunks_follows),
         cmocka_unit_test(without_memory_a_sum_is_busy_and_a_shard_is_not_made),

@@ -113,6 +113,17 @@ static void defaults_follow_what_they_depend_on(void **state)
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
 
+static void a_delay_is_how_far_weights_may_be_behind(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(TEXT "consistency: {kind: delay, delay: 3}");
+    assert_int_equal(spec_staleness(&spec), 3);
+    spec = parsed(TEXT "consistency: {kind: delay}");
+    assert_int_equal(spec_staleness(&spec), 1);
+    spec = parsed(TEXT);
+    assert_int_equal(spec_staleness(&spec), 0);
+}
+
 static void fields_of_another_kind_are_zero(void **state)
 {
     (void)state;
@@ -255,8 +266,6 @@ static void every_refusal_names_the_place(void **state)
         {GPT TEXT "consistency: {kind: local, local_steps: 4, inner_state: reset, "
                   "outer: {kind: nesterov, lr: 0.7, momentum: 0.9}}",
          "run.yaml:3: consistency.kind local is not available in this version"},
-        {GPT TEXT "consistency: {kind: delay, delay: 2}",
-         "run.yaml:3: consistency.kind delay is not available in this version"},
         {GPT TEXT "checkpoint: {keep: 0}",
          "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
         {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
@@ -448,6 +457,7 @@ int main(void)
         cmocka_unit_test(the_documented_example_is_read_as_written),
         cmocka_unit_test(a_path_is_all_that_must_be_said),
         cmocka_unit_test(defaults_follow_what_they_depend_on),
+        cmocka_unit_test(a_delay_is_how_far_weights_may_be_behind),
         cmocka_unit_test(fields_of_another_kind_are_zero),
         cmocka_unit_test(every_refusal_names_the_place),
         cmocka_unit_test(a_flag_that_breaks_a_rule_is_named),

@@ -9,6 +9,7 @@ static struct tickets tickets_of(uint32_t slots, uint32_t node_slots)
 {
     struct tickets tickets;
     const struct tickets_settings settings = {.slots = slots,
+                                              .open_steps = 1,
                                               .pieces = 3,
                                               .node_slots = node_slots,
                                               .leases_max = 64,
@@ -16,7 +17,7 @@ static struct tickets tickets_of(uint32_t slots, uint32_t node_slots)
                                               .overdue_percent = 200,
                                               .overdue_ms_min = 10};
     assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
-    tickets_open(&tickets, (struct tickets_open){.train = true});
+    tickets_open(&tickets, (struct tickets_open){.steps = 1});
     return tickets;
 }
 
@@ -44,7 +45,10 @@ static void expect_node(struct lease lease, uint32_t level, uint32_t index)
 
 static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
 {
-    tickets_done(tickets, now_ms, lease.kind, lease.node, lease.attempt);
+    tickets_done(
+        tickets, now_ms,
+        &(struct ticket){
+            .kind = lease.kind, .step = lease.step, .node = lease.node, .attempt = lease.attempt});
     tickets_check(tickets);
 }
 
@@ -68,7 +72,7 @@ static void one_worker_gets_the_whole_step(void **state)
     (void)state;
     struct tickets tickets = tickets_of(6, 0);
     expect_node(grant(&tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
-    assert_int_equal(tickets.train.free_count, 0);
+    assert_int_equal(tickets.train[0].free_count, 0);
     tickets_release(&tickets);
 }
 
@@ -117,7 +121,7 @@ static void a_lost_workers_slots_are_free_at_once_and_counted_as_redone(void **s
     grant(&tickets, 0, 2, 1);
     assert_int_equal(tickets_drop_member(&tickets, 1), 1);
     tickets_check(&tickets);
-    assert_int_equal(tickets.train.free_count, 4);
+    assert_int_equal(tickets.train[0].free_count, 4);
     expect_node(grant(&tickets, 1, 3, 1), 2, 0);
     assert_int_equal(tickets.redone, 4);
     tickets_release(&tickets);
@@ -133,7 +137,7 @@ static void p1_done_stays_done_whatever_happens_to_the_lease(void **state)
     tickets_drop_member(&tickets, 1);
     expect_node(grant(&tickets, 2, 2, 1), 0, 1);
     grants_nothing(&tickets, 2, 3);
-    assert_true(tickets.train.units[0].done);
+    assert_true(tickets.train[0].units[0].done);
     tickets_release(&tickets);
 }
 
@@ -212,7 +216,7 @@ static void the_second_completion_of_a_speculated_ticket_changes_nothing(void **
     assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
     done(&tickets, 70, second);
     assert_int_equal(tickets.lease_count, 0);
-    assert_int_equal(tickets.train.done_count, 2);
+    assert_int_equal(tickets.train[0].done_count, 2);
     tickets_release(&tickets);
 }
 
@@ -224,10 +228,10 @@ static void a_speculated_slot_is_free_only_when_nobody_holds_it(void **state)
     grant(&tickets, 50, 1, 2);
     tickets_drop_member(&tickets, 2);
     tickets_check(&tickets);
-    assert_int_equal(tickets.train.free_count, 0);
+    assert_int_equal(tickets.train[0].free_count, 0);
     tickets_drop_member(&tickets, 1);
     tickets_check(&tickets);
-    assert_int_equal(tickets.train.free_count, 1);
+    assert_int_equal(tickets.train[0].free_count, 1);
     tickets_release(&tickets);
 }
 
@@ -260,7 +264,7 @@ static void validation_comes_after_training_piece_by_piece(void **state)
 {
     (void)state;
     struct tickets tickets = tickets_of(1, 0);
-    tickets_open(&tickets, (struct tickets_open){.train = true, .validate = true});
+    tickets_open(&tickets, (struct tickets_open){.steps = 1, .validate = true});
     assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_TRAIN);
     for (uint32_t piece = 0; piece < 3; piece++) {
         struct lease lease = grant(&tickets, 0, 2, 1);
@@ -279,11 +283,88 @@ static void a_new_step_starts_with_everything_free(void **state)
     struct tickets tickets = tickets_of(2, 1);
     struct lease old = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
-    tickets_open(&tickets, (struct tickets_open){.train = true});
+    tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
     tickets_check(&tickets);
     assert_null(tickets_find(&tickets, old.attempt));
-    assert_int_equal(tickets.train.free_count, 2);
+    assert_int_equal(tickets.train[0].free_count, 2);
     assert_true(grant(&tickets, 2, 1, 1).attempt > old.attempt);
+    tickets_release(&tickets);
+}
+
+static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
+{
+    struct tickets tickets = tickets_of(slots, 1);
+    struct tickets_settings settings = tickets.settings;
+    settings.open_steps = open_steps;
+    tickets_release(&tickets);
+    assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
+    tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = open_steps});
+    return tickets;
+}
+
+static void the_oldest_step_comes_first_then_validation_then_later_steps(void **state)
+{
+    (void)state;
+    struct tickets tickets = overlapping(3, 1);
+    tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = 3, .validate = true});
+    assert_int_equal(grant(&tickets, 0, 1, 1).step, 10);
+    for (uint32_t piece = 0; piece < 3; piece++)
+        assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_VALIDATE);
+    assert_int_equal(grant(&tickets, 0, 1, 1).step, 11);
+    assert_int_equal(grant(&tickets, 0, 1, 1).step, 12);
+    grants_nothing(&tickets, 0, 1);
+    tickets_release(&tickets);
+}
+
+static void a_later_step_keeps_its_leases_when_the_oldest_closes(void **state)
+{
+    (void)state;
+    struct tickets tickets = overlapping(2, 2);
+    struct lease late = grant(&tickets, 0, 1, 1);
+    done(&tickets, 1, grant(&tickets, 0, 2, 1));
+    struct lease kept = grant(&tickets, 2, 3, 1);
+    assert_int_equal(kept.step, 11);
+    done(&tickets, 3, grant(&tickets, 2, 4, 1));
+    tickets_open(&tickets, (struct tickets_open){.step = 11, .steps = 2});
+    tickets_check(&tickets);
+    assert_null(tickets_find(&tickets, late.attempt));
+    assert_int_equal(tickets_find(&tickets, kept.attempt)->member, 3);
+    done(&tickets, 4, late); /* of a closed step: nothing */
+    assert_false(tickets_all_done(&tickets, TICKET_TRAIN));
+    done(&tickets, 4, kept);
+    assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
+    struct lease next = grant(&tickets, 5, 1, 1);
+    assert_int_equal(next.step, 12);
+    expect_node(next, 0, 0);
+    tickets_release(&tickets);
+}
+
+static void a_rewind_opens_all_steps_anew(void **state)
+{
+    (void)state;
+    struct tickets tickets = overlapping(2, 1);
+    done(&tickets, 1, grant(&tickets, 0, 1, 1));
+    struct lease held = grant(&tickets, 0, 1, 1);
+    tickets_open(&tickets, (struct tickets_open){0});
+    tickets_check(&tickets);
+    grants_nothing(&tickets, 2, 1);
+    tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = 2});
+    tickets_check(&tickets);
+    assert_null(tickets_find(&tickets, held.attempt));
+    assert_int_equal(grant(&tickets, 3, 1, 1).step, 10);
+    assert_int_equal(grant(&tickets, 3, 1, 1).step, 11);
+    tickets_release(&tickets);
+}
+
+static void speculation_names_the_step_of_the_slowest(void **state)
+{
+    (void)state;
+    struct tickets tickets = overlapping(2, 1);
+    grant(&tickets, 0, 1, 2);
+    done(&tickets, 20, grant(&tickets, 0, 2, 2));
+    struct lease again = grant(&tickets, 100, 2, 2);
+    assert_true(again.speculative);
+    assert_int_equal(again.step, 10);
     tickets_release(&tickets);
 }
 
@@ -319,6 +400,10 @@ int main(void)
         cmocka_unit_test(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is),
         cmocka_unit_test(a_forgotten_ticket_lapses_although_its_holder_lives),
         cmocka_unit_test(validation_comes_after_training_piece_by_piece),
+        cmocka_unit_test(the_oldest_step_comes_first_then_validation_then_later_steps),
+        cmocka_unit_test(a_later_step_keeps_its_leases_when_the_oldest_closes),
+        cmocka_unit_test(a_rewind_opens_all_steps_anew),
+        cmocka_unit_test(speculation_names_the_step_of_the_slowest),
         cmocka_unit_test(a_new_step_starts_with_everything_free),
         cmocka_unit_test(what_shards_never_saw_can_be_done_again),
     };
