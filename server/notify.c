@@ -25,6 +25,11 @@ void notify_alive(void)
     (void)sd_notify(0, "WATCHDOG=1");
 }
 
+void notify_more_time(uint64_t ns)
+{
+    (void)sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(ns / 1000));
+}
+
 uint64_t notify_alive_every_ns(void)
 {
     uint64_t watchdog_us;
@@ -50,6 +55,11 @@ void notify_status(const char *line)
 
 void notify_alive(void)
 {
+}
+
+void notify_more_time(uint64_t ns)
+{
+    (void)ns;
 }
 
 uint64_t notify_alive_every_ns(void)

@@ -9,6 +9,8 @@ void notify_ready(void);
 void notify_stopping(void);
 void notify_status(const char *line);
 void notify_alive(void);
+/* A start or a stop that takes its time goes on: it is not over the limit for this long. */
+void notify_more_time(uint64_t ns);
 /* How often notify_alive() is expected, halved; UINT64_MAX: not at all. */
 uint64_t notify_alive_every_ns(void);
 

@@ -490,17 +490,25 @@ void office_tick(struct office *office, uint64_t now_ns)
     }
 }
 
-bool office_stop(struct office *office, uint64_t now_ns, const char *why)
+void office_pause(struct office *office, uint64_t now_ns, const char *why)
 {
     ignore(
-        coordinator_stop(office->coordinator, office_ms(now_ns), why)); /* none is active: fine */
+        coordinator_pause(office->coordinator, office_ms(now_ns), why)); /* none is active: fine */
     office_effects_carry_out(office, now_ns);
-    return office_stopped(office);
 }
 
-bool office_stopped(const struct office *office)
+bool office_paused(const struct office *office)
 {
-    return office->failed != ERR_OK || !office_active(office);
+    struct coordinator_status status;
+    coordinator_status(office->coordinator, &status);
+    return office->failed != ERR_OK || status.paused || !office_active(office);
+}
+
+bool office_loading(const struct office *office)
+{
+    struct coordinator_status status;
+    coordinator_status(office->coordinator, &status);
+    return status.state == RUN_STARTING;
 }
 
 enum err office_failed(const struct office *office)

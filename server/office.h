@@ -48,9 +48,12 @@ void office_report(struct office *office, uint64_t now_ns, const struct rpc_mess
 uint64_t office_next_ns(const struct office *office);
 void office_tick(struct office *office, uint64_t now_ns);
 
-/* A clean stop: the run is stopped with a cut; true when there is nothing (more) to wait for. */
-bool office_stop(struct office *office, uint64_t now_ns, const char *why);
-bool office_stopped(const struct office *office);
+/* The daemon is about to end: the run pauses with a cut and goes on with the next start. */
+void office_pause(struct office *office, uint64_t now_ns, const char *why);
+/* Nothing is left to wait for. */
+bool office_paused(const struct office *office);
+/* A run has started, or goes on, whose servers are not all there with its weights. */
+bool office_loading(const struct office *office);
 /* Why the daemon must end; ERR_OK: it need not. */
 enum err office_failed(const struct office *office);
 /* "2/2 servers, 3 workers, step 120 of 300, cut 100" */

@@ -13,7 +13,10 @@
  * office has carried out what follows from it. No polling: a parked acquire is answered in the turn
  * that frees a ticket.
  *
- * Order of the end: the run stops with a cut (coordinator); the service refuses new calls; waiting
+ * Ready is the daemon that systemd started when its port answers and its shards have the weights
+ * that they are to hold; the coordinator's, when the run that goes on has all of its servers.
+ *
+ * Order of the end: the run pauses with a cut (coordinator); the service refuses new calls; waiting
  * calls are answered; the rpc server, the link and the shards go; then the loop and the store. A
  * second signal skips the first of these. */
 #include "server/server.h"
@@ -37,6 +40,8 @@
 #include <unistd.h>
 
 enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 1024 };
+/* Starting and stopping may take long (a large cut), but not without a turn of the loop. */
+enum { MORE_TIME_S = 30 };
 /* The coordinator of a cluster that starts up is there in a moment. */
 enum { RECONNECT_MS_MIN = 50, RECONNECT_MS_MAX = 1000 };
 
@@ -60,7 +65,7 @@ struct server {
     struct shards *shards;
     struct office *office; /* NULL: not the coordinator */
     unsigned signals_said;
-    bool stopping;
+    bool ready, stopping;
     uint64_t status_ns, alive_ns; /* when each is due */
 };
 
@@ -248,7 +253,7 @@ static void stop(struct server *server, uint64_t now_ns)
     notify_stopping();
     log_info(&server->logger, "daemon stops", log_text("name", server->name));
     if (server->office != NULL)
-        office_stop(server->office, now_ns, "the coordinator's daemon was told to stop");
+        office_pause(server->office, now_ns, "the coordinator's daemon was told to stop");
 }
 
 static void handle_office(struct server *server, uint64_t now_ns, struct event *event)
@@ -287,9 +292,22 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
     event_release(event);
 }
 
+/* The port answers since start(); what is missing are the weights that this server has to hold. */
+static void watch_ready(struct server *server)
+{
+    if (server->ready || server->stopping || !shards_loaded(server->shards))
+        return;
+    if (server->office != NULL && office_loading(server->office))
+        return;
+    server->ready = true;
+    log_info(&server->logger, "daemon ready", log_text("name", server->name));
+    notify_ready();
+}
+
 static void tell_systemd(struct server *server, uint64_t now_ns)
 {
     scoped(buf_release) struct buf line = {0};
+    watch_ready(server);
     if (server->alive_ns <= now_ns) {
         uint64_t every_ns = notify_alive_every_ns();
         server->alive_ns = every_ns < TIME_NEVER - now_ns ? now_ns + every_ns : TIME_NEVER;
@@ -298,6 +316,8 @@ static void tell_systemd(struct server *server, uint64_t now_ns)
     if (server->status_ns > now_ns)
         return;
     server->status_ns = time_after_ms(now_ns, STATUS_MS);
+    if (!server->ready || server->stopping)
+        notify_more_time(MORE_TIME_S * 1000000000ull);
     if (server->office != NULL && office_status_line(server->office, &line) == ERR_OK)
         notify_status((const char *)line.data);
     else if (server->office == NULL)
@@ -328,7 +348,7 @@ static bool is_over(const struct server *server)
         return true;
     if (!server->stopping)
         return false;
-    return server->signals_said > 1 || server->office == NULL || office_stopped(server->office);
+    return server->signals_said > 1 || server->office == NULL || office_paused(server->office);
 }
 
 static void serve(struct server *server)
@@ -365,7 +385,6 @@ static enum err start(struct server *server, struct reason *reason)
     log_info(&server->logger, "daemon serves", log_text("name", server->name),
              log_text("address", server->address), log_uint("boot", server->boot),
              log_text("coordinator", is_coordinator(server) ? "this one" : settings->coordinator));
-    notify_ready();
     return ERR_OK;
 }
 

@@ -25,6 +25,7 @@ struct shards {
     uint64_t term; /* main thread's: the highest seen (P7) */
 
     struct thread_mutex mutex; /* guards everything below */
+    bool told;                 /* what to hold, by any command */
     struct cut_name held;      /* being prepared or prepared; 0, 0: nothing */
     enum err prepare_err;
     struct reason prepare_reason;
@@ -261,6 +262,7 @@ static bool begin_prepare(struct shards *shards, const struct server_command *co
     uint64_t generation = command->prepare.generation;
     thread_lock(&shards->mutex);
     bool newer = generation > shards->held.generation;
+    shards->told = true;
     if (newer) {
         uint64_t version = command->prepare.from_cut ? command->prepare.cut.version : 0;
         shards->held = (struct cut_name){generation, version};
@@ -327,6 +329,7 @@ static void not_given(const struct shards *shards, const char *what, enum err er
 static void end(struct shards *shards)
 {
     thread_lock(&shards->mutex);
+    shards->told = true;
     shards->held = (struct cut_name){0, 0};
     shards->has_manifest = false;
     thread_unlock(&shards->mutex);
@@ -374,6 +377,17 @@ void shards_report_again(struct shards *shards)
         report(shards, &manifest);
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         not_given(shards, "report", shard_thread_report(shards->exchange.threads[i]));
+}
+
+bool shards_loaded(const struct shards *shards)
+{
+    struct shards *changed = (struct shards *)shards; /* only its mutex */
+    thread_lock(&changed->mutex);
+    bool nothing = shards->held.generation == 0;
+    bool loaded =
+        shards->told && shards->prepare_err == ERR_OK && (nothing || all_ready_locked(shards));
+    thread_unlock(&changed->mutex);
+    return loaded;
 }
 
 struct cut_name shards_held(const struct shards *shards)

@@ -35,6 +35,8 @@ void shards_command(struct shards *shards, const struct server_command *command)
 /* The connection to the coordinator is new: says again READY, REDUCED, COMMITTED and MANIFEST of
  * all that may have been lost; what was heard already does no harm. Main thread. */
 void shards_report_again(struct shards *shards);
+/* The coordinator has said what to hold, and it is there: also nothing. Any thread. */
+bool shards_loaded(const struct shards *shards);
 /* What a hello says: the generation that is prepared or being prepared, and its version; 0, 0:
  * nothing. Any thread. */
 struct cut_name shards_held(const struct shards *shards);

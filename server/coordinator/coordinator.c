@@ -72,6 +72,15 @@ enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, cons
     return ERR_OK;
 }
 
+enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms, const char *why)
+{
+    if (!run_active(&coordinator->run))
+        return ERR_NO_RUN;
+    coordinator->run.pausing = true;
+    run_stop(coordinator, now_ms, why);
+    return ERR_OK;
+}
+
 enum err coordinator_checkpoint(struct coordinator *coordinator)
 {
     if (!run_active(&coordinator->run))
@@ -435,6 +444,7 @@ void coordinator_status(const struct coordinator *coordinator,
     const struct run *run = &coordinator->run;
     *ret_status = (struct coordinator_status){
         .state = run->state,
+        .paused = run->pausing && !run_active(run),
         .run = run->settings.run,
         .term = coordinator->settings.term,
         .generation = run->generation,

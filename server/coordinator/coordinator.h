@@ -201,6 +201,10 @@ enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
 /* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. ERR_NO_RUN. */
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms,
                           const char *why) MUST_USE;
+/* The daemon ends, the run does not: as a stop up to the cut, and then nothing is stored or said. A
+ * successor goes on from the cut, workers look for it. ERR_NO_RUN. */
+enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms,
+                           const char *why) MUST_USE;
 /* The next commit is a cut. ERR_NO_RUN. */
 enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
@@ -271,6 +275,7 @@ struct coordinator_server {
 
 struct coordinator_status {
     enum run_state state;
+    bool paused;                         /* nothing is done any more (coordinator_pause) */
     char reason[COORDINATOR_TEXT_BYTES]; /* why it waits, stopped or failed; "" otherwise */
     uint64_t run, term, generation;
     uint64_t version, steps;

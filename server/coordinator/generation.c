@@ -115,10 +115,11 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     if (!run_active(run)) {
-        if (server->held_generation > 0)
-            run_command(coordinator, server, SERVER_END);
+        run_command(coordinator, server, SERVER_END); /* also to hear that it need load nothing */
         return;
     }
+    if (server->map_index == SERVERS_NONE && run->server_count > 0 && server->held_generation == 0)
+        run_command(coordinator, server, SERVER_END); /* the run has its servers */
     if (server->map_index == SERVERS_NONE || run->phase == PHASE_GATHER) {
         run_advance(coordinator, now_ms);
         return;

@@ -90,9 +90,27 @@ void run_notice_over(struct coordinator *coordinator)
     notice_all(coordinator, NOTICE_RUN_OVER, coordinator->run.reason);
 }
 
+/* Stored it is still training. */
+static void run_paused(struct coordinator *coordinator, const char *reason)
+{
+    struct run *run = &coordinator->run;
+    run->phase = PHASE_NONE;
+    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    effects_log(&coordinator->effects, false,
+                "run paused  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\" "
+                "next=go on when the daemon is back",
+                (unsigned long long)run->settings.run, (unsigned long long)run->version,
+                (unsigned long long)run->generation,
+                (unsigned long long)run->cuts.newest.name.version, reason);
+}
+
 void run_over(struct coordinator *coordinator, enum run_state state, const char *reason)
 {
     struct run *run = &coordinator->run;
+    if (run->pausing && state == RUN_STOPPED) {
+        run_paused(coordinator, reason);
+        return;
+    }
     run->state = state;
     run->phase = PHASE_NONE;
     snprintf(run->reason, sizeof run->reason, "%s", reason);

@@ -64,6 +64,7 @@ struct run {
     char cut_error[COORDINATOR_TEXT_BYTES];
 
     bool stopping;
+    bool pausing; /* stopping, for a successor to go on */
     char stop_reason[COORDINATOR_TEXT_BYTES];
     uint64_t stop_by_ms;
 

@@ -1650,15 +1650,15 @@ static void a_run_that_had_ended_ends_again_when_it_is_continued(void **state)
     teardown(&f);
 }
 
-static void a_server_that_missed_the_end_is_told_when_it_is_back(void **state)
+static void a_server_without_a_run_is_told_that_there_is_nothing_to_hold(void **state)
 {
     (void)state;
     struct fixture f;
     setup(&f);
-    hello(&f, 0, 7);
+    hello(&f, 0, 7); /* it missed the end */
     assert_non_null(command(&f, 0, SERVER_END));
     hello(&f, 1, 0);
-    assert_null(command(&f, 1, SERVER_END));
+    assert_non_null(command(&f, 1, SERVER_END));
     teardown(&f);
 }
 
@@ -1689,6 +1689,50 @@ static void a_stop_finishes_the_step_in_flight_and_cuts(void **state)
     assert_string_equal(status(&f).reason, "operator");
     assert_int_equal(status(&f).cut.version, 3);
     assert_int_equal(answer(&f, worker).result, ACQUIRE_END);
+    teardown(&f);
+}
+
+static void a_pause_cuts_and_leaves_the_run_to_a_successor(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    step(&f, 0);
+    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
+    look(&f);
+    assert_false(status(&f).paused); /* the step in flight comes first */
+    assert_int_equal(ticket_of(&f, worker, 1).step, 1);
+    reduce_all(&f, 1);
+    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(&f, 1);
+    assert_int_equal(acquire(&f, worker, 2, 5000), ERR_OK);
+    record_all(&f, 2);
+    assert_true(status(&f).paused);
+    assert_int_equal(status(&f).state, RUN_TRAINING);
+    assert_int_equal(status(&f).cut.version, 2);
+    assert_null(seen(&f, EFFECT_STORE_STATE));
+    assert_null(seen(&f, EFFECT_NOTICE));
+    assert_null(seen(&f, EFFECT_ANSWER));
+    assert_null(command(&f, 0, SERVER_END));
+    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_NO_RUN);
+    teardown(&f);
+}
+
+static void a_pause_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    step(&f, 0);
+    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
+    look(&f);
+    assert_false(status(&f).paused);
+    tick(&f, STOP_MS);
+    assert_true(status(&f).paused);
+    assert_null(seen(&f, EFFECT_STORE_STATE));
     teardown(&f);
 }
 
@@ -1866,8 +1910,10 @@ int main(void)
         cmocka_unit_test(a_stored_fingerprint_is_still_demanded),
         cmocka_unit_test(a_generation_is_above_all_that_any_server_ever_held),
         cmocka_unit_test(a_run_that_had_ended_ends_again_when_it_is_continued),
-        cmocka_unit_test(a_server_that_missed_the_end_is_told_when_it_is_back),
+        cmocka_unit_test(a_server_without_a_run_is_told_that_there_is_nothing_to_hold),
         cmocka_unit_test(a_stop_finishes_the_step_in_flight_and_cuts),
+        cmocka_unit_test(a_pause_cuts_and_leaves_the_run_to_a_successor),
+        cmocka_unit_test(a_pause_does_not_wait_for_ever),
         cmocka_unit_test(a_stop_on_a_cut_needs_no_further_step),
         cmocka_unit_test(a_stop_drops_a_step_that_nobody_finishes),
         cmocka_unit_test(a_stop_does_not_wait_for_validation),
