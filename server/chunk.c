@@ -199,9 +199,9 @@ const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t 
 
 /* ---- versions ---- */
 
-enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit)
+static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                      const struct commit *commit, uint32_t slots, const float *sum)
 {
-    uint64_t version = commit->step + 1;
     if (commit->apply && chunk->spec.rule != MODEL_NONE) {
         struct optimizer_chunk work = {
             .rule = chunk->spec.rule,
@@ -209,14 +209,26 @@ enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struc
             .n = chunk->spec.n,
             .weights = chunk->state.weights,
             .state = {chunk->state.state[0], chunk->state.state[1]},
-            .sum = reduce_root(tree_of(store, chunk, commit->step, 0)),
+            .sum = sum,
         };
         TRY(published_next(&chunk->published, version, &work.published));
-        optimizer_apply(store->kernels, &store->optimizer, commit, store->slots, chunk->codec,
-                        &work);
+        optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
     } else {
         published_same(&chunk->published, version);
     }
+    return ERR_OK;
+}
+
+enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                         const struct commit *commit, const float *sum)
+{
+    return apply(store, chunk, version, commit, 1, sum);
+}
+
+enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit)
+{
+    const float *sum = reduce_root(tree_of(store, chunk, commit->step, 0));
+    TRY(apply(store, chunk, commit->step + 1, commit, store->slots, sum));
     clear_tree(store, chunk, commit->step, 0);
     chunk->summed[commit->step % store->open_steps] = false;
     return ERR_OK;

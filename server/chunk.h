@@ -70,6 +70,10 @@ const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t 
  * back. ERR_NOMEM: nothing changed. */
 enum err chunk_apply(struct chunk_store *store, struct chunk *chunk,
                      const struct commit *commit) MUST_USE;
+/* Version `version`, made by `commit` from a sum that lies elsewhere. ERR_NOMEM: nothing changed.
+ */
+enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                         const struct commit *commit, const float *sum) MUST_USE;
 /* Publishes n values as a version of the beginning: the weights, or one before. */
 enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
                        const float *values) MUST_USE;

@@ -47,6 +47,14 @@ struct shard_config prepare_config(const struct spec *spec)
     uint32_t level = 0, slots = spec->train.slots;
     while (UINT32_C(2) << level <= spec->train.node_slots)
         level++;
+    const struct spec_consistency *consistency = &spec->consistency;
+    struct shard_async async = {.on = consistency->kind == SPEC_ASYNC,
+                                .logged = spec->checkpoint.durability == SPEC_DURABILITY_LOGGED,
+                                .staleness_max = consistency->staleness_max,
+                                .window = consistency->window,
+                                .slot_samples = spec->train.slot_samples,
+                                .push_codec = codec,
+                                .seal = seal_settings_of_spec(spec)};
     return (struct shard_config){
         .slots = slots,
         .delay = spec_staleness(spec),
@@ -57,7 +65,8 @@ struct shard_config prepare_config(const struct spec *spec)
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
         .parked_bytes_max = PARKED_BYTES_MAX,
         .snapshot_copies = SNAPSHOT_COPIES,
-        .optimizer = spec_server_optimizer(spec)};
+        .optimizer = spec_server_optimizer(spec),
+        .async = async};
 }
 
 void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,

@@ -1,6 +1,7 @@
 /* The shard core: fences, counting, the decision of a step and its execution, snapshots. */
 #include "server/shard.h"
 
+#include "server/async.h"
 #include "server/chunk.h"
 #include "server/parked.h"
 
@@ -16,6 +17,7 @@ struct step {
 struct shard {
     struct shard_config config; /* without the chunks: they are in the store */
     struct chunk_store store;
+    struct async async; /* when config.async.on */
     bool has_loss;
 
     uint64_t oldest;  /* version that there is: of the beginning, or before it */
@@ -51,6 +53,9 @@ static enum err config_judge(const struct shard_config *config)
         (config->cut_versions != 0 && config->cut_versions != config->delay) ||
         config->node_level > tree_level(config->slots) || config->snapshot_copies == 0 ||
         config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
+        return ERR_INVALID;
+    if (config->async.on && (config->async.window == 0 || config->delay != 0 ||
+                             config->async.window > APPLIED_WINDOW_MAX))
         return ERR_INVALID;
     for (uint32_t i = 0; i < config->chunk_count; i++) {
         const struct shard_chunk *chunk = &config->chunks[i];
@@ -89,6 +94,8 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
     for (uint32_t i = 0; i < config->chunk_count; i++)
         shard->has_loss |= config->chunks[i].loss;
     TRY(chunk_store_init(&shard->store, config));
+    if (config->async.on)
+        TRY(async_init(&shard->async, config, &shard->store));
     TRY(steps_init(shard));
     return parked_init(&shard->parked, config->chunk_count, config->parked_bytes_max);
 }
@@ -123,6 +130,7 @@ void shard_free(struct shard *shard)
     free_answered(shard);
     for (uint32_t i = 0; shard->copies != NULL && i < shard->config.snapshot_copies; i++)
         counted_unref(shard->copies[i]);
+    async_release(&shard->async);
     chunk_store_release(&shard->store);
     parked_release(&shard->parked);
     free(shard->copies);
@@ -206,6 +214,129 @@ static void emit_reduced(const struct shard *shard, uint64_t number, struct shar
                          .loss_sum = step->loss[MODEL_LOSS_SUM],
                          .sample_count = step->loss[MODEL_LOSS_COUNT],
                          .correct_count = step->loss[MODEL_LOSS_CORRECT]};
+}
+
+/* ---- async ---- */
+
+static void emit_order(struct shard *shard, struct shard_order order, struct shard_effects *effects)
+{
+    order.entries = shard->async.entries;
+    emit(effects, SHARD_ORDER)->order = order;
+}
+
+/* The open step, if every chunk has all its tickets. */
+static void report_open(const struct shard *shard, struct shard_effects *effects)
+{
+    if (!async_reduced(&shard->async))
+        return;
+    struct step *step = step_of(shard, shard->decided);
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        step->seals[i].finite = true;
+    memcpy(step->loss, async_loss(&shard->async, shard->decided), sizeof step->loss);
+    emit_reduced(shard, shard->decided, effects);
+}
+
+static void push_async(struct shard *shard, uint64_t sender, const struct push *push,
+                       struct cursor *payload, struct shard_effects *effects)
+{
+    struct shard_effect *ack = emit(effects, SHARD_ACK);
+    struct async *async = &shard->async;
+    bool reduced_before = async_reduced(async);
+    uint32_t counted = 0;
+    async->entry_count = 0;
+    enum err err = fence(shard, push->generation);
+    if (err == ERR_OK)
+        err = async_push(async, push, payload, &shard->statistics, &counted, &ack->after);
+    ack->sender = sender;
+    ack->ack = (struct push_ack){push->id, err, counted};
+    struct shard_order order = {.kind = SHARD_ORDER_TAKE,
+                                .attempt = push->attempt,
+                                .ticket = push->step * shard->config.slots + push->node.index,
+                                .scale = push->scale,
+                                .count = async->entry_count};
+    if (order.count > 0)
+        emit_order(shard, order, effects);
+    if (!reduced_before)
+        report_open(shard, effects);
+}
+
+/* All chunks at whatever version each has. */
+static void emit_newest(struct shard *shard, uint64_t sender, const struct pull *pull,
+                        struct shard_effects *effects)
+{
+    struct async *async = &shard->async;
+    struct shard_effect *effect = emit(effects, SHARD_WEIGHTS);
+    effect->sender = sender;
+    effect->weights.header = (struct weights){.id = pull->id,
+                                              .codec = shard->config.weights_codec,
+                                              .chunk_count = pull->chunk_count,
+                                              .chunks = pull->chunks,
+                                              .versions = async->versions};
+    effect->weights.copies = shard->outgoing;
+    async->entry_count = pull->chunk_count;
+    for (uint32_t i = 0; i < pull->chunk_count; i++) {
+        uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
+        uint64_t version = async->chunks[index].version;
+        struct counted *copy = published_get(&shard->store.chunks[index].published, version);
+        async->versions[i] = version;
+        async->entries[i] = (struct shard_order_entry){pull->chunks[i], version, 0, NULL};
+        shard->outgoing[shard->outgoing_count++] = counted_ref(copy);
+        shard->statistics.pulled_bytes += copy->bytes;
+    }
+    if (pull->attempt != 0)
+        emit_order(shard,
+                   (struct shard_order){.kind = SHARD_ORDER_PULL,
+                                        .attempt = pull->attempt,
+                                        .count = pull->chunk_count},
+                   effects);
+}
+
+uint32_t shard_extra_bytes(const struct shard *shard)
+{
+    return shard->config.async.on ? async_extra_bytes(&shard->async) : 0;
+}
+
+enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra)
+{
+    check(index < shard->store.count);
+    return async_load(&shard->async, index, extra);
+}
+
+enum err shard_redo(struct shard *shard, uint32_t chunk, const struct async_record *record)
+{
+    uint32_t index = chunk_find(&shard->store, chunk);
+    return index == shard->store.count ? ERR_OK : async_redo(&shard->async, index, record);
+}
+
+bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects)
+{
+    call_begin(shard);
+    struct async *async = &shard->async;
+    async->entry_count = 0;
+    for (; *next < shard->store.count && async->entry_count < WIRE_ENTRIES_MAX; ++*next)
+        async->entries[async->entry_count++] = (struct shard_order_entry){
+            shard->store.chunks[*next].spec.chunk, async->chunks[*next].version, 0, NULL};
+    if (async->entry_count > 0)
+        emit_order(shard,
+                   (struct shard_order){.kind = SHARD_ORDER_BEGIN, .count = async->entry_count},
+                   effects);
+    return *next == shard->store.count;
+}
+
+void shard_logged(struct shard *shard, uint64_t durable)
+{
+    async_logged(&shard->async, durable);
+}
+
+uint64_t shard_taken(const struct shard *shard)
+{
+    return shard->async.applied;
+}
+
+bool shard_meet(const struct shard *shard, struct applied *met, bool first)
+{
+    async_meet(&shard->async, met, first);
+    return shard->store.count > 0;
 }
 
 /* ---- push ---- */
@@ -302,6 +433,10 @@ void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                 struct cursor payload, struct shard_effects *effects)
 {
     call_begin(shard);
+    if (shard->config.async.on) {
+        push_async(shard, sender, push, &payload, effects);
+        return;
+    }
     struct shard_effect *ack = emit(effects, SHARD_ACK);
     bool reduced_before = step_reduced(shard, push->step);
     enum err err = push_judge(shard, push);
@@ -340,9 +475,11 @@ static enum err pull_judge(const struct shard *shard, const struct pull *pull, u
         last = index > last ? index : last;
     }
     if (pull->chunk_count == 0 || pull->chunk_count > WIRE_ENTRIES_MAX ||
-        bytes > WIRE_PAYLOAD_BYTES_MAX)
+        bytes > WIRE_PAYLOAD_BYTES_MAX || pull->newest != shard->config.async.on)
         return ERR_MALFORMED;
     *ret_last = last;
+    if (pull->newest)
+        return ERR_OK;
     if (pull->version < version_low(shard))
         return ERR_TOO_LATE;
     bool there = pull->version <= shard->version ||
@@ -380,6 +517,10 @@ void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
     call_begin(shard);
     uint32_t last;
     enum err err = pull_judge(shard, pull, &last);
+    if (err == ERR_OK && pull->newest) {
+        emit_newest(shard, sender, pull, effects);
+        return;
+    }
     if (err == ERR_OK) {
         struct weights header = {pull->id, pull->version, shard->config.weights_codec,
                                  pull->chunk_count, pull->chunks};
@@ -434,12 +575,14 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
             emit_committed(shard, commit->step, effects);
         return ERR_OK;
     }
-    if (shard->applying || commit->step != shard->decided || !step_reduced(shard, commit->step))
+    bool async = shard->config.async.on; /* then steps are only counted */
+    if (shard->applying ||
+        (!async && (commit->step != shard->decided || !step_reduced(shard, commit->step))))
         return ERR_TOO_EARLY;
     shard->decision = *commit;
     shard->has_decision = shard->applying = true;
-    shard->decided++;
-    shard->apply_next = shard->answer_next = 0;
+    shard->decided = commit->step + 1;
+    shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
     return ERR_OK;
 }
 
@@ -482,12 +625,16 @@ static void version_reached(struct shard *shard)
 
 static void apply_end(struct shard *shard, struct shard_effects *effects)
 {
-    if (shard->store.count == 0)
+    if (shard->store.count == 0 || shard->config.async.on)
         version_reached(shard);
     shard->applying = false;
     if (shard->decision.cut)
         snapshot_start(shard);
     emit_committed(shard, shard->decision.step, effects);
+    if (shard->config.async.on) {
+        async_open(&shard->async, shard->decided);
+        report_open(shard, effects);
+    }
 }
 
 /* ---- snapshot ---- */
@@ -499,7 +646,7 @@ static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
     for (uint32_t i = 0; i < shard->config.snapshot_copies; i++) {
         struct counted **copy = &shard->copies[i];
         if (*copy == NULL) {
-            *copy = counted_new(chunk_copy_bytes(&shard->store));
+            *copy = counted_new(chunk_copy_bytes(&shard->store) + shard_extra_bytes(shard));
             if (*copy == NULL)
                 return ERR_NOMEM;
         }
@@ -529,6 +676,11 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
     if (copy != NULL) {
         const struct chunk *chunk = &shard->store.chunks[index];
         chunk_copy(&shard->store, chunk, shard->snapshot_cut.version, (float *)copy->data);
+        effect->snapshot.extra_bytes = shard_extra_bytes(shard);
+        if (shard->config.async.on)
+            async_store(&shard->async, index,
+                        copy->data +
+                            (size_t)(1 + shard->store.states) * chunk->spec.n * sizeof(float));
         effect->snapshot.copy = counted_ref(copy);
         effect->snapshot.chunk = chunk->spec.chunk;
         effect->snapshot.n = chunk->spec.n;
@@ -570,9 +722,23 @@ static enum err apply_next(struct shard *shard, struct shard_effects *effects)
     return ERR_OK;
 }
 
+/* Applies one gradient that waited for the log. */
+static enum err work_async(struct shard *shard, struct shard_effects *effects)
+{
+    bool reduced_before = async_reduced(&shard->async);
+    TRY(async_work(&shard->async));
+    if (!reduced_before)
+        report_open(shard, effects);
+    return ERR_OK;
+}
+
 enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more)
 {
     call_begin(shard);
+    if (shard->config.async.on && async_has_work(&shard->async)) {
+        *ret_more = true;
+        return work_async(shard, effects);
+    }
     if (shard->applying) {
         answer_parked(shard, effects);
         if (shard->answer_next < shard->apply_next) {
@@ -595,6 +761,10 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
 
 void shard_report(const struct shard *shard, struct shard_effects *effects)
 {
+    if (shard->config.async.on) {
+        report_open(shard, effects);
+        return;
+    }
     for (uint64_t t = shard->decided; step_open(shard, t); t++)
         if (step_reduced(shard, t))
             emit_reduced(shard, t, effects);
@@ -682,6 +852,10 @@ static void check_parked(const struct shard *shard)
 
 void shard_check(const struct shard *shard)
 {
+    if (shard->config.async.on) {
+        async_check(&shard->async);
+        return;
+    }
     bool changing = shard->applying && shard->apply_next < shard->store.count;
     check(shard->decided == shard->version + changing || shard->store.count == 0);
     check(!shard->applying || shard->answer_next <= shard->apply_next);

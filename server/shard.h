@@ -25,6 +25,10 @@
  * - a chunk that is not ours: NOT_FOUND. Sizes, parts and nodes that do not fit: MALFORMED. With a
  *   lossy push codec only nodes of the run's node size fit (P4).
  *
+ * `async`: each ticket is applied by itself, as its push comes (async.h says who is answered what);
+ * a pull is answered with whatever version each chunk has; a commit only says that a step is over,
+ * and orders cuts. What a pull was given and what a chunk took goes out as ORDER.
+ *
  * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
  * ascending order, one per free copy buffer; a later apply never overtakes that, it waits
  * (shard_work() says so) and pushes and pulls go on meanwhile. So memory is bounded.
@@ -51,10 +55,23 @@
 #include "common/scoped.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
+#include "server/applied.h"
+#include "server/coordinator/seal.h"
 #include "server/optimizer.h"
 #include "server/reduce.h"
 
 enum { SHARD_PARTS_MAX = 4, SHARD_EFFECTS_MAX = 64, SHARD_COPIES_MAX = 2048, SHARD_DELAY_MAX = 32 };
+
+/* Settings of `async`. */
+struct shard_async {
+    bool on;
+    bool logged; /* applied, published and acknowledged when the log is on disk */
+    uint32_t staleness_max;
+    uint32_t window; /* tickets that may be granted at a time */
+    uint32_t slot_samples;
+    enum codec push_codec;
+    struct seal_settings seal; /* where a chunk's scalars come from */
+};
 
 /* One chunk as the run defines it. */
 struct shard_chunk {
@@ -83,6 +100,7 @@ struct shard_config {
     uint32_t parked_bytes_max;
     uint32_t snapshot_copies; /* chunk copies that may be with the writer at a time, at least 1 */
     struct spec_optimizer optimizer;
+    struct shard_async async;
     uint32_t chunk_count;
     const struct shard_chunk *chunks; /* ascending numbers; copied */
 };
@@ -100,7 +118,28 @@ enum shard_effect_kind {
     SHARD_REDUCED,
     SHARD_COMMITTED,
     SHARD_SNAPSHOT,
-    SHARD_WRONG_BITS
+    SHARD_WRONG_BITS,
+    SHARD_ORDER
+};
+
+/* async: what a pull was given, what a chunk took, or (BEGIN) what it began with. */
+enum shard_order_kind { SHARD_ORDER_BEGIN = 1, SHARD_ORDER_PULL, SHARD_ORDER_TAKE };
+
+struct shard_order_entry {
+    uint32_t chunk;
+    uint64_t version; /* it had */
+    uint64_t used;    /* TAKE: the version that the gradient was computed on */
+    struct counted
+        *gradient; /* TAKE, logged: what was taken, fp32; the reference is the caller's */
+};
+
+struct shard_order {
+    enum shard_order_kind kind;
+    uint64_t attempt;
+    uint64_t ticket; /* TAKE */
+    float scale;     /* TAKE */
+    uint32_t count;
+    const struct shard_order_entry *entries;
 };
 
 /* What the caller must carry out, in order. Pointers live until the next call of the shard, unless
@@ -108,6 +147,7 @@ enum shard_effect_kind {
 struct shard_effect {
     enum shard_effect_kind kind;
     uint64_t sender; /* ACK, WEIGHTS, REFUSAL, WRONG_BITS: who pushed or pulled */
+    uint64_t after;  /* ACK: to be sent when shard_taken() has come so far; 0: now */
     union {
         struct push_ack ack;
         struct {
@@ -126,6 +166,7 @@ struct shard_effect {
             uint32_t n;
             uint32_t states;
             uint32_t versions;
+            uint32_t extra_bytes; /* async: of what the chunk took, behind the values */
             bool last;
             struct counted *copy; /* n weights, n of each state, then n of each of the versions
                                      before the cut's, newest first (below 0: version 0's), fp32;
@@ -139,6 +180,7 @@ struct shard_effect {
             uint32_t chunk;
             uint32_t part;
         } wrong_bits;
+        struct shard_order order;
     };
 };
 
@@ -162,6 +204,7 @@ struct shard_statistics {
 };
 
 struct shard;
+struct async_record;
 
 /* ERR_NOMEM; ERR_INVALID for a configuration beyond the limits. */
 enum err shard_new(const struct shard_config *config, struct shard **ret_shard) MUST_USE;
@@ -178,6 +221,23 @@ enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version,
                        const float *values) MUST_USE; /* ERR_NOMEM */
 /* Publishes the version that was filled in. */
 enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
+
+/* async, between the filling and the start: what the chunk took, as it lies in a cut behind its
+ * values (`extra` of shard_extra_bytes()), and then what its log says beyond, in the log's order
+ * (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
+uint32_t shard_extra_bytes(const struct shard *shard); /* 0: not async */
+enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra) MUST_USE;
+enum err shard_redo(struct shard *shard, uint32_t chunk,
+                    const struct async_record *record) MUST_USE;
+/* async: ORDER (BEGIN) of all chunks, as many as effects may name at a time; false: call again. */
+bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects);
+/* async, logged: so many of the gradients that ORDER handed out are on disk. */
+void shard_logged(struct shard *shard, uint64_t durable);
+/* … and so many are applied and published. */
+uint64_t shard_taken(const struct shard *shard);
+/* async: keeps in *met the tickets that all chunks have taken as well; returns whether there are
+ * any chunks. `first`: *met is nobody's yet. */
+bool shard_meet(const struct shard *shard, struct applied *met, bool first);
 
 /* `sender` is the caller's name for who asks: a stream. `payload` holds the entries' bytes, one
  * after another; it is read before the call returns. Effects: ACK, WRONG_BITS, REDUCED. */
@@ -196,8 +256,9 @@ void shard_cancel(struct shard *shard, uint64_t sender);
 enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
                       struct shard_effects *effects) MUST_USE;
 /* Does one bounded piece of what is left to do: applies a chunk, answers parked pulls, hands out a
- * snapshot's chunk. *ret_more: call it again; otherwise nothing is left, or it waits for a copy
- * that the writer holds. ERR_NOMEM: nothing changed. Effects: WEIGHTS, COMMITTED, SNAPSHOT. */
+ * snapshot's chunk, or applies what waited for the log. *ret_more: call it again; otherwise nothing
+ * is left, or it waits for a copy that the writer holds. ERR_NOMEM: nothing changed. Effects:
+ * WEIGHTS, COMMITTED, SNAPSHOT. */
 enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more) MUST_USE;
 
 /* Says REDUCED again for every complete step that is not committed, when a report may be lost. */

@@ -132,3 +132,23 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
     bool failed = settings->skip_max > 0 && counters->skips_in_row >= settings->skip_max;
     return failed ? ERR_NON_FINITE : ERR_OK;
 }
+
+/* ---- tickets by themselves ---- */
+
+struct commit seal_ticket(const struct seal_settings *settings, const struct seal_ticket *ticket)
+{
+    struct schedule schedule = settings->schedule;
+    schedule.step_samples = ticket->slot_samples;
+    bool apply = ticket->scale != 0;
+    uint64_t applied = ticket->updates + (apply ? 1 : 0);
+    uint64_t samples = ticket->version * ticket->slot_samples;
+    return (struct commit){
+        .apply = apply,
+        .scale = (float)((double)ticket->scale / ticket->slot_samples),
+        .lr = (float)schedule_rate(&schedule, samples),
+        .bias1 = bias_correction(settings->beta1, applied),
+        .bias2 = bias_correction(settings->beta2, applied),
+        .samples = samples + ticket->slot_samples,
+        .applied = applied,
+    };
+}

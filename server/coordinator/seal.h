@@ -69,4 +69,15 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
                      const struct seal *seal, struct commit *ret_commit,
                      struct seal_metrics *ret_metrics) MUST_USE;
 
+/* async: the decision for one ticket that a chunk takes by itself. The chunk's version stands for
+ * the samples before it, so the scalars follow from the chunk's own history. */
+struct seal_ticket {
+    uint32_t slot_samples;
+    uint64_t version; /* tickets that the chunk took before */
+    uint64_t updates; /* of them those that were applied */
+    float scale;      /* the worker's clip factor; 0: not finite, so not applied */
+};
+/* Everything in it but generation, term, step and cut. */
+struct commit seal_ticket(const struct seal_settings *settings, const struct seal_ticket *ticket);
+
 #endif

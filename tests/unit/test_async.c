@@ -1,0 +1,606 @@
+/* Tickets applied one by one: the shard core of an async run, driven event by event. */
+#include "tests/unit/unit.h"
+
+#include "common/rand.h"
+#include "server/async.h"
+
+#include <string.h>
+
+enum { N = 40, SLOTS = 4, WINDOW = 64, COUNT = 3 };
+enum { FIRST = 3, TIED = 4, LOSS = 9 }; /* the chunks' numbers in the run */
+enum { GENERATION = 5, BOOT = 77, TERM = 2, ALICE = 100 };
+
+static const struct shard_chunk chunks[COUNT] = {
+    {.chunk = FIRST, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+    {.chunk = TIED, .n = N, .parts = 2, .rule = MODEL_OPTIMIZER},
+    {.chunk = LOSS, .n = MODEL_LOSS_WEIGHTS, .parts = 1, .rule = MODEL_NONE, .loss = true},
+};
+
+struct fixture {
+    const struct kernels *kernels;
+    struct shard_config config;
+    struct shard *shard;
+    struct shard_effects effects;
+    uint64_t id;
+};
+
+static struct shard *new_shard(const struct fixture *f)
+{
+    struct shard *shard = NULL;
+    assert_int_equal(shard_new(&f->config, &shard), ERR_OK);
+    return shard;
+}
+
+static void set_up(struct fixture *f, enum spec_optimizer_kind optimizer, bool logged)
+{
+    struct kernels_options options = {.backend = KERNELS_CPU};
+    char reason[256];
+    memset(f, 0, sizeof *f);
+    assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
+    f->config = (struct shard_config){
+        .kernels = f->kernels,
+        .generation = GENERATION,
+        .boot = BOOT,
+        .term = TERM,
+        .slots = SLOTS,
+        .ahead_max = SLOTS,
+        .parked_bytes_max = 1000,
+        .snapshot_copies = 1,
+        .optimizer = {.kind = optimizer, .betas = {0.9, 0.999}, .eps = 1e-8, .momentum = 0.5},
+        .async = {.on = true,
+                  .logged = logged,
+                  .staleness_max = 10,
+                  .window = WINDOW,
+                  .slot_samples = 1,
+                  .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
+                           .beta1 = optimizer == SPEC_ADAMW ? 0.9 : 0,
+                           .beta2 = optimizer == SPEC_ADAMW ? 0.999 : 0}},
+        .chunk_count = COUNT,
+        .chunks = chunks,
+    };
+    f->shard = new_shard(f);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
+    shard_check(f->shard);
+}
+
+/* Drops the references that effects gave us. */
+static void clear(struct fixture *f)
+{
+    for (uint32_t i = 0; i < f->effects.count; i++) {
+        struct shard_effect *e = &f->effects.items[i];
+        for (uint32_t c = 0; e->kind == SHARD_WEIGHTS && c < e->weights.header.chunk_count; c++)
+            counted_unref(e->weights.copies[c]);
+        for (uint32_t c = 0; e->kind == SHARD_ORDER && c < e->order.count; c++)
+            counted_unref(e->order.entries[c].gradient);
+        if (e->kind == SHARD_SNAPSHOT)
+            counted_unref(e->snapshot.copy);
+    }
+    f->effects.count = 0;
+}
+
+static void tear_down(struct fixture *f)
+{
+    clear(f);
+    shard_free(f->shard);
+    kernels_free(f->kernels);
+}
+
+static const struct shard_effect *effect(const struct fixture *f, enum shard_effect_kind kind)
+{
+    for (uint32_t i = 0; i < f->effects.count; i++)
+        if (f->effects.items[i].kind == kind)
+            return &f->effects.items[i];
+    return NULL;
+}
+
+/* ---- messages ---- */
+
+struct message {
+    struct push push;
+    struct push_entry entries[COUNT];
+    float values[COUNT * N];
+    uint32_t value_count;
+};
+
+static struct message message_of(struct fixture *f, uint64_t ticket)
+{
+    return (struct message){.push = {.id = ++f->id,
+                                     .generation = GENERATION,
+                                     .step = ticket / SLOTS,
+                                     .node = {0, (uint32_t)(ticket % SLOTS)},
+                                     .attempt = 1000 + ticket,
+                                     .boot = BOOT,
+                                     .scale = 1}};
+}
+
+static void add(struct message *m, uint32_t chunk, uint64_t version, float value)
+{
+    uint32_t n = chunk == LOSS ? MODEL_LOSS_WEIGHTS : N;
+    m->entries[m->push.entry_count++] = (struct push_entry){
+        .chunk = chunk, .bytes = n * (uint32_t)sizeof(float), .version = version};
+    for (uint32_t i = 0; i < n; i++)
+        m->values[m->value_count++] = value;
+}
+
+static struct push_ack send(struct fixture *f, struct message *m)
+{
+    clear(f);
+    m->push.entries = m->entries;
+    struct slice slice = {(const uint8_t *)m->values, m->value_count * sizeof(float)};
+    shard_push(f->shard, ALICE, &m->push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+    shard_check(f->shard);
+    assert_int_equal(f->effects.items[0].kind, SHARD_ACK);
+    assert_int_equal(f->effects.items[0].sender, ALICE);
+    return f->effects.items[0].ack;
+}
+
+static uint64_t version_of(const struct fixture *f, uint32_t index)
+{
+    struct shard_effects effects = {0};
+    uint32_t next = index;
+    assert_true(shard_begin_order(f->shard, &next, &effects));
+    return effects.items[0].order.entries[0].version;
+}
+
+/* The whole ticket, with gradients of 1, computed on what the chunks have now. */
+static enum err push_ticket(struct fixture *f, uint64_t ticket)
+{
+    uint64_t versions[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        versions[i] = version_of(f, i);
+    struct message m = message_of(f, ticket);
+    add(&m, FIRST, versions[0], 1);
+    add(&m, TIED, versions[1], 1);
+    add(&m, LOSS, versions[2], (float)(ticket + 1));
+    return send(f, &m).code;
+}
+
+static void assert_weights(const struct fixture *f, uint32_t index, float value)
+{
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(shard_state(f->shard, index).weights[i] == value);
+}
+
+static void work(struct fixture *f)
+{
+    for (bool more = true; more;) {
+        clear(f);
+        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        shard_check(f->shard);
+    }
+}
+
+/* ---- tickets ---- */
+
+static void each_chunk_takes_each_ticket_once_in_any_order(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    struct rand_state rand = {5};
+    enum { TICKETS = 200 };
+    for (uint32_t round = 0; round < 20000; round++) {
+        uint64_t ticket = rand_below(&rand, TICKETS);
+        uint32_t chunk = rand_below(&rand, 2) == 0 ? FIRST : TIED, index = chunk == TIED;
+        uint64_t before = version_of(&f, index);
+        struct message m = message_of(&f, ticket);
+        add(&m, chunk, before, 1);
+        enum err err = send(&f, &m).code;
+        assert_true(err == ERR_OK || err == ERR_BEYOND);
+        assert_true(shard_state(f.shard, index).weights[0] == -(float)version_of(&f, index));
+    }
+    assert_weights(&f, 0, -TICKETS);
+    assert_weights(&f, 1, -TICKETS);
+    assert_int_equal(version_of(&f, 0), TICKETS);
+    assert_true(shard_statistics(f.shard).duplicates > 1000);
+    tear_down(&f);
+}
+
+static void a_pull_brings_the_newest_of_each_chunk_and_is_written_down(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    struct message m = message_of(&f, 2);
+    add(&m, TIED, 0, 3);
+    assert_int_equal(send(&f, &m).code, ERR_OK);
+    const struct shard_effect *took = effect(&f, SHARD_ORDER);
+    assert_int_equal(took->order.kind, SHARD_ORDER_TAKE);
+    assert_int_equal(took->order.ticket, 2);
+    assert_int_equal(took->order.attempt, 1002);
+    assert_int_equal(took->order.count, 1);
+    assert_int_equal(took->order.entries[0].chunk, TIED);
+    assert_int_equal(took->order.entries[0].version, 0);
+    clear(&f);
+    const uint32_t wanted[] = {TIED, FIRST};
+    struct pull pull = {.id = 7,
+                        .generation = GENERATION,
+                        .chunk_count = 2,
+                        .chunks = wanted,
+                        .newest = true,
+                        .attempt = 9};
+    shard_pull(f.shard, ALICE, &pull, &f.effects);
+    const struct shard_effect *weights = &f.effects.items[0];
+    assert_int_equal(weights->kind, SHARD_WEIGHTS);
+    assert_int_equal(weights->weights.header.versions[0], 1);
+    assert_int_equal(weights->weights.header.versions[1], 0);
+    assert_true(((const float *)(const void *)weights->weights.copies[0]->data)[0] == -3);
+    assert_true(((const float *)(const void *)weights->weights.copies[1]->data)[0] == 0);
+    const struct shard_effect *gave = effect(&f, SHARD_ORDER);
+    assert_int_equal(gave->order.kind, SHARD_ORDER_PULL);
+    assert_int_equal(gave->order.attempt, 9);
+    assert_int_equal(gave->order.entries[0].chunk, TIED);
+    assert_int_equal(gave->order.entries[0].version, 1);
+    clear(&f);
+    pull.attempt = 0; /* a validation's: nothing depends on it */
+    shard_pull(f.shard, ALICE, &pull, &f.effects);
+    assert_null(effect(&f, SHARD_ORDER));
+    clear(&f);
+    pull.newest = false;
+    shard_pull(f.shard, ALICE, &pull, &f.effects);
+    assert_int_equal(effect(&f, SHARD_REFUSAL)->refusal.code, ERR_MALFORMED);
+    tear_down(&f);
+}
+
+static enum err refusal_of(struct fixture *f, struct message *m)
+{
+    uint64_t versions[] = {version_of(f, 0), version_of(f, 1)};
+    struct push_ack ack = send(f, m);
+    assert_null(effect(f, SHARD_ORDER));
+    assert_int_equal(ack.first_refused, 0);
+    assert_int_equal(version_of(f, 0), versions[0]);
+    assert_int_equal(version_of(f, 1), versions[1]);
+    return ack.code;
+}
+
+static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    for (uint64_t ticket = 0; ticket < 12; ticket++)
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+    struct message m = message_of(&f, 20);
+    add(&m, FIRST, 1, 1); /* 11 behind */
+    assert_int_equal(refusal_of(&f, &m), ERR_STALE);
+    m.entries[0].version = 2;
+    m.push.boot = BOOT - 1;
+    assert_int_equal(refusal_of(&f, &m), ERR_STALE);
+    m.push.boot = BOOT;
+    m.entries[0].version = 13;
+    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    m.entries[0].version = 2;
+    m.entries[0].part = 1;
+    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    m.entries[0].part = 0;
+    m.push.node.level = 1;
+    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    m.push.node.level = 0;
+    m.push.step = UINT64_MAX / SLOTS;
+    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    m.push.step = (12 + WINDOW) / SLOTS;
+    m.push.node.index = 0;
+    assert_int_equal(refusal_of(&f, &m), ERR_BEYOND);
+    m.push.step = 5;
+    m.push.generation = GENERATION - 1;
+    assert_int_equal(refusal_of(&f, &m), ERR_OLD_GENERATION);
+    m.push.generation = GENERATION;
+    assert_int_equal(send(&f, &m).code, ERR_OK); /* 10 behind */
+    tear_down(&f);
+}
+
+static void entries_before_the_refused_one_are_taken(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    struct message m = message_of(&f, 0);
+    add(&m, FIRST, 0, 1);
+    add(&m, TIED, 1, 1); /* it has version 0 */
+    struct push_ack ack = send(&f, &m);
+    assert_int_equal(ack.code, ERR_MALFORMED);
+    assert_int_equal(ack.first_refused, 1);
+    assert_int_equal(version_of(&f, 0), 1);
+    assert_int_equal(version_of(&f, 1), 0);
+    tear_down(&f);
+}
+
+static void the_scale_clips_and_a_scale_of_0_leaves_the_weights(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    struct message m = message_of(&f, 0);
+    add(&m, FIRST, 0, 8);
+    m.push.scale = 0.25f;
+    assert_int_equal(send(&f, &m).code, ERR_OK);
+    assert_weights(&f, 0, -2);
+    struct message nan = message_of(&f, 1);
+    add(&nan, FIRST, 1, __builtin_nanf(""));
+    nan.push.scale = 0;
+    assert_int_equal(send(&f, &nan).code, ERR_OK);
+    assert_weights(&f, 0, -2);
+    assert_int_equal(version_of(&f, 0), 2);
+    tear_down(&f);
+}
+
+/* ---- steps ---- */
+
+static struct commit commit_of(uint64_t step, bool cut)
+{
+    return (struct commit){.generation = GENERATION, .term = TERM, .step = step, .cut = cut};
+}
+
+static void a_step_is_reduced_when_every_chunk_has_all_its_tickets(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    for (uint64_t ticket = 2 * SLOTS; ticket-- > 1;) {
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+        assert_null(effect(&f, SHARD_REDUCED));
+    }
+    struct message m = message_of(&f, 0);
+    add(&m, FIRST, 7, 1);
+    add(&m, TIED, 7, 1);
+    assert_int_equal(send(&f, &m).code, ERR_OK);
+    assert_null(effect(&f, SHARD_REDUCED)); /* the loss misses it */
+    assert_int_equal(push_ticket(&f, 0), ERR_OK);
+    const struct shard_effect *reduced = effect(&f, SHARD_REDUCED);
+    assert_int_equal(reduced->reduced.step, 0);
+    assert_true(reduced->reduced.has_loss && reduced->reduced.loss_sum == 1 + 2 + 3 + 4);
+    assert_true(reduced->reduced.seal_count == COUNT && reduced->reduced.seals[0].finite);
+    clear(&f);
+    struct commit commit = commit_of(0, false);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    bool more;
+    assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+    assert_int_equal(effect(&f, SHARD_COMMITTED)->committed.step, 0);
+    assert_int_equal(effect(&f, SHARD_REDUCED)->reduced.step, 1); /* complete as well */
+    assert_true(effect(&f, SHARD_REDUCED)->reduced.loss_sum == 5 + 6 + 7 + 8);
+    assert_int_equal(shard_version(f.shard), 1);
+    clear(&f);
+    shard_report(f.shard, &f.effects);
+    assert_int_equal(effect(&f, SHARD_REDUCED)->reduced.step, 1);
+    tear_down(&f);
+}
+
+static void a_commit_may_run_ahead_of_a_shard_that_lost_tickets(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    struct commit commit = commit_of(6, false);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    work(&f);
+    assert_int_equal(shard_version(f.shard), 7);
+    for (uint64_t ticket = 0; ticket < 8 * SLOTS; ticket++) {
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+        assert_true((effect(&f, SHARD_REDUCED) != NULL) == (ticket == 8 * SLOTS - 1));
+    }
+    tear_down(&f);
+}
+
+/* ---- cuts ---- */
+
+static void fill_from(struct shard *shard, const struct shard_effect *snapshot, uint32_t index)
+{
+    struct shard_state to = shard_state(shard, index);
+    size_t bytes = snapshot->snapshot.n * sizeof(float);
+    memcpy(to.weights, snapshot->snapshot.copy->data, bytes);
+    for (uint32_t s = 0; s < snapshot->snapshot.states; s++)
+        memcpy(to.state[s], snapshot->snapshot.copy->data + (1 + s) * bytes, bytes);
+    assert_int_equal(snapshot->snapshot.extra_bytes, shard_extra_bytes(shard));
+    assert_int_equal(
+        shard_load_extra(shard, index,
+                         snapshot->snapshot.copy->data + (1 + snapshot->snapshot.states) * bytes),
+        ERR_OK);
+}
+
+static void a_cut_knows_what_each_chunk_took(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_MOMENTUM, false);
+    assert_int_equal(push_ticket(&f, 0), ERR_OK);
+    assert_int_equal(push_ticket(&f, 5), ERR_OK);
+    clear(&f);
+    struct commit commit = commit_of(0, true);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    struct shard *again = new_shard(&f);
+    uint32_t index = 0;
+    for (bool more = true; more;) {
+        clear(&f);
+        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+        const struct shard_effect *snapshot = effect(&f, SHARD_SNAPSHOT);
+        if (snapshot == NULL)
+            continue;
+        fill_from(again, snapshot, index++);
+        assert_int_equal(snapshot->snapshot.last, index == COUNT);
+        clear(&f);
+        if (index == 1) /* chunks of a cut need not agree */
+            assert_int_equal(push_ticket(&f, 1), ERR_OK);
+    }
+    assert_int_equal(index, COUNT);
+    assert_int_equal(shard_start(again), ERR_OK);
+    shard_check(again);
+    struct shard *first = f.shard;
+    f.shard = again;
+    assert_int_equal(version_of(&f, 0), 2);
+    assert_int_equal(version_of(&f, 1), 3);
+    assert_int_equal(push_ticket(&f, 1), ERR_OK);
+    f.shard = first;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_memory_equal(shard_state(again, i).weights, shard_state(first, i).weights,
+                            N * sizeof(float));
+    shard_free(again);
+    tear_down(&f);
+}
+
+static void an_extra_of_another_run_is_corrupt(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    uint64_t extra[3 + WINDOW / 64] = {2, 2, 1, 2};
+    assert_int_equal(sizeof extra, shard_extra_bytes(f.shard));
+    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_OK);
+    extra[0] = 3; /* versions are tickets taken */
+    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    extra[0] = 2, extra[1] = 3;
+    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    extra[1] = 2, extra[3] = 1;
+    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    tear_down(&f);
+}
+
+/* ---- logged ---- */
+
+static void nothing_is_applied_or_acknowledged_before_the_log_is_on_disk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, true);
+    assert_int_equal(push_ticket(&f, 0), ERR_OK);
+    assert_int_equal(f.effects.items[0].after, COUNT);
+    const struct shard_effect *order = effect(&f, SHARD_ORDER);
+    assert_int_equal(order->order.count, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_non_null(order->order.entries[i].gradient);
+    assert_int_equal(version_of(&f, 0), 0);
+    assert_weights(&f, 0, 0);
+    assert_int_equal(push_ticket(&f, 0), ERR_OK); /* again: waits for the same */
+    assert_int_equal(f.effects.items[0].after, COUNT);
+    assert_null(effect(&f, SHARD_ORDER));
+    assert_int_equal(push_ticket(&f, 1), ERR_OK);
+    assert_int_equal(effect(&f, SHARD_ORDER)->order.entries[0].version, 1);
+    shard_logged(f.shard, COUNT);
+    work(&f);
+    assert_int_equal(shard_taken(f.shard), COUNT);
+    assert_weights(&f, 0, -1);
+    assert_int_equal(version_of(&f, 0), 1);
+    assert_int_equal(push_ticket(&f, 0), ERR_OK); /* on disk: at once */
+    assert_int_equal(f.effects.items[0].after, 0);
+    shard_logged(f.shard, 2 * COUNT);
+    work(&f);
+    assert_weights(&f, 1, -2);
+    tear_down(&f);
+}
+
+static void a_step_is_reduced_only_when_it_is_on_disk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, true);
+    for (uint64_t ticket = 0; ticket < SLOTS; ticket++) {
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+        assert_null(effect(&f, SHARD_REDUCED));
+    }
+    shard_logged(f.shard, SLOTS * COUNT);
+    uint32_t reduced = 0;
+    for (bool more = true; more;) {
+        clear(&f);
+        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+        reduced += effect(&f, SHARD_REDUCED) != NULL;
+    }
+    assert_int_equal(reduced, 1);
+    tear_down(&f);
+}
+
+static void more_than_the_log_may_hold_is_busy(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, true);
+    f.config.async.staleness_max = 1000;
+    f.config.async.window = 4096;
+    shard_free(f.shard);
+    f.shard = new_shard(&f);
+    assert_int_equal(shard_start(f.shard), ERR_OK);
+    uint64_t ticket = 0;
+    enum err err = ERR_OK;
+    while (err == ERR_OK)
+        err = push_ticket(&f, ticket++);
+    assert_int_equal(err, ERR_BUSY);
+    assert_int_equal(ticket, ASYNC_WAITING_MAX / COUNT + 1);
+    shard_logged(f.shard, 10);
+    work(&f);
+    assert_int_equal(push_ticket(&f, ticket - 1), ERR_OK);
+    tear_down(&f);
+}
+
+static void the_log_played_again_gives_the_same_bits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_ADAMW, false);
+    struct shard *again = new_shard(&f);
+    struct rand_state rand = {9};
+    uint64_t order[] = {3, 0, 2, 1, 6, 4};
+    for (uint32_t i = 0; i < 6; i++) {
+        struct message m = message_of(&f, order[i]);
+        m.push.scale = i == 2 ? 0 : 0.5f;
+        add(&m, FIRST, i, 0);
+        for (uint32_t k = 0; k < N; k++)
+            m.values[k] = (float)rand_unit(&rand);
+        assert_int_equal(send(&f, &m).code, ERR_OK);
+        struct async_record record = {order[i], i, m.push.scale, m.values};
+        assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK);
+        assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK); /* known already */
+        record.version = i + 2;
+        assert_int_equal(shard_redo(again, FIRST, &record), ERR_CORRUPT); /* a gap */
+        record.version = i + 1;
+        assert_int_equal(shard_redo(again, FIRST, &record), ERR_CORRUPT); /* the ticket is taken */
+        assert_int_equal(shard_redo(again, 1000, &record), ERR_OK);       /* another shard's */
+    }
+    assert_int_equal(shard_start(again), ERR_OK);
+    shard_check(again);
+    for (uint32_t s = 0; s < 2; s++)
+        assert_memory_equal(shard_state(again, 0).state[s], shard_state(f.shard, 0).state[s],
+                            N * sizeof(float));
+    assert_memory_equal(shard_state(again, 0).weights, shard_state(f.shard, 0).weights,
+                        N * sizeof(float));
+    shard_free(again);
+    tear_down(&f);
+}
+
+static void what_all_chunks_have_is_told(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    uint64_t words[WINDOW / 64];
+    struct applied met = {0, WINDOW, words};
+    assert_int_equal(push_ticket(&f, 0), ERR_OK);
+    assert_int_equal(push_ticket(&f, 2), ERR_OK);
+    struct message m = message_of(&f, 1);
+    add(&m, FIRST, 2, 1);
+    assert_int_equal(send(&f, &m).code, ERR_OK);
+    assert_true(shard_meet(f.shard, &met, true));
+    assert_int_equal(met.low, 1);
+    assert_int_equal(applied_find(&met, 2), APPLIED_TAKEN);
+    assert_int_equal(applied_find(&met, 1), APPLIED_NEW);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_chunk_takes_each_ticket_once_in_any_order),
+        cmocka_unit_test(a_pull_brings_the_newest_of_each_chunk_and_is_written_down),
+        cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
+        cmocka_unit_test(entries_before_the_refused_one_are_taken),
+        cmocka_unit_test(the_scale_clips_and_a_scale_of_0_leaves_the_weights),
+        cmocka_unit_test(a_step_is_reduced_when_every_chunk_has_all_its_tickets),
+        cmocka_unit_test(a_commit_may_run_ahead_of_a_shard_that_lost_tickets),
+        cmocka_unit_test(a_cut_knows_what_each_chunk_took),
+        cmocka_unit_test(an_extra_of_another_run_is_corrupt),
+        cmocka_unit_test(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk),
+        cmocka_unit_test(a_step_is_reduced_only_when_it_is_on_disk),
+        cmocka_unit_test(more_than_the_log_may_hold_is_busy),
+        cmocka_unit_test(the_log_played_again_gives_the_same_bits),
+        cmocka_unit_test(what_all_chunks_have_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
