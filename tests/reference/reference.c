@@ -63,6 +63,7 @@ static enum err take_effect(struct reference *r, const struct shard_effect *effe
         return ERR_OK;
     case SHARD_SNAPSHOT: /* no commit here asks for a cut */
     case SHARD_WRONG_BITS:
+    case SHARD_ORDER:
         break;
     }
     check(false);
