@@ -51,6 +51,9 @@ void applied_reset(struct applied *applied, uint64_t low)
 void applied_meet(struct applied *applied, const struct applied *other)
 {
     check(applied->window == other->window);
+    size_t bytes = applied_words(applied->window) * sizeof *applied->words;
+    if (applied->low == other->low && memcmp(applied->words, other->words, bytes) == 0)
+        return;
     uint64_t low = applied->low < other->low ? applied->low : other->low;
     uint64_t words[APPLIED_WINDOW_MAX / 64] = {0};
     struct applied both = {low, applied->window, words};

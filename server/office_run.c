@@ -49,7 +49,9 @@ static void fill_settings(struct office_run *run)
         .slots = spec->train.slots,
         .slot_samples = spec->train.slot_samples,
         .delay = spec_staleness(spec),
-        .node_slots = lossy && node_slots == 0 ? 1 : node_slots, /* P4 */
+        .async = spec->consistency.kind == SPEC_ASYNC,
+        .window = spec->consistency.window,
+        .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
         .numerics_any = spec->numerics == SPEC_ANY,
         .data_served = spec->data.serve,
         .validate_every = spec->train.validate_every,

@@ -51,7 +51,7 @@ struct shard_config prepare_config(const struct spec *spec)
     struct shard_async async = {.on = consistency->kind == SPEC_ASYNC,
                                 .logged = spec->checkpoint.durability == SPEC_DURABILITY_LOGGED,
                                 .staleness_max = consistency->staleness_max,
-                                .window = consistency->window,
+                                .window = consistency->window > slots ? consistency->window : slots,
                                 .slot_samples = spec->train.slot_samples,
                                 .push_codec = codec,
                                 .seal = seal_settings_of_spec(spec)};

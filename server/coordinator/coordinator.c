@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/reports.h"
+#include "server/coordinator/window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -320,7 +321,12 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
     const struct ticket *ticket = &request->ticket;
     uint32_t pieces = run->validation.piece_count;
     bool train = ticket->kind == TICKET_TRAIN;
-    if (ticket->step > run->version + (train ? run->settings.delay : 0))
+    uint64_t ahead = !train                ? 0
+                     : run->settings.async ? window_steps(&run->settings) + 1
+                                           : run->settings.delay;
+    if (ticket->step > run->version + ahead)
+        return ERR_MALFORMED;
+    if (train && run->settings.async && ticket->node.level != 0)
         return ERR_MALFORMED;
     if (train)
         return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
@@ -343,6 +349,8 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
                        &(struct validation_result){request->loss_sum, request->sample_count,
                                                    request->correct_count});
     uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
+    if (train && run->settings.async && done > 0)
+        window_done(run, ticket);
     member->slots_done += done;
     run->done_ms = done > 0 ? now_ms : run->done_ms;
 }
@@ -358,9 +366,10 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     member->seen_ms = now_ms;
     TRY(fence(coordinator, ticket->generation));
     TRY(ticket_valid(run, request));
-    if (!run_active(run) || ticket->step < run->version)
+    bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
+    if (!run_active(run) || (!async && ticket->step < run->version))
         return ERR_OK; /* the step is over without it */
-    if (request->outcome == ERR_OK)
+    if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_ok(coordinator, now_ms, member, request);
     else
         tickets_drop(&run->tickets, ticket->attempt, member->id);

@@ -27,9 +27,9 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
- * cuts.c (which cut is durable), map.c (who owns what), generation.c (beginnings), reports.c
- * (what servers say), run.c (the run's states: it ties them together), coordinator.c (the calls
- * below). */
+ * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
+ * generation.c (beginnings), reports.c (what servers say), run.c (the run's states: it ties them
+ * together), coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -66,8 +66,10 @@ struct coordinator_run {
         servers_min; /* the run begins when so many are connected, on all that are; at least 1 */
     uint32_t slots;
     uint32_t slot_samples;
-    uint32_t delay; /* a ticket of step t is computed on version max(0, t - delay): so many steps
-                       behind the oldest are open as well */
+    bool async;      /* tickets are applied as they come (window.h) */
+    uint32_t window; /* async: tickets that may be granted at a time */
+    uint32_t delay;  /* a ticket of step t is computed on version max(0, t - delay): so many steps
+                        behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
     bool numerics_any;   /* any fingerprint may join */
     bool data_served;    /* workers without a copy of the data may join */

@@ -1,6 +1,8 @@
 /* Generations: who takes part, from which cut, and who has lost what. */
 #include "server/coordinator/generation.h"
 
+#include "server/coordinator/window.h"
+
 #include <string.h>
 
 void generation_order_cut(struct coordinator *coordinator)
@@ -70,6 +72,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
+    window_forget(run);
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < run->server_count; i++)
@@ -126,7 +129,14 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
     }
     bool lost = server->boot != server->prepared_boot ||
                 (server->ready && server->held_generation != run->generation);
-    if (lost) {
+    if (lost && run->settings.async && run->phase == PHASE_STEPS) {
+        /* P12: the others go on; it begins with what it has on disk and says what that is. */
+        effects_log(&coordinator->effects, true,
+                    "server lost its memory  server=%s boot=%llu next=its cut", server->name,
+                    (unsigned long long)server->boot);
+        window_unseal(run, server->map_index);
+        command_prepare(coordinator, server);
+    } else if (lost) {
         /* P3: its chunks are gone; nothing of this generation is granted or counted any more. */
         effects_log(&coordinator->effects, true,
                     "server lost its memory  server=%s boot=%llu next=rewind", server->name,

@@ -1,6 +1,8 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
 
+#include "server/coordinator/window.h"
+
 #include <string.h>
 
 static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
@@ -18,7 +20,19 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     }
     if (report->ready.cut.version != run->version && run->phase == PHASE_PREPARE)
         return ERR_MALFORMED;
+    if (run->settings.async && !server->ready)
+        TRY(window_meet(run, report));
+    bool again = !server->ready && run->phase == PHASE_STEPS;
     server->ready = true;
+    if (again) {
+        window_open(run);
+        if (run->committed) {
+            server->acknowledged = false;
+            run_command_commit(coordinator, server);
+        }
+        run_advance(coordinator, now_ms);
+        return ERR_OK;
+    }
     for (uint32_t i = 0; i < run->server_count; i++)
         if (!servers_of_map(&coordinator->servers, i)->ready)
             return ERR_OK;

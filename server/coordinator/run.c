@@ -2,6 +2,7 @@
 #include "server/coordinator/run.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ void run_release(struct run *run)
     for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
         seal_release(&run->seals[i]);
     free(run->seals);
+    window_release(run);
     tickets_release(&run->tickets);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
@@ -181,7 +183,8 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
 {
     const struct tickets_settings tickets = {
         .slots = run->settings.slots,
-        .open_steps = run->settings.delay + 1,
+        .open_steps = run->settings.async ? window_steps(&run->settings) : run->settings.delay + 1,
+        .attempts_first = settings->term << 32, /* never the same again, whoever is in office */
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
@@ -194,6 +197,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         return ERR_NOMEM;
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         TRY(seal_init(&run->seals[i], run->chunk_count));
+    TRY(window_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
     return validation_init(&run->validation, tickets.pieces);
@@ -262,7 +266,14 @@ void run_open_version(struct coordinator *coordinator)
     uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
     run->validating = validation_due(run);
     validation_restart(&run->validation);
-    tickets_open(&run->tickets, (struct tickets_open){run->version, steps, run->validating});
+    struct tickets_open open = {run->version, steps, run->validating};
+    if (run->settings.async && steps > 0) {
+        open.step = run->tickets.step; /* what is open stays so */
+        open.steps = run->tickets.steps;
+    }
+    tickets_open(&run->tickets, open);
+    if (run->settings.async && steps > 0)
+        window_open(run);
     run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;
 }
 
@@ -309,7 +320,11 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     struct seal_metrics metrics;
     struct commit commit;
     struct seal *seal = run_seal(run, run->version);
-    enum err err = seal_decide(&run->settings.seal, &run->counters, seal, &commit, &metrics);
+    enum err err = ERR_OK;
+    if (run->settings.async)
+        seal_count(&run->settings.seal, &run->counters, seal, &commit, &metrics);
+    else
+        err = seal_decide(&run->settings.seal, &run->counters, seal, &commit, &metrics);
     if (err == ERR_NON_FINITE) {
         char text[COORDINATOR_TEXT_BYTES];
         snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
@@ -334,6 +349,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         run->cut_asked = false;
     }
     seal_restart(seal);
+    if (run->settings.async)
+        window_sealed(run, commit.step);
     step_effect(coordinator, now_ms, &metrics);
     run_open_version(coordinator);
 }
@@ -484,8 +501,9 @@ static void stop_now(struct coordinator *coordinator)
 static uint64_t stall_due_ms(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || !tickets_all_done(&run->tickets, TICKET_TRAIN) ||
-        seal_complete(run_seal(run, run->version)))
+    bool done = run->settings.async ? window_has(run, run->version)
+                                    : tickets_all_done(&run->tickets, TICKET_TRAIN);
+    if (run->phase != PHASE_STEPS || !done || seal_complete(run_seal(run, run->version)))
         return UINT64_MAX;
     return run->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
 }
@@ -505,7 +523,10 @@ void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_du
         effects_log(&coordinator->effects, true,
                     "step misses pushes that workers called complete  step=%llu next=again",
                     (unsigned long long)run->version);
-        tickets_reopen(&run->tickets);
+        if (run->settings.async)
+            window_doubt(run);
+        else
+            tickets_reopen(&run->tickets);
     }
     uint32_t lapsed = tickets_lapse(&run->tickets, now_ms, &due_ms);
     if (lapsed > 0)
@@ -526,10 +547,14 @@ void run_check(struct coordinator *coordinator)
         return;
     bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
     for (uint32_t i = 0; i < run->server_count && open; i++)
-        check(servers_of_map(&coordinator->servers, i)->ready);
+        check(run->settings.async || servers_of_map(&coordinator->servers, i)->ready);
     check(!open || run->cuts.newest.name.generation > 0);
-    check((run->tickets.steps > 0) == (run->phase == PHASE_STEPS));
-    check(run->tickets.steps == 0 || run->tickets.step == run->version);
+    if (run->settings.async) {
+        window_check(run);
+    } else {
+        check((run->tickets.steps > 0) == (run->phase == PHASE_STEPS));
+        check(run->tickets.steps == 0 || run->tickets.step == run->version);
+    }
     check(run->cuts.newest.name.version <= run->version);
     check(all_acknowledged(coordinator) || run->commit.step + 1 == run->version);
     tickets_check(&run->tickets);

@@ -23,6 +23,7 @@
 #ifndef ROOST_SERVER_COORDINATOR_RUN_H
 #define ROOST_SERVER_COORDINATOR_RUN_H
 
+#include "server/applied.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/effects.h"
@@ -55,6 +56,8 @@ struct run {
     struct commit commit;
 
     struct tickets tickets;
+    struct applied taken; /* async: the tickets that all chunks have, as far as is known */
+    bool taken_known;
     struct validation validation;
     bool validating;  /* the version's validation is not complete */
     uint64_t done_ms; /* when a slot was last done */

@@ -67,6 +67,13 @@ enum err seal_add(struct seal *seal, const struct reduced *reduced)
     return ERR_OK;
 }
 
+void seal_forget(struct seal *seal, uint32_t chunk)
+{
+    check(chunk < seal->chunk_count);
+    seal->sealed_count -= seal->sealed[chunk] ? 1 : 0;
+    seal->sealed[chunk] = false;
+}
+
 bool seal_complete(const struct seal *seal)
 {
     return seal->sealed_count == seal->chunk_count && seal->has_loss;
@@ -134,6 +141,27 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
 }
 
 /* ---- tickets by themselves ---- */
+
+void seal_count(const struct seal_settings *settings, struct seal_counters *counters,
+                const struct seal *seal, struct commit *ret_commit,
+                struct seal_metrics *ret_metrics)
+{
+    check(seal_complete(seal));
+    double count = seal->sample_count > 0 ? seal->sample_count : __builtin_nan("");
+    *ret_metrics = (struct seal_metrics){
+        .loss = seal->loss_sum / count,
+        .accuracy = seal->correct_count / (count * settings->sample_predictions),
+        .norm = __builtin_nan(""),
+        .lr = schedule_rate(&settings->schedule, counters->samples),
+    };
+    counters->samples += settings->schedule.step_samples;
+    counters->applied++;
+    *ret_commit = (struct commit){
+        .apply = true,
+        .samples = counters->samples,
+        .applied = counters->applied,
+    };
+}
 
 struct commit seal_ticket(const struct seal_settings *settings, const struct seal_ticket *ticket)
 {

@@ -59,6 +59,9 @@ void seal_restart(struct seal *seal); /* for the next step: nothing is reported 
  * ERR_MALFORMED: it names a chunk that the run does not have; nothing of it was taken. */
 enum err seal_add(struct seal *seal, const struct reduced *reduced) MUST_USE;
 
+/* A chunk's report is not true any more. */
+void seal_forget(struct seal *seal, uint32_t chunk);
+
 /* Every chunk and the loss are there. */
 bool seal_complete(const struct seal *seal);
 
@@ -68,6 +71,12 @@ bool seal_complete(const struct seal *seal);
 enum err seal_decide(const struct seal_settings *settings, struct seal_counters *counters,
                      const struct seal *seal, struct commit *ret_commit,
                      struct seal_metrics *ret_metrics) MUST_USE;
+
+/* async: a step is over, which was applied ticket by ticket: the counters move on, the commit says
+ * no more than that. The norm is not known, nor the loss when nobody could sum it: not a number. */
+void seal_count(const struct seal_settings *settings, struct seal_counters *counters,
+                const struct seal *seal, struct commit *ret_commit,
+                struct seal_metrics *ret_metrics);
 
 /* async: the decision for one ticket that a chunk takes by itself. The chunk's version stands for
  * the samples before it, so the scalars follow from the chunk's own history. */

@@ -32,7 +32,7 @@ static enum err init_all(struct tickets *tickets)
 
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings)
 {
-    *tickets = (struct tickets){.settings = *settings};
+    *tickets = (struct tickets){.settings = *settings, .attempts = settings->attempts_first};
     enum err err = init_all(tickets);
     if (err != ERR_OK)
         tickets_release(tickets);
@@ -75,30 +75,59 @@ static void work_open(struct work *work, bool wanted)
     memset(work->units, 0, work->count_max * sizeof *work->units);
 }
 
-/* Leases of what is closed go; the units they covered go with them. */
-static void keep_leases(struct tickets *tickets)
+/* Leases of steps that are closed go; the units they covered go with them. */
+static void keep_leases(struct tickets *tickets, bool validate)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < tickets->lease_count; i++)
-        if (tickets->leases[i].kind == TICKET_TRAIN && is_open(tickets, tickets->leases[i].step))
-            tickets->leases[kept++] = tickets->leases[i];
+    for (uint32_t i = 0; i < tickets->lease_count; i++) {
+        const struct lease *lease = &tickets->leases[i];
+        if (lease->kind == TICKET_TRAIN ? is_open(tickets, lease->step) : validate)
+            tickets->leases[kept++] = *lease;
+    }
     tickets->lease_count = kept;
+}
+
+static void train_open(struct tickets *tickets, uint64_t first, uint32_t steps)
+{
+    check(steps <= tickets->settings.open_steps);
+    uint64_t from = tickets->step, to = from + tickets->steps;
+    for (uint64_t step = from; step < to; step++)
+        if (step < first || step - first >= steps)
+            work_open(train_of(tickets, step), false);
+    for (uint64_t step = first; step < first + steps; step++)
+        if (step < from || step >= to)
+            work_open(train_of(tickets, step), true);
+    tickets->step = first;
+    tickets->steps = steps;
 }
 
 void tickets_open(struct tickets *tickets, struct tickets_open open)
 {
-    check(open.steps <= tickets->settings.open_steps);
-    uint64_t from = tickets->step, to = from + tickets->steps;
-    for (uint64_t step = from; step < to; step++)
-        if (step < open.step || step - open.step >= open.steps)
-            work_open(train_of(tickets, step), false);
-    for (uint64_t step = open.step; step < open.step + open.steps; step++)
-        if (step < from || step >= to)
-            work_open(train_of(tickets, step), true);
+    train_open(tickets, open.step, open.steps);
     work_open(&tickets->validate, open.validate);
-    tickets->step = open.step;
-    tickets->steps = open.steps;
-    keep_leases(tickets);
+    keep_leases(tickets, false);
+}
+
+void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps)
+{
+    train_open(tickets, step, steps);
+    keep_leases(tickets, true);
+}
+
+void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool done)
+{
+    check(is_open(tickets, step));
+    struct work *work = train_of(tickets, step);
+    struct unit *unit = &work->units[slot];
+    if (unit->done == done)
+        return;
+    unit->done = done;
+    work->done_count = done ? work->done_count + 1 : work->done_count - 1;
+    if (unit->holders > 0)
+        return;
+    work->free_count = done ? work->free_count - 1 : work->free_count + 1;
+    if (!done && slot < work->lowest)
+        work->lowest = slot;
 }
 
 void tickets_reopen(struct tickets *tickets)

@@ -33,6 +33,7 @@ struct tickets_settings {
     uint32_t pieces;          /* of a validation */
     uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
     uint32_t leases_max;      /* at a time */
+    uint64_t attempts_first;  /* attempts are numbered from here on */
     uint32_t lease_ms;        /* of a member: no ticket lapses before */
     uint32_t overdue_percent; /* of the usual time; 0: at once */
     uint32_t overdue_ms_min;
@@ -87,6 +88,10 @@ struct tickets_open {
     bool validate;
 };
 void tickets_open(struct tickets *tickets, struct tickets_open open);
+/* The same for training alone, which may go back to older steps. */
+void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps);
+/* A slot of an open step is done, or it is not after all. */
+void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool done);
 /* What is done of the oldest step is free again: done by workers' words, but not by the shards'. */
 void tickets_reopen(struct tickets *tickets);
 

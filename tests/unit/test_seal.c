@@ -247,6 +247,46 @@ static void p8_the_decision_carries_the_counters_that_a_successor_goes_on_from(v
     assert_int_equal(again.skips_in_row, second.skips_in_row);
 }
 
+static void a_ticket_by_itself_is_decided_from_the_chunks_version(void **state)
+{
+    (void)state;
+    struct seal_settings settings = settings_plain();
+    settings.schedule.warmup_samples = 8;
+    settings.beta1 = 0.5;
+    struct commit commit = seal_ticket(&settings, &(struct seal_ticket){2, 1, 1, 0.5f});
+    assert_true(commit.apply && commit.scale == 0.25f);
+    assert_true(commit.lr == 0.25f); /* samples 2 and 3 of 8 */
+    assert_true(commit.bias1 == 0.75f && commit.bias2 == 1);
+    commit = seal_ticket(&settings, &(struct seal_ticket){2, 9, 1, 0});
+    assert_false(commit.apply);
+    assert_int_equal(commit.applied, 1);
+}
+
+static void a_step_of_single_tickets_is_only_counted(void **state)
+{
+    (void)state;
+    struct seal_settings settings = settings_plain();
+    struct seal_counters counters = {.samples = 8, .applied = 1};
+    struct seal_metrics metrics;
+    struct commit commit;
+    struct seal seal = {0};
+    assert_int_equal(seal_init(&seal, CHUNKS), ERR_OK);
+    fill(&seal, threes);
+    seal_forget(&seal, 2);
+    seal_forget(&seal, 2);
+    assert_false(seal_complete(&seal));
+    fill(&seal, threes);
+    seal_count(&settings, &counters, &seal, &commit, &metrics);
+    assert_true(metrics.loss == 2 && metrics.accuracy == 0.75 && isnan(metrics.norm));
+    assert_int_equal(counters.samples, 16);
+    assert_int_equal(commit.samples, 16);
+    assert_int_equal(commit.applied, 2);
+    seal.sample_count = 0; /* who summed it has lost it */
+    seal_count(&settings, &counters, &seal, &commit, &metrics);
+    assert_true(isnan(metrics.loss) && commit.apply);
+    seal_release(&seal);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +299,8 @@ int main(void)
         cmocka_unit_test(bias_corrections_come_from_the_applied_updates),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_and_counted),
         cmocka_unit_test(a_loss_that_is_not_finite_skips_too),
+        cmocka_unit_test(a_ticket_by_itself_is_decided_from_the_chunks_version),
+        cmocka_unit_test(a_step_of_single_tickets_is_only_counted),
         cmocka_unit_test(too_many_skips_in_a_row_fail_the_run),
         cmocka_unit_test(p8_the_decision_carries_the_counters_that_a_successor_goes_on_from),
     };

@@ -381,6 +381,45 @@ static void what_shards_never_saw_can_be_done_again(void **state)
     tickets_release(&tickets);
 }
 
+static void training_may_go_back_to_older_steps(void **state)
+{
+    (void)state;
+    struct tickets tickets;
+    const struct tickets_settings settings = {
+        .slots = 2, .open_steps = 2, .pieces = 1, .node_slots = 1, .leases_max = 8, .lease_ms = 9};
+    assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
+    tickets_open(&tickets, (struct tickets_open){5, 2, true});
+    tickets_mark(&tickets, 5, 0, true);
+    struct lease kept = grant(&tickets, 0, 1, 1); /* slot 1 of step 5 */
+    struct lease piece = grant(&tickets, 0, 1, 1);
+    assert_int_equal(piece.kind, TICKET_VALIDATE);
+    tickets_move(&tickets, 4, 2);
+    tickets_check(&tickets);
+    assert_non_null(tickets_find(&tickets, kept.attempt));
+    assert_non_null(tickets_find(&tickets, piece.attempt));
+    assert_int_equal(grant(&tickets, 0, 2, 1).step, 4);
+    tickets_mark(&tickets, 5, 0, false);
+    tickets_mark(&tickets, 5, 0, false);
+    tickets_check(&tickets);
+    tickets_mark(&tickets, 4, 1, true);
+    struct lease again = grant(&tickets, 0, 2, 1);
+    assert_int_equal(again.step, 5);
+    expect_node(again, 0, 0);
+    tickets_release(&tickets);
+}
+
+static void attempts_are_numbered_from_where_it_is_said(void **state)
+{
+    (void)state;
+    struct tickets tickets;
+    const struct tickets_settings settings = {
+        .slots = 2, .open_steps = 1, .leases_max = 8, .attempts_first = UINT64_C(7) << 32};
+    assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
+    tickets_open(&tickets, (struct tickets_open){.steps = 1});
+    assert_true(grant(&tickets, 0, 1, 1).attempt > UINT64_C(7) << 32);
+    tickets_release(&tickets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +445,8 @@ int main(void)
         cmocka_unit_test(speculation_names_the_step_of_the_slowest),
         cmocka_unit_test(a_new_step_starts_with_everything_free),
         cmocka_unit_test(what_shards_never_saw_can_be_done_again),
+        cmocka_unit_test(training_may_go_back_to_older_steps),
+        cmocka_unit_test(attempts_are_numbered_from_where_it_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,130 @@
+/* The window of an async run's tickets. */
+#include "server/coordinator/window.h"
+
+#include <stdlib.h>
+
+uint32_t window_steps(const struct coordinator_run *settings)
+{
+    uint32_t steps = settings->window / settings->slots;
+    return steps > 0 ? steps : 1;
+}
+
+/* As many tickets as a shard's bitmap has (prepare_config()). */
+static uint32_t window_tickets(const struct coordinator_run *settings)
+{
+    return applied_window(settings->window > settings->slots ? settings->window : settings->slots);
+}
+
+enum err window_init(struct run *run)
+{
+    if (!run->settings.async)
+        return ERR_OK;
+    run->taken.window = window_tickets(&run->settings);
+    run->taken.words = calloc(applied_words(run->taken.window), sizeof *run->taken.words);
+    return run->taken.words != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+void window_release(struct run *run)
+{
+    free(run->taken.words);
+}
+
+void window_forget(struct run *run)
+{
+    if (!run->settings.async)
+        return;
+    applied_reset(&run->taken, 0);
+    run->taken_known = false;
+}
+
+enum err window_meet(struct run *run, const struct server_report *ready)
+{
+    uint64_t words[APPLIED_WINDOW_MAX / 64];
+    struct applied said = {0, run->taken.window, words};
+    uint64_t end = run->settings.steps * run->settings.slots;
+    if (ready->ready.applied_words == 0 && ready->ready.applied_low > end)
+        return ERR_OK; /* it has no chunks */
+    if (ready->ready.applied_low > end)
+        return ERR_MALFORMED;
+    TRY(applied_load(run->taken_known ? &said : &run->taken, ready->ready.applied_low,
+                     ready->ready.applied, ready->ready.applied_words));
+    if (run->taken_known)
+        applied_meet(&run->taken, &said);
+    run->taken_known = true;
+    return ERR_OK;
+}
+
+/* Tickets of the open steps are done as far as they are taken. */
+static void mark(struct run *run)
+{
+    struct tickets *tickets = &run->tickets;
+    for (uint64_t step = tickets->step; step < tickets->step + tickets->steps; step++)
+        for (uint32_t slot = 0; slot < run->settings.slots; slot++) {
+            uint64_t ticket = step * run->settings.slots + slot;
+            tickets_mark(tickets, step, slot, applied_find(&run->taken, ticket) == APPLIED_TAKEN);
+        }
+}
+
+void window_open(struct run *run)
+{
+    uint64_t first = run->taken.low / run->settings.slots;
+    if (first > run->version + 1)
+        first = run->version + 1;
+    uint64_t left = first < run->settings.steps ? run->settings.steps - first : 0;
+    uint32_t steps = window_steps(&run->settings);
+    tickets_move(&run->tickets, first, left < steps ? (uint32_t)left : steps);
+    mark(run);
+}
+
+void window_done(struct run *run, const struct ticket *ticket)
+{
+    uint64_t number = ticket->step * run->settings.slots + ticket->node.index;
+    uint64_t first = run->taken.low / run->settings.slots;
+    if (applied_find(&run->taken, number) != APPLIED_NEW)
+        return;
+    applied_add(&run->taken, number);
+    if (run->taken.low / run->settings.slots > first)
+        window_open(run);
+}
+
+void window_sealed(struct run *run, uint64_t step)
+{
+    for (uint64_t end = (step + 1) * run->settings.slots; run->taken.low < end;)
+        applied_add(&run->taken, run->taken.low);
+}
+
+bool window_has(const struct run *run, uint64_t step)
+{
+    return run->taken.low >= (step + 1) * run->settings.slots;
+}
+
+void window_doubt(struct run *run)
+{
+    applied_reset(&run->taken, run->version * run->settings.slots);
+    window_open(run);
+}
+
+bool window_boots_hold(struct coordinator *coordinator, const struct complete_request *request)
+{
+    const struct run *run = &coordinator->run;
+    if (request->boot_count != run->server_count)
+        return false;
+    for (uint32_t i = 0; i < run->server_count; i++)
+        if (request->boots[i] != servers_of_map(&coordinator->servers, i)->boot)
+            return false;
+    return true;
+}
+
+void window_unseal(struct run *run, uint32_t map_index)
+{
+    struct seal *seal = run_seal(run, run->version);
+    for (uint32_t chunk = 0; chunk < run->chunk_count; chunk++)
+        if (map_server(&run->map, chunk) == map_index)
+            seal_forget(seal, chunk);
+}
+
+void window_check(const struct run *run)
+{
+    applied_check(&run->taken);
+    check(run->tickets.step <= run->version + 1 || run->tickets.steps == 0);
+}
