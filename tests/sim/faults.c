@@ -49,15 +49,50 @@ static bool add_worker(struct sim *sim)
     return true;
 }
 
-/* For a moment, or longer than its lease. */
-static bool stop_worker(struct sim *sim)
+/* Any process that is there. False: the one that was picked is not. */
+static bool pick_place(struct sim *sim, struct place *ret_place)
 {
-    struct sim_worker *worker = pick_worker(sim, true);
+    enum place_kind kind = (enum place_kind)sim_below(sim, 3);
+    const struct sim_worker *worker = pick_worker(sim, true);
+    const struct sim_server *server = &sim->servers[sim_below(sim, sim->scenario.servers)];
+    const struct sim_coordinator *coordinator =
+        &sim->coordinators[sim_below(sim, 8) == 0 ? 1 - sim->office : sim->office];
+    switch (kind) {
+    case PLACE_WORKER:
+        *ret_place = (struct place){kind, worker != NULL ? worker->index : 0};
+        return worker != NULL;
+    case PLACE_SERVER:
+        *ret_place = (struct place){kind, server->index};
+        return server->up;
+    default:
+        *ret_place = (struct place){kind, coordinator->index};
+        return coordinator->core != NULL;
+    }
+}
+
+/* For a moment, or longer than a lease. */
+static bool stop_somebody(struct sim *sim)
+{
+    struct place place;
     uint64_t lease_us = (uint64_t)sim->scenario.office.lease_ms * 1000;
-    if (worker == NULL || worker->stopped)
-        return false;
     uint64_t for_us = sim_below(sim, 2) == 0 ? lease_us / 8 : 5 * lease_us / 2;
-    sim_worker_stop(sim, worker, sim->now_us + 1 + sim_below(sim, for_us));
+    return pick_place(sim, &place) &&
+           process_stop(sim, place, sim->now_us + 1 + sim_below(sim, for_us));
+}
+
+static bool jump_clock(struct sim *sim)
+{
+    struct place place;
+    if (!pick_place(sim, &place) || place.kind == PLACE_SERVER || process_of(sim, place)->stopped)
+        return false;
+    uint64_t us = sim_below(sim, sim_below(sim, 2) == 0 ? 1000000 : 100000000);
+    char name[16];
+    process_print(place, name, sizeof name);
+    sim_trace(sim, "%s's clock jumps %.3f s ahead", name, (double)us / 1e6);
+    if (place.kind == PLACE_WORKER)
+        sim_worker_jump(sim, &sim->workers[place.index], us);
+    else
+        sim_coordinator_jump(sim, &sim->coordinators[place.index], us);
     return true;
 }
 
@@ -73,7 +108,7 @@ static bool slow_worker(struct sim *sim)
 static bool leave_worker(struct sim *sim)
 {
     struct sim_worker *worker = pick_worker(sim, true);
-    if (worker == NULL || worker->stopped)
+    if (worker == NULL || worker->process.stopped)
         return false;
     sim_worker_leave(sim, worker, sim_below(sim, 8 * sim->scenario.compute_us) / 1000);
     return true;
@@ -92,6 +127,27 @@ static bool storm(struct sim *sim)
                   (struct event){.at_us = sim->now_us + sim_below(sim, 4 * sim->scenario.delay_us),
                                  .kind = EVENT_WORKER_START,
                                  .index = i});
+    }
+    return true;
+}
+
+/* All that are not there come at once. */
+static bool herd(struct sim *sim)
+{
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
+        if (!sim->workers[i].alive)
+            sim_worker_start(sim, &sim->workers[i]);
+    return true;
+}
+
+/* Most are told to leave, all at once: the zone is closed. */
+static bool exodus(struct sim *sim)
+{
+    uint64_t budget_ms = sim_below(sim, 16 * sim->scenario.compute_us) / 1000;
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
+        struct sim_worker *worker = &sim->workers[i];
+        if (worker->alive && !worker->process.stopped && sim_below(sim, 4) != 0)
+            sim_worker_leave(sim, worker, budget_ms);
     }
     return true;
 }
@@ -134,7 +190,29 @@ static bool clog_stream(struct sim *sim)
     struct stream *stream = pick_stream(sim, (enum stream_kind)sim_below(sim, 3));
     if (stream == NULL)
         return false;
-    network_clog(sim, stream, sim->now_us + sim_below(sim, 2000000));
+    uint64_t which = sim_below(sim, 3), until_us = sim->now_us + sim_below(sim, 2000000);
+    for (enum end to = OPENER; to <= ACCEPTOR; to++)
+        if (which != to)
+            network_clog(stream, to, until_us);
+    return true;
+}
+
+/* One direction of one stream after another, each until a moment of its own. */
+static bool clog_all(struct sim *sim)
+{
+    uint64_t at_us = sim->now_us, step_us = 1 + sim->scenario.delay_us / 4;
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
+        const struct stream *stream = sim->network.streams[i];
+        enum end to = (enum end)sim_below(sim, 2);
+        if (stream->closed[OPENER] || stream->closed[ACCEPTOR] || sim_below(sim, 4) == 0)
+            continue;
+        at_us += sim_below(sim, step_us);
+        queue_put(&sim->queue, (struct event){.at_us = at_us,
+                                              .kind = EVENT_CLOG,
+                                              .index = to,
+                                              .number = stream->number,
+                                              .detail = at_us + sim_below(sim, 1000000)});
+    }
     return true;
 }
 
@@ -145,7 +223,9 @@ static bool cut_off(struct sim *sim)
     struct place place = {(enum place_kind)sim_below(sim, 3), 0};
     if (faults->partition_count == FAULTS_PARTITIONS_MAX)
         return false;
-    if (place.kind != PLACE_COORDINATOR)
+    if (place.kind == PLACE_COORDINATOR)
+        place.index = sim->office;
+    else
         place.index = (uint32_t)sim_below(sim, place.kind == PLACE_WORKER ? SIM_WORKERS_MAX
                                                                           : sim->scenario.servers);
     uint64_t which = sim_below(sim, 3);
@@ -170,6 +250,16 @@ static bool fill_disk(struct sim *sim)
     return true;
 }
 
+/* What workers send arrives late: it belongs to a generation that is over by then. */
+static void delay_pushes(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
+        struct stream *stream = sim->network.streams[i];
+        if (stream->kind == STREAM_EXCHANGE && !stream->closed[OPENER] && !stream->closed[ACCEPTOR])
+            network_clog(stream, ACCEPTOR, sim->now_us + sim_below(sim, 2000000));
+    }
+}
+
 static bool crash_server(struct sim *sim)
 {
     struct sim_server *server = &sim->servers[sim_below(sim, sim->scenario.servers)];
@@ -177,6 +267,8 @@ static bool crash_server(struct sim *sim)
         return false;
     if (sim_below(sim, 2) == 0)
         return set_trap(sim, (enum trap)(TRAP_COMMIT + sim_below(sim, TRAP_COUNT - TRAP_COMMIT)));
+    if (sim_below(sim, 3) == 0)
+        delay_pushes(sim);
     sim_server_crash(sim, server);
     return true;
 }
@@ -184,12 +276,33 @@ static bool crash_server(struct sim *sim)
 /* Now, or in the middle of what its next call asks for. */
 static bool crash_coordinator(struct sim *sim)
 {
-    if (sim->coordinator.core == NULL)
+    struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    if (coordinator->core == NULL)
+        return false;
+    if (sim_below(sim, 3) == 0)
+        delay_pushes(sim);
+    if (sim_below(sim, 2) == 0)
+        sim_coordinator_crash(sim, coordinator);
+    else
+        coordinator->effects_left = 1 + sim_below(sim, 6);
+    return true;
+}
+
+/* The first one does not know of it: it goes on, is stopped for a while, or is cut off. Links may
+ * lead to it still. */
+static bool add_coordinator(struct sim *sim)
+{
+    struct place first = {PLACE_COORDINATOR, sim->office};
+    if (!sim_coordinator_succeed(sim))
         return false;
     if (sim_below(sim, 2) == 0)
-        sim_coordinator_crash(sim);
-    else
-        sim->coordinator.effects_left = 1 + sim_below(sim, 6);
+        process_stop(sim, first, sim->now_us + 1 + sim_below(sim, 4000000));
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
+        struct stream *stream = sim->network.streams[i];
+        if (stream->kind == STREAM_LINK && !stream->closed[OPENER] && !stream->closed[ACCEPTOR] &&
+            sim_below(sim, 2) == 0)
+            network_break(sim, stream);
+    }
     return true;
 }
 
@@ -200,8 +313,18 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return kill_worker(sim);
     case FAULT_ADD_WORKER:
         return add_worker(sim);
-    case FAULT_STOP_WORKER:
-        return stop_worker(sim);
+    case FAULT_STOP:
+        return stop_somebody(sim);
+    case FAULT_JUMP_CLOCK:
+        return jump_clock(sim);
+    case FAULT_HERD:
+        return herd(sim);
+    case FAULT_EXODUS:
+        return exodus(sim);
+    case FAULT_CLOG_ALL:
+        return clog_all(sim);
+    case FAULT_SUCCESSOR:
+        return add_coordinator(sim);
     case FAULT_SLOW_WORKER:
         return slow_worker(sim);
     case FAULT_LEAVE_WORKER:
@@ -272,8 +395,8 @@ static void crash_another(struct sim *sim, uint32_t index)
     uint32_t other = (index + 1) % sim->scenario.servers;
     if (other != index && sim->servers[other].up)
         sim_server_crash(sim, &sim->servers[other]);
-    else if (sim->coordinator.core != NULL)
-        sim_coordinator_crash(sim);
+    else if (sim_coordinator_in_office(sim)->core != NULL)
+        sim_coordinator_crash(sim, sim_coordinator_in_office(sim));
 }
 
 void faults_spring(struct sim *sim, enum trap trap, uint32_t index)

@@ -1,7 +1,8 @@
-/* What goes wrong, and to whom. Clocks that jump would belong here as well. */
+/* What goes wrong, and to whom. */
 #ifndef ROOST_TESTS_SIM_FAULTS_H
 #define ROOST_TESTS_SIM_FAULTS_H
 
+#include "tests/sim/process.h"
 #include "tests/sim/scenario.h"
 
 struct sim;
@@ -17,14 +18,6 @@ enum trap {
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
     TRAP_COUNT
-};
-
-/* A process, as the network sees it. */
-enum place_kind { PLACE_WORKER, PLACE_SERVER, PLACE_COORDINATOR };
-
-struct place {
-    enum place_kind kind;
-    uint32_t index;
 };
 
 /* Nothing from it, nothing to it, or neither arrives before. */

@@ -43,9 +43,10 @@ void ledger_published(struct sim *sim, struct sim_server *server, const struct w
 /* ---- the coordinator; 3, 4, 9, 10, 13 ---- */
 
 void ledger_generation(struct sim *sim, uint64_t generation, uint64_t version);
-void ledger_granted(struct sim *sim, const struct ticket *ticket);
+/* `in_office`: by a coordinator whose office is not over. */
+void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office);
 void ledger_completed(struct sim *sim, const struct complete_request *complete);
-void ledger_step(struct sim *sim, const struct step_row *row);
+void ledger_step(struct sim *sim, const struct step_row *row, bool in_office);
 void ledger_validation(struct sim *sim, const struct validation_row *row);
 void ledger_recorded(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);

@@ -27,7 +27,9 @@
     X(COMPLETE_EARLY, "complete-early", "a worker calls a ticket complete when it is computed")    \
     X(STALE_WEIGHTS, "stale-weights", "a worker computes before a chunk's weights are in place")   \
     X(LOST_IS_ACKED, "lost-is-acked", "a worker takes pushes on a broken stream for counted")      \
-    X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")
+    X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")           \
+    X(STORE_UNFENCED, "store-unfenced",                                                            \
+      "the store takes writes of a coordinator whose term is over")
 
 #define MUTATION_ENUM(name, option, text) MUTATE_##name,
 enum mutation { MUTATIONS(MUTATION_ENUM) MUTATION_COUNT };

@@ -31,13 +31,13 @@ uint64_t network_delay_us(struct sim *sim, struct place from, struct place to)
     return usual_us(sim) + (held_us > sim->now_us ? held_us - sim->now_us : 0);
 }
 
-static struct place end_place(const struct stream *stream, enum end end)
+struct place network_end(const struct stream *stream, enum end end)
 {
     if (end == OPENER)
         return stream->kind == STREAM_LINK ? (struct place){PLACE_SERVER, stream->server}
                                            : (struct place){PLACE_WORKER, stream->worker};
     return stream->kind == STREAM_EXCHANGE ? (struct place){PLACE_SERVER, stream->server}
-                                           : (struct place){PLACE_COORDINATOR, 0};
+                                           : (struct place){PLACE_COORDINATOR, stream->office};
 }
 
 /* A new object behind those of a growing array of pointers. */
@@ -77,7 +77,7 @@ void network_send(struct sim *sim, struct stream *stream, enum end to, struct me
 {
     enum end from = to == OPENER ? ACCEPTOR : OPENER;
     uint64_t at_us =
-        sim->now_us + network_delay_us(sim, end_place(stream, from), end_place(stream, to));
+        sim->now_us + network_delay_us(sim, network_end(stream, from), network_end(stream, to));
     if (stream->last_us[to] == 0 && sim_below(sim, 8) == 0)
         at_us += usual_us(sim) * sim_below(sim, 64); /* greetings meet everything on their way */
     if (at_us < stream->last_us[to])
@@ -136,12 +136,10 @@ void network_close(struct sim *sim, struct stream *stream, enum end by, bool sil
     tell(sim, stream, other, silent ? sim_below(sim, KEEPALIVE_US) : usual_us(sim));
 }
 
-void network_clog(struct sim *sim, struct stream *stream, uint64_t until_us)
+void network_clog(struct stream *stream, enum end to, uint64_t until_us)
 {
-    (void)sim;
-    for (enum end to = OPENER; to <= ACCEPTOR; to++)
-        if (stream->last_us[to] < until_us)
-            stream->last_us[to] = until_us;
+    if (stream->last_us[to] < until_us)
+        stream->last_us[to] = until_us;
 }
 
 void network_deliver(struct sim *sim, struct event *event)
@@ -214,7 +212,7 @@ static void put_error(struct sim *sim, const struct call *call, enum err err)
 uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
                       uint64_t timeout_ms)
 {
-    const struct place coordinator = {PLACE_COORDINATOR, 0};
+    const struct place coordinator = {PLACE_COORDINATOR, what->office};
     struct network *network = &sim->network;
     struct call *call =
         add((void ***)&network->calls, &network->call_count, &network->call_capacity, sizeof *call);
@@ -247,8 +245,8 @@ struct call *network_find_call(struct sim *sim, uint64_t number)
 
 void network_respond(struct sim *sim, uint64_t number, enum err err, struct message *take_response)
 {
-    const struct place coordinator = {PLACE_COORDINATOR, 0};
     const struct call *call = network_find_call(sim, number);
+    const struct place coordinator = {PLACE_COORDINATOR, call->office};
     if (lost(sim, coordinator, (struct place){PLACE_WORKER, call->worker})) {
         message_unref(take_response);
         if (sim_below(sim, 2) == 0)

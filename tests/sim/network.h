@@ -24,6 +24,7 @@ struct stream {
     enum stream_kind kind;
     uint32_t worker;     /* opener of exchange and member streams */
     uint32_t server;     /* opener of links; acceptor of exchange streams */
+    uint32_t office;     /* the coordinator that accepts member streams and links */
     uint64_t member;     /* of a member or exchange stream, once greeted */
     uint32_t parked;     /* pulls of an exchange stream that wait at the server */
     uint64_t link;       /* the coordinator's name of a link, once greeted */
@@ -39,6 +40,7 @@ struct call {
     uint64_t number;
     enum call_kind kind;
     uint32_t worker;
+    uint32_t office; /* the coordinator that is called */
     uint64_t life;
     uint64_t tag; /* the caller's */
     bool answered;
@@ -56,7 +58,7 @@ void network_release(struct network *network);
 /* How long the next message takes from one to the other. */
 uint64_t network_delay_us(struct sim *sim, struct place from, struct place to);
 
-/* `what` names kind, worker and server. */
+/* `what` names kind, worker, server and coordinator. */
 struct stream *network_open(struct sim *sim, struct stream what);
 struct stream *network_stream(struct sim *sim, uint64_t number);
 void network_send(struct sim *sim, struct stream *stream, enum end to,
@@ -65,10 +67,13 @@ void network_send(struct sim *sim, struct stream *stream, enum end to,
 void network_break(struct sim *sim, struct stream *stream);
 /* One end closes it, or dies; the other learns of it, `silent`: when its keepalive fails. */
 void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent);
-/* Nothing more arrives at either end before `until_us`. */
-void network_clog(struct sim *sim, struct stream *stream, uint64_t until_us);
+/* Nothing more arrives at that end before `until_us`. */
+void network_clog(struct stream *stream, enum end to, uint64_t until_us);
+/* The process at that end. */
+struct place network_end(const struct stream *stream, enum end end);
 
-/* Starts a call with a deadline; the answer is a CALL_RESPONSE or CALL_DEADLINE event. */
+/* Starts a call with a deadline to a coordinator; the answer is a CALL_RESPONSE or CALL_DEADLINE
+ * event. */
 uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
                       uint64_t timeout_ms);
 struct call *network_find_call(struct sim *sim, uint64_t number);

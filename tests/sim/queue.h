@@ -15,18 +15,21 @@
     X(WORKER_START)  /* index: worker */                                                           \
     X(WORKER_WAKE)   /* index: worker; number: life */                                             \
     X(WORKER_BEAT)   /* index: worker; number: membership */                                       \
-    X(WORKER_RESUME) /* index: worker; number: life */                                             \
     X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */  \
-    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                            \
-    X(SERVER_START)   /* index: server */                                                          \
-    X(SERVER_CONNECT) /* index: server; number: boot */                                            \
-    X(SERVER_WORK)    /* index: server; number: boot */                                            \
-    X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
-    X(COORDINATOR_START)                                                                           \
-    X(COORDINATOR_TICK)   /* number: term */                                                       \
-    X(COORDINATOR_STORED) /* number: term; the oldest cut that is being written down */            \
-    X(FAULT)              /* index: the fault's place in the plan */                               \
-    X(CALM)               /* the faults are over */
+    X(WORKER_RESULT)      /* index: worker; number: compute; detail: err */                        \
+    X(SERVER_START)       /* index: server */                                                      \
+    X(SERVER_CONNECT)     /* index: server; number: boot */                                        \
+    X(SERVER_WORK)        /* index: server; number: boot */                                        \
+    X(SERVER_WRITTEN)     /* index: server; number: boot */                                        \
+    X(COORDINATOR_START)  /* index: coordinator */                                                 \
+    X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                   \
+    X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */        \
+    X(COORDINATOR_OVER) /* index: coordinator; number: term; it learns that another has its office \
+                         */                                                                        \
+    X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                             \
+    X(CLOG)             /* index: end; number: stream; detail: nothing arrives there before */     \
+    X(FAULT)            /* index: its kind */                                                      \
+    X(CALM)             /* the faults are over */
 
 #define SIM_EVENT_ENUM(name) EVENT_##name,
 enum event_kind { SIM_EVENTS(SIM_EVENT_ENUM) EVENT_KIND_COUNT };

@@ -153,12 +153,28 @@ static void choose_network(struct scenario *scenario, struct rand_state *random)
 
 /* How often each kind is chosen, of all that are planned. */
 static const uint32_t fault_share[FAULT_KIND_COUNT] = {
-    [FAULT_KILL_WORKER] = 16, [FAULT_ADD_WORKER] = 20,     [FAULT_STOP_WORKER] = 12,
-    [FAULT_SLOW_WORKER] = 6,  [FAULT_LEAVE_WORKER] = 8,    [FAULT_STORM] = 3,
-    [FAULT_CULL] = 4,         [FAULT_BREAK_EXCHANGE] = 20, [FAULT_BREAK_MEMBER] = 8,
-    [FAULT_BREAK_LINK] = 10,  [FAULT_CLOG] = 10,           [FAULT_PARTITION] = 8,
-    [FAULT_DISK_FULL] = 2,    [FAULT_CRASH_SERVER] = 10,   [FAULT_CRASH_COORDINATOR] = 4,
-    [FAULT_ASK_CUT] = 3,      [FAULT_STOP_RUN] = 1,
+    [FAULT_KILL_WORKER] = 16,
+    [FAULT_ADD_WORKER] = 20,
+    [FAULT_STOP] = 16,
+    [FAULT_JUMP_CLOCK] = 3,
+    [FAULT_SLOW_WORKER] = 6,
+    [FAULT_LEAVE_WORKER] = 8,
+    [FAULT_STORM] = 3,
+    [FAULT_HERD] = 2,
+    [FAULT_EXODUS] = 2,
+    [FAULT_CULL] = 4,
+    [FAULT_BREAK_EXCHANGE] = 20,
+    [FAULT_BREAK_MEMBER] = 8,
+    [FAULT_BREAK_LINK] = 10,
+    [FAULT_CLOG] = 10,
+    [FAULT_CLOG_ALL] = 3,
+    [FAULT_PARTITION] = 8,
+    [FAULT_DISK_FULL] = 2,
+    [FAULT_CRASH_SERVER] = 10,
+    [FAULT_CRASH_COORDINATOR] = 4,
+    [FAULT_SUCCESSOR] = 4,
+    [FAULT_ASK_CUT] = 3,
+    [FAULT_STOP_RUN] = 1,
 };
 
 static enum fault_kind choose_fault(struct rand_state *random)

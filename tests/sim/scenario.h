@@ -9,24 +9,29 @@
 #include "server/coordinator/coordinator.h"
 #include "server/shard.h"
 
-enum { SIM_SERVERS_MAX = 3, SIM_WORKERS_MAX = 12, SIM_FAULTS_MAX = 48, SIM_STEPS_MAX = 8 };
+enum { SIM_SERVERS_MAX = 3, SIM_WORKERS_MAX = 12, SIM_FAULTS_MAX = 64, SIM_STEPS_MAX = 8 };
 
 #define SIM_FAULTS(X)                                                                              \
     X(KILL_WORKER, "workers killed")                                                               \
     X(ADD_WORKER, "workers added")                                                                 \
-    X(STOP_WORKER, "workers stopped and resumed")                                                  \
+    X(STOP, "processes stopped and resumed")                                                       \
+    X(JUMP_CLOCK, "clocks that jumped")                                                            \
     X(SLOW_WORKER, "workers slowed")                                                               \
     X(LEAVE_WORKER, "workers told to leave")                                                       \
     X(STORM, "storms of joins and losses")                                                         \
+    X(HERD, "storms of joins")                                                                     \
+    X(EXODUS, "storms of leaves")                                                                  \
     X(CULL, "losses of all workers but one")                                                       \
     X(BREAK_EXCHANGE, "exchange streams broken")                                                   \
     X(BREAK_MEMBER, "member streams broken")                                                       \
     X(BREAK_LINK, "server links broken")                                                           \
     X(CLOG, "streams clogged")                                                                     \
+    X(CLOG_ALL, "clogs of all streams, released in random order")                                  \
     X(PARTITION, "one-way and other partitions")                                                   \
     X(DISK_FULL, "disks full for a while")                                                         \
     X(CRASH_SERVER, "servers crashed")                                                             \
     X(CRASH_COORDINATOR, "coordinators crashed")                                                   \
+    X(SUCCESSOR, "second coordinators at once")                                                    \
     X(ASK_CUT, "cuts asked for")                                                                   \
     X(STOP_RUN, "runs stopped")                                                                    \
     X(LOSE_CALL, "calls lost")                                                                     \

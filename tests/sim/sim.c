@@ -67,49 +67,10 @@ void sim_violated(struct sim *sim, unsigned invariant, const char *format, ...)
 
 /* ---- one event ---- */
 
-/* The worker that the event happens to, if it is one. */
-static struct sim_worker *worker_of(struct sim *sim, const struct event *event)
+void sim_dispatch(struct sim *sim, struct event *event)
 {
-    struct stream *stream;
-    switch (event->kind) {
-    case EVENT_STREAM_DATA:
-    case EVENT_STREAM_END:
-        stream = network_stream(sim, event->number);
-        return stream->kind != STREAM_LINK && event->index == OPENER && !stream->closed[OPENER]
-                   ? &sim->workers[stream->worker]
-                   : NULL;
-    case EVENT_CALL_RESPONSE:
-    case EVENT_CALL_DEADLINE:
-    case EVENT_WORKER_WAKE:
-    case EVENT_WORKER_BEAT:
-    case EVENT_WORKER_UNIT:
-    case EVENT_WORKER_RESULT:
-        return &sim->workers[event->index];
-    default:
-        return NULL;
-    }
-}
-
-static void keep_for_later(struct sim_worker *worker, struct event *event)
-{
-    if (worker->backlog_count == worker->backlog_capacity) {
-        worker->backlog_capacity =
-            worker->backlog_capacity == 0 ? 32 : 2 * worker->backlog_capacity;
-        worker->backlog =
-            realloc(worker->backlog, worker->backlog_capacity * sizeof *worker->backlog);
-        check(worker->backlog != NULL);
-    }
-    worker->backlog[worker->backlog_count++] = *event;
-    event->message = NULL;
-}
-
-static void dispatch(struct sim *sim, struct event *event)
-{
-    struct sim_worker *worker = worker_of(sim, event);
-    if (worker != NULL && worker->stopped) {
-        keep_for_later(worker, event);
+    if (process_keeps(sim, event))
         return;
-    }
     switch (event->kind) {
     case EVENT_STREAM_DATA:
         network_deliver(sim, event);
@@ -127,13 +88,22 @@ static void dispatch(struct sim *sim, struct event *event)
         sim_server_event(sim, event);
         break;
     case EVENT_COORDINATOR_START:
-        sim_coordinator_start(sim);
+        sim_coordinator_start(sim, &sim->coordinators[event->index]);
         break;
     case EVENT_COORDINATOR_TICK:
         sim_coordinator_tick(sim, event);
         break;
     case EVENT_COORDINATOR_STORED:
         sim_coordinator_stored(sim, event);
+        break;
+    case EVENT_COORDINATOR_OVER:
+        sim_coordinator_over(sim, event);
+        break;
+    case EVENT_PROCESS_RESUME:
+        process_resume(sim, event);
+        break;
+    case EVENT_CLOG:
+        network_clog(network_stream(sim, event->number), (enum end)event->index, event->detail);
         break;
     case EVENT_FAULT:
         faults_inject(sim, (enum fault_kind)event->index);
@@ -157,7 +127,11 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     expected_run(&sim->expected, &sim->compute);
     if (options->trace)
         scenario_print(&sim->scenario);
-    sim_coordinator_init(sim);
+    sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
+    check(sim->parameters != NULL);
+    sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
+    for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
+        sim_coordinator_init(sim, i);
     for (uint32_t i = 0; i < sim->scenario.servers; i++)
         sim_server_init(sim, i);
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
@@ -170,7 +144,9 @@ static void release(struct sim *sim)
         sim_worker_release(&sim->workers[i]);
     for (uint32_t i = 0; i < sim->scenario.servers; i++)
         sim_server_release(&sim->servers[i]);
-    sim_coordinator_release(&sim->coordinator);
+    for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
+        sim_coordinator_release(&sim->coordinators[i]);
+    free(sim->parameters);
     queue_release(&sim->queue);
     network_release(&sim->network);
     expected_release(&sim->expected);
@@ -204,7 +180,7 @@ static void step(struct sim *sim)
     check(event.at_us >= sim->now_us);
     sim->now_us = event.at_us;
     sim->options.progress->event = ++sim->events;
-    dispatch(sim, &event);
+    sim_dispatch(sim, &event);
     message_unref(event.message);
     if (sim->events > EVENTS_MAX)
         sim_violated(sim, 8, "the run does not end");
@@ -225,7 +201,7 @@ static void run(struct sim *sim)
     begin(sim);
     while (!sim->over) {
         step(sim);
-        if (sim_now_ms(sim) > calm_ms + CALM_MS_MAX)
+        if (sim->now_us / 1000 > calm_ms + CALM_MS_MAX)
             sim_violated(sim, 8, "the run has not ended %u s after the last fault",
                          (unsigned)CALM_MS_MAX / 1000);
     }

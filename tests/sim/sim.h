@@ -5,7 +5,8 @@
  * real.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
- * network, faults (what goes wrong); sim_coordinator; sim_server, sim_exchange and disk;
+ * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
+ * there may be two at once; sim_server, sim_exchange and disk;
  * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
  * (the invariants), mutate (bugs planted to see that they are found).
  *
@@ -35,6 +36,7 @@
 #include "tests/sim/ledger.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
+#include "tests/sim/process.h"
 #include "tests/sim/queue.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_coordinator.h"
@@ -69,7 +71,11 @@ struct sim {
     struct network network;
     struct ledger ledger;
     struct faults faults;
-    struct sim_coordinator coordinator;
+    struct coordinator_run run;
+    struct map_parameter *parameters; /* of the run */
+    struct sim_store store;
+    uint32_t office; /* the place of the coordinator that holds it */
+    struct sim_coordinator coordinators[SIM_COORDINATORS];
     struct sim_server servers[SIM_SERVERS_MAX];
     struct sim_worker workers[SIM_WORKERS_MAX];
     uint64_t now_us;
@@ -82,12 +88,9 @@ struct sim {
 /* One seed, to its end; false: a violation, already told. */
 void sim_run(uint64_t seed, const struct sim_options *options);
 
-static inline uint64_t sim_now_ms(const struct sim *sim)
-{
-    return sim->now_us / 1000;
-}
-
 uint64_t sim_below(struct sim *sim, uint64_t limit); /* at random */
+void sim_dispatch(struct sim *sim,
+                  struct event *event);   /* it happens, or waits for who is stopped */
 uint64_t sim_restart_us(struct sim *sim); /* how long a daemon is away: a moment, or longer */
 /* The message that was just encoded into the scratch buffer; `err` is what that came to. */
 struct message *sim_scratch_message(struct sim *sim, enum err err);

@@ -9,76 +9,137 @@
 
 /* ---- life ---- */
 
-void sim_coordinator_init(struct sim *sim)
+void sim_coordinator_init(struct sim *sim, uint32_t index)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
-    const struct model *model = &sim->compute.model;
-    *coordinator = (struct sim_coordinator){.tick_us = UINT64_MAX};
-    coordinator->parameters = calloc(model->parameters_count, sizeof *coordinator->parameters);
-    check(coordinator->parameters != NULL);
-    coordinator->run = scenario_run(&sim->scenario, model, coordinator->parameters);
+    struct sim_coordinator *coordinator = &sim->coordinators[index];
+    *coordinator = (struct sim_coordinator){.index = index, .tick_us = UINT64_MAX};
+    process_init(sim, &coordinator->process);
 }
 
 void sim_coordinator_release(struct sim_coordinator *coordinator)
 {
+    process_release(&coordinator->process);
     coordinator_free(coordinator->core);
-    free(coordinator->parameters);
 }
 
-static bool carry_out_all(struct sim *sim);
-
-void sim_coordinator_start(struct sim *sim)
+static uint64_t now_ms(const struct sim *sim, const struct sim_coordinator *coordinator)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    return process_now_ms(sim, &coordinator->process);
+}
+
+struct sim_coordinator *sim_coordinator_in_office(struct sim *sim)
+{
+    return &sim->coordinators[sim->office];
+}
+
+uint32_t sim_coordinator_find(struct sim *sim)
+{
+    uint32_t other = 1 - sim->office;
+    bool stale = sim->coordinators[other].core != NULL && sim_below(sim, 4) == 0;
+    return stale ? other : sim->office;
+}
+
+static bool carry_out_all(struct sim *sim, struct sim_coordinator *coordinator);
+
+static void start_later(struct sim *sim, uint32_t index)
+{
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
+                                          .kind = EVENT_COORDINATOR_START,
+                                          .index = index});
+}
+
+void sim_coordinator_start(struct sim *sim, struct sim_coordinator *coordinator)
+{
     struct coordinator_settings settings = sim->scenario.office;
     struct reason reason;
-    if (coordinator->core != NULL)
+    if (coordinator->core != NULL || coordinator->index != sim->office)
         return;
-    settings.term = ++coordinator->term;
+    coordinator->term = settings.term = ++sim->store.term;
     coordinator->core = coordinator_new(&settings);
     check(coordinator->core != NULL);
-    sim_trace(sim, "coordinator starts, term %llu", (unsigned long long)coordinator->term);
-    check(coordinator_start(coordinator->core, sim_now_ms(sim), &coordinator->run,
-                            coordinator->stored ? &coordinator->past : NULL, &reason) == ERR_OK);
-    carry_out_all(sim);
+    sim_trace(sim, "c%u starts, term %llu", coordinator->index,
+              (unsigned long long)coordinator->term);
+    check(coordinator_start(coordinator->core, now_ms(sim, coordinator), &sim->run,
+                            sim->store.stored ? &sim->store.past : NULL, &reason) == ERR_OK);
+    carry_out_all(sim, coordinator);
 }
 
-void sim_coordinator_crash(struct sim *sim)
+static void end_process(struct sim *sim, struct sim_coordinator *coordinator)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
-    sim_trace(sim, "coordinator crashes");
-    for (size_t i = 0; i < sim->network.stream_count; i++)
-        if (sim->network.streams[i]->kind != STREAM_EXCHANGE && sim->network.streams[i]->greeted)
-            network_close(sim, sim->network.streams[i], ACCEPTOR, false);
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
+        struct stream *stream = sim->network.streams[i];
+        if (stream->kind != STREAM_EXCHANGE && stream->office == coordinator->index)
+            network_close(sim, stream, ACCEPTOR, false);
+    }
     for (uint32_t i = 0; i < coordinator->pending_count; i++)
         if (sim_below(sim, 2) == 0)
             network_respond(sim, coordinator->pending[i].call, ERR_CANCELLED, NULL);
+    process_kill(&coordinator->process);
     coordinator_free(coordinator->core);
     coordinator->core = NULL;
     coordinator->pending_count = coordinator->storing_count = 0;
     coordinator->tick_us = UINT64_MAX;
     coordinator->effects_left = 0;
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
-                                          .kind = EVENT_COORDINATOR_START});
+}
+
+void sim_coordinator_crash(struct sim *sim, struct sim_coordinator *coordinator)
+{
+    sim_trace(sim, "c%u crashes", coordinator->index);
+    end_process(sim, coordinator);
+    start_later(sim, sim->office);
+}
+
+static bool in_office(const struct sim *sim, const struct sim_coordinator *coordinator)
+{
+    return coordinator->term == sim->store.term;
+}
+
+bool sim_coordinator_succeed(struct sim *sim)
+{
+    struct sim_coordinator *first = sim_coordinator_in_office(sim);
+    struct sim_coordinator *second = &sim->coordinators[1 - sim->office];
+    if (first->core == NULL || second->core != NULL)
+        return false;
+    sim_trace(sim, "c%u takes the office of c%u, which goes on", second->index, first->index);
+    sim->office = second->index;
+    start_later(sim, second->index);
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 6000000),
+                                          .kind = EVENT_COORDINATOR_OVER,
+                                          .index = first->index,
+                                          .number = first->term});
+    return true;
+}
+
+void sim_coordinator_over(struct sim *sim, const struct event *event)
+{
+    struct sim_coordinator *coordinator = &sim->coordinators[event->index];
+    if (coordinator->core == NULL || coordinator->term != event->number)
+        return;
+    sim_trace(sim, "c%u learns that its office is over", coordinator->index);
+    end_process(sim, coordinator);
+    start_later(sim, sim->office); /* unless it is up */
 }
 
 /* ---- effects ---- */
 
-/* The open stream of that member or link; NULL. */
-static struct stream *find_stream(struct sim *sim, enum stream_kind kind, uint64_t name)
+/* Its open stream of that member or link; NULL. */
+static struct stream *find_stream(struct sim *sim, const struct sim_coordinator *coordinator,
+                                  enum stream_kind kind, uint64_t name)
 {
     for (size_t i = sim->network.stream_count; i-- > 0;) {
         struct stream *stream = sim->network.streams[i];
-        if (stream->kind == kind && stream->greeted && !stream->closed[ACCEPTOR] &&
+        if (stream->kind == kind && stream->office == coordinator->index && stream->greeted &&
+            !stream->closed[ACCEPTOR] &&
             (kind == STREAM_LINK ? stream->link : stream->member) == name)
             return stream;
     }
     return NULL;
 }
 
-static void command(struct sim *sim, const struct effect *effect)
+static void command(struct sim *sim, const struct sim_coordinator *coordinator,
+                    const struct effect *effect)
 {
-    struct stream *stream = find_stream(sim, STREAM_LINK, effect->command.link);
+    struct stream *stream = find_stream(sim, coordinator, STREAM_LINK, effect->command.link);
     if (stream == NULL)
         return; /* it broke; the core will hear of it */
     network_send(sim, stream, OPENER,
@@ -99,16 +160,16 @@ static bool take_pending(struct sim_coordinator *coordinator, uint64_t member, u
     return false;
 }
 
-static void answer(struct sim *sim, const struct effect *effect)
+static void answer(struct sim *sim, struct sim_coordinator *coordinator,
+                   const struct effect *effect)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
     struct acquire_reply reply = effect->answer.reply;
     struct message *message = NULL;
     uint64_t call;
     if (effect->answer.err == ERR_OK)
         mutate_reply(sim, &reply);
     if (effect->answer.err == ERR_OK && reply.result == ACQUIRE_TICKET)
-        ledger_granted(sim, &reply.ticket);
+        ledger_granted(sim, &reply.ticket, in_office(sim, coordinator));
     if (!take_pending(coordinator, effect->answer.member, &call))
         return; /* nobody waits for it any more */
     if (effect->answer.err == ERR_OK)
@@ -116,11 +177,13 @@ static void answer(struct sim *sim, const struct effect *effect)
     network_respond(sim, call, effect->answer.err, message);
 }
 
-static void notice(struct sim *sim, const struct effect *effect)
+static void notice(struct sim *sim, const struct sim_coordinator *coordinator,
+                   const struct effect *effect)
 {
     for (size_t i = 0; i < sim->network.stream_count; i++) {
         struct stream *stream = sim->network.streams[i];
-        if (stream->kind != STREAM_MEMBER || !stream->greeted || stream->closed[ACCEPTOR])
+        if (stream->kind != STREAM_MEMBER || stream->office != coordinator->index ||
+            !stream->greeted || stream->closed[ACCEPTOR])
             continue;
         network_send(
             sim, stream, OPENER,
@@ -128,180 +191,207 @@ static void notice(struct sim *sim, const struct effect *effect)
     }
 }
 
-/* The store has written the oldest of the cuts given to it. */
-static void cut_stored(struct sim *sim)
+/* P7: a write is conditional on the term; who is told so ends. False: it did. */
+static bool may_store(struct sim *sim, struct sim_coordinator *coordinator)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    if (in_office(sim, coordinator) || sim->options.mutation == MUTATE_STORE_UNFENCED)
+        return true;
+    sim_trace(sim, "the store refuses c%u, whose term is over", coordinator->index);
+    end_process(sim, coordinator);
+    start_later(sim, sim->office); /* unless it is up */
+    return false;
+}
+
+/* The store has written the oldest of the cuts given to it. False: the coordinator is no more. */
+static bool cut_stored(struct sim *sim, struct sim_coordinator *coordinator)
+{
     struct cut_record *record = &coordinator->storing[0];
     struct cut_name name = record->name;
     enum err err = sim->faults.store_full_us > sim->now_us ? ERR_NO_SPACE : ERR_OK;
+    if (!may_store(sim, coordinator))
+        return false;
     if (err == ERR_OK) {
         ledger_recorded(sim, record);
-        coordinator->past.cut = *record;
+        sim->store.past.cut = *record;
     }
     memmove(record, record + 1, --coordinator->storing_count * sizeof *record);
-    coordinator_cut_stored(coordinator->core, sim_now_ms(sim), name, err);
+    coordinator_cut_stored(coordinator->core, now_ms(sim, coordinator), name, err);
+    return true;
 }
 
 /* Written down at once, or later while other things happen. */
-static void store_cut(struct sim *sim, const struct cut_record *record)
+static bool store_cut(struct sim *sim, struct sim_coordinator *coordinator,
+                      const struct cut_record *record)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
     check(coordinator->storing_count < SIM_STORING_MAX);
     coordinator->storing[coordinator->storing_count++] = *record;
     if (coordinator->storing_count == 1 && sim->scenario.seed % 2 == 0)
-        cut_stored(sim);
-    else
-        queue_put(&sim->queue,
-                  (struct event){.at_us = sim->now_us + 1 + sim_below(sim, sim->scenario.write_us),
-                                 .kind = EVENT_COORDINATOR_STORED,
-                                 .number = coordinator->term});
+        return cut_stored(sim, coordinator);
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, sim->scenario.write_us),
+                             .kind = EVENT_COORDINATOR_STORED,
+                             .index = coordinator->index,
+                             .number = coordinator->term});
+    return true;
 }
 
 void sim_coordinator_stored(struct sim *sim, const struct event *event)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    struct sim_coordinator *coordinator = &sim->coordinators[event->index];
     if (coordinator->core == NULL || event->number != coordinator->term ||
         coordinator->storing_count == 0)
         return;
-    cut_stored(sim);
-    carry_out_all(sim);
+    if (cut_stored(sim, coordinator))
+        carry_out_all(sim, coordinator);
 }
 
-static void store(struct sim *sim, const struct effect *effect)
+/* A fact for the store; false: the coordinator is no more. */
+static bool store(struct sim *sim, struct sim_coordinator *coordinator, const struct effect *effect)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    struct sim_store *store = &sim->store;
+    if (!may_store(sim, coordinator))
+        return false;
     switch (effect->kind) {
     case EFFECT_STORE_REWIND:
-        coordinator->stored = true;
-        coordinator->past.generation = effect->generation;
-        ledger_generation(sim, effect->generation, coordinator->past.cut.name.version);
+        store->stored = true;
+        store->past.generation = effect->generation;
+        ledger_generation(sim, effect->generation, store->past.cut.name.version);
         break;
     case EFFECT_STORE_FINGERPRINT:
-        coordinator->past.has_fingerprint = true;
-        memcpy(coordinator->past.fingerprint, effect->fingerprint, sizeof effect->fingerprint);
+        store->past.has_fingerprint = true;
+        memcpy(store->past.fingerprint, effect->fingerprint, sizeof effect->fingerprint);
         break;
     case EFFECT_STORE_CUT:
-        store_cut(sim, effect->cut);
-        break;
+        return store_cut(sim, coordinator, effect->cut);
     default:
-        coordinator->state = effect->state.state;
+        store->state = effect->state.state;
+        if (effect->state.state > RUN_TRAINING)
+            ledger_over(sim, effect->state.state, effect->state.reason);
         break;
     }
+    return true;
 }
 
-static void carry_out(struct sim *sim, const struct effect *effect)
+/* False: the coordinator is no more. */
+static bool carry_out(struct sim *sim, struct sim_coordinator *coordinator,
+                      const struct effect *effect)
 {
     struct stream *stream;
     switch (effect->kind) {
     case EFFECT_STORE_REWIND:
     case EFFECT_STORE_FINGERPRINT:
     case EFFECT_STORE_CUT:
-        store(sim, effect);
-        break;
     case EFFECT_STORE_STATE:
-        store(sim, effect);
-        if (effect->state.state > RUN_TRAINING)
-            ledger_over(sim, effect->state.state, effect->state.reason);
-        break;
+        return store(sim, coordinator, effect);
     case EFFECT_COMMAND:
-        command(sim, effect);
+        command(sim, coordinator, effect);
         break;
     case EFFECT_ANSWER:
-        answer(sim, effect);
+        answer(sim, coordinator, effect);
         break;
     case EFFECT_EXPEL:
-        stream = find_stream(sim, STREAM_MEMBER, effect->member);
+        stream = find_stream(sim, coordinator, STREAM_MEMBER, effect->member);
         if (stream != NULL)
             network_close(sim, stream, ACCEPTOR, false);
         break;
     case EFFECT_UNLINK:
-        stream = find_stream(sim, STREAM_LINK, effect->link);
+        stream = find_stream(sim, coordinator, STREAM_LINK, effect->link);
         if (stream != NULL)
             network_close(sim, stream, ACCEPTOR, false);
         break;
     case EFFECT_NOTICE:
-        notice(sim, effect);
+        notice(sim, coordinator, effect);
         break;
     case EFFECT_STEP:
-        ledger_step(sim, &effect->step);
+        ledger_step(sim, &effect->step, in_office(sim, coordinator));
         break;
     case EFFECT_VALIDATION:
         ledger_validation(sim, &effect->validation);
         break;
     case EFFECT_LOG:
-        sim_trace(sim, "coordinator: %s", effect->log.text);
+        sim_trace(sim, "c%u: %s", coordinator->index, effect->log.text);
         break;
     }
+    return true;
 }
 
-static void arm_tick(struct sim *sim)
+static void tick_at(struct sim *sim, struct sim_coordinator *coordinator, uint64_t at_us)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
-    uint64_t due_ms = coordinator_next_ms(coordinator->core);
-    if (due_ms > UINT64_MAX / 1000)
+    if (at_us >= coordinator->tick_us)
         return;
-    uint64_t due_us = due_ms * 1000 > sim->now_us ? due_ms * 1000 : sim->now_us;
-    if (due_us >= coordinator->tick_us)
-        return;
-    coordinator->tick_us = due_us;
-    queue_put(&sim->queue, (struct event){.at_us = due_us,
+    coordinator->tick_us = at_us;
+    queue_put(&sim->queue, (struct event){.at_us = at_us,
                                           .kind = EVENT_COORDINATOR_TICK,
+                                          .index = coordinator->index,
                                           .number = coordinator->term});
 }
 
-/* THE ONE RULE OF USE of coordinator.h. False: it died on the way; nothing more is said. */
-static bool carry_out_all(struct sim *sim)
+static void arm_tick(struct sim *sim, struct sim_coordinator *coordinator)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    uint64_t due_us = process_at_us(&coordinator->process, coordinator_next_ms(coordinator->core));
+    if (due_us < UINT64_MAX)
+        tick_at(sim, coordinator, due_us > sim->now_us ? due_us : sim->now_us);
+}
+
+/* THE ONE RULE OF USE of coordinator.h. False: it died on the way; nothing more is said. */
+static bool carry_out_all(struct sim *sim, struct sim_coordinator *coordinator)
+{
     size_t count;
     coordinator_effects(coordinator->core, &count);
     for (size_t i = 0; i < count; i++) {
         if (coordinator->effects_left > 0 && --coordinator->effects_left == 0 && !sim->over) {
-            sim_coordinator_crash(sim);
+            sim_coordinator_crash(sim, coordinator);
             return false;
         }
-        carry_out(sim, &coordinator_effects(coordinator->core, &count)[i]);
+        if (!carry_out(sim, coordinator, &coordinator_effects(coordinator->core, &count)[i]))
+            return false;
         coordinator_effects(coordinator->core, &count); /* a stored cut has further ones */
     }
     coordinator_effects_clear(coordinator->core);
     coordinator_check(coordinator->core);
-    arm_tick(sim);
+    arm_tick(sim, coordinator);
     return true;
 }
 
 bool sim_coordinator_ask_cut(struct sim *sim)
 {
-    if (sim->coordinator.core == NULL)
+    struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    if (coordinator->core == NULL || coordinator->process.stopped)
         return false;
-    ignore(coordinator_checkpoint(sim->coordinator.core)); /* the run may be over */
-    carry_out_all(sim);
+    ignore(coordinator_checkpoint(coordinator->core)); /* the run may be over */
+    carry_out_all(sim, coordinator);
     return true;
 }
 
 bool sim_coordinator_stop_run(struct sim *sim)
 {
-    if (sim->coordinator.core == NULL)
+    struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    if (coordinator->core == NULL || coordinator->process.stopped)
         return false;
     sim->ledger.stopping = true;
-    ignore(coordinator_stop(sim->coordinator.core, sim_now_ms(sim), "told to"));
-    carry_out_all(sim);
+    ignore(coordinator_stop(coordinator->core, now_ms(sim, coordinator), "told to"));
+    carry_out_all(sim, coordinator);
     return true;
+}
+
+void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us)
+{
+    coordinator->process.clock_us += us;
+    if (coordinator->core != NULL)
+        tick_at(sim, coordinator, sim->now_us);
 }
 
 void sim_coordinator_tick(struct sim *sim, const struct event *event)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
+    struct sim_coordinator *coordinator = &sim->coordinators[event->index];
     if (coordinator->core == NULL || event->number != coordinator->term ||
         event->at_us < coordinator->tick_us)
         return;
     coordinator->tick_us = UINT64_MAX;
-    coordinator_tick(coordinator->core, sim_now_ms(sim));
+    coordinator_tick(coordinator->core, now_ms(sim, coordinator));
     uint64_t due_ms = coordinator_next_ms(coordinator->core);
-    if (!carry_out_all(sim))
-        return;
-    if (due_ms <= sim_now_ms(sim))
-        sim_violated(sim, 8, "the coordinator's loop spins: due again at %llu ms",
+    if (carry_out_all(sim, coordinator) && due_ms <= now_ms(sim, coordinator))
+        sim_violated(sim, 8, "c%u's loop spins: due again at %llu ms", coordinator->index,
                      (unsigned long long)due_ms);
 }
 
@@ -312,9 +402,10 @@ static bool run_is_active(const struct coordinator_status *status)
     return status->state == RUN_STARTING || status->state == RUN_TRAINING;
 }
 
-static void describe(struct sim *sim, const struct call *call)
+static void describe(struct sim *sim, const struct sim_coordinator *coordinator,
+                     const struct call *call)
 {
-    const struct coordinator *core = sim->coordinator.core;
+    const struct coordinator *core = coordinator->core;
     struct coordinator_status status;
     struct coordinator_server servers[SIM_SERVERS_MAX];
     struct server_description descriptions[SIM_SERVERS_MAX];
@@ -338,13 +429,15 @@ static void describe(struct sim *sim, const struct call *call)
                     sim_scratch_message(sim, wire_encode_describe_reply(&reply, &sim->scratch)));
 }
 
-static void join(struct sim *sim, const struct call *call, struct slice bytes, struct arena *arena)
+static void join(struct sim *sim, struct sim_coordinator *coordinator, const struct call *call,
+                 struct slice bytes, struct arena *arena)
 {
     struct join_request request;
     struct join_reply reply;
     check(wire_decode_join_request(bytes, arena, &request, NULL) == ERR_OK);
-    enum err err = coordinator_join(sim->coordinator.core, sim_now_ms(sim), &request, &reply, NULL);
-    if (!carry_out_all(sim))
+    enum err err =
+        coordinator_join(coordinator->core, now_ms(sim, coordinator), &request, &reply, NULL);
+    if (!carry_out_all(sim, coordinator))
         return;
     struct message *message = NULL;
     if (err == ERR_OK)
@@ -364,10 +457,11 @@ static const struct lease *lease_given(const struct coordinator *core,
 }
 
 /* Asked again, the answer is the lease already given. */
-static void check_again(struct sim *sim, uint64_t attempt)
+static void check_again(struct sim *sim, const struct sim_coordinator *coordinator,
+                        uint64_t attempt)
 {
     size_t count;
-    const struct effect *effects = coordinator_effects(sim->coordinator.core, &count);
+    const struct effect *effects = coordinator_effects(coordinator->core, &count);
     for (size_t i = 0; i < count; i++)
         if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.err == ERR_OK &&
             effects[i].answer.reply.ticket.attempt == attempt)
@@ -376,10 +470,9 @@ static void check_again(struct sim *sim, uint64_t attempt)
                  (unsigned long long)attempt);
 }
 
-static void acquire(struct sim *sim, const struct call *call, struct slice bytes,
-                    struct arena *arena)
+static void acquire(struct sim *sim, struct sim_coordinator *coordinator, const struct call *call,
+                    struct slice bytes, struct arena *arena)
 {
-    struct sim_coordinator *coordinator = &sim->coordinator;
     struct acquire_request request;
     uint64_t older;
     check(wire_decode_acquire_request(bytes, arena, &request, NULL) == ERR_OK);
@@ -390,34 +483,36 @@ static void acquire(struct sim *sim, const struct call *call, struct slice bytes
         (struct pending){call->number, request.member};
     const struct lease *given = lease_given(coordinator->core, &request);
     uint64_t attempt = given != NULL ? given->attempt : 0;
-    enum err err = coordinator_acquire(coordinator->core, sim_now_ms(sim), &request);
+    enum err err = coordinator_acquire(coordinator->core, now_ms(sim, coordinator), &request);
     if (attempt > 0 && err == ERR_OK)
-        check_again(sim, attempt);
-    if (carry_out_all(sim) && err != ERR_OK && take_pending(coordinator, request.member, &older))
+        check_again(sim, coordinator, attempt);
+    if (carry_out_all(sim, coordinator) && err != ERR_OK &&
+        take_pending(coordinator, request.member, &older))
         network_respond(sim, call->number, err, NULL);
 }
 
-static void complete(struct sim *sim, const struct call *call, struct slice bytes,
-                     struct arena *arena)
+static void complete(struct sim *sim, struct sim_coordinator *coordinator, const struct call *call,
+                     struct slice bytes, struct arena *arena)
 {
     struct complete_request request;
     check(wire_decode_complete_request(bytes, arena, &request, NULL) == ERR_OK);
     mutate_complete(sim, &request);
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
-    enum err err = coordinator_complete(sim->coordinator.core, sim_now_ms(sim), &request);
-    if (err == ERR_OK && request.ticket.step == version)
+    enum err err = coordinator_complete(coordinator->core, now_ms(sim, coordinator), &request);
+    if (err == ERR_OK && request.ticket.step == version && in_office(sim, coordinator))
         ledger_completed(sim, &request);
-    if (carry_out_all(sim))
+    if (carry_out_all(sim, coordinator))
         network_respond(sim, call->number, err, NULL);
 }
 
-static void leave(struct sim *sim, const struct call *call, struct slice bytes, struct arena *arena)
+static void leave(struct sim *sim, struct sim_coordinator *coordinator, const struct call *call,
+                  struct slice bytes, struct arena *arena)
 {
     struct leave_request request;
     check(wire_decode_leave_request(bytes, arena, &request, NULL) == ERR_OK);
-    enum err err =
-        coordinator_leave(sim->coordinator.core, sim_now_ms(sim), request.member, request.reason);
-    if (carry_out_all(sim))
+    enum err err = coordinator_leave(coordinator->core, now_ms(sim, coordinator), request.member,
+                                     request.reason);
+    if (carry_out_all(sim, coordinator))
         network_respond(sim, call->number, err, NULL);
 }
 
@@ -425,19 +520,20 @@ void sim_coordinator_call(struct sim *sim, struct call *call, const struct messa
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct slice bytes = {message->data, message->bytes};
-    if (sim->coordinator.core == NULL)
+    struct sim_coordinator *coordinator = &sim->coordinators[call->office];
+    if (coordinator->core == NULL)
         network_respond(sim, call->number, sim_below(sim, 2) == 0 ? ERR_UNREACHABLE : ERR_CANCELLED,
                         NULL);
     else if (call->kind == CALL_DESCRIBE)
-        describe(sim, call);
+        describe(sim, coordinator, call);
     else if (call->kind == CALL_JOIN)
-        join(sim, call, bytes, &arena);
+        join(sim, coordinator, call, bytes, &arena);
     else if (call->kind == CALL_ACQUIRE)
-        acquire(sim, call, bytes, &arena);
+        acquire(sim, coordinator, call, bytes, &arena);
     else if (call->kind == CALL_COMPLETE)
-        complete(sim, call, bytes, &arena);
+        complete(sim, coordinator, call, bytes, &arena);
     else
-        leave(sim, call, bytes, &arena);
+        leave(sim, coordinator, call, bytes, &arena);
 }
 
 /* ---- members ---- */
@@ -447,36 +543,40 @@ void sim_coordinator_heartbeat(struct sim *sim, struct stream *stream,
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct slice bytes = {message->data, message->bytes};
+    struct sim_coordinator *coordinator = &sim->coordinators[stream->office];
     struct member_report report;
     check(wire_decode_member_report(bytes, &arena, &report, NULL) == ERR_OK);
-    if (sim->coordinator.core == NULL) {
+    if (coordinator->core == NULL) {
         network_close(sim, stream, ACCEPTOR, false);
         return;
     }
     stream->greeted = true;
     stream->member = report.member;
-    enum err err = coordinator_heartbeat(sim->coordinator.core, sim_now_ms(sim), report.member);
-    if (carry_out_all(sim) && err != ERR_OK)
+    enum err err =
+        coordinator_heartbeat(coordinator->core, now_ms(sim, coordinator), report.member);
+    if (carry_out_all(sim, coordinator) && err != ERR_OK)
         network_close(sim, stream, ACCEPTOR, false);
 }
 
 void sim_coordinator_member_lost(struct sim *sim, struct stream *stream)
 {
-    if (sim->coordinator.core == NULL || !stream->greeted)
+    struct sim_coordinator *coordinator = &sim->coordinators[stream->office];
+    if (coordinator->core == NULL || !stream->greeted)
         return;
-    coordinator_member_lost(sim->coordinator.core, sim_now_ms(sim), stream->member,
+    coordinator_member_lost(coordinator->core, now_ms(sim, coordinator), stream->member,
                             "its stream broke");
-    carry_out_all(sim);
+    carry_out_all(sim, coordinator);
 }
 
 /* ---- servers ---- */
 
-static void hello(struct sim *sim, struct stream *stream, const struct server_report *report)
+static void hello(struct sim *sim, struct sim_coordinator *coordinator, struct stream *stream,
+                  const struct server_report *report)
 {
     check(report->kind == SERVER_HELLO);
     stream->greeted = true;
-    check(coordinator_server_hello(sim->coordinator.core, sim_now_ms(sim), report, &stream->link,
-                                   NULL) == ERR_OK);
+    check(coordinator_server_hello(coordinator->core, now_ms(sim, coordinator), report,
+                                   &stream->link, NULL) == ERR_OK);
 }
 
 static void trace_report(struct sim *sim, const struct stream *stream,
@@ -490,7 +590,7 @@ static void trace_report(struct sim *sim, const struct stream *stream,
                     : report->kind == SERVER_COMMITTED ? report->committed.step
                     : report->kind == SERVER_MANIFEST  ? report->manifest.cut.version
                                                        : report->ready.cut.version;
-    sim_trace(sim, "coordinator hears %s(%llu) of s%u: %s", names[report->kind],
+    sim_trace(sim, "c%u hears %s(%llu) of s%u: %s", stream->office, names[report->kind],
               (unsigned long long)step, stream->server, err_name(err));
 }
 
@@ -498,16 +598,17 @@ void sim_coordinator_report(struct sim *sim, struct stream *stream, const struct
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct slice bytes = {message->data, message->bytes};
+    struct sim_coordinator *coordinator = &sim->coordinators[stream->office];
     struct server_report report;
     check(wire_decode_server_report(bytes, &arena, &report, NULL) == ERR_OK);
-    if (sim->coordinator.core == NULL) {
+    if (coordinator->core == NULL) {
         network_close(sim, stream, ACCEPTOR, false);
         return;
     }
     if (!stream->greeted) {
-        hello(sim, stream, &report);
+        hello(sim, coordinator, stream, &report);
     } else {
-        enum err err = coordinator_server_report(sim->coordinator.core, sim_now_ms(sim),
+        enum err err = coordinator_server_report(coordinator->core, now_ms(sim, coordinator),
                                                  stream->link, &report);
         trace_report(sim, stream, &report, err);
         if (err == ERR_NOT_FOUND)
@@ -515,13 +616,14 @@ void sim_coordinator_report(struct sim *sim, struct stream *stream, const struct
         if (err == ERR_MALFORMED)
             sim_violated(sim, 7, "the coordinator calls a report of s%u malformed", stream->server);
     }
-    carry_out_all(sim);
+    carry_out_all(sim, coordinator);
 }
 
 void sim_coordinator_link_lost(struct sim *sim, struct stream *stream)
 {
-    if (sim->coordinator.core == NULL || !stream->greeted)
+    struct sim_coordinator *coordinator = &sim->coordinators[stream->office];
+    if (coordinator->core == NULL || !stream->greeted)
         return;
-    coordinator_server_lost(sim->coordinator.core, sim_now_ms(sim), stream->link);
-    carry_out_all(sim);
+    coordinator_server_lost(coordinator->core, now_ms(sim, coordinator), stream->link);
+    carry_out_all(sim, coordinator);
 }

@@ -207,6 +207,7 @@ void sim_server_init(struct sim *sim, uint32_t index)
 {
     struct sim_server *server = &sim->servers[index];
     *server = (struct sim_server){.index = index};
+    process_init(sim, &server->process);
     server->disk.chunks_count = sim->compute.model.chunks_count;
     server->ledger.counted = calloc(sim->compute.piece_count, sizeof *server->ledger.counted);
     check(server->ledger.counted != NULL);
@@ -235,6 +236,7 @@ static void drop_shard(struct sim_server *server)
 void sim_server_release(struct sim_server *server)
 {
     drop_shard(server);
+    process_release(&server->process);
     disk_release(&server->disk);
     free(server->ledger.counted);
 }
@@ -259,8 +261,10 @@ static void connect(struct sim *sim, struct sim_server *server)
     }
     if (sim->options.mutation == MUTATE_SAME_BOOT)
         hello.hello.generation = server->ledger.generation;
-    server->link =
-        network_open(sim, (struct stream){.kind = STREAM_LINK, .server = server->index})->number;
+    server->link = network_open(sim, (struct stream){.kind = STREAM_LINK,
+                                                     .server = server->index,
+                                                     .office = sim_coordinator_find(sim)})
+                       ->number;
     report(sim, server, &hello);
     if (server->shard == NULL || sim->options.mutation == MUTATE_LOSE_REPORT)
         return;
@@ -290,7 +294,7 @@ static void close_streams(struct sim *sim, struct sim_server *server)
         struct stream *stream = sim->network.streams[i];
         if (stream->server != server->index)
             continue;
-        if (stream->kind == STREAM_EXCHANGE && stream->greeted)
+        if (stream->kind == STREAM_EXCHANGE)
             network_close(sim, stream, ACCEPTOR, false);
         else if (stream->kind == STREAM_LINK)
             network_close(sim, stream, OPENER, false);
@@ -302,6 +306,7 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
 {
     sim_trace(sim, "s%u crashes", server->index);
     close_streams(sim, server);
+    process_kill(&server->process);
     drop_shard(server);
     server->up = server->work_armed = false;
     server->recorded_count = 0;

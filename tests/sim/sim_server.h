@@ -25,6 +25,7 @@ struct sim_server {
     uint32_t index;
     uint64_t boot;
     bool up;
+    struct process process;
     uint64_t link;       /* stream to the coordinator; 0: none */
     uint64_t term;       /* the highest seen */
     struct shard *shard; /* NULL: nothing prepared */

@@ -18,6 +18,7 @@ void sim_worker_init(struct sim *sim, uint32_t index)
     struct sim_worker *worker = &sim->workers[index];
     uint32_t chunks = sim->compute.model.chunks_count;
     *worker = (struct sim_worker){.index = index};
+    process_init(sim, &worker->process);
     worker->weights = calloc(compute_weights_count(&sim->compute), sizeof *worker->weights);
     worker->gradients = calloc(compute_gradients_count(&sim->compute), sizeof *worker->gradients);
     worker->held = calloc(chunks, sizeof *worker->held);
@@ -26,22 +27,19 @@ void sim_worker_init(struct sim *sim, uint32_t index)
     check(sim->compute.model.units_count <= SIM_UNITS_MAX);
 }
 
-static void drop_backlog(struct sim_worker *worker)
+static uint64_t now_ms(const struct sim *sim, const struct sim_worker *worker)
 {
-    for (size_t i = 0; i < worker->backlog_count; i++)
-        message_unref(worker->backlog[i].message);
-    worker->backlog_count = 0;
+    return process_now_ms(sim, &worker->process);
 }
 
 void sim_worker_release(struct sim_worker *worker)
 {
-    drop_backlog(worker);
+    process_release(&worker->process);
     agent_free(worker->agent);
     free(worker->weights);
     free(worker->gradients);
     free(worker->held);
     free(worker->chunk_servers);
-    free(worker->backlog);
 }
 
 static void close_streams(struct sim *sim, struct sim_worker *worker, bool silent)
@@ -60,10 +58,10 @@ static void close_streams(struct sim *sim, struct sim_worker *worker, bool silen
 static void end_process(struct sim *sim, struct sim_worker *worker, bool silent)
 {
     close_streams(sim, worker, silent);
-    drop_backlog(worker);
+    process_kill(&worker->process);
     agent_free(worker->agent);
     worker->agent = NULL;
-    worker->alive = worker->stopped = worker->computing = false;
+    worker->alive = worker->computing = false;
     worker->compute++;
     worker->membership++;
 }
@@ -98,14 +96,22 @@ void sim_worker_kill(struct sim *sim, struct sim_worker *worker, bool silent)
     end_process(sim, worker, silent);
 }
 
-void sim_worker_stop(struct sim *sim, struct sim_worker *worker, uint64_t until_us)
+static void wake_at(struct sim *sim, struct sim_worker *worker, uint64_t at_us)
 {
-    sim_trace(sim, "w%u is stopped until %.3f s", worker->index, (double)until_us / 1e6);
-    worker->stopped = true;
-    queue_put(&sim->queue, (struct event){.at_us = until_us,
-                                          .kind = EVENT_WORKER_RESUME,
+    if (at_us >= worker->wake_us)
+        return; /* the timer comes before that, and is then set again */
+    worker->wake_us = at_us;
+    queue_put(&sim->queue, (struct event){.at_us = at_us,
+                                          .kind = EVENT_WORKER_WAKE,
                                           .index = worker->index,
                                           .number = worker->life});
+}
+
+void sim_worker_jump(struct sim *sim, struct sim_worker *worker, uint64_t us)
+{
+    worker->process.clock_us += us;
+    if (worker->alive)
+        wake_at(sim, worker, sim->now_us);
 }
 
 void sim_worker_leave(struct sim *sim, struct sim_worker *worker, uint64_t budget_ms)
@@ -113,7 +119,7 @@ void sim_worker_leave(struct sim *sim, struct sim_worker *worker, uint64_t budge
     sim_trace(sim, "w%u is told to leave within %llu ms", worker->index,
               (unsigned long long)budget_ms);
     worker->leaving = true;
-    agent_leave(worker->agent, sim_now_ms(sim), sim_now_ms(sim) + budget_ms);
+    agent_leave(worker->agent, now_ms(sim, worker), now_ms(sim, worker) + budget_ms);
     pump(sim, worker);
 }
 
@@ -122,14 +128,18 @@ void sim_worker_leave(struct sim *sim, struct sim_worker *worker, uint64_t budge
 static void call(struct sim *sim, struct sim_worker *worker, enum call_kind kind, uint64_t tag,
                  struct message *take_request, uint64_t timeout_ms)
 {
-    const struct call what = {
-        .kind = kind, .worker = worker->index, .life = worker->life, .tag = tag};
+    const struct call what = {.kind = kind,
+                              .worker = worker->index,
+                              .office = worker->office,
+                              .life = worker->life,
+                              .tag = tag};
     network_call(sim, &what, take_request, timeout_ms);
 }
 
 static void call_describe(struct sim *sim, struct sim_worker *worker)
 {
     const struct describe_request request = {0};
+    worker->office = sim_coordinator_find(sim);
     call(sim, worker, CALL_DESCRIBE, 0,
          sim_scratch_message(sim, wire_encode_describe_request(&request, &sim->scratch)), CALL_MS);
 }
@@ -222,13 +232,15 @@ static void joined(struct sim *sim, struct sim_worker *worker, const struct mess
     worker->member = reply.member;
     worker->membership++;
     worker->heartbeat_ms = reply.heartbeat_ms;
-    worker->member_stream =
-        network_open(sim, (struct stream){.kind = STREAM_MEMBER, .worker = worker->index})->number;
+    worker->member_stream = network_open(sim, (struct stream){.kind = STREAM_MEMBER,
+                                                              .worker = worker->index,
+                                                              .office = worker->office})
+                                ->number;
     send_heartbeat(sim, worker);
     sim_trace(sim, "w%u is member %llx, generation %llu", worker->index,
               (unsigned long long)reply.member, (unsigned long long)reply.generation);
     const struct agent_map map = {worker->link_count, worker->chunk_servers};
-    agent_joined(worker->agent, sim_now_ms(sim), &reply, &map);
+    agent_joined(worker->agent, now_ms(sim, worker), &reply, &map);
 }
 
 /* ---- effects ---- */
@@ -285,25 +297,18 @@ static void carry_out(struct sim *sim, struct sim_worker *worker, const struct a
 static void pump(struct sim *sim, struct sim_worker *worker)
 {
     struct agent_effect effect;
-    while (worker->alive && agent_next(worker->agent, sim_now_ms(sim), &effect))
+    while (worker->alive && agent_next(worker->agent, now_ms(sim, worker), &effect))
         carry_out(sim, worker, &effect);
     if (!worker->alive)
         return;
     agent_check(worker->agent);
     sim_link_check(sim, worker);
     uint64_t wake_ms = agent_wake_ms(worker->agent);
-    if (wake_ms <= sim_now_ms(sim))
+    if (wake_ms <= now_ms(sim, worker))
         sim_violated(sim, 8, "w%u's loop spins: nothing to do at %llu ms, wakes at %llu ms",
-                     worker->index, (unsigned long long)sim_now_ms(sim),
+                     worker->index, (unsigned long long)now_ms(sim, worker),
                      (unsigned long long)wake_ms);
-    uint64_t wake_us = wake_ms > UINT64_MAX / 1000 ? UINT64_MAX : wake_ms * 1000;
-    if (wake_us >= worker->wake_us)
-        return; /* the timer comes before that, and is then set again */
-    worker->wake_us = wake_us;
-    queue_put(&sim->queue, (struct event){.at_us = wake_us,
-                                          .kind = EVENT_WORKER_WAKE,
-                                          .index = worker->index,
-                                          .number = worker->life});
+    wake_at(sim, worker, process_at_us(&worker->process, wake_ms));
 }
 
 /* ---- events ---- */
@@ -313,13 +318,13 @@ static void take_result(struct sim *sim, struct sim_worker *worker, enum err err
     struct agent_result result = worker->result;
     result.err = err;
     worker->computing = false;
-    agent_computed(worker->agent, sim_now_ms(sim), &result);
+    agent_computed(worker->agent, now_ms(sim, worker), &result);
     if (sim->options.mutation != MUTATE_COMPLETE_EARLY || err != ERR_OK)
         return;
     for (uint32_t l = 0; l < worker->link_count; l++)
         for (uint32_t i = 0; i < worker->links[l].count; i++)
             if (!worker->links[l].unanswered[i].pull)
-                agent_acked(worker->agent, sim_now_ms(sim), l,
+                agent_acked(worker->agent, now_ms(sim, worker), l,
                             &(struct push_ack){.id = worker->links[l].unanswered[i].id});
 }
 
@@ -328,7 +333,7 @@ static void take_weights(struct sim *sim, struct sim_worker *worker, uint32_t li
 {
     const struct weights *weights = &message->weights;
     const struct model *model = &sim->compute.model;
-    if (!agent_weights(worker->agent, sim_now_ms(sim), link, weights))
+    if (!agent_weights(worker->agent, now_ms(sim, worker), link, weights))
         return;
     for (uint32_t i = 0; i < weights->chunk_count; i++) {
         uint32_t chunk = weights->chunks[i];
@@ -356,14 +361,14 @@ static void take_from_shard(struct sim *sim, struct sim_worker *worker, uint32_t
     for (uint32_t i = 0; i < bytes->copy_count; i++)
         slices[1 + i] = (struct slice){bytes->copies[i]->data, bytes->copies[i]->bytes};
     check(wire_decode_from_shard(slices, 1 + bytes->copy_count, &arena, &message, NULL) == ERR_OK);
-    uint64_t now_ms = sim_now_ms(sim);
+    uint64_t at_ms = now_ms(sim, worker);
     switch (message.kind) {
     case FROM_SHARD_WELCOME:
-        agent_stream_up(worker->agent, now_ms, link);
+        agent_stream_up(worker->agent, at_ms, link);
         break;
     case FROM_SHARD_ACK:
         sim_link_answered(at, message.ack.id);
-        agent_acked(worker->agent, now_ms, link, &message.ack);
+        agent_acked(worker->agent, at_ms, link, &message.ack);
         break;
     case FROM_SHARD_WEIGHTS:
         sim_link_partly_answered(at, message.weights.id, message.weights.chunk_count);
@@ -374,7 +379,7 @@ static void take_from_shard(struct sim *sim, struct sim_worker *worker, uint32_t
             sim_link_partly_answered(at, message.refusal.id, 0);
         else
             sim_link_answered(at, message.refusal.id);
-        agent_refused(worker->agent, now_ms, link, &message.refusal);
+        agent_refused(worker->agent, at_ms, link, &message.refusal);
         break;
     }
 }
@@ -386,9 +391,9 @@ static void take_notice(struct sim *sim, struct sim_worker *worker, const struct
     struct slice bytes = {message->data, message->bytes};
     check(wire_decode_member_notice(bytes, &arena, &notice, NULL) == ERR_OK);
     if (notice.kind == NOTICE_CHANGED)
-        agent_member_lost(worker->agent, sim_now_ms(sim));
+        agent_member_lost(worker->agent, now_ms(sim, worker));
     else if (notice.kind == NOTICE_RUN_OVER)
-        agent_run_over(worker->agent, sim_now_ms(sim));
+        agent_run_over(worker->agent, now_ms(sim, worker));
 }
 
 void sim_worker_message(struct sim *sim, struct stream *stream, struct message *message)
@@ -406,12 +411,12 @@ void sim_worker_message(struct sim *sim, struct stream *stream, struct message *
 void sim_worker_stream_lost(struct sim *sim, struct stream *stream)
 {
     struct sim_worker *worker = &sim->workers[stream->worker];
-    uint64_t now_ms = sim_now_ms(sim);
+    uint64_t at_ms = now_ms(sim, worker);
     check(worker->alive);
     if (stream->number == worker->member_stream) {
         sim_trace(sim, "w%u loses its member stream", worker->index);
         worker->member_stream = 0;
-        agent_member_lost(worker->agent, now_ms);
+        agent_member_lost(worker->agent, at_ms);
     }
     for (uint32_t l = 0; l < worker->link_count; l++) {
         struct sim_link *link = &worker->links[l];
@@ -420,11 +425,11 @@ void sim_worker_stream_lost(struct sim *sim, struct stream *stream)
         sim_trace(sim, "w%u loses its stream to s%u", worker->index, link->server);
         for (uint32_t i = 0; i < link->count; i++)
             if (sim->options.mutation == MUTATE_LOST_IS_ACKED && !link->unanswered[i].pull)
-                agent_acked(worker->agent, now_ms, l,
+                agent_acked(worker->agent, at_ms, l,
                             &(struct push_ack){.id = link->unanswered[i].id});
         link->stream = 0;
         link->count = 0;
-        agent_stream_lost(worker->agent, now_ms, l, ERR_UNREACHABLE);
+        agent_stream_lost(worker->agent, at_ms, l, ERR_UNREACHABLE);
     }
     pump(sim, worker);
 }
@@ -437,7 +442,7 @@ static void take_acquired(struct sim *sim, struct sim_worker *worker, uint64_t s
     if (err == ERR_OK)
         err = wire_decode_acquire_reply((struct slice){message->data, message->bytes}, &arena,
                                         &reply, NULL);
-    agent_acquired(worker->agent, sim_now_ms(sim), sequence, err, &reply);
+    agent_acquired(worker->agent, now_ms(sim, worker), sequence, err, &reply);
 }
 
 static void take_response(struct sim *sim, struct sim_worker *worker, enum call_kind kind,
@@ -449,13 +454,13 @@ static void take_response(struct sim *sim, struct sim_worker *worker, enum call_
         if (err == ERR_OK)
             call_join(sim, worker);
         else
-            agent_join_failed(worker->agent, sim_now_ms(sim), err);
+            agent_join_failed(worker->agent, now_ms(sim, worker), err);
         break;
     case CALL_JOIN:
         if (err == ERR_OK)
             joined(sim, worker, message);
         else
-            agent_join_failed(worker->agent, sim_now_ms(sim), err);
+            agent_join_failed(worker->agent, now_ms(sim, worker), err);
         break;
     case CALL_ACQUIRE:
         take_acquired(sim, worker, tag, err, message);
@@ -477,31 +482,6 @@ static void call_event(struct sim *sim, struct sim_worker *worker, const struct 
     pump(sim, worker);
 }
 
-static void resume(struct sim *sim, struct sim_worker *worker)
-{
-    sim_trace(sim, "w%u goes on", worker->index);
-    worker->stopped = false;
-    size_t count = worker->backlog_count;
-    struct event *backlog = worker->backlog;
-    worker->backlog = NULL;
-    worker->backlog_count = worker->backlog_capacity = 0;
-    for (size_t i = 0; i < count; i++) {
-        backlog[i].at_us = sim->now_us;
-        if (backlog[i].kind == EVENT_STREAM_DATA || backlog[i].kind == EVENT_STREAM_END) {
-            struct stream *stream = network_stream(sim, backlog[i].number);
-            backlog[i].at_us = 0; /* it had arrived */
-            if (backlog[i].kind == EVENT_STREAM_DATA)
-                network_deliver(sim, &backlog[i]);
-            else if (!stream->closed[OPENER])
-                network_ended(sim, &backlog[i]);
-        } else {
-            sim_worker_event(sim, &backlog[i]);
-        }
-        message_unref(backlog[i].message);
-    }
-    free(backlog);
-}
-
 static bool is_of_compute(const struct sim_worker *worker, const struct event *event)
 {
     return worker->alive && worker->computing && event->number == worker->compute;
@@ -519,10 +499,6 @@ void sim_worker_event(struct sim *sim, struct event *event)
         if (!worker->alive)
             sim_worker_start(sim, worker);
         return;
-    case EVENT_WORKER_RESUME:
-        if (worker->stopped && event->number == worker->life)
-            resume(sim, worker);
-        return;
     case EVENT_WORKER_WAKE:
         if (!worker->alive || event->number != worker->life || event->at_us < worker->wake_us)
             return;
@@ -536,7 +512,7 @@ void sim_worker_event(struct sim *sim, struct event *event)
     case EVENT_WORKER_UNIT:
         if (!is_of_compute(worker, event))
             return;
-        agent_gradient(worker->agent, sim_now_ms(sim), (uint32_t)event->detail);
+        agent_gradient(worker->agent, now_ms(sim, worker), (uint32_t)event->detail);
         break;
     case EVENT_WORKER_RESULT:
         if (!is_of_compute(worker, event))

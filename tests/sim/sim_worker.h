@@ -28,10 +28,12 @@ struct sim_link {
 struct sim_worker {
     uint32_t index;
     uint64_t life; /* which process in this place; rises */
+    struct process process;
     bool alive;
     struct agent *agent;
     bool leaving;
 
+    uint32_t office; /* the coordinator that it talks to */
     uint64_t member, membership;
     uint32_t heartbeat_ms;
     uint64_t member_stream; /* 0: none */
@@ -39,10 +41,6 @@ struct sim_worker {
     struct sim_link links[SIM_SERVERS_MAX];
     uint32_t *chunk_servers;
     uint64_t wake_us; /* of the timer that counts */
-
-    bool stopped; /* SIGSTOP */
-    size_t backlog_count, backlog_capacity;
-    struct event *backlog; /* what came meanwhile */
 
     uint64_t slowness; /* computing takes so many times longer */
     float *weights, *gradients;
@@ -61,7 +59,7 @@ void sim_worker_release(struct sim_worker *worker);
 void sim_worker_start(struct sim *sim, struct sim_worker *worker);
 /* kill -9; `silent`: the machine is gone, and nobody is told. */
 void sim_worker_kill(struct sim *sim, struct sim_worker *worker, bool silent);
-void sim_worker_stop(struct sim *sim, struct sim_worker *worker, uint64_t until_us);
+void sim_worker_jump(struct sim *sim, struct sim_worker *worker, uint64_t us); /* its clock */
 void sim_worker_leave(struct sim *sim, struct sim_worker *worker, uint64_t budget_ms);
 
 /* Events of the worker in place `event->index`; those of an earlier life pass by. */

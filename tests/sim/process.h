@@ -1,0 +1,49 @@
+/* What every process here has, whatever it runs: a monotonic clock of its own, and a signal that
+ * stops it and one that lets it go on. While it is stopped the world goes on: what happens to it
+ * waits, in order, until it is resumed or killed.
+ *
+ * A clock begins anywhere and may jump ahead (a machine that was suspended), never back. There is
+ * no other clock here: the cores must not read one, and must not compare moments of two machines.
+ */
+#ifndef ROOST_TESTS_SIM_PROCESS_H
+#define ROOST_TESTS_SIM_PROCESS_H
+
+#include "tests/sim/queue.h"
+
+struct sim;
+
+/* Where a process runs; one at a time. */
+enum place_kind { PLACE_WORKER, PLACE_SERVER, PLACE_COORDINATOR };
+
+struct place {
+    enum place_kind kind;
+    uint32_t index;
+};
+
+struct process {
+    uint64_t clock_us; /* what its clock is ahead of the simulator's */
+    bool stopped;
+    uint64_t stops; /* serial: which stop a resume belongs to */
+    size_t backlog_count, backlog_capacity;
+    struct event *backlog;
+};
+
+/* Its clock shows some time up to a month. */
+void process_init(struct sim *sim, struct process *process);
+void process_release(struct process *process);
+
+uint64_t process_now_ms(const struct sim *sim, const struct process *process);
+/* When its clock shows that; UINT64_MAX: never. */
+uint64_t process_at_us(const struct process *process, uint64_t ms);
+
+/* SIGSTOP until then. False: it is stopped already. */
+bool process_stop(struct sim *sim, struct place place, uint64_t until_us);
+void process_resume(struct sim *sim, const struct event *event);
+void process_kill(struct process *process); /* what waited is forgotten */
+/* Keeps the event when the process that it happens to is stopped. */
+bool process_keeps(struct sim *sim, struct event *event);
+
+struct process *process_of(struct sim *sim, struct place place);
+void process_print(struct place place, char *ret_name, size_t bytes); /* "w3", "s0", "c1" */
+
+#endif
