@@ -229,13 +229,16 @@ struct found {
     bool recorded;
 };
 
+static bool is_newer(struct checkpoint_name a, struct checkpoint_name b)
+{
+    return a.generation > b.generation || (a.generation == b.generation && a.version > b.version);
+}
+
 static int newest_first(const void *a, const void *b)
 {
-    const struct checkpoint_name *left = &((const struct found *)a)->name;
-    const struct checkpoint_name *right = &((const struct found *)b)->name;
-    if (left->generation != right->generation)
-        return left->generation < right->generation ? 1 : -1;
-    return (left->version < right->version) - (left->version > right->version);
+    struct checkpoint_name left = ((const struct found *)a)->name;
+    struct checkpoint_name right = ((const struct found *)b)->name;
+    return is_newer(right, left) - is_newer(left, right);
 }
 
 /* All cuts' folders, the newest first; *ret_found is the caller's to free(). */
@@ -288,17 +291,20 @@ static enum err remove_cut(const char *checkpoint_dir, struct checkpoint_name na
     return file_remove_tree(folder.text, reason);
 }
 
-enum err checkpoint_prune(const char *checkpoint_dir, uint32_t keep, struct reason *reason)
+enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
+                          uint32_t keep, struct reason *reason)
 {
     check(keep > 0);
     scoped(free_scoped) struct found *found = NULL;
     size_t count;
-    uint32_t recorded = 0;
+    uint32_t kept = 0;
     TRY(find_all(checkpoint_dir, &found, &count, reason));
     for (size_t i = 0; i < count; i++) {
-        recorded += found[i].recorded;
-        bool leftover = !found[i].recorded && recorded > 0;
-        if (leftover || recorded > keep)
+        if (is_newer(found[i].name, recorded))
+            continue;
+        if (found[i].recorded && kept < keep)
+            kept++;
+        else
             TRY(remove_cut(checkpoint_dir, found[i].name, reason));
     }
     return ERR_OK;

@@ -102,10 +102,11 @@ struct checkpoint_record {
 enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_dir,
                            const struct checkpoint_record *record, struct reason *reason) MUST_USE;
 
-/* Removes recorded cuts beyond the newest `keep` (at least 1), and unrecorded folders older than
- * the newest recorded one. Several processes may do it at a time. */
-enum err checkpoint_prune(const char *checkpoint_dir, uint32_t keep,
-                          struct reason *reason) MUST_USE;
+/* `recorded` is a recorded cut, as the store says: of it and the older ones `keep` (at least 1)
+ * stay; so do newer ones, of which cut.json may be there before the store knows (P9). Unrecorded
+ * folders older than it are removed. Several processes may do it at a time. */
+enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
+                          uint32_t keep, struct reason *reason) MUST_USE;
 
 /* ---- reading ---- */
 

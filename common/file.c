@@ -287,6 +287,14 @@ void file_log_release(struct file_log *log)
     *log = (struct file_log){0};
 }
 
+/* A folder's name must survive a crash as what is in it does. */
+static enum err make_dir(const char *path, unsigned mode, struct reason *reason)
+{
+    if (mkdir(path, (mode_t)mode) != 0)
+        return errno == EEXIST ? ERR_EXISTS : failed("make folder", path, reason);
+    return sync_parent(&file_ops_real, path, reason);
+}
+
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
 {
     scoped(free_scoped) char *part = strdup(path);
@@ -296,14 +304,16 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
         if (*c != '/')
             continue;
         *c = 0;
-        if (mkdir(part, (mode_t)mode) != 0 && errno != EEXIST)
-            return failed("make folder", part, reason);
+        enum err err = make_dir(part, mode, reason);
+        if (err != ERR_OK && err != ERR_EXISTS)
+            return err;
         *c = '/';
     }
-    if (mkdir(path, (mode_t)mode) == 0)
-        return ERR_OK;
     struct stat status;
-    if (errno != EEXIST || stat(path, &status) != 0)
+    enum err err = make_dir(path, mode, reason);
+    if (err != ERR_EXISTS)
+        return err;
+    if (stat(path, &status) != 0)
         return failed("make folder", path, reason);
     if (!S_ISDIR(status.st_mode))
         return reason_set(reason, ERR_EXISTS, "%s is there and is no folder", path);

@@ -74,7 +74,7 @@ enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
 enum err file_log_truncate(struct file_log *log, uint64_t bytes, struct reason *reason) MUST_USE;
 void file_log_release(struct file_log *log); /* {0} is fine */
 
-/* Makes the folder and those above it; fine when it is there. */
+/* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes a folder's entries durable (after making or renaming files in it). */
 enum err file_sync_dir(const struct file_ops *ops, const char *path,

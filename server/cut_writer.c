@@ -17,6 +17,7 @@ enum item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
 struct item {
     enum item_kind kind;
     struct cut_writer_run *run;
+    struct cut_name recorded;
     struct shard_thread *thread;
     struct shard_effect snapshot;
 };
@@ -132,12 +133,14 @@ static void handle_prepare(struct cut_writer *writer, struct cut_writer_run *tak
     writer->run = take_run;
 }
 
-static void handle_prune(struct cut_writer *writer)
+static void handle_prune(struct cut_writer *writer, struct cut_name cut)
 {
+    struct checkpoint_name recorded = {cut.generation, cut.version};
     struct reason reason;
     if (writer->run == NULL)
         return;
-    enum err err = checkpoint_prune(writer->run->checkpoint_dir, writer->run->keep, &reason);
+    enum err err =
+        checkpoint_prune(writer->run->checkpoint_dir, recorded, writer->run->keep, &reason);
     /* Another server may have removed the same folder meanwhile. */
     if (err != ERR_OK && err != ERR_NOT_FOUND)
         log_warning(writer->config.logger, "old cuts not removed", log_text("err", err_name(err)),
@@ -156,7 +159,7 @@ static void run(void *argument)
             else if (items[i].kind == ITEM_PREPARE)
                 handle_prepare(writer, items[i].run);
             else
-                handle_prune(writer);
+                handle_prune(writer, items[i].recorded);
         }
     }
     handle_prepare(writer, NULL);
@@ -218,8 +221,8 @@ void cut_writer_add(struct cut_writer *writer, struct shard_thread *thread,
               log_text("err", err_name(err)), log_text("next", "the next cut"));
 }
 
-enum err cut_writer_prune(struct cut_writer *writer)
+enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded)
 {
-    struct item item = {.kind = ITEM_PRUNE};
+    struct item item = {.kind = ITEM_PRUNE, .recorded = recorded};
     return inbox_post(writer->inbox, &item);
 }

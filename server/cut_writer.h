@@ -45,7 +45,7 @@ enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_r
  * the cut is lost, and said so in the log. */
 void cut_writer_add(struct cut_writer *writer, struct shard_thread *thread,
                     const struct shard_effect *take_snapshot);
-/* A cut is recorded: older ones beyond the run's `keep` go. Any thread. */
-enum err cut_writer_prune(struct cut_writer *writer) MUST_USE;
+/* That cut is recorded: older ones beyond the run's `keep` go. Any thread. */
+enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;
 
 #endif

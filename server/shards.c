@@ -353,7 +353,7 @@ void shards_command(struct shards *shards, const struct server_command *command)
                       shard_thread_commit(shards->exchange.threads[i], &command->commit));
         break;
     case SERVER_RECORDED:
-        not_given(shards, "recorded", cut_writer_prune(shards->cut_writer));
+        not_given(shards, "recorded", cut_writer_prune(shards->cut_writer, command->recorded));
         break;
     case SERVER_END:
         end(shards);

@@ -376,16 +376,30 @@ static void old_cuts_and_leftovers_are_pruned(void **state)
     char foreign[400];
     snprintf(foreign, sizeof foreign, "%s/g1-v05", f.dir); /* not ours */
     assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
-    assert_int_equal(checkpoint_prune(f.dir, 2, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_prune(f.dir, newest, 2, &f.reason), ERR_OK);
     assert_false(is_there(&f, oldest));
     assert_false(is_there(&f, leftover));
     assert_true(is_there(&f, older));
     assert_true(is_there(&f, newest));
     assert_true(is_there(&f, writing));
     assert_int_equal(access(foreign, F_OK), 0);
-    assert_int_equal(checkpoint_prune(f.dir, 1, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_prune(f.dir, newest, 1, &f.reason), ERR_OK);
     assert_false(is_there(&f, older));
     assert_true(is_there(&f, newest));
+    tear_down(&f);
+}
+
+/* Its cut.json is there, but the coordinator may die before the store knows. */
+static void a_cut_newer_than_the_recorded_one_takes_nobodys_place(void **state)
+{
+    struct fixture f;
+    set_up(&f, state);
+    const struct checkpoint_name recorded = {1, 10}, next = {1, 20};
+    write_cut(&f, recorded, true);
+    write_cut(&f, next, true);
+    assert_int_equal(checkpoint_prune(f.dir, recorded, 1, &f.reason), ERR_OK);
+    assert_true(is_there(&f, recorded));
+    assert_true(is_there(&f, next));
     tear_down(&f);
 }
 
@@ -474,6 +488,7 @@ int main(void)
         unit_test_in_folder(a_full_disk_leaves_nothing_behind),
         unit_test_in_folder(only_recorded_cuts_count),
         unit_test_in_folder(old_cuts_and_leftovers_are_pruned),
+        unit_test_in_folder(a_cut_newer_than_the_recorded_one_takes_nobodys_place),
         unit_test_in_folder(a_path_may_be_the_run_its_checkpoints_or_one_cut),
         unit_test_in_folder(another_model_is_told),
         cmocka_unit_test(a_table_that_leads_outside_is_refused),

@@ -231,7 +231,7 @@ static bool crash(const char *dir, int die_at, enum death death)
     /* Life goes on beside what was left. */
     assert_int_equal(write_cut(&ops, dir, during), ERR_OK);
     assert_int_equal(write_cut(&ops, dir, after), ERR_OK);
-    assert_int_equal(checkpoint_prune(dir, 1, NULL), ERR_OK);
+    assert_int_equal(checkpoint_prune(dir, after, 1, NULL), ERR_OK);
     assert_int_equal(restart(dir).generation, after.generation);
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
     return written;
