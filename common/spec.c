@@ -61,7 +61,7 @@ enum {
 #define SAMPLES_MAX (UINT64_C(1) << 62)
 
 /* The kinds of consistency that coordinator, shards and workers carry out. */
-#define KINDS_AVAILABLE (1u << SPEC_SYNC | 1u << SPEC_DELAY)
+#define KINDS_AVAILABLE (1u << SPEC_SYNC | 1u << SPEC_DELAY | 1u << SPEC_SSP)
 
 /* One row: where it lives, and what a change means on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \

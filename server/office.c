@@ -56,6 +56,7 @@ void office_free(struct office *office)
     waiting_release(&office->waiting);
     guests_release(&office->guests);
     record_release(&office->record);
+    order_log_release(&office->order);
     coordinator_free(office->coordinator);
     office_run_free(office->run);
     free(office);
@@ -95,6 +96,14 @@ static enum err start(struct office *office, uint64_t now_ns, struct office_run 
     if (err == ERR_OK)
         err = record_open(&record, run->stored.directory, run->stored.spec, stored.cut.name.version,
                           reason);
+    if (err == ERR_OK && run->settings.ssp) {
+        /* What is late of an earlier start must not come behind what this one keeps. */
+        order_log_release(&office->order);
+        err =
+            order_log_open(&office->order, run->stored.directory, stored.cut.name.version, reason);
+        if (err != ERR_OK)
+            record_release(&record);
+    }
     if (err != ERR_OK) {
         office_run_free(run);
         return err;

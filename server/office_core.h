@@ -5,6 +5,7 @@
 #include "server/guests.h"
 #include "server/office.h"
 #include "server/office_run.h"
+#include "server/order_log.h"
 #include "server/record.h"
 #include "server/waiting.h"
 
@@ -15,6 +16,7 @@ struct office {
     uint64_t local_link;
     struct office_run *run; /* NULL: none yet */
     struct record record;
+    struct order_log order; /* ssp */
     struct waiting waiting;
     struct guests guests;
     uint64_t heartbeat_ns, flush_ns; /* when each is due */

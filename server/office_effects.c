@@ -28,6 +28,7 @@ static enum err store_cut(struct office *office, const struct cut_record *cut,
     memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
         memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
+    TRY(order_log_sync(&office->order, reason));
     TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
     return store_put_cut(office->config.store, office->term, run->stored.run, cut,
                          run->spec.checkpoint.keep, reason);
@@ -67,6 +68,7 @@ static enum err carry_out_fact(struct office *office, uint64_t now_ns, const str
     case EFFECT_STORE_REWIND:
         coordinator_status(office->coordinator, &status);
         record_rewind(&office->record, status.version);
+        TRY(order_log_rewind(&office->order, status.version, reason));
         return store_put_generation(store, office->term, effect->generation, reason);
     case EFFECT_STORE_FINGERPRINT:
         stored->has_fingerprint = true;
@@ -74,6 +76,8 @@ static enum err carry_out_fact(struct office *office, uint64_t now_ns, const str
         return store_put_fingerprint(store, office->term, stored->run, effect->fingerprint, reason);
     case EFFECT_STORE_CUT:
         return carry_out_cut(office, now_ns, effect, reason);
+    case EFFECT_STORE_ORDER:
+        return order_log_add(&office->order, &effect->order, reason);
     default:
         return office_effects_store_state(office, reason);
     }

@@ -50,6 +50,7 @@ static void fill_settings(struct office_run *run)
         .slot_samples = spec->train.slot_samples,
         .delay = spec_staleness(spec),
         .async = spec->consistency.kind == SPEC_ASYNC,
+        .ssp = spec->consistency.kind == SPEC_SSP,
         .window = spec->consistency.window,
         .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
         .numerics_any = spec->numerics == SPEC_ANY,

@@ -161,6 +161,7 @@ void record_step(struct record *record, const struct step_row *row)
     put_uint(&writer, "samples", row->samples);
     json_put_key(&writer, "skipped");
     json_put_bool(&writer, row->skipped);
+    put_uint(&writer, "behind", row->behind);
     put_uint(&writer, "workers", row->workers);
     put_uint(&writer, "redone", row->redone);
     put_uint(&writer, "speculative", row->speculative);

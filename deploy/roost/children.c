@@ -20,7 +20,8 @@ static uint64_t now_ms(void)
 
 enum err children_program(const char *name, char *ret_path, size_t ret_bytes, struct reason *reason)
 {
-    static const char *const places[] = {".", "../../server", "../../worker", "../lib/roost"};
+    static const char *const places[] = {".", "../../server", "../../worker", "../../reference",
+                                         "../lib/roost"};
     char self[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0)

@@ -13,6 +13,7 @@ command_fn command_run;
 command_fn command_status;
 command_fn command_stop;
 command_fn command_checkpoint;
+command_fn command_replay;
 command_fn command_sample;
 command_fn command_digest;
 command_fn command_export;

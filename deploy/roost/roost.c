@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"status", command_status, "what a cluster does; exit code 3: not ready"},
     {"stop", command_stop, "end the run after a checkpoint"},
     {"checkpoint", command_checkpoint, "make the next step a checkpoint"},
+    {"replay", command_replay, "repeat a run in one process and compare its bytes"},
     {"sample", command_sample, "text from a run's newest checkpoint"},
     {"digest", command_digest, "SHA-256 of a checkpoint's weights and optimizer state"},
     {"export", command_export, "a checkpoint's weights as safetensors, with Hugging Face names"},

@@ -34,6 +34,7 @@
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
 #include "common/err.h"
+#include "common/order.h"
 #include "proto/wire.h"
 #include "server/coordinator/map.h"
 #include "server/coordinator/seal.h"
@@ -68,8 +69,9 @@ struct coordinator_run {
     uint32_t slot_samples;
     bool async;      /* tickets are applied as they come (window.h) */
     uint32_t window; /* async: tickets that may be granted at a time */
-    uint32_t delay;  /* a ticket of step t is computed on version max(0, t - delay): so many steps
-                        behind the oldest are open as well */
+    bool ssp;        /* a slot's version is the newest when it is first granted, and logged */
+    uint32_t delay;  /* a ticket of step t is computed on version max(0, t - delay), with ssp on one
+                        from there to t: so many steps behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
     bool numerics_any;   /* any fingerprint may join */
     bool data_served;    /* workers without a copy of the data may join */
@@ -111,6 +113,8 @@ enum effect_kind {
     EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
     EFFECT_STORE_CUT,         /* cut: every manifest is there; write it down, then say
                                  coordinator_cut_stored(), at once or later */
+    EFFECT_STORE_ORDER,       /* order: ssp, the versions a step was computed on; durable before a
+                                 later cut is */
     EFFECT_STORE_STATE,       /* state */
     /* Messages. */
     EFFECT_COMMAND, /* command, to the server's link */
@@ -130,6 +134,7 @@ struct step_row {
     uint64_t samples;      /* in all, this step included */
     uint64_t step_samples; /* of this step */
     struct seal_metrics metrics;
+    uint32_t behind; /* the most versions that weights were behind the step */
     bool skipped;
     uint32_t workers;     /* members at commit */
     uint32_t redone;      /* slots granted again after a loss */
@@ -151,6 +156,7 @@ struct effect {
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
         const struct cut_record *cut; /* until coordinator_cut_stored() */
+        struct order_step order;      /* borrowed until the next step's */
         struct {
             enum run_state state;
             char reason[COORDINATOR_TEXT_BYTES];

@@ -22,6 +22,7 @@ void run_release(struct run *run)
         seal_release(&run->seals[i]);
     free(run->seals);
     window_release(run);
+    free(run->behind);
     tickets_release(&run->tickets);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
@@ -97,7 +98,7 @@ static void run_paused(struct coordinator *coordinator, const char *reason)
 {
     struct run *run = &coordinator->run;
     run->phase = PHASE_NONE;
-    tickets_open(&run->tickets, (struct tickets_open){false, false});
+    tickets_open(&run->tickets, (struct tickets_open){0});
     effects_log(&coordinator->effects, false,
                 "run paused  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\" "
                 "next=go on when the daemon is back",
@@ -185,6 +186,8 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .slots = run->settings.slots,
         .open_steps = run->settings.async ? window_steps(&run->settings) : run->settings.delay + 1,
         .attempts_first = settings->term << 32, /* never the same again, whoever is in office */
+        .delay = run->settings.delay,
+        .newest = run->settings.ssp,
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
@@ -193,7 +196,8 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .overdue_ms_min = settings->speculation_ms_min,
     };
     run->seals = calloc(run->settings.delay + 1, sizeof *run->seals);
-    if (run->seals == NULL)
+    run->behind = calloc(run->settings.slots, sizeof *run->behind);
+    if (run->seals == NULL || run->behind == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         TRY(seal_init(&run->seals[i], run->chunk_count));
@@ -266,7 +270,8 @@ void run_open_version(struct coordinator *coordinator)
     uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
     run->validating = validation_due(run);
     validation_restart(&run->validation);
-    struct tickets_open open = {run->version, steps, run->validating};
+    struct tickets_open open = {
+        .version = run->version, .step = run->version, .steps = steps, .validate = run->validating};
     if (run->settings.async && steps > 0) {
         open.step = run->tickets.step; /* what is open stays so */
         open.steps = run->tickets.steps;
@@ -300,6 +305,7 @@ static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
         .samples = run->counters.samples,
         .step_samples = run->settings.seal.schedule.step_samples,
         .metrics = *metrics,
+        .behind = run->behind_most,
         .skipped = !run->commit.apply,
         .workers = coordinator->members.count,
         .redone = (uint32_t)(tickets->redone - run->redone_before),
@@ -311,6 +317,19 @@ static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
     run->committed_ms = now_ms;
     run->skipped += run->last_step.skipped ? 1 : 0;
     effects_add(&coordinator->effects, EFFECT_STEP)->step = run->last_step;
+}
+
+/* What the step was computed on, before anybody hears of its commit. */
+static void note_order(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    run->behind_most = tickets_behind(&run->tickets, run->behind);
+    if (run->settings.ssp)
+        effects_add(&coordinator->effects, EFFECT_STORE_ORDER)->order =
+            (struct order_step){.generation = run->generation,
+                                .step = run->version,
+                                .slots = run->settings.slots,
+                                .behind = run->behind};
 }
 
 /* The decision for step `version`: everything about it is there. */
@@ -332,6 +351,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         run_over(coordinator, RUN_FAILED, text);
         return;
     }
+    note_order(coordinator);
     commit.generation = run->generation;
     commit.term = coordinator->settings.term;
     commit.step = run->version;
@@ -426,13 +446,6 @@ static void try_over(struct coordinator *coordinator)
 
 /* ---- granting ---- */
 
-/* DESIGN section 4, table of consistency. It is committed: at most `delay` steps behind the oldest
- * are open. */
-static uint64_t ticket_version(const struct run *run, uint64_t step)
-{
-    return step > run->settings.delay ? step - run->settings.delay : 0;
-}
-
 static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
 {
     struct run *run = &coordinator->run;
@@ -444,7 +457,7 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .kind = lease->kind,
         .generation = run->generation,
         .step = train ? lease->step : run->version,
-        .version = train ? ticket_version(run, lease->step) : run->version,
+        .version = lease->version,
         .node = lease->node,
         .attempt = lease->attempt,
         .speculative = lease->speculative,

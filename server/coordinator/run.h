@@ -58,6 +58,8 @@ struct run {
     struct tickets tickets;
     struct applied taken; /* async: the tickets that all chunks have, as far as is known */
     bool taken_known;
+    uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
+    uint32_t behind_most;
     struct validation validation;
     bool validating;  /* the version's validation is not complete */
     uint64_t done_ms; /* when a slot was last done */

@@ -105,6 +105,7 @@ void tickets_open(struct tickets *tickets, struct tickets_open open)
 {
     train_open(tickets, open.step, open.steps);
     work_open(&tickets->validate, open.validate);
+    tickets->version = open.version;
     keep_leases(tickets, false);
 }
 
@@ -158,15 +159,42 @@ static bool all_free(const struct work *work, struct node node)
     return true;
 }
 
-/* The largest aligned run from the lowest free slot on that is free and within one worker's share
- * of all that is free. */
-static struct node choose_node(const struct work *work, uint32_t first, uint32_t worker_count)
+/* What a unit is computed on. */
+static uint64_t version_of(const struct tickets *tickets, const struct lease *lease, uint32_t unit)
 {
+    uint32_t delay = tickets->settings.delay;
+    if (lease->kind == TICKET_VALIDATE)
+        return tickets->version;
+    const struct unit *slot = &train_of(tickets, lease->step)->units[unit];
+    if (slot->given)
+        return slot->version;
+    if (tickets->settings.newest)
+        return tickets->version;
+    return lease->step > delay ? lease->step - delay : 0;
+}
+
+static bool one_version(const struct tickets *tickets, const struct lease *lease, struct node node)
+{
+    const struct work *work = train_of(tickets, lease->step);
+    for (uint32_t i = node_first(node); i < end_of(work, node); i++)
+        if (version_of(tickets, lease, i) != lease->version)
+            return false;
+    return true;
+}
+
+/* The largest aligned run from the lowest free slot on that is free, of one version, and within one
+ * worker's share of all that is free in its step. */
+static struct node choose_node(const struct tickets *tickets, const struct lease *lease,
+                               uint32_t worker_count)
+{
+    const struct work *work = train_of(tickets, lease->step);
+    uint32_t first = lease->node.index;
     uint32_t share = work->free_count / (worker_count > 0 ? worker_count : 1);
     struct node node = {0, first};
     while (node.level < tree_level(work->count)) {
         struct node parent = node_parent(node);
-        if (node_slots(parent, work->count) > share || !all_free(work, parent))
+        if (node_slots(parent, work->count) > share || !all_free(work, parent) ||
+            !one_version(tickets, lease, parent))
             break;
         node = parent;
     }
@@ -193,6 +221,7 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
         }
         tickets->speculative += lease.speculative ? 1 : 0;
         unit->holders++;
+        unit->version = lease.version;
         unit->given = true;
         unit->granted_ms = lease.granted_ms;
     }
@@ -210,10 +239,11 @@ static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t wor
     while (work->units[work->lowest].done || work->units[work->lowest].holders > 0)
         work->lowest++;
     lease.node = (struct node){0, work->lowest};
+    lease.version = version_of(tickets, &lease, work->lowest);
     if (lease.kind == TICKET_TRAIN && tickets->settings.node_slots > 0)
         lease.node = fixed_node(work, work->lowest, tickets->settings.node_slots);
     else if (lease.kind == TICKET_TRAIN)
-        lease.node = choose_node(work, work->lowest, worker_count);
+        lease.node = choose_node(tickets, &lease, worker_count);
     *ret_lease = lease_add(tickets, lease);
     return true;
 }
@@ -299,6 +329,7 @@ static bool grant_overdue(struct tickets *tickets, struct lease lease,
         return false;
     lease.kind = slowest->kind;
     lease.step = slowest->step;
+    lease.version = slowest->version;
     lease.node = slowest->node;
     lease.speculative = true;
     *ret_lease = lease_add(tickets, lease);
@@ -451,6 +482,18 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
     return count;
 }
 
+uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind)
+{
+    const struct work *work = train_of(tickets, tickets->step);
+    const struct lease slot = {.kind = TICKET_TRAIN, .step = tickets->step};
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < work->count; i++) {
+        ret_behind[i] = (uint8_t)(tickets->step - version_of(tickets, &slot, i));
+        most = ret_behind[i] > most ? ret_behind[i] : most;
+    }
+    return most;
+}
+
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind)
 {
     const struct work *work =
@@ -466,8 +509,10 @@ static void work_check(const struct tickets *tickets, const struct work *work)
         for (uint32_t k = 0; k < tickets->lease_count; k++) {
             const struct lease *lease = &tickets->leases[k];
             if (lease_work(tickets, lease) == work && i >= node_first(lease->node) &&
-                i < end_of(work, lease->node))
+                i < end_of(work, lease->node)) {
                 holders++;
+                check(work->units[i].version == lease->version);
+            }
         }
         check(work->units[i].holders == holders);
         bool is_free = !work->units[i].done && holders == 0;

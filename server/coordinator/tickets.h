@@ -12,6 +12,11 @@
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
  * step is not computed twice.
  *
+ * A slot is computed on one version, whoever does it and however often (DESIGN section 4, table of
+ * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for
+ * the first time. So what a name stands for has the same bits from every attempt, and a version
+ * that a slot may still need stays readable (P5).
+ *
  * P1: done is done until tickets_open(), whatever happens to leases. A lease that lapses, is
  * dropped or loses its member frees what nobody else holds. A lease may lapse although its member
  * lives: after many times the usual time, so a worker that forgot a ticket cannot hang the step; if
@@ -19,7 +24,7 @@
  *
  * Pure; one owner. Invariants (tickets_check):
  *  1 a unit's holders are the leases that cover it;
- *  2 a unit is free exactly when it is neither done nor held;
+ *  2 a unit is free exactly when it is neither done nor held; the leases on it have its version;
  *  3 free_count and done_count count them; nothing below `lowest` is free. */
 #ifndef ROOST_SERVER_COORDINATOR_TICKETS_H
 #define ROOST_SERVER_COORDINATOR_TICKETS_H
@@ -28,11 +33,13 @@
 #include "proto/wire.h"
 
 struct tickets_settings {
-    uint32_t slots;           /* of a step */
-    uint32_t open_steps;      /* at a time, at most; at least 1 */
-    uint32_t pieces;          /* of a validation */
-    uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
-    uint32_t leases_max;      /* at a time */
+    uint32_t slots;      /* of a step */
+    uint32_t open_steps; /* at a time, at most; at least 1 */
+    uint32_t delay;      /* a slot's version is exactly so far behind its step … */
+    bool newest;         /* … or, ssp: a slot's version is the newest when it is first granted */
+    uint32_t pieces;     /* of a validation */
+    uint32_t node_slots; /* a power of two: always this run of slots; 0: chosen */
+    uint32_t leases_max; /* at a time */
     uint64_t attempts_first;  /* attempts are numbered from here on */
     uint32_t lease_ms;        /* of a member: no ticket lapses before */
     uint32_t overdue_percent; /* of the usual time; 0: at once */
@@ -41,7 +48,8 @@ struct tickets_settings {
 
 struct lease {
     enum ticket_kind kind;
-    uint64_t step; /* training */
+    uint64_t step;    /* training */
+    uint64_t version; /* to compute on */
     struct node node;
     uint64_t attempt; /* never the same again */
     uint64_t member;
@@ -59,12 +67,14 @@ struct work {
         bool done;
         bool given; /* granted before, since open */
         uint32_t holders;
+        uint64_t version;    /* given: to compute on */
         uint64_t granted_ms; /* the youngest lease's on it */
     } * units;
 };
 
 struct tickets {
     struct tickets_settings settings;
+    uint64_t version;   /* the newest committed */
     uint64_t step;      /* the oldest open */
     uint32_t steps;     /* open: step … step + steps - 1 */
     struct work *train; /* step t at t % open_steps */
@@ -83,8 +93,9 @@ void tickets_release(struct tickets *tickets);
 /* What is to be done now. Steps that were open and still are keep what is done and leased; all
  * other leases are gone, those of the validation too. */
 struct tickets_open {
-    uint64_t step;
-    uint32_t steps; /* 0: no training */
+    uint64_t version; /* the newest committed; the validation's */
+    uint64_t step;    /* the oldest: the version's */
+    uint32_t steps;   /* 0: no training */
     bool validate;
 };
 void tickets_open(struct tickets *tickets, struct tickets_open open);
@@ -116,6 +127,9 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member);
 /* Drops leases that are far too old; returns how many. *ret_due_ms: when the next would be. */
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 
+/* How far behind the oldest step each of its slots was computed: `slots` entries; returns the
+ * largest. */
+uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind);
 /* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
 void tickets_check(const struct tickets *tickets);

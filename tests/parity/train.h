@@ -6,8 +6,8 @@
 #include "tests/unit/unit.h"
 
 #include "common/data/run_data.h"
-#include "tests/reference/local.h"
-#include "tests/reference/reference.h"
+#include "reference/local.h"
+#include "reference/reference.h"
 
 struct run {
     struct spec spec;

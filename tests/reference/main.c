@@ -7,9 +7,9 @@
 #include "common/data/run_data.h"
 #include "common/json.h"
 #include "common/time.h"
+#include "reference/local.h"
+#include "reference/reference.h"
 #include "tests/reference/dump.h"
-#include "tests/reference/local.h"
-#include "tests/reference/reference.h"
 
 #include <inttypes.h>
 #include <string.h>

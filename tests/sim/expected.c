@@ -1,9 +1,9 @@
 #include "tests/sim/expected.h"
 
 #include "common/state_digest.h"
+#include "reference/reference.h"
 #include "server/coordinator/validation.h"
 #include "server/prepare.h"
-#include "tests/reference/reference.h"
 
 #include <string.h>
 

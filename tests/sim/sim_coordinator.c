@@ -283,6 +283,8 @@ static bool carry_out(struct sim *sim, struct sim_coordinator *coordinator,
     case EFFECT_STORE_CUT:
     case EFFECT_STORE_STATE:
         return store(sim, coordinator, effect);
+    case EFFECT_STORE_ORDER: /* nobody repeats a scenario from its log */
+        break;
     case EFFECT_COMMAND:
         command(sim, coordinator, effect);
         break;

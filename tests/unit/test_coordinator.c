@@ -1156,6 +1156,36 @@ static void async_a_bitmap_of_no_such_run_is_malformed(void **state)
     teardown(&f);
 }
 
+static void ssp_says_what_a_step_was_computed_on_before_its_commit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 1);
+    run.ssp = true;
+    run.slots = 2;
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(ticket_of(&f, worker, 1 + i).version, 0);
+    reduce_all(&f, 0);
+    assert_true(place_of(&f, EFFECT_STORE_ORDER) < place_of(&f, EFFECT_COMMAND));
+    assert_int_equal(seen(&f, EFFECT_STORE_ORDER)->order.behind[0], 0);
+    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 0);
+    commit_all(&f, 0);
+    struct ticket late = ticket_of(&f, worker, 4);
+    assert_int_equal(late.step, 1);
+    assert_int_equal(late.version, 1); /* the newest */
+    reduce_all(&f, 1);
+    const struct order_step order = seen(&f, EFFECT_STORE_ORDER)->order;
+    assert_int_equal(order.generation, f.generation);
+    assert_int_equal(order.step, 1);
+    assert_int_equal(order.slots, 2);
+    assert_int_equal(order.behind[0], 1);
+    assert_int_equal(order.behind[1], 0);
+    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 1);
+    teardown(&f);
+}
+
 static void a_report_said_twice_decides_once(void **state)
 {
     (void)state;
@@ -1647,7 +1677,8 @@ static void members_of_another_run_are_forgotten(void **state)
     teardown(&f);
 }
 
-/* What a test knows of the workers that come and go: those that are there, and how many were. */
+/* What a test knows of the workers that come and go: those that are there, and how many were.
+ */
 struct crowd {
     uint64_t members[32];
     uint64_t sequences[32];
@@ -2127,6 +2158,7 @@ int main(void)
         cmocka_unit_test(async_words_that_shards_do_not_bear_out_are_doubted),
         cmocka_unit_test(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost),
         cmocka_unit_test(async_a_bitmap_of_no_such_run_is_malformed),
+        cmocka_unit_test(ssp_says_what_a_step_was_computed_on_before_its_commit),
         cmocka_unit_test(a_report_said_twice_decides_once),
         cmocka_unit_test(p8_a_commit_carries_the_counters),
         cmocka_unit_test(too_many_steps_that_are_not_finite_fail_the_run_by_name),

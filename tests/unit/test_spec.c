@@ -258,8 +258,6 @@ static void every_refusal_names_the_place(void **state)
          "run.yaml:3: consistency.outer.kind is no setting when consistency.kind is delay"},
         {GPT TEXT "checkpoint: {durability: logged}",
          "run.yaml:3: checkpoint.durability is no setting when consistency.kind is sync"},
-        {GPT TEXT "consistency: {kind: ssp}",
-         "run.yaml:3: consistency.kind ssp is not available in this version"},
         {GPT TEXT "consistency: {kind: async, staleness_max: 8, window: 64}\n"
                   "checkpoint: {durability: logged}",
          "run.yaml:3: consistency.kind async is not available in this version"},

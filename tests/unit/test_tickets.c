@@ -296,6 +296,7 @@ static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
     struct tickets tickets = tickets_of(slots, 1);
     struct tickets_settings settings = tickets.settings;
     settings.open_steps = open_steps;
+    settings.delay = open_steps - 1;
     tickets_release(&tickets);
     assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
     tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = open_steps});
@@ -356,6 +357,79 @@ static void a_rewind_opens_all_steps_anew(void **state)
     tickets_release(&tickets);
 }
 
+static struct tickets stale(uint32_t staleness, uint32_t slots, uint32_t node_slots)
+{
+    struct tickets tickets = overlapping(staleness + 1, slots);
+    struct tickets_settings settings = tickets.settings;
+    settings.newest = true;
+    settings.node_slots = node_slots;
+    tickets_release(&tickets);
+    assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
+    tickets_open(&tickets,
+                 (struct tickets_open){.version = 10, .step = 10, .steps = staleness + 1});
+    return tickets;
+}
+
+static void a_delayed_step_is_computed_exactly_so_far_behind(void **state)
+{
+    (void)state;
+    struct tickets tickets = overlapping(3, 1);
+    uint8_t behind[1];
+    assert_int_equal(grant(&tickets, 0, 1, 1).version, 8);
+    assert_int_equal(grant(&tickets, 0, 1, 1).version, 9);
+    assert_int_equal(tickets_behind(&tickets, behind), 2);
+    assert_int_equal(behind[0], 2);
+    tickets_open(&tickets, (struct tickets_open){0});
+    tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 3});
+    assert_int_equal(grant(&tickets, 0, 1, 1).version, 0); /* there is none before */
+    tickets_release(&tickets);
+}
+
+static void ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted(void **state)
+{
+    (void)state;
+    struct tickets tickets = stale(2, 2, 1);
+    uint8_t behind[2];
+    struct lease first = grant(&tickets, 0, 1, 1), second = grant(&tickets, 0, 2, 1);
+    struct lease ahead = grant(&tickets, 0, 3, 1);
+    assert_int_equal(first.version, 10);
+    assert_int_equal(ahead.step, 11);
+    assert_int_equal(ahead.version, 10);
+    assert_int_equal(tickets_behind(&tickets, behind), 0);
+    done(&tickets, 1, first);
+    done(&tickets, 1, second);
+    tickets_open(&tickets, (struct tickets_open){.version = 11, .step = 11, .steps = 3});
+    tickets_check(&tickets);
+    assert_int_equal(grant(&tickets, 2, 1, 1).version, 11); /* the other slot of step 11 */
+    assert_int_equal(tickets_behind(&tickets, behind), 1);
+    assert_int_equal(behind[0], 1);
+    assert_int_equal(behind[1], 0);
+    tickets_release(&tickets);
+}
+
+static void ssp_gives_a_slot_again_on_the_same_version(void **state)
+{
+    (void)state;
+    struct tickets tickets = stale(1, 2, 0);
+    done(&tickets, 1, grant(&tickets, 0, 1, 1));  /* step 10 */
+    struct lease lost = grant(&tickets, 1, 1, 2); /* a slot of step 11, on version 10 */
+    tickets_open(&tickets, (struct tickets_open){.version = 11, .step = 11, .steps = 2});
+    assert_int_equal(tickets_drop_member(&tickets, 1), 1);
+    struct lease again = grant(&tickets, 2, 2, 1); /* alone, yet not with its neighbour */
+    expect_node(again, 0, lost.node.index);
+    assert_int_equal(again.version, 10);
+    struct lease neighbour = grant(&tickets, 2, 3, 1);
+    expect_node(neighbour, 0, 1);
+    assert_int_equal(neighbour.version, 11);
+    struct lease speculative = grant(&tickets, 5000, 4, 9);
+    while (!speculative.speculative)
+        speculative = grant(&tickets, 5000, 4, 9);
+    assert_int_equal(speculative.step, 11);
+    assert_int_equal(speculative.version, speculative.node.index == 0 ? 10 : 11);
+    tickets_check(&tickets);
+    tickets_release(&tickets);
+}
+
 static void speculation_names_the_step_of_the_slowest(void **state)
 {
     (void)state;
@@ -388,7 +462,7 @@ static void training_may_go_back_to_older_steps(void **state)
     const struct tickets_settings settings = {
         .slots = 2, .open_steps = 2, .pieces = 1, .node_slots = 1, .leases_max = 8, .lease_ms = 9};
     assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
-    tickets_open(&tickets, (struct tickets_open){5, 2, true});
+    tickets_open(&tickets, (struct tickets_open){.step = 5, .steps = 2, .validate = true});
     tickets_mark(&tickets, 5, 0, true);
     struct lease kept = grant(&tickets, 0, 1, 1); /* slot 1 of step 5 */
     struct lease piece = grant(&tickets, 0, 1, 1);
@@ -442,6 +516,9 @@ int main(void)
         cmocka_unit_test(the_oldest_step_comes_first_then_validation_then_later_steps),
         cmocka_unit_test(a_later_step_keeps_its_leases_when_the_oldest_closes),
         cmocka_unit_test(a_rewind_opens_all_steps_anew),
+        cmocka_unit_test(a_delayed_step_is_computed_exactly_so_far_behind),
+        cmocka_unit_test(ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted),
+        cmocka_unit_test(ssp_gives_a_slot_again_on_the_same_version),
         cmocka_unit_test(speculation_names_the_step_of_the_slowest),
         cmocka_unit_test(a_new_step_starts_with_everything_free),
         cmocka_unit_test(what_shards_never_saw_can_be_done_again),

@@ -1,6 +1,6 @@
 /* A run's spec and samples from this machine's files, without a daemon that serves them. */
-#ifndef ROOST_TESTS_REFERENCE_LOCAL_H
-#define ROOST_TESTS_REFERENCE_LOCAL_H
+#ifndef ROOST_REFERENCE_LOCAL_H
+#define ROOST_REFERENCE_LOCAL_H
 
 #include "common/data/data.h"
 #include "common/data/tickets.h"

@@ -1,4 +1,4 @@
-#include "tests/reference/local.h"
+#include "reference/local.h"
 
 #include "common/file.h"
 

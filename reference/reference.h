@@ -3,8 +3,8 @@
  * The worker's executor and the server's shard core, linked; between them the same structs as on
  * the wire, the same bytes in the payloads, the same arithmetic of seal and commit. No sockets, no
  * threads, one shard, slots in order. What it ends in, every cluster must end in. */
-#ifndef ROOST_TESTS_REFERENCE_REFERENCE_H
-#define ROOST_TESTS_REFERENCE_REFERENCE_H
+#ifndef ROOST_REFERENCE_REFERENCE_H
+#define ROOST_REFERENCE_REFERENCE_H
 
 #include "common/digest.h"
 #include "server/coordinator/seal.h"
@@ -12,12 +12,21 @@
 
 struct reference;
 
+/* What a run did that its spec does not say (common/order.h). */
+struct reference_order {
+    void *context;
+    /* How many versions behind `step` the weights of each of its slots were; borrowed until the
+     * next call. */
+    enum err (*behind)(void *context, uint64_t step, const uint8_t **ret_behind);
+};
+
 struct reference_options {
     const struct spec *spec; /* all borrowed as long as the reference lives */
     const struct model *model;
     const struct kernels *kernels;          /* of the shard */
     const struct kernels *executor_kernels; /* NULL: the same */
     const struct executor_samples *samples;
+    const struct reference_order *order; /* ssp: NULL: nobody was behind; else ignored */
     uint32_t node_level; /* a push sums 2^node_level slots; a lossy push codec takes its own (P4) */
 };
 
@@ -26,7 +35,8 @@ enum err reference_new(const struct reference_options *options, struct reference
                        struct reason *reason) MUST_USE;
 void reference_free(struct reference *reference); /* NULL is fine */
 
-/* One step: all its nodes, then the commit. ERR_NON_FINITE: too many skipped in a row. */
+/* One step: all its nodes, then the commit. ERR_NON_FINITE: too many skipped in a row; errors of
+ * the order. */
 enum err reference_step(struct reference *reference, struct seal_metrics *ret_metrics) MUST_USE;
 
 /* On the held-out samples, with the weights of the present version. */

@@ -1,4 +1,4 @@
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 #include "common/state_digest.h"
 #include "server/prepare.h"
@@ -193,17 +193,30 @@ static enum err commit_step(struct reference *r, struct seal_metrics *ret_metric
     return ERR_OK;
 }
 
+/* What a node of this step is computed on (DESIGN section 4, table of consistency). */
+static uint64_t version_of(const struct reference *r, struct node node, const uint8_t *behind)
+{
+    uint32_t delay = spec_staleness(r->options.spec);
+    if (r->options.spec->consistency.kind == SPEC_SSP)
+        return r->version - (behind != NULL ? behind[node_first(node)] : 0);
+    return r->version > delay ? r->version - delay : 0;
+}
+
 enum err reference_step(struct reference *r, struct seal_metrics *ret_metrics)
 {
     const struct executor_hooks hooks = {.context = r, .pull = pull_unit, .push = push_unit};
-    uint32_t slots = r->options.spec->train.slots, delay = spec_staleness(r->options.spec);
+    const struct reference_order *order = r->options.order;
+    uint32_t slots = r->options.spec->train.slots;
     struct node node = {.level = r->node_level};
+    const uint8_t *behind = NULL;
+    if (order != NULL)
+        TRY(order->behind(order->context, r->version, &behind));
     for (; node_valid(node, slots); node.index++) {
         struct executor_loss loss;
         r->ticket = (struct ticket){.kind = TICKET_TRAIN,
                                     .generation = GENERATION,
                                     .step = r->version,
-                                    .version = r->version > delay ? r->version - delay : 0,
+                                    .version = version_of(r, node, behind),
                                     .node = node};
         TRY(executor_run(r->executor, &r->ticket, r->options.samples, &hooks, &loss));
     }

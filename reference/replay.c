@@ -1,0 +1,231 @@
+/* roost-replay DIR: repeats the run of a checkpoint in one process, from its spec, its data and
+ * what its order log says, and compares the bytes it ends in with the checkpoint's. */
+#include "common/checkpoint.h"
+#include "common/data/run_data.h"
+#include "common/json.h"
+#include "common/options.h"
+#include "common/order.h"
+#include "reference/local.h"
+#include "reference/reference.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { LOG_PATH_BYTES = CHECKPOINT_PATH_BYTES + 64 };
+#define LOG_BYTES_MAX ((size_t)1 << 34)
+
+struct arguments {
+    const char *path;
+    bool json;
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    if (key == 'j') {
+        arguments->json = true;
+        return 0;
+    }
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    if (arguments->path != NULL)
+        argp_error(state, "more than one DIR: %s", argument);
+    arguments->path = argument;
+    return 0;
+}
+
+/* ---- ssp: the coordinator's log ---- */
+
+/* Reads on, step by step. */
+struct log {
+    char path[LOG_PATH_BYTES];
+    struct buf bytes;
+    size_t offset;
+    uint32_t slots;
+    uint32_t behind_max; /* of the steps read so far */
+    struct reason *reason;
+};
+
+static void log_release(struct log *log)
+{
+    buf_release(&log->bytes);
+}
+
+static enum err log_open(struct log *log, const struct checkpoint *checkpoint,
+                         const struct spec *spec, struct reason *reason)
+{
+    *log = (struct log){.slots = spec->train.slots, .reason = reason};
+    if (spec->consistency.kind != SPEC_SSP)
+        return ERR_OK;
+    snprintf(log->path, sizeof log->path, "%s/../../" ORDER_FOLDER "/" ORDER_COORDINATOR,
+             checkpoint_path(checkpoint));
+    return file_read(log->path, LOG_BYTES_MAX, &log->bytes, reason);
+}
+
+static enum err log_behind(void *context, uint64_t step, const uint8_t **ret_behind)
+{
+    struct log *log = context;
+    struct order_record record;
+    struct order_step entry = {0};
+    size_t begin = log->offset;
+    enum err err =
+        order_next(buf_slice(&log->bytes), log->path, &log->offset, &record, log->reason);
+    if (err == ERR_NOT_FOUND)
+        return reason_set(log->reason, ERR_CORRUPT,
+                          "%s: offset %zu: the log ends before step %" PRIu64
+                          ", which led to the checkpoint",
+                          log->path, begin, step);
+    TRY(err);
+    if (order_step(&record, &entry) != ERR_OK || entry.step != step || entry.slots != log->slots)
+        return reason_set(log->reason, ERR_CORRUPT,
+                          "%s: offset %zu: not the order of step %" PRIu64, log->path, begin, step);
+    for (uint32_t i = 0; i < entry.slots; i++)
+        log->behind_max = entry.behind[i] > log->behind_max ? entry.behind[i] : log->behind_max;
+    *ret_behind = entry.behind;
+    return ERR_OK;
+}
+
+/* ---- the run again ---- */
+
+struct result {
+    uint64_t steps;
+    uint32_t behind_max;
+    struct digest stored, repeated;
+};
+
+static enum err repeat(struct reference *reference, struct log *log, struct result *result)
+{
+    struct seal_metrics metrics;
+    for (uint64_t step = 0; step < result->steps; step++)
+        TRY(reference_step(reference, &metrics));
+    result->behind_max = log->behind_max;
+    return reference_digest(reference, &result->repeated);
+}
+
+static enum err repeat_with(const struct spec *spec, const struct model *model,
+                            const struct kernels *kernels, struct log *log, struct result *result,
+                            struct reason *reason)
+{
+    scoped(data_free_scoped) struct data *data = NULL;
+    struct local local;
+    TRY(run_data_open(spec, NULL, &data, reason));
+    const struct executor_samples samples = local_samples(&local, spec, data);
+    const struct reference_order order = {log, log_behind};
+    const struct reference_options options = {
+        .spec = spec,
+        .model = model,
+        .kernels = kernels,
+        .samples = &samples,
+        .order = spec->consistency.kind == SPEC_SSP ? &order : NULL,
+    };
+    struct reference *reference = NULL;
+    TRY(reference_new(&options, &reference, reason));
+    enum err err = repeat(reference, log, result);
+    reference_free(reference);
+    return err;
+}
+
+static enum err replay(const struct checkpoint *checkpoint, struct result *result,
+                       struct reason *reason)
+{
+    scoped(model_release) struct model model = {0};
+    scoped(log_release) struct log log = {0};
+    const struct checkpoint_record *about = checkpoint_about(checkpoint);
+    struct slice text = {(const uint8_t *)about->spec, strlen(about->spec)};
+    struct spec spec;
+    TRY(spec_parse(text, checkpoint_path(checkpoint), NULL, &spec, reason));
+    TRY(model_init(&model, &spec.model, reason));
+    TRY(checkpoint_fits(checkpoint, &model, checkpoint_arrays(checkpoint).states, reason));
+    TRY(checkpoint_digest(checkpoint, &model, &result->stored, reason));
+    TRY(log_open(&log, checkpoint, &spec, reason));
+    result->steps = about->name.version;
+    const struct kernels_options options = {.gemm_core = spec.train.gemm_core,
+                                            .gemm_threads = (int)spec.train.threads};
+    const struct kernels *kernels = NULL;
+    if (!kernels_new(&options, &kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    enum err err = repeat_with(&spec, &model, kernels, &log, result, reason);
+    kernels_free(kernels);
+    return err;
+}
+
+/* ---- saying it ---- */
+
+static bool same(const struct result *result)
+{
+    return memcmp(&result->stored, &result->repeated, sizeof result->stored) == 0;
+}
+
+static enum err print_json(const struct result *result)
+{
+    scoped(buf_release) struct buf buf = {0};
+    struct json_writer writer = json_writer(&buf);
+    json_put_object(&writer);
+    json_put_key(&writer, "steps");
+    json_put_uint(&writer, result->steps);
+    json_put_key(&writer, "behind_max");
+    json_put_uint(&writer, result->behind_max);
+    json_put_key(&writer, "digest");
+    json_put_text(&writer, digest_to_hex(&result->repeated).text);
+    json_put_key(&writer, "stored");
+    json_put_text(&writer, digest_to_hex(&result->stored).text);
+    json_put_key(&writer, "equal");
+    json_put_bool(&writer, same(result));
+    json_put_end(&writer);
+    TRY(json_writer_finish(&writer));
+    printf("%.*s\n", (int)buf.bytes, (const char *)buf.data);
+    return ERR_OK;
+}
+
+static void print_text(const struct result *result, const struct checkpoint *checkpoint)
+{
+    printf("%s  %" PRIu64 " steps repeated\n%s  %s\n", digest_to_hex(&result->repeated).text,
+           result->steps, digest_to_hex(&result->stored).text, checkpoint_path(checkpoint));
+    fprintf(stderr, "roost replay: %s\n", same(result) ? "equal" : "the bytes differ");
+}
+
+static enum err run(const struct arguments *arguments, struct result *result, struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_open_any(arguments->path, &checkpoint, reason));
+    TRY(replay(checkpoint, result, reason));
+    if (arguments->json)
+        return print_json(result);
+    print_text(result, checkpoint);
+    return ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_option rows[] = {
+        {"json", 'j', NULL, 0, "one JSON object on stdout", 0},
+        {0},
+    };
+    static const struct argp argp = {
+        rows,
+        parse_option,
+        "DIR",
+        "Repeats a run up to the newest checkpoint in its directory, or to one checkpoint, in one "
+        "process: from the spec, the data, and for ssp what the run's order log says. Prints the "
+        "digest it ends in and the checkpoint's; exit code 1: they differ.",
+        NULL,
+        NULL,
+        NULL};
+    struct arguments arguments = {0};
+    struct result result = {0};
+    struct reason reason = {.text = ""};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+    if (arguments.path == NULL) {
+        fprintf(stderr, "roost replay: which DIR?\n");
+        return EXIT_USAGE;
+    }
+    enum err err = run(&arguments, &result, &reason);
+    if (err != ERR_OK) {
+        fprintf(stderr, "roost replay: %s%s%s\n", err_text(err), reason.text[0] != 0 ? ": " : "",
+                reason.text);
+        return options_exit_code(err);
+    }
+    return same(&result) ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,117 @@
+/* The coordinator's order log as a file: kept over restarts and rewinds, late on a full disk. */
+#include "tests/unit/unit.h"
+
+#include "common/scoped.h"
+#include "server/order_log.h"
+#include "tests/unit/folder.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *directory(void **state)
+{
+    return folder_path(state, "run");
+}
+
+static enum err add(struct order_log *log, uint64_t number)
+{
+    const uint8_t behind[2] = {0, number > 0};
+    const struct order_step step = {.generation = 1, .step = number, .slots = 2, .behind = behind};
+    return order_log_add(log, &step, NULL);
+}
+
+/* The steps in the file, which must be in order. */
+static uint64_t stored(void **state)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct order_record record;
+    struct order_step step;
+    char path[400];
+    size_t offset = 0;
+    uint64_t steps = 0;
+    snprintf(path, sizeof path, "%s/order/coordinator.log", directory(state));
+    assert_int_equal(file_read(path, 1 << 20, &bytes, NULL), ERR_OK);
+    while (order_next(buf_slice(&bytes), path, &offset, &record, NULL) == ERR_OK) {
+        assert_int_equal(order_step(&record, &step), ERR_OK);
+        assert_int_equal(step.step, steps++);
+    }
+    assert_int_equal(offset, bytes.bytes);
+    return steps;
+}
+
+static void what_was_synced_is_there_after_a_restart(void **state)
+{
+    struct order_log log;
+    assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
+    for (uint64_t step = 0; step < 5; step++)
+        assert_int_equal(add(&log, step), ERR_OK);
+    assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
+    assert_int_equal(stored(state), 5);
+    order_log_release(&log);
+    assert_int_equal(order_log_open(&log, directory(state), 3, NULL), ERR_OK);
+    assert_int_equal(stored(state), 3); /* the cut it goes on from */
+    assert_int_equal(add(&log, 3), ERR_OK);
+    order_log_release(&log);
+    assert_int_equal(stored(state), 4);
+}
+
+static void a_rewind_forgets_the_steps_behind_its_cut(void **state)
+{
+    struct order_log log;
+    assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
+    for (uint64_t step = 0; step < 4; step++)
+        assert_int_equal(add(&log, step), ERR_OK);
+    assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
+    assert_int_equal(add(&log, 4), ERR_OK); /* late */
+    assert_int_equal(order_log_rewind(&log, 2, NULL), ERR_OK);
+    assert_int_equal(add(&log, 2), ERR_OK);
+    assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
+    assert_int_equal(stored(state), 3);
+    order_log_release(&log);
+}
+
+static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    (void)ops, (void)fd, (void)data, (void)bytes;
+    errno = ENOSPC;
+    return -1;
+}
+
+static void a_full_disk_makes_it_late_not_wrong(void **state)
+{
+    struct order_log log;
+    struct file_ops full = file_ops_real;
+    full.write = full_write;
+    assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
+    log.file.ops = &full;
+    for (uint64_t step = 0; step < 3000; step++) /* more than a batch */
+        assert_int_equal(add(&log, step), ERR_OK);
+    assert_int_equal(order_log_sync(&log, NULL), ERR_NO_SPACE);
+    log.file.ops = &file_ops_real;
+    assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
+    assert_int_equal(stored(state), 3000);
+    order_log_release(&log);
+}
+
+static void a_run_that_keeps_none_has_nothing_to_do(void **state)
+{
+    (void)state;
+    struct order_log log = {0};
+    assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
+    assert_int_equal(order_log_rewind(&log, 3, NULL), ERR_OK);
+    order_log_release(&log);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_synced_is_there_after_a_restart, folder_make,
+                                        folder_remove),
+        cmocka_unit_test_setup_teardown(a_rewind_forgets_the_steps_behind_its_cut, folder_make,
+                                        folder_remove),
+        cmocka_unit_test_setup_teardown(a_full_disk_makes_it_late_not_wrong, folder_make,
+                                        folder_remove),
+        cmocka_unit_test(a_run_that_keeps_none_has_nothing_to_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
