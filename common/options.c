@@ -149,11 +149,23 @@ const char *options_environment(const char *name, const char *otherwise)
     return value != NULL ? value : otherwise;
 }
 
+/* What starting it again does not mend: somebody has to change a setting or a machine. */
+static bool is_configuration(enum err err)
+{
+    static const enum err errors[] = {ERR_INVALID,      ERR_DENIED,      ERR_UNTRUSTED,
+                                      ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET,
+                                      ERR_SPEC_DIFFERS, ERR_WRONG_BITS,  ERR_UNSUPPORTED};
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i] == err)
+            return true;
+    return false;
+}
+
 int options_exit_code(enum err err)
 {
     if (err == ERR_OK)
         return EXIT_SUCCESS;
-    if (err == ERR_INVALID)
+    if (is_configuration(err))
         return EXIT_CONFIG;
     enum reaction reaction = err_reaction(err);
     return reaction == REACT_RETRY || reaction == REACT_WAIT ? EXIT_AGAIN : EXIT_FAILURE;

@@ -63,6 +63,7 @@ struct push {
     enum codec codec; /* of all entries but the loss parameter's, which is always fp32 */
     uint32_t entry_count;
     const struct push_entry *entries;
+    uint64_t member; /* not on the wire: the receiver's note of who sends it */
     /* async only: */
     uint64_t attempt;
     uint64_t boot; /* of the server, when these chunks were pulled (P12) */
@@ -328,7 +329,8 @@ struct server_report {
             uint8_t digest[WIRE_DIGEST_BYTES];
         } manifest;
         struct {
-            uint64_t member;
+            uint64_t member;       /* whose push differs */
+            uint64_t first_member; /* whose was counted */
             uint64_t step;
             struct node node;
             uint32_t chunk;

@@ -112,6 +112,7 @@ static enum err encode_wrong_bits(const struct server_report *report, Roost__V1_
     Roost__V1__Node node;
     pb_put_node(report->wrong_bits.node, &node);
     message.member = report->wrong_bits.member;
+    message.first_member = report->wrong_bits.first_member;
     message.step = report->wrong_bits.step;
     message.node = &node;
     message.chunk = report->wrong_bits.chunk;
@@ -217,6 +218,7 @@ static enum err decode_wrong_bits(const Roost__V1__WrongBits *message,
 {
     decoded->kind = SERVER_WRONG_BITS;
     decoded->wrong_bits.member = message->member;
+    decoded->wrong_bits.first_member = message->first_member;
     decoded->wrong_bits.step = message->step;
     decoded->wrong_bits.chunk = message->chunk;
     return pb_node(message->node, &decoded->wrong_bits.node, reason);

@@ -1,16 +1,18 @@
-/* Which digest the first push of a name had, so that a duplicate can be compared with it. One
- * chunk and part; the open steps and the one before. A fixed number of places for each step: with
- * more nodes than places a newer name takes an older one's, which is then no longer compared. */
+/* Which digest the first push of a name had, and whose it was, so that a duplicate can be compared
+ * with it: when they differ, one of the two computes wrongly. One chunk and part; the open steps
+ * and the one before. A fixed number of places for each step: with more nodes than places a newer
+ * name takes an older one's, which is then no longer compared. */
 #ifndef ROOST_SERVER_NAMES_H
 #define ROOST_SERVER_NAMES_H
 
 #include "common/err.h"
-#include "common/tree.h"
+#include "proto/wire.h"
 
 struct name {
     uint64_t digest;
-    uint32_t node; /* its number in the tree, 1 the root; 0: the place is empty */
-    uint32_t step; /* the low half */
+    uint64_t member; /* who pushed it */
+    uint32_t node;   /* its number in the tree, 1 the root; 0: the place is empty */
+    uint32_t step;   /* the low half */
 };
 
 enum { NAMES_PLACES_MAX = 64 };
@@ -36,21 +38,21 @@ static inline struct name *names_place(const struct names *names, uint64_t step,
     return &names->names[step % names->steps * names->places + *ret_number % names->places];
 }
 
-static inline void names_remember(struct names *names, uint64_t step, struct node node,
-                                  uint64_t digest)
+static inline void names_remember(struct names *names, const struct push *push, uint64_t digest)
 {
     uint32_t number;
-    struct name *name = names_place(names, step, node, &number);
-    *name = (struct name){digest, number, (uint32_t)step};
+    struct name *name = names_place(names, push->step, push->node, &number);
+    *name = (struct name){digest, push->member, number, (uint32_t)push->step};
 }
 
-/* Whether the first push of this name is known to have had another digest. */
-static inline bool names_differ(const struct names *names, uint64_t step, struct node node,
-                                uint64_t digest)
+/* The first push of this name, when it is known to have had another digest; NULL otherwise. */
+static inline const struct name *names_differ(const struct names *names, const struct push *push,
+                                              uint64_t digest)
 {
     uint32_t number;
-    const struct name *name = names_place(names, step, node, &number);
-    return name->node == number && name->step == (uint32_t)step && name->digest != digest;
+    const struct name *name = names_place(names, push->step, push->node, &number);
+    bool known = name->node == number && name->step == (uint32_t)push->step;
+    return known && name->digest != digest ? name : NULL;
 }
 
 #endif

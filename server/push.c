@@ -82,6 +82,7 @@ void push_count(struct exchange_message *take_message, uint32_t index, struct sh
         if (first == end)
             break;
         struct push run = *push;
+        run.member = take_message->stream->member;
         run.entries += first;
         run.entry_count = end - first;
         struct push_ack ack = {.code = ERR_NO_RUN};

@@ -374,14 +374,17 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
                             struct shard_effects *effects)
 {
     shard->statistics.duplicates++;
-    if (!names_differ(names, push->step, push->node, entry->digest))
+    const struct name *first = names_differ(names, push, entry->digest);
+    if (first == NULL)
         return;
     shard->statistics.wrong_bits++;
     for (uint32_t i = 0; i < effects->count; i++)
         if (effects->items[i].kind == SHARD_WRONG_BITS)
-            return; /* one a message names the sender */
+            return; /* one a message names the two */
     struct shard_effect *effect = emit(effects, SHARD_WRONG_BITS);
     effect->sender = sender;
+    effect->wrong_bits.member = push->member;
+    effect->wrong_bits.first_member = first->member;
     effect->wrong_bits.step = push->step;
     effect->wrong_bits.node = push->node;
     effect->wrong_bits.chunk = entry->chunk;
@@ -401,7 +404,7 @@ static enum err count_new(struct shard *shard, uint32_t index, const struct push
         return ERR_BUSY;
     }
     shard->statistics.pushed_bytes += entry->bytes;
-    names_remember(&chunk->parts[entry->part].names, push->step, push->node, entry->digest);
+    names_remember(&chunk->parts[entry->part].names, push, entry->digest);
     const float *sum = chunk_sum(&shard->store, chunk, push->step);
     if (sum != NULL)
         seal_chunk(shard, index, push->step, sum);

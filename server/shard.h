@@ -175,6 +175,7 @@ struct shard_effect {
                                      without a copy */
         } snapshot;
         struct {
+            uint64_t member, first_member;
             uint64_t step;
             struct node node;
             uint32_t chunk;

@@ -68,9 +68,7 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
         cut_writer_add(config->cut_writer, thread, effect);
         break;
     case SHARD_WRONG_BITS:
-        config->events->wrong_bits(
-            config->owner, config->index,
-            ((const struct exchange_stream *)(uintptr_t)effect->sender)->member, effect);
+        config->events->wrong_bits(config->owner, config->index, effect);
         break;
     case SHARD_ORDER: /* of async alone, which no daemon runs yet */
         check(false);

@@ -18,8 +18,7 @@ struct shard_thread_events {
     void (*reduced)(void *owner, uint32_t index, const struct reduced *reduced);
     void (*committed)(void *owner, uint32_t index, uint64_t generation, uint64_t step,
                       const struct shard_statistics *statistics);
-    void (*wrong_bits)(void *owner, uint32_t index, uint64_t member,
-                       const struct shard_effect *effect);
+    void (*wrong_bits)(void *owner, uint32_t index, const struct shard_effect *effect);
 };
 
 struct shard_thread_config {

@@ -137,12 +137,12 @@ static void thread_committed(void *owner, uint32_t index, uint64_t generation, u
     report(shards, &message);
 }
 
-static void thread_wrong_bits(void *owner, uint32_t index, uint64_t member,
-                              const struct shard_effect *effect)
+static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_effect *effect)
 {
     (void)index;
     struct server_report message = {.kind = SERVER_WRONG_BITS,
-                                    .wrong_bits = {.member = member,
+                                    .wrong_bits = {.member = effect->wrong_bits.member,
+                                                   .first_member = effect->wrong_bits.first_member,
                                                    .step = effect->wrong_bits.step,
                                                    .node = effect->wrong_bits.node,
                                                    .chunk = effect->wrong_bits.chunk}};

@@ -160,6 +160,10 @@ static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
     if (!run_active(run) || run->phase == PHASE_GATHER)
         return reason_set(reason, ERR_NO_RUN, "no run can be joined now");
     enum err err = members_judge(&demands, request, reason);
+    if (err == ERR_OK &&
+        members_end(&coordinator->members, request->previous_member) == MEMBER_WRONG_BITS)
+        err = reason_set(reason, ERR_WRONG_BITS, "worker %s computes other bits than two others do",
+                         request->name);
     if (err != ERR_OK) {
         members_refused(&coordinator->members, now_ms, request, reason->text);
         effects_log(&coordinator->effects, true,
@@ -232,23 +236,6 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
-/* Its tickets are free at once. */
-static void remove_member(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
-                          enum member_state state, const char *why)
-{
-    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, member->id);
-    bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
-    effects_log(
-        &coordinator->effects, lost,
-        "worker gone  worker=%s member=%llu state=\"%s\" leases=%u workers=%u reason=\"%.100s\"",
-        member->name, (unsigned long long)member->id, member_state_name(state), leases,
-        coordinator->members.count - 1, why);
-    if (member->parked)
-        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
-    members_remove(&coordinator->members, member, state, why);
-    run_advance(coordinator, now_ms);
-}
-
 void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
                              const char *why)
 {
@@ -256,9 +243,9 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
     if (found == NULL)
         return;
     if (run_active(&coordinator->run))
-        remove_member(coordinator, now_ms, found, MEMBER_ERROR, why);
+        run_member_gone(coordinator, now_ms, found, MEMBER_ERROR, why);
     else
-        remove_member(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
+        run_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
 }
 
 enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
@@ -269,7 +256,7 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uin
         return ERR_UNKNOWN_MEMBER;
     bool preempted = strncmp(why, "preempted", strlen("preempted")) == 0;
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member;
-    remove_member(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT, why);
+    run_member_gone(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT, why);
     return ERR_OK;
 }
 
@@ -398,7 +385,7 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
             snprintf(why, sizeof why, "silent for %llu ms",
                      (unsigned long long)(now_ms - member->seen_ms));
             effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-            remove_member(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
+            run_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
             continue;
         }
         run_due(coordinator, lapse_ms);

@@ -28,8 +28,8 @@
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
- * generation.c (beginnings), reports.c (what servers say), run.c (the run's states: it ties them
- * together), coordinator.c (the calls below). */
+ * generation.c (beginnings), reports.c (what servers say), doubts.c (who computes wrongly), run.c
+ * (the run's states: it ties them together), coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -268,7 +268,7 @@ struct coordinator_member {
     const char *state; /* "joined", "left", "preempted", "timed out", "refused", … */
     char reason[128];  /* why it is gone */
     uint64_t slots_done;
-    uint64_t wrong_bits; /* pushes of it that differed from the first */
+    uint64_t wrong_bits; /* pushes of its own that differed from somebody else's */
     uint64_t seen_ms;    /* last heard of */
 };
 

@@ -99,6 +99,8 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member.joined_ms = before->joined_ms;
         member.slots_done = before->slots_done;
         member.wrong_bits = before->wrong_bits;
+        memcpy(member.contradicted_by, before->contradicted_by, sizeof member.contradicted_by);
+        memcpy(member.reason, before->reason, sizeof member.reason);
         take_out(members, before);
     } else {
         members->joined_count++;
@@ -121,6 +123,28 @@ struct member *members_find(struct members *members, uint64_t id)
             high = middle;
     }
     return NULL;
+}
+
+static const struct member *find_past(const struct members *members, uint64_t id)
+{
+    for (uint32_t i = 0; id != 0 && i < members->past_count; i++)
+        if (members->past[i].id == id)
+            return &members->past[i];
+    return NULL;
+}
+
+enum member_state members_end(const struct members *members, uint64_t id)
+{
+    const struct member *past = find_past(members, id);
+    return past != NULL ? past->state : MEMBER_JOINED;
+}
+
+const char *members_name(struct members *members, uint64_t id)
+{
+    const struct member *member = members_find(members, id);
+    if (member == NULL)
+        member = find_past(members, id);
+    return member != NULL ? member->name : NULL;
 }
 
 static void remember(struct members *members, const struct member *member, enum member_state state,

@@ -36,11 +36,12 @@ struct member {
     char name[64];
     char device[64];
     enum member_state state;
-    char reason[MEMBERS_REASON_BYTES];
+    char reason[MEMBERS_REASON_BYTES]; /* why it is gone, or what is wrong with it */
     uint64_t joined_ms;
     uint64_t seen_ms;
     uint64_t slots_done;
-    uint64_t wrong_bits;
+    uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
+    char contradicted_by[64]; /* the name of the first that did; "": nobody */
     /* Its newest acquire. */
     uint64_t sequence;
     struct ticket ticket; /* the answer; attempt 0: none was given */
@@ -84,6 +85,10 @@ enum err members_judge(const struct members_demands *demands, const struct join_
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
+/* How it ended; MEMBER_JOINED: it is there, or nobody remembers. */
+enum member_state members_end(const struct members *members, uint64_t id);
+/* Its name, also when it is gone; NULL: nobody remembers. Until the next add or remove. */
+const char *members_name(struct members *members, uint64_t id);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);

@@ -1,6 +1,7 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
 
+#include "server/coordinator/doubts.h"
 #include "server/coordinator/window.h"
 
 #include <string.h>
@@ -159,20 +160,6 @@ static enum err manifest(struct coordinator *coordinator, const struct server_en
     return ERR_OK;
 }
 
-static void wrong_bits(struct coordinator *coordinator, const struct server_entry *server,
-                       const struct server_report *report)
-{
-    struct member *member = members_find(&coordinator->members, report->wrong_bits.member);
-    if (member != NULL)
-        member->wrong_bits++;
-    effects_log(&coordinator->effects, true,
-                "duplicate differs  worker=%s member=%llu server=%s step=%llu chunk=%u "
-                "err=WRONG_BITS next=keep the first",
-                member != NULL ? member->name : "-", (unsigned long long)report->wrong_bits.member,
-                server->name, (unsigned long long)report->wrong_bits.step,
-                report->wrong_bits.chunk);
-}
-
 enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report)
 {
@@ -195,7 +182,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     case SERVER_MANIFEST:
         return manifest(coordinator, server, report);
     case SERVER_WRONG_BITS:
-        wrong_bits(coordinator, server, report);
+        doubts_report(coordinator, now_ms, server, report);
         return ERR_OK;
     default:
         return ERR_MALFORMED;

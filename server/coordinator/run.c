@@ -86,6 +86,24 @@ void run_answer_all(struct coordinator *coordinator, enum err err,
         run_answer(coordinator, member, err, reply);
 }
 
+/* ---- who is gone ---- */
+
+void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                     enum member_state state, const char *why)
+{
+    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, member->id);
+    bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
+    effects_log(
+        &coordinator->effects, lost,
+        "worker gone  worker=%s member=%llu state=\"%s\" leases=%u workers=%u reason=\"%.100s\"",
+        member->name, (unsigned long long)member->id, member_state_name(state), leases,
+        coordinator->members.count - 1, why);
+    if (member->parked)
+        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+    members_remove(&coordinator->members, member, state, why);
+    run_advance(coordinator, now_ms);
+}
+
 /* ---- the end ---- */
 
 void run_notice_over(struct coordinator *coordinator)

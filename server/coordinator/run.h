@@ -122,6 +122,10 @@ void run_advance(struct coordinator *coordinator, uint64_t now_ms);
 /* What has waited long enough. *ret_due_ms: when something will have, next. */
 void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms);
 
+/* The member is gone, `state` says how: its tickets are free at once. */
+void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                     enum member_state state, const char *why);
+
 /* What is said: a command to a connected server, the rest to be filled in; the newest commit; the
  * run's state for the store; the answer to an acquire, and the same to all that are parked. */
 struct server_command *run_command(struct coordinator *coordinator,

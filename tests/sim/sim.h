@@ -80,8 +80,9 @@ struct sim {
     struct sim_worker workers[SIM_WORKERS_MAX];
     uint64_t now_us;
     uint64_t events;
-    bool calm; /* the faults are over */
-    bool over; /* the run is */
+    bool calm;   /* the faults are over */
+    bool over;   /* the run is */
+    bool spoilt; /* a push was computed wrongly */
     struct buf scratch;
 };
 

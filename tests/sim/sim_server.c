@@ -133,7 +133,8 @@ static void report_wrong_bits(struct sim *sim, struct sim_server *server,
                      server->index, (unsigned long long)effect->wrong_bits.step,
                      effect->wrong_bits.node.level, effect->wrong_bits.node.index,
                      effect->wrong_bits.chunk);
-    wrong.wrong_bits.member = network_stream(sim, effect->sender)->member;
+    wrong.wrong_bits.member = effect->wrong_bits.member;
+    wrong.wrong_bits.first_member = effect->wrong_bits.first_member;
     wrong.wrong_bits.step = effect->wrong_bits.step;
     wrong.wrong_bits.node = effect->wrong_bits.node;
     wrong.wrong_bits.chunk = effect->wrong_bits.chunk;

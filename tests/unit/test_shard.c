@@ -428,7 +428,7 @@ static void a_duplicate_is_acknowledged_and_not_counted(void **state)
     tear_down(&f);
 }
 
-static void a_duplicate_with_other_bits_names_its_sender(void **state)
+static void a_duplicate_with_other_bits_names_both_senders(void **state)
 {
     (void)state;
     struct fixture f;
@@ -436,12 +436,14 @@ static void a_duplicate_with_other_bits_names_its_sender(void **state)
     assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_OK);
     struct message m;
     message_all(&f, &m, 0, (struct node){0, 1});
+    m.push.member = 8;
     m.entries[1].digest++;
     m.entries[2].digest++;
     assert_int_equal(send(&f, BOB, &m).code, ERR_OK);
     struct shard_effect *wrong = effect(&f, SHARD_WRONG_BITS);
     assert_non_null(wrong);
-    assert_int_equal(wrong->sender, BOB);
+    assert_int_equal(wrong->wrong_bits.member, 8);
+    assert_int_equal(wrong->wrong_bits.first_member, 0);
     assert_int_equal(wrong->wrong_bits.chunk, TIED);
     assert_int_equal(wrong->wrong_bits.part, 0);
     assert_int_equal(wrong->wrong_bits.node.index, 1);
@@ -1086,7 +1088,7 @@ int main(void)
         cmocka_unit_test(parts_are_added_in_part_order),
         cmocka_unit_test(every_arrival_ends_in_the_same_bits),
         cmocka_unit_test(a_duplicate_is_acknowledged_and_not_counted),
-        cmocka_unit_test(a_duplicate_with_other_bits_names_its_sender),
+        cmocka_unit_test(a_duplicate_with_other_bits_names_both_senders),
         cmocka_unit_test(digests_of_other_steps_are_not_compared),
         cmocka_unit_test(busy_says_from_which_entry_on),
         cmocka_unit_test(what_does_not_fit_is_refused),

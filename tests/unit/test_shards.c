@@ -512,6 +512,7 @@ static void a_wrong_duplicate_names_the_member(void **state)
     assert_int_equal(last_received(world).ack.code, ERR_OK);
     struct server_report wrong = wait_report(world, SERVER_WRONG_BITS, 1);
     assert_int_equal(wrong.wrong_bits.member, 42);
+    assert_int_equal(wrong.wrong_bits.first_member, 42);
     assert_int_equal(wrong.wrong_bits.step, 0);
     world_free(world);
 }

@@ -192,9 +192,11 @@ static void reports_and_commands_survive(void **state)
     SURVIVES(server_report, {.kind = SERVER_MANIFEST,
                              .boot = 5,
                              .manifest = {.cut = {1, 2}, .code = ERR_NO_SPACE, .digest = {7}}});
-    SURVIVES(server_report, {.kind = SERVER_WRONG_BITS,
-                             .boot = 5,
-                             .wrong_bits = {.member = 1, .step = 2, .node = {3, 1}, .chunk = 4}});
+    SURVIVES(
+        server_report,
+        {.kind = SERVER_WRONG_BITS,
+         .boot = 5,
+         .wrong_bits = {.member = 1, .first_member = 9, .step = 2, .node = {3, 1}, .chunk = 4}});
     SURVIVES(server_report,
              {.kind = SERVER_STATISTICS,
               .boot = 5,
