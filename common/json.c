@@ -162,6 +162,11 @@ const struct json *json_at(const struct json *array, size_t index)
     return (const struct json *)json_array_get(inside(array), index);
 }
 
+const char *json_text(const struct json *value)
+{
+    return json_string_value((const json_t *)value);
+}
+
 static void put(struct json_writer *writer, const void *bytes, size_t count)
 {
     if (writer->err == ERR_OK)

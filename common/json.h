@@ -38,6 +38,7 @@ bool json_has(const struct json *object, const char *key);
 /* An array's elements. An element that is no object has no members: the getters say so. */
 size_t json_count(const struct json *array);
 const struct json *json_at(const struct json *array, size_t index); /* index < count */
+const char *json_text(const struct json *value);                    /* NULL: it is no text */
 
 /* Writes one value into `out`. Errors stick: look once, at json_writer_finish().
  *     json_put_object(&w); json_put_key(&w, "step"); json_put_uint(&w, 7); json_put_end(&w); */

@@ -1,7 +1,5 @@
 #include "worker/agent.h"
 
-#include "common/rand.h"
-
 enum {
     /* Parked pulls hold no credit, but a record each: so much may arrive at once. */
     PULL_SLOTS = 2 * WIRE_CREDITS,
@@ -188,14 +186,19 @@ enum err agent_new(const struct agent_config *config, struct agent **ret_agent)
 
 /* ---- small decisions ---- */
 
-static uint64_t backoff_ms(struct agent *agent, unsigned failures)
+uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures)
 {
     uint64_t ms = AGENT_BACKOFF_MS_MIN;
     while (failures-- > 0 && ms < AGENT_BACKOFF_MS_MAX)
         ms *= 2;
     if (ms > AGENT_BACKOFF_MS_MAX)
         ms = AGENT_BACKOFF_MS_MAX;
-    return ms / 2 + rand_below(&agent->jitter, ms + 1);
+    return ms / 2 + rand_below(jitter, ms + 1);
+}
+
+static uint64_t backoff_ms(struct agent *agent, unsigned failures)
+{
+    return agent_backoff_ms(&agent->jitter, failures);
 }
 
 /* Nothing of the ticket is to be sent or sent again; what was sent is forsaken. */
@@ -343,8 +346,10 @@ void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err)
     }
     /* What waiting mends comes soon; an unreachable coordinator is asked ever less often. */
     unsigned failures = agent->join_failures++;
+    if (err_reaction(err) == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX)
+        failures = AGENT_WAIT_FAILURES_MAX;
     agent->phase = AWAY;
-    agent->join_at = now_ms + backoff_ms(agent, err_reaction(err) == REACT_WAIT ? 1 : failures);
+    agent->join_at = now_ms + backoff_ms(agent, failures);
 }
 
 void agent_member_lost(struct agent *agent, uint64_t now_ms)

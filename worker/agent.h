@@ -31,11 +31,13 @@
 #define ROOST_WORKER_AGENT_H
 
 #include "common/model.h"
+#include "common/rand.h"
 #include "proto/wire.h"
 
 enum {
     AGENT_BACKOFF_MS_MIN = 100, /* doubled with each failure in a row, ±50 % */
     AGENT_BACKOFF_MS_MAX = 10000,
+    AGENT_WAIT_FAILURES_MAX = 3, /* that count where waiting helps: asked each second or so */
     AGENT_BUSY_MAX = 6, /* pushes of a ticket refused in a row: some six seconds of backoff */
     AGENT_ACQUIRE_WAIT_MS = 10000,
 };
@@ -89,6 +91,10 @@ struct agent;
 
 enum err agent_new(const struct agent_config *config, struct agent **ret_agent) MUST_USE;
 void agent_free(struct agent *agent); /* NULL is fine */
+
+/* How long to wait after so many failures in a row, for every question of a worker: jittered, so
+ * that those who lost the same thing at once do not come back at once. */
+uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 
 /* ---- events; all of them by the one thread that owns the agent ---- */
 

@@ -17,6 +17,9 @@ struct settings {
     uint32_t backend; /* enum kernels_backend */
     char data[513];
     uint32_t leave_ms;
+    uint32_t notice; /* index into clouds */
+    char notice_endpoint[257];
+    uint32_t notice_ms;
     uint32_t connect_s;
     uint32_t log_level; /* enum log_level */
     /* without a cluster */
@@ -29,6 +32,8 @@ struct settings {
 };
 
 static const char *const backends[] = {"cpu", "cuda", NULL};
+/* After the first two, as enum notice_cloud. */
+static const char *const clouds[] = {"none", "auto", "aws", "gcp", "azure", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
 
 #define AT(field) .path = #field, .offset = offsetof(struct settings, field)
@@ -43,7 +48,13 @@ static const struct config_field fields[] = {
      .help = "what computes"},
     {TEXT(data), .help = "this machine's data set; empty: where the spec says"},
     {AT(leave_ms), .type = CONFIG_U32, .max = 600000, .initial = "5000",
-     .help = "after SIGTERM: budget of the ticket at hand"},
+     .help = "after SIGTERM or a notice: budget of the ticket at hand"},
+    {AT(notice), .type = CONFIG_NAME, .names = clouds, .initial = "auto",
+     .help = "cloud that is asked whether this machine goes; auto: whichever answers at the start"},
+    {TEXT(notice_endpoint), .min = 1, .initial = "http://169.254.169.254",
+     .help = "where the cloud's metadata service answers"},
+    {AT(notice_ms), .type = CONFIG_U32, .min = 100, .max = 600000, .initial = "5000",
+     .help = "how often it is asked"},
     {AT(connect_s), .type = CONFIG_U32, .max = 86400, .initial = "0",
      .help = "give up when no run was found for so long; 0: never"},
     {AT(log_level), .type = CONFIG_NAME, .names = log_levels, .initial = "info",
@@ -87,6 +98,9 @@ static enum err run(struct settings *settings, struct reason *reason)
         .backend = (enum kernels_backend)settings->backend,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,
         .leave_ms = settings->leave_ms,
+        .notice_cloud = (int)settings->notice - 2,
+        .notice_endpoint = settings->notice_endpoint,
+        .notice_ms = settings->notice_ms,
         .connect_s = settings->connect_s,
         .logger = &logger,
     };

@@ -7,6 +7,7 @@
  *            (`units`), and says when a unit's gradients are final.
  *   rpc …    gRPC's polling threads; they only post events.
  *   signals  waits for SIGTERM and SIGINT; posts an event.
+ *   notice   asks a cloud's metadata service whether the machine goes; posts an event.
  *
  * Events carry the number of the stream they come from: what arrives from an earlier one than the
  * link's present one is dropped. */
@@ -19,6 +20,7 @@
 #include "common/signals.h"
 #include "common/time.h"
 #include "worker/agent.h"
+#include "worker/notice_watch.h"
 #include "worker/pull.h"
 #include "worker/push.h"
 #include "worker/run.h"
@@ -27,7 +29,8 @@
 #include <string.h>
 
 enum {
-    CALL_MS = 10000, /* deadline of Describe, Join, Complete, Leave */
+    CALL_MS = 10000, /* deadline of Describe, Join, Complete */
+    LEAVE_MS = 1000, /* of the good-bye, and of the end behind the budget */
     EVENTS_BATCH = 64,
     EVENTS_MAX = 16384, /* credits of all servers, and more */
 };
@@ -40,7 +43,8 @@ enum event_kind {
     EVENT_MEMBER_CLOSED,
     EVENT_GRADIENT,
     EVENT_COMPUTED,
-    EVENT_SIGNAL
+    EVENT_SIGNAL,
+    EVENT_CLOUD /* what its metadata service says */
 };
 
 struct event {
@@ -56,6 +60,11 @@ struct event {
         struct rpc_message *message; /* a reference */
         uint32_t unit;
         struct agent_result result;
+        int signal;
+        struct {
+            enum notice_verdict verdict;
+            char text[NOTICE_TEXT_BYTES];
+        } cloud;
     };
 };
 
@@ -103,6 +112,8 @@ struct worker {
     uint32_t link_count;
     struct link *links; /* one a server */
     uint64_t ticket_ms; /* when the newest ticket's compute began */
+    char leave_reason[NOTICE_TEXT_BYTES + 32];
+    struct rand_state jitter;
     bool stopped;
     enum err stop;
     struct reason failure; /* the newest sentence that came with an error */
@@ -290,12 +301,19 @@ static void log_call(const struct worker *worker, const char *path, uint64_t beg
               log_text("err", err_name(err)));
 }
 
-static enum err call(struct worker *worker, const char *path, struct slice request,
+/* A method, and how long its answer may take. */
+struct path {
+    const char *name;
+    uint32_t deadline_ms;
+};
+
+static enum err call(struct worker *worker, struct path path, struct slice request,
                      struct buf *ret_response, struct reason *reason)
 {
     uint64_t begun_ms = now_ms();
-    enum err err = rpc_call(worker->channel, path, request, CALL_MS, ret_response, reason);
-    log_call(worker, path, begun_ms, CALL_MS, err);
+    enum err err =
+        rpc_call(worker->channel, path.name, request, path.deadline_ms, ret_response, reason);
+    log_call(worker, path.name, begun_ms, path.deadline_ms, err);
     return err;
 }
 
@@ -325,8 +343,8 @@ static enum err call_describe(struct worker *worker, struct arena *arena, struct
     scoped(buf_release) struct buf request = {0};
     struct describe_request wanted = {.with_chunks = false};
     TRY(wire_encode_describe_request(&wanted, &request));
-    TRY(call(worker, "/roost.v1.Cluster/Describe", buf_slice(&request), response,
-             &worker->failure));
+    TRY(call(worker, (struct path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
+             response, &worker->failure));
     TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
     if (ret_reply->wire_version != WIRE_VERSION)
         return reason_set(&worker->failure, ERR_WIRE_VERSION,
@@ -358,7 +376,7 @@ static enum err open_run(struct worker *worker, const struct describe_reply *des
         .model = &worker->run.model,
         .push_codec = worker->run.push_codec,
         .weights_codec = worker->run.weights_codec,
-        .seed = time_now_ns(),
+        .seed = rand_next(&worker->jitter),
     };
     return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);
 }
@@ -374,7 +392,8 @@ static enum err call_join(struct worker *worker, struct join_reply *ret_reply)
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
     TRY(wire_encode_join_request(&wanted, &request));
-    TRY(call(worker, "/roost.v1.Cluster/Join", buf_slice(&request), &response, &worker->failure));
+    TRY(call(worker, (struct path){"/roost.v1.Cluster/Join", CALL_MS}, buf_slice(&request),
+             &response, &worker->failure));
     return wire_decode_join_reply(buf_slice(&response), &arena, ret_reply, &worker->failure);
 }
 
@@ -582,11 +601,12 @@ static void do_leave(struct worker *worker)
 {
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
-    struct leave_request leave = {.member = worker->member, .reason = "told to leave"};
+    struct leave_request leave = {.member = worker->member, .reason = worker->leave_reason};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
     /* the lease's end says it otherwise */
-    ignore(call(worker, "/roost.v1.Cluster/Leave", buf_slice(&request), &response, NULL));
+    ignore(call(worker, (struct path){"/roost.v1.Cluster/Leave", LEAVE_MS}, buf_slice(&request),
+                &response, NULL));
 }
 
 static enum err open_exchange(struct worker *worker, uint32_t server)
@@ -723,13 +743,35 @@ static void on_notice(struct worker *worker, const struct event *event)
     arena_release(&arena);
 }
 
-static void on_signal(struct worker *worker)
+/* Said twice: at once. */
+static void leave(struct worker *worker)
 {
-    log_info(worker->config->logger, "leaving", log_uint("budget_ms", worker->config->leave_ms));
+    log_info(worker->config->logger, "leaving", log_text("reason", worker->leave_reason),
+             log_uint("budget_ms", worker->config->leave_ms));
     if (worker->agent != NULL)
         agent_leave(worker->agent, now_ms(), now_ms() + worker->config->leave_ms);
     else
         worker->stopped = true;
+}
+
+static void on_signal(struct worker *worker, int number)
+{
+    snprintf(worker->leave_reason, sizeof worker->leave_reason, "told to leave by SIG%s",
+             sigabbrev_np(number));
+    leave(worker);
+}
+
+static void on_cloud(struct worker *worker, enum notice_verdict verdict, const char *text)
+{
+    if (verdict == NOTICE_NOTHING) {
+        log_info(worker->config->logger, "notices are watched", log_text("cloud", text));
+    } else if (verdict == NOTICE_WARNING) {
+        log_warning(worker->config->logger, "the machine may go", log_text("notice", text),
+                    log_text("next", "go on"));
+    } else {
+        snprintf(worker->leave_reason, sizeof worker->leave_reason, "preempted: %s", text);
+        leave(worker);
+    }
 }
 
 /* What the compute thread's error was about. */
@@ -782,7 +824,10 @@ static void on_event(struct worker *worker, const struct event *event)
         agent_computed(worker->agent, now_ms(), &event->result);
         break;
     case EVENT_SIGNAL:
-        on_signal(worker);
+        on_signal(worker, event->signal);
+        break;
+    case EVENT_CLOUD:
+        on_cloud(worker, event->cloud.verdict, event->cloud.text);
         break;
     }
 }
@@ -832,8 +877,11 @@ static enum err attach(struct worker *worker)
             return err;
         if (failures % 10 == 0)
             log_retry(worker, "not attached", err);
-        uint64_t jitter = time_now_ns() % 200;
-        wait_for_events(worker, time_after_ms(time_now_ns(), 200 + jitter));
+        unsigned counted = reaction == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX
+                               ? AGENT_WAIT_FAILURES_MAX
+                               : failures;
+        uint64_t backoff_ms = agent_backoff_ms(&worker->jitter, counted);
+        wait_for_events(worker, time_after_ms(time_now_ns(), backoff_ms));
     }
     return ERR_OK;
 }
@@ -853,10 +901,42 @@ static enum err serve_run(struct worker *worker)
 
 /* ---- life ---- */
 
+/* Nothing may keep a machine that is to go: neither a long kernel nor a call that waits. */
+static void leave_in_time(const struct worker *worker)
+{
+    signals_exit_after(worker->config->leave_ms + LEAVE_MS);
+}
+
 static void on_signal_thread(void *owner, int number)
 {
-    (void)number;
-    post(owner, &(struct event){.kind = EVENT_SIGNAL});
+    leave_in_time(owner);
+    post(owner, &(struct event){.kind = EVENT_SIGNAL, .signal = number});
+}
+
+static void on_notice_thread(void *owner, enum notice_verdict verdict, const char *text)
+{
+    struct event event = {.kind = EVENT_CLOUD, .cloud = {.verdict = verdict}};
+    snprintf(event.cloud.text, sizeof event.cloud.text, "%s", text);
+    if (verdict == NOTICE_LEAVE)
+        leave_in_time(owner);
+    post(owner, &event);
+}
+
+/* Without it the worker is only lost later. */
+static void watch_notices(struct worker *worker, struct notice_watch **ret_watch)
+{
+    const struct worker_config *config = worker->config;
+    const struct notice_watch_config watch = {.cloud = config->notice_cloud,
+                                              .endpoint = config->notice_endpoint,
+                                              .every_ms = config->notice_ms,
+                                              .said = on_notice_thread,
+                                              .owner = worker};
+    struct reason reason = {{0}};
+    enum err err =
+        config->notice_cloud < -1 ? ERR_OK : notice_watch_new(&watch, ret_watch, &reason);
+    if (err != ERR_OK)
+        log_warning(config->logger, "notices are not watched", log_text("err", err_name(err)),
+                    log_text("why", reason.text), log_text("next", "go on"));
 }
 
 static void drain_inbox(struct worker *worker)
@@ -887,8 +967,10 @@ static enum err worker_init(struct worker *worker)
 {
     struct inbox_limits events = {sizeof(struct event), EVENTS_MAX};
     struct inbox_limits tickets = {sizeof(struct ticket), 2};
+    snprintf(worker->leave_reason, sizeof worker->leave_reason, "the run is over");
     thread_mutex_init(&worker->units.mutex);
     thread_cond_init(&worker->units.changed);
+    TRY(rand_system(&worker->jitter, sizeof worker->jitter));
     TRY(inbox_new(events, &worker->inbox));
     return inbox_new(tickets, &worker->tickets);
 }
@@ -906,6 +988,7 @@ enum err worker_run(const struct worker_config *config, struct reason *reason)
 {
     struct worker worker = {.config = config};
     struct signals signals;
+    struct notice_watch *watch = NULL;
     enum err err = worker_init(&worker);
     if (err == ERR_OK)
         err = signals_start(&signals, on_signal_thread, &worker); /* before gRPC has any thread */
@@ -913,11 +996,13 @@ enum err worker_run(const struct worker_config *config, struct reason *reason)
         worker_release(&worker);
         return err;
     }
+    watch_notices(&worker, &watch);
     err = open_channel(&worker);
     if (err == ERR_OK)
         err = attach(&worker);
     if (err == ERR_OK && !worker.stopped)
         err = serve_run(&worker);
+    notice_watch_free(watch);
     signals_stop(&signals);
     if (err != ERR_OK)
         reason_set(reason, err, "%s", worker.failure.text);

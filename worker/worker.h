@@ -15,7 +15,10 @@ struct worker_config {
     const struct tls_identity *identity; /* NULL: insecure, loopback only */
     enum kernels_backend backend;
     const char *data_path; /* NULL: the spec's */
-    uint32_t leave_ms;     /* after SIGTERM: how long the ticket at hand may take */
+    uint32_t leave_ms;     /* after SIGTERM or a notice: how long the ticket at hand may take */
+    int notice_cloud;      /* enum notice_cloud; -1: whichever is there; -2: none is asked */
+    const char *notice_endpoint;
+    uint32_t notice_ms;
     uint32_t connect_s; /* give up when no coordinator with a run was found for so long; 0: never */
     const struct logger *logger;
 };

@@ -72,8 +72,11 @@ static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const 
 void doubts_report(struct coordinator *coordinator, uint64_t now_ms,
                    const struct server_entry *server, const struct server_report *report)
 {
-    if (coordinator->run.settings.numerics_any)
-        return;
+    struct members *members = &coordinator->members;
+    if (coordinator->run.settings.numerics_any ||
+        members_end(members, report->wrong_bits.member) == MEMBER_WRONG_BITS ||
+        members_end(members, report->wrong_bits.first_member) == MEMBER_WRONG_BITS)
+        return; /* nothing new about the one that is known */
     struct side second = side_of(coordinator, report->wrong_bits.member);
     struct side first = side_of(coordinator, report->wrong_bits.first_member);
     bool second_before = contradicted_before(&second, &first);

@@ -146,7 +146,7 @@ class Process:
 class Cluster:
     """Daemons started by hand, with certificates of their own."""
 
-    def __init__(self, name, servers=1, insecure=False):
+    def __init__(self, name, servers=1, insecure=False, server_arguments=()):
         self.directory = fresh(name)
         self.certs = f"{self.directory}/certs"
         self.insecure = insecure
@@ -155,6 +155,7 @@ class Cluster:
             run(ROOST, "cert", "--dir", self.certs)
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(servers)]
         self.name = name
+        self.server_arguments = server_arguments
         self.servers = []
         self.workers = []
 
@@ -164,7 +165,7 @@ class Cluster:
     def start_server(self, number):
         arguments = [ROOSTD, "--name", f"server-{number}", "--address", self.addresses[number],
                      "--dir", f"{self.directory}/server-{number}", "--run-dir",
-                     f"{self.directory}/run", *self.security()]
+                     f"{self.directory}/run", *self.security(), *self.server_arguments]
         if number > 0:
             arguments += ["--coordinator", self.addresses[0]]
         return Process(f"{self.name}-server-{number}", *arguments)

@@ -723,7 +723,9 @@ static void a_run_that_is_not_there_yet_is_asked_for_again_soon(void **state)
     setup(&f);
     look(&f);
     for (int i = 0; i < 8; i++)
-        joins_again_after(&f, ERR_NO_RUN, (uint64_t)2 * AGENT_BACKOFF_MS_MIN);
+        joins_again_after(&f, ERR_NO_RUN,
+                          (uint64_t)AGENT_BACKOFF_MS_MIN
+                              << (i < AGENT_WAIT_FAILURES_MAX ? i : AGENT_WAIT_FAILURES_MAX));
     teardown(&f);
 }
 
@@ -991,9 +993,42 @@ static void a_device_that_fails_stops_the_worker_and_says_why(void **state)
     teardown(&f);
 }
 
+/* A zone's worth of workers that lost the coordinator in the same instant. */
+static void those_who_lost_the_same_at_once_do_not_come_back_at_once(void **state)
+{
+    (void)state;
+    enum { WORKERS = 400, BUCKET_MS = 100, FROM_MS = 2000, UNTIL_MS = 60000 };
+    struct fixture f;
+    setup(&f);
+    struct agent *agents[WORKERS];
+    uint32_t tries[UNTIL_MS / BUCKET_MS] = {0};
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        const struct agent_config config = {.model = &f.model, .seed = i};
+        assert_int_equal(agent_new(&config, &agents[i]), ERR_OK);
+    }
+    for (uint64_t ms = 0; ms < UNTIL_MS; ms++)
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            struct agent_effect effect;
+            if (agent_wake_ms(agents[i]) > ms || !agent_next(agents[i], ms, &effect))
+                continue;
+            assert_int_equal(effect.kind, AGENT_JOIN);
+            agent_join_failed(agents[i], ms, ERR_UNREACHABLE);
+            tries[ms / BUCKET_MS]++;
+            all++;
+        }
+    for (uint32_t i = FROM_MS / BUCKET_MS; i < UNTIL_MS / BUCKET_MS; i++)
+        assert_in_range(tries[i], 0, WORKERS / 10);
+    assert_in_range(all, 8 * WORKERS, 20 * WORKERS); /* ever less often, but nobody gives up */
+    for (uint32_t i = 0; i < WORKERS; i++)
+        agent_free(agents[i]);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_who_lost_the_same_at_once_do_not_come_back_at_once),
         cmocka_unit_test(a_ticket_goes_from_acquire_to_complete),
         cmocka_unit_test(a_ticket_is_not_complete_before_it_is_computed),
         cmocka_unit_test(a_unit_is_ready_when_all_its_chunks_are_there),

@@ -2161,6 +2161,8 @@ static void who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_mor
     assert_string_equal(member_at(&f, 1).reason, "");
     assert_string_equal(member_at(&f, 2).state, "wrong bits");
     assert_string_equal(member_at(&f, 2).reason, "other bits than workers b and c");
+    differ(&f, c, a); /* a report that was under way */
+    assert_string_equal(member_at(&f, 1).reason, "");
     request.previous_member = a;
     assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL),
                      ERR_WRONG_BITS);

@@ -1,0 +1,107 @@
+/* What a cloud's metadata service says about the machine's end. */
+#include "tests/unit/unit.h"
+
+#include "worker/notice.h"
+
+#include <string.h>
+
+static struct slice slice_of(const char *text)
+{
+    return (struct slice){(const uint8_t *)text, strlen(text)};
+}
+
+/* Question i of the cloud, answered so. */
+static enum notice_verdict judge(enum notice_cloud cloud, uint32_t i, unsigned status,
+                                 const char *body, char ret_text[static NOTICE_TEXT_BYTES])
+{
+    const struct notice_questions *questions = notice_questions(cloud);
+    assert_true(i < questions->count);
+    ret_text[0] = 0;
+    return questions->questions[i].judge(status, slice_of(body), "trainer_7", ret_text);
+}
+
+static void aws_marks_an_instance_whatever_the_words(void **state)
+{
+    (void)state;
+    char text[NOTICE_TEXT_BYTES];
+    assert_int_equal(judge(NOTICE_AWS, 0, 404, "", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_AWS, 0, 500, "{}", text), NOTICE_NOTHING);
+    assert_int_equal(
+        judge(NOTICE_AWS, 0, 200, "{\"action\":\"stop\",\"time\":\"2026-11-20T08:22:00Z\"}", text),
+        NOTICE_LEAVE);
+    assert_string_equal(text, "spot stop 2026-11-20T08:22:00Z");
+    assert_int_equal(judge(NOTICE_AWS, 0, 200, "soon", text), NOTICE_LEAVE);
+    assert_int_equal(judge(NOTICE_AWS, 0, 200, "{\"action\":\"a\\u001b[2J\",\"time\":7}", text),
+                     NOTICE_LEAVE);
+    assert_string_equal(text, "spot  "); /* what is strange does not reach a terminal */
+}
+
+static void aws_recommends_without_force(void **state)
+{
+    (void)state;
+    char text[NOTICE_TEXT_BYTES];
+    assert_int_equal(judge(NOTICE_AWS, 1, 404, "", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_AWS, 1, 200, "no JSON", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_AWS, 1, 200, "{\"noticeTime\":\"2026-11-20T08:22:00Z\"}", text),
+                     NOTICE_WARNING);
+    assert_string_equal(text, "rebalance recommendation 2026-11-20T08:22:00Z");
+}
+
+static void gcp_says_true(void **state)
+{
+    (void)state;
+    char text[NOTICE_TEXT_BYTES];
+    assert_int_equal(judge(NOTICE_GCP, 0, 200, "FALSE", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_GCP, 0, 200, "", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_GCP, 0, 404, "TRUE", text), NOTICE_NOTHING);
+    assert_int_equal(judge(NOTICE_GCP, 0, 200, "TRUE\n", text), NOTICE_LEAVE);
+}
+
+static void azure_s_events_concern_the_machines_they_name(void **state)
+{
+    (void)state;
+    char text[NOTICE_TEXT_BYTES];
+    static const char *const nothing[] = {
+        "",
+        "[]",
+        "{\"Events\":{}}",
+        "{\"Events\":[]}",
+        "{\"Events\":[7,{\"EventType\":\"Preempt\"}]}",
+        "{\"Events\":[{\"EventType\":\"Preempt\",\"Resources\":[\"trainer_8\",7]}]}",
+        "{\"Events\":[{\"EventType\":\"Freeze\",\"Resources\":[\"trainer_7\"]}]}",
+    };
+    for (size_t i = 0; i < sizeof nothing / sizeof nothing[0]; i++)
+        assert_int_equal(judge(NOTICE_AZURE, 0, 200, nothing[i], text), NOTICE_NOTHING);
+    assert_int_equal(
+        judge(NOTICE_AZURE, 0, 200,
+              "{\"Events\":[{\"EventType\":\"Freeze\",\"Resources\":[\"trainer_7\"]},"
+              "{\"EventType\":\"Terminate\",\"Resources\":[\"trainer_8\",\"trainer_7\"]}]}",
+              text),
+        NOTICE_LEAVE);
+    assert_string_equal(text, "Terminate");
+}
+
+static void a_word_is_short_and_printable(void **state)
+{
+    (void)state;
+    char word[8];
+    assert_true(notice_word(slice_of("token==\r\n"), word, sizeof word));
+    assert_string_equal(word, "token==");
+    assert_false(notice_word(slice_of("token==="), word, sizeof word));
+    assert_false(notice_word(slice_of(""), word, sizeof word));
+    assert_false(notice_word(slice_of("a b"), word, sizeof word));
+    assert_false(notice_word(slice_of("a\r\nb"), word, sizeof word));
+    assert_false(notice_word((struct slice){(const uint8_t *)"a\0b", 3}, word, sizeof word));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(aws_marks_an_instance_whatever_the_words),
+        cmocka_unit_test(aws_recommends_without_force),
+        cmocka_unit_test(gcp_says_true),
+        cmocka_unit_test(azure_s_events_concern_the_machines_they_name),
+        cmocka_unit_test(a_word_is_short_and_printable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,53 @@
+/* What a cloud's metadata service says about the machine's end: which questions there are, and what
+ * an answer means. Pure; notice_watch.h asks.
+ *
+ * AWS (IMDSv2): spot/instance-action is 404 until the instance is marked, two minutes before it
+ * goes; events/recommendations/rebalance only says that the risk is higher than usual. GCP:
+ * instance/preempted turns TRUE, up to thirty seconds before. Azure: scheduledevents lists what is
+ * planned for all machines of a set, ours by its name; Preempt comes thirty seconds before. A
+ * worker has nothing to lose, so it goes on in spite of a mere recommendation. */
+#ifndef ROOST_WORKER_NOTICE_H
+#define ROOST_WORKER_NOTICE_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+
+enum { NOTICE_TEXT_BYTES = 96 };
+
+enum notice_cloud { NOTICE_AWS, NOTICE_GCP, NOTICE_AZURE, NOTICE_CLOUD_COUNT };
+
+const char *notice_cloud_name(enum notice_cloud cloud); /* "aws" */
+
+enum notice_verdict {
+    NOTICE_NOTHING,
+    NOTICE_WARNING, /* it may have to go; it need not */
+    NOTICE_LEAVE    /* it goes */
+};
+
+enum { NOTICE_QUESTIONS_MAX = 2 };
+
+/* What to ask a cloud's service. */
+struct notice_questions {
+    const char *secret_method; /* asked once, and again when an answer is 401; NULL: never */
+    const char *secret_path;
+    const char *secret_header;
+    const char *secret_name; /* header that carries the answer; NULL: none is needed */
+    const char *header;      /* sent with each question instead; NULL: none */
+    const char *probe_path;  /* 200: this cloud is here */
+    bool probe_is_name;      /* … and that answer is the machine's name */
+    uint32_t count;
+    struct {
+        const char *path;
+        enum notice_verdict (*judge)(unsigned status, struct slice body, const char *machine,
+                                     char ret_text[static NOTICE_TEXT_BYTES]);
+    } questions[NOTICE_QUESTIONS_MAX];
+};
+
+const struct notice_questions *notice_questions(enum notice_cloud cloud);
+
+/* A secret or a name that the service answered: printable ASCII without blanks, in ret_text; false:
+ * it is none, or longer than the room. */
+bool notice_word(struct slice body, char *ret_text, size_t text_bytes);
+
+#endif

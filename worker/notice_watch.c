@@ -1,0 +1,186 @@
+#include "worker/notice_watch.h"
+
+#include "common/scoped.h"
+#include "common/thread.h"
+#include "common/time.h"
+#include "worker/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PROBE_MS = 1000, /* it is on the machine's own link, or not there */
+    ASK_MS = 5000,
+    URL_BYTES = 512,
+    WORD_BYTES = 256,
+    STATUS_OK = 200,
+    STATUS_UNAUTHORIZED = 401
+};
+
+struct notice_watch {
+    struct notice_watch_config config;
+    struct http *http;
+    struct thread thread;
+    struct thread_mutex mutex; /* guards `stopping` */
+    struct thread_cond stopped;
+    bool stopping;
+    /* The thread's own. */
+    const struct notice_questions *cloud;
+    char header[WORD_BYTES + 64]; /* with each question; "": none */
+    char machine[WORD_BYTES];
+    struct buf body;
+    bool warned;
+};
+
+/* ---- questions ---- */
+
+static enum err ask(struct notice_watch *watch, const char *method, const char *path,
+                    const char *header, uint32_t timeout_ms, unsigned *ret_status)
+{
+    char url[URL_BYTES];
+    struct http_question question = {method, url, header, timeout_ms};
+    snprintf(url, sizeof url, "%s%s", watch->config.endpoint, path);
+    return http_ask(watch->http, &question, ret_status, &watch->body, NULL);
+}
+
+static bool get(struct notice_watch *watch, const char *path, uint32_t timeout_ms,
+                unsigned *ret_status)
+{
+    const char *header = watch->header[0] != 0 ? watch->header : NULL;
+    return ask(watch, "GET", path, header, timeout_ms, ret_status) == ERR_OK;
+}
+
+/* What each question is to carry. */
+static bool take_header(struct notice_watch *watch, uint32_t timeout_ms)
+{
+    const struct notice_questions *cloud = watch->cloud;
+    char secret[WORD_BYTES];
+    unsigned status;
+    if (cloud->secret_name == NULL) {
+        snprintf(watch->header, sizeof watch->header, "%s", cloud->header);
+        return true;
+    }
+    if (ask(watch, cloud->secret_method, cloud->secret_path, cloud->secret_header, timeout_ms,
+            &status) != ERR_OK ||
+        status != STATUS_OK || !notice_word(buf_slice(&watch->body), secret, sizeof secret))
+        return false;
+    snprintf(watch->header, sizeof watch->header, "%s: %s", cloud->secret_name, secret);
+    return true;
+}
+
+static bool is_here(struct notice_watch *watch, enum notice_cloud cloud)
+{
+    unsigned status;
+    watch->cloud = notice_questions(cloud);
+    return take_header(watch, PROBE_MS) &&
+           get(watch, watch->cloud->probe_path, PROBE_MS, &status) && status == STATUS_OK &&
+           (!watch->cloud->probe_is_name ||
+            notice_word(buf_slice(&watch->body), watch->machine, sizeof watch->machine));
+}
+
+/* ---- the thread ---- */
+
+/* False: stop. */
+static bool wait_a_while(struct notice_watch *watch)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), watch->config.every_ms);
+    thread_lock(&watch->mutex);
+    while (!watch->stopping &&
+           thread_wait_locked(&watch->stopped, &watch->mutex, deadline_ns) == ERR_OK)
+        ;
+    bool stopping = watch->stopping;
+    thread_unlock(&watch->mutex);
+    return !stopping;
+}
+
+/* True: the machine goes. */
+static bool ask_all(struct notice_watch *watch)
+{
+    const struct notice_questions *cloud = watch->cloud;
+    char text[NOTICE_TEXT_BYTES];
+    for (uint32_t i = 0; i < cloud->count; i++) {
+        unsigned status;
+        if (!get(watch, cloud->questions[i].path, ASK_MS, &status))
+            continue; /* asked again soon */
+        if (status == STATUS_UNAUTHORIZED) {
+            ignore(take_header(watch, ASK_MS) ? ERR_OK : ERR_DENIED); /* asked again soon */
+            continue;
+        }
+        enum notice_verdict verdict =
+            cloud->questions[i].judge(status, buf_slice(&watch->body), watch->machine, text);
+        if (verdict == NOTICE_LEAVE || (verdict == NOTICE_WARNING && !watch->warned))
+            watch->config.said(watch->config.owner, verdict, text);
+        watch->warned |= verdict == NOTICE_WARNING;
+        if (verdict == NOTICE_LEAVE)
+            return true;
+    }
+    return false;
+}
+
+static bool find_cloud(struct notice_watch *watch, enum notice_cloud *ret_cloud)
+{
+    for (int cloud = 0; cloud < NOTICE_CLOUD_COUNT; cloud++)
+        if ((watch->config.cloud < 0 || watch->config.cloud == cloud) &&
+            is_here(watch, (enum notice_cloud)cloud)) {
+            *ret_cloud = (enum notice_cloud)cloud;
+            return true;
+        }
+    return false;
+}
+
+static void watch_main(void *argument)
+{
+    struct notice_watch *watch = argument;
+    enum notice_cloud cloud;
+    /* A cloud that was named is there, sooner or later. */
+    while (!find_cloud(watch, &cloud))
+        if (watch->config.cloud < 0 || !wait_a_while(watch))
+            return;
+    watch->config.said(watch->config.owner, NOTICE_NOTHING, notice_cloud_name(cloud));
+    while (!ask_all(watch) && wait_a_while(watch))
+        ;
+}
+
+/* ---- life ---- */
+
+static void release(struct notice_watch *watch)
+{
+    http_free(watch->http);
+    buf_release(&watch->body);
+    thread_cond_release(&watch->stopped);
+    thread_mutex_release(&watch->mutex);
+    free(watch);
+}
+
+enum err notice_watch_new(const struct notice_watch_config *config, struct notice_watch **ret_watch,
+                          struct reason *reason)
+{
+    struct notice_watch *watch = calloc(1, sizeof *watch);
+    if (watch == NULL)
+        return ERR_NOMEM;
+    watch->config = *config;
+    thread_mutex_init(&watch->mutex);
+    thread_cond_init(&watch->stopped);
+    enum err err = http_new(&watch->http, reason);
+    if (err == ERR_OK)
+        err = thread_start(&watch->thread, "notice", watch_main, watch);
+    if (err != ERR_OK) {
+        release(watch);
+        return err;
+    }
+    *ret_watch = watch;
+    return ERR_OK;
+}
+
+void notice_watch_free(struct notice_watch *watch)
+{
+    if (watch == NULL)
+        return;
+    thread_lock(&watch->mutex);
+    watch->stopping = true;
+    thread_wake_all(&watch->stopped);
+    thread_unlock(&watch->mutex);
+    http_cancel(watch->http);
+    thread_join(&watch->thread);
+    release(watch);
+}

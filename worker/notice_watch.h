@@ -1,0 +1,27 @@
+/* Asks the cloud's metadata service, from a thread of its own, whether this machine is to go.
+ *
+ * Thread `notice`: asks each cloud once whether it is there; when none is, the thread ends. Then it
+ * asks that one every so often, until it hears that the machine goes, or is stopped. Nothing else
+ * waits for it. */
+#ifndef ROOST_WORKER_NOTICE_WATCH_H
+#define ROOST_WORKER_NOTICE_WATCH_H
+
+#include "worker/notice.h"
+
+struct notice_watch; /* opaque */
+
+struct notice_watch_config {
+    int cloud;            /* enum notice_cloud; -1: whichever answers */
+    const char *endpoint; /* "http://169.254.169.254" */
+    uint32_t every_ms;
+    /* Called on the thread: NOTHING with the name of the cloud that was found; what it says. */
+    void (*said)(void *owner, enum notice_verdict verdict, const char *text);
+    void *owner;
+};
+
+enum err notice_watch_new(const struct notice_watch_config *config, struct notice_watch **ret_watch,
+                          struct reason *reason) MUST_USE;
+/* Ends the thread at once. NULL is fine. */
+void notice_watch_free(struct notice_watch *watch);
+
+#endif
