@@ -5,10 +5,12 @@
  *         cut.json                        written last, by the coordinator: the cut is recorded
  *
  * A server's file (little-endian):
- *     head    64 bytes: "roostcut", format 1, states, generation, version, server, versions, zeros
+ *     head    64 bytes: "roostcut", format 1, states, generation, version, server, versions,
+ *             extra bytes, zeros
  *     blocks  for each chunk n weights, n values of each state, and n of each of the published
  *             versions before the cut's, newest first (`versions` of them: with a delay steps are
- *             open that compute on these; below 0: version 0's again), fp32, without gaps
+ *             open that compute on these; below 0: version 0's again), fp32; behind them
+ *             the extra bytes (async: which tickets the chunk took); without gaps
  *     table   48 bytes a chunk, ascending by chunk: chunk, n, offset of the block, its SHA-256
  *     tail    64 bytes: offset of the table, chunks, SHA-256 of head and table, file bytes,
  *             "cut-ends"
@@ -34,6 +36,7 @@ enum {
     CHECKPOINT_SERVERS_MAX = 256,
     CHECKPOINT_STATES_MAX = 2,
     CHECKPOINT_VERSIONS_MAX = 32,
+    CHECKPOINT_EXTRA_BYTES_MAX = 16384,
     CHECKPOINT_PATH_BYTES = 4096
 };
 
@@ -56,8 +59,9 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
 
 /* What a chunk has beside its weights. */
 struct checkpoint_arrays {
-    uint32_t states;   /* of the optimizer */
-    uint32_t versions; /* published before the cut's */
+    uint32_t states;      /* of the optimizer */
+    uint32_t versions;    /* published before the cut's */
+    uint32_t extra_bytes; /* behind the arrays; a multiple of 4 */
 };
 
 /* One server's file in the making; appears whole or not at all. One thread. */
@@ -72,7 +76,8 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
 /* Without finish, nothing stays behind. NULL is fine. */
 void checkpoint_writer_free(struct checkpoint_writer *writer);
 SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)
-/* `values`: n weights, n of each state, n of each version. Each chunk once, in any order. */
+/* `values`: n weights, n of each state, n of each version, the extra bytes. Each chunk once, in any
+ * order. */
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
                                const float *values, struct reason *reason) MUST_USE;
 /* Table, tail, fsync, rename, fsync of the folder; *ret_manifest is what cut.json repeats. */
@@ -140,8 +145,8 @@ struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint);
 enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model *model,
                          uint32_t states, struct reason *reason) MUST_USE;
 
-/* A chunk's values after its digest was compared: n weights, n of each state, n of each version.
- * Borrowed from the checkpoint. ERR_NOT_FOUND, ERR_CORRUPT. */
+/* A chunk's values after its digest was compared: n weights, n of each state, n of each version,
+ * then the extra bytes. Borrowed from the checkpoint. ERR_NOT_FOUND, ERR_CORRUPT. */
 struct checkpoint_chunk {
     uint32_t n;
     const float *values;

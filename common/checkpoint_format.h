@@ -50,7 +50,7 @@ static inline void checkpoint_put64(uint8_t *bytes, uint64_t value)
 /* Bytes of a chunk's block. */
 static inline size_t checkpoint_block_bytes(struct checkpoint_arrays arrays, uint32_t n)
 {
-    return (size_t)n * (1 + arrays.states + arrays.versions) * sizeof(float);
+    return (size_t)n * (1 + arrays.states + arrays.versions) * sizeof(float) + arrays.extra_bytes;
 }
 
 /* The 64 bytes at a file's beginning. */

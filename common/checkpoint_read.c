@@ -83,6 +83,8 @@ static enum err judge_head(const struct checkpoint_view *view, struct checkpoint
         return corrupt(view->path, 12, "too many states", reason);
     if (view->arrays.versions > CHECKPOINT_VERSIONS_MAX)
         return corrupt(view->path, 36, "too many versions", reason);
+    if (view->arrays.extra_bytes > CHECKPOINT_EXTRA_BYTES_MAX || view->arrays.extra_bytes % 4 != 0)
+        return corrupt(view->path, 40, "too many extra bytes", reason);
     checkpoint_put_head(expected, name, server, view->arrays);
     if (memcmp(view->bytes.data, expected, sizeof expected) != 0)
         return corrupt(view->path, 16, "the file belongs to another cut or server", reason);
@@ -118,7 +120,8 @@ enum err checkpoint_view_init(struct slice bytes, const char *path, struct check
     struct checkpoint_view view = {.bytes = bytes, .path = path};
     TRY(judge_tail(bytes, path, &view, reason));
     view.arrays = (struct checkpoint_arrays){.states = checkpoint_get32(bytes.data + 12),
-                                             .versions = checkpoint_get32(bytes.data + 36)};
+                                             .versions = checkpoint_get32(bytes.data + 36),
+                                             .extra_bytes = checkpoint_get32(bytes.data + 40)};
     TRY(judge_head(&view, name, server, reason));
     TRY(judge_table(&view, reason));
     *ret_view = view;
@@ -146,6 +149,8 @@ static enum err open_file(struct checkpoint *checkpoint, const char *folder, uin
         return corrupt(path, 12, "another number of states than in server-0.roost", reason);
     if (server > 0 && view->arrays.versions != checkpoint->arrays.versions)
         return corrupt(path, 36, "another number of versions than in server-0.roost", reason);
+    if (server > 0 && view->arrays.extra_bytes != checkpoint->arrays.extra_bytes)
+        return corrupt(path, 40, "another number of extra bytes than in server-0.roost", reason);
     checkpoint->arrays = view->arrays;
     checkpoint->count += view->count;
     return ERR_OK;

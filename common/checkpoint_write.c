@@ -20,6 +20,7 @@ void checkpoint_put_head(uint8_t head[static CHECKPOINT_HEAD_BYTES], struct chec
     checkpoint_put64(head + 24, name.version);
     checkpoint_put32(head + 32, server);
     checkpoint_put32(head + 36, arrays.versions);
+    checkpoint_put32(head + 40, arrays.extra_bytes);
 }
 
 enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoint_dir,
@@ -28,6 +29,7 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
                                struct checkpoint_writer **ret_writer, struct reason *reason)
 {
     check(arrays.states <= CHECKPOINT_STATES_MAX && arrays.versions <= CHECKPOINT_VERSIONS_MAX);
+    check(arrays.extra_bytes <= CHECKPOINT_EXTRA_BYTES_MAX && arrays.extra_bytes % 4 == 0);
     check(server < CHECKPOINT_SERVERS_MAX);
     struct checkpoint_path folder, path;
     TRY(checkpoint_folder(checkpoint_dir, name, &folder));

@@ -86,6 +86,63 @@ enum err order_step(const struct order_record *record, struct order_step *ret_st
     return ERR_OK;
 }
 
+/* As it lies in the file; the first two numbers are generation and boot, or attempt and ticket. */
+struct chunks_head {
+    uint64_t first, second;
+    float scale;
+    uint32_t count;
+};
+struct chunks_entry {
+    uint32_t chunk, zero;
+    uint64_t version, used;
+};
+
+enum err order_append_chunks(struct buf *buf, const struct order_chunks *chunks)
+{
+    scoped(buf_release) struct buf payload = {0};
+    bool begin = chunks->kind == ORDER_BEGIN;
+    struct chunks_head head = {.first = begin ? chunks->generation : chunks->attempt,
+                               .second = begin ? chunks->boot : chunks->ticket,
+                               .scale = chunks->scale,
+                               .count = chunks->count};
+    check(chunks->count <= ORDER_CHUNKS_MAX);
+    TRY(buf_append(&payload, &head, sizeof head));
+    for (uint32_t i = 0; i < chunks->count; i++) {
+        const struct order_chunk *chunk = &chunks->chunks[i];
+        struct chunks_entry entry = {chunk->chunk, 0, chunk->version, chunk->used};
+        TRY(buf_append(&payload, &entry, sizeof entry));
+    }
+    return order_append(buf, &(struct order_record){chunks->kind, buf_slice(&payload)});
+}
+
+enum err order_chunks(const struct order_record *record, struct order_chunk *chunks,
+                      struct order_chunks *ret_chunks)
+{
+    struct chunks_head head;
+    const struct slice *payload = &record->payload;
+    if (record->kind < ORDER_BEGIN || record->kind > ORDER_TAKE || payload->bytes < sizeof head)
+        return ERR_CORRUPT;
+    memcpy(&head, payload->data, sizeof head);
+    if (head.count > ORDER_CHUNKS_MAX || !__builtin_isfinite(head.scale) ||
+        payload->bytes != sizeof head + head.count * sizeof(struct chunks_entry))
+        return ERR_CORRUPT;
+    for (uint32_t i = 0; i < head.count; i++) {
+        struct chunks_entry entry;
+        memcpy(&entry, payload->data + sizeof head + i * sizeof entry, sizeof entry);
+        chunks[i] = (struct order_chunk){entry.chunk, entry.version, entry.used};
+    }
+    bool begin = record->kind == ORDER_BEGIN;
+    *ret_chunks = (struct order_chunks){.kind = record->kind,
+                                        .attempt = begin ? 0 : head.first,
+                                        .ticket = begin ? 0 : head.second,
+                                        .scale = head.scale,
+                                        .generation = begin ? head.first : 0,
+                                        .boot = begin ? head.second : 0,
+                                        .count = head.count,
+                                        .chunks = chunks};
+    return ERR_OK;
+}
+
 size_t order_keep_steps(struct slice log, uint64_t version)
 {
     struct order_record record;

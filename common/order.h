@@ -3,6 +3,9 @@
  * their own.
  *
  *     RUN/order/coordinator.log    written by the coordinator's server
+ *     RUN/order/server-K-gG-bB.log async: by server K, a file for each of its starts (boot B) and
+ *                                  generations G; not synced: a machine that goes down may lose its
+ *                                  end, and then the run cannot be repeated
  *
  * A log is records one after another, little-endian: payload bytes (4), kind (4), payload, xxHash
  * of all before (8). A record that the end of the file cuts short was being written when its writer
@@ -24,7 +27,7 @@
 
 enum { ORDER_PAYLOAD_BYTES_MAX = 1 << 20 };
 
-enum order_kind { ORDER_STEP = 1 };
+enum order_kind { ORDER_STEP = 1, ORDER_BEGIN, ORDER_PULL, ORDER_TAKE };
 
 struct order_record {
     enum order_kind kind;
@@ -50,6 +53,32 @@ struct order_step {
 enum err order_append_step(struct buf *buf, const struct order_step *step) MUST_USE;
 /* ERR_CORRUPT: it does not decode, or a version is below 0. */
 enum err order_step(const struct order_record *record, struct order_step *ret_step) MUST_USE;
+/* Of an async run's servers: BEGIN, what chunks begin with in this file; PULL, what an attempt was
+ * given; TAKE, what chunks took of an attempt. */
+struct order_chunk {
+    uint32_t chunk;
+    uint64_t version; /* it had */
+    uint64_t used;    /* TAKE: the one that the gradient was computed on */
+};
+
+struct order_chunks {
+    enum order_kind kind;
+    uint64_t attempt;
+    uint64_t ticket;           /* TAKE */
+    float scale;               /* TAKE */
+    uint64_t generation, boot; /* BEGIN */
+    uint32_t count;
+    const struct order_chunk *chunks;
+};
+
+enum { ORDER_CHUNKS_MAX = 1024 };
+
+enum err order_append_chunks(struct buf *buf, const struct order_chunks *chunks) MUST_USE;
+/* The entries go to `chunks`, which has room for ORDER_CHUNKS_MAX. ERR_CORRUPT: it does not decode.
+ */
+enum err order_chunks(const struct order_record *record, struct order_chunk *chunks,
+                      struct order_chunks *ret_chunks) MUST_USE;
+
 /* Bytes of a coordinator's log that led to `version`: whole records of the steps below it. */
 size_t order_keep_steps(struct slice log, uint64_t version);
 

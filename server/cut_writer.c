@@ -83,7 +83,8 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
     if (job->file == NULL)
         TRY(checkpoint_writer_new(
             writer->config.ops, cuts->checkpoint_dir, name, cuts->server,
-            (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions},
+            (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
+                                       snapshot->snapshot.extra_bytes},
             &job->file, reason));
     if (snapshot->snapshot.copy == NULL)
         return ERR_OK;

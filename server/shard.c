@@ -676,10 +676,10 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
     effect->snapshot.cut = shard->snapshot_cut;
     effect->snapshot.states = shard->store.states;
     effect->snapshot.versions = shard->store.cut_versions;
+    effect->snapshot.extra_bytes = shard_extra_bytes(shard);
     if (copy != NULL) {
         const struct chunk *chunk = &shard->store.chunks[index];
         chunk_copy(&shard->store, chunk, shard->snapshot_cut.version, (float *)copy->data);
-        effect->snapshot.extra_bytes = shard_extra_bytes(shard);
         if (shard->config.async.on)
             async_store(&shard->async, index,
                         copy->data +

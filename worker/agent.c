@@ -41,11 +41,13 @@ struct queue {
 struct server {
     bool open;
     bool opening;
-    uint64_t retry_at;   /* nothing is opened or sent before */
-    unsigned failures;   /* in a row */
-    unsigned busy;       /* pushes of this ticket refused in a row */
-    struct queue pulls;  /* chunks to ask for */
-    struct queue pushes; /* pieces to send */
+    uint64_t boot;        /* of the server, by its newest stream */
+    uint64_t ticket_boot; /* async: the one that this ticket's weights came from; 0: none yet */
+    uint64_t retry_at;    /* nothing is opened or sent before */
+    unsigned failures;    /* in a row */
+    unsigned busy;        /* pushes of this ticket refused in a row */
+    struct queue pulls;   /* chunks to ask for */
+    struct queue pushes;  /* pieces to send */
     struct push_slot push_slots[WIRE_CREDITS];
     struct pull_slot pull_slots[PULL_SLOTS];
 };
@@ -55,6 +57,7 @@ struct chunk_state {
     uint32_t first_piece;                   /* of its parts */
     uint64_t held_generation, held_version; /* generation 0: nothing held */
     uint64_t asked;                         /* id of the pull under way; 0: none */
+    uint64_t version;                       /* async: as it was pulled */
 };
 
 enum piece_state { PIECE_NONE, PIECE_WAITING, PIECE_SENT, PIECE_ACKED };
@@ -92,6 +95,7 @@ struct agent {
     uint32_t pieces_left; /* not acknowledged */
     bool complete_due;
     struct complete_request complete;
+    uint64_t complete_boots[WIRE_SERVERS_MAX];
 
     bool leaving, leave_said;
     uint64_t leave_at;
@@ -149,13 +153,20 @@ void agent_free(struct agent *agent)
     free(agent);
 }
 
+/* Async pushes whole chunks. */
+static uint32_t chunk_pieces(const struct agent *agent, uint32_t chunk)
+{
+    const struct model *model = agent->config.model;
+    return agent->config.async ? 1 : model->parameters[model->chunks[chunk].parameter].parts;
+}
+
 static void name_pieces(struct agent *agent)
 {
     const struct model *model = agent->config.model;
     uint32_t piece = 0;
     for (uint32_t c = 0; c < model->chunks_count; c++) {
         agent->chunks[c].first_piece = piece;
-        uint32_t parts = model->parameters[model->chunks[c].parameter].parts;
+        uint32_t parts = chunk_pieces(agent, c);
         for (uint32_t part = 0; part < parts; part++)
             agent->pieces[piece++] = (struct piece){.chunk = c, .part = part};
     }
@@ -171,7 +182,7 @@ enum err agent_new(const struct agent_config *config, struct agent **ret_agent)
     agent->config = *config;
     agent->jitter = (struct rand_state){config->seed};
     for (uint32_t c = 0; c < model->chunks_count; c++)
-        agent->piece_count += model->parameters[model->chunks[c].parameter].parts;
+        agent->piece_count += chunk_pieces(agent, c);
     agent->chunks = calloc(model->chunks_count, sizeof *agent->chunks);
     agent->pieces = calloc(agent->piece_count, sizeof *agent->pieces);
     agent->unit_missing = calloc(model->units_count, sizeof *agent->unit_missing);
@@ -231,6 +242,17 @@ static void stop(struct agent *agent, enum err err)
     forget_traffic(agent);
 }
 
+/* The boots that acknowledged; of a server without chunks its newest. */
+static void name_boots(struct agent *agent)
+{
+    for (uint32_t s = 0; s < agent->server_count; s++) {
+        const struct server *server = &agent->servers[s];
+        agent->complete_boots[s] = server->ticket_boot != 0 ? server->ticket_boot : server->boot;
+    }
+    agent->complete.boot_count = agent->server_count;
+    agent->complete.boots = agent->complete_boots;
+}
+
 static void end_ticket(struct agent *agent, enum err outcome)
 {
     agent->has_ticket = false;
@@ -244,6 +266,8 @@ static void end_ticket(struct agent *agent, enum err outcome)
         .sample_count = agent->result.sample_count,
         .correct_count = agent->result.correct_count,
     };
+    if (agent->config.async && outcome == ERR_OK)
+        name_boots(agent);
     if (outcome == ERR_OK)
         agent->statistics.tickets++;
     else
@@ -305,7 +329,7 @@ static enum err servers_new(struct agent *agent, const struct agent_map *map)
         for (uint32_t c = 0; c < model->chunks_count; c++)
             if (map->chunk_servers[c] == s) {
                 chunks++;
-                pieces += model->parameters[model->chunks[c].parameter].parts;
+                pieces += chunk_pieces(agent, c);
             }
         TRY(queue_init(&agent->servers[s].pulls, chunks));
         TRY(queue_init(&agent->servers[s].pushes, pieces));
@@ -404,6 +428,10 @@ static void begin_ticket(struct agent *agent, const struct ticket *ticket)
     agent->compute_ended = false;
     agent->result = (struct agent_result){0};
     agent->pieces_left = ticket->kind == TICKET_TRAIN ? agent->piece_count : 0;
+    for (uint32_t s = 0; s < agent->server_count; s++)
+        agent->servers[s].ticket_boot = 0;
+    for (uint32_t c = 0; agent->config.async && c < agent->config.model->chunks_count; c++)
+        agent->chunks[c].held_generation = 0; /* there may be newer ones */
     for (uint32_t unit = 0; unit < agent->config.model->units_count; unit++)
         ask_for_unit(agent, unit);
 }
@@ -441,6 +469,16 @@ static void settle_ticket(struct agent *agent)
         end_ticket(agent, ERR_OK);
 }
 
+/* Async: the scale of all of it is known. */
+static void queue_all_pieces(struct agent *agent)
+{
+    for (uint32_t piece = 0; piece < agent->piece_count; piece++) {
+        agent->pieces[piece].state = PIECE_WAITING;
+        uint32_t server = agent->chunks[agent->pieces[piece].chunk].server;
+        queue_put(&agent->servers[server].pushes, piece);
+    }
+}
+
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result)
 {
     (void)now_ms;
@@ -455,18 +493,24 @@ void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_res
     }
     agent->compute_ended = true;
     agent->result = *result;
+    if (agent->config.async && agent->ticket.kind == TICKET_TRAIN)
+        queue_all_pieces(agent);
     settle_ticket(agent);
 }
 
 /* ---- streams ---- */
 
-void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server)
+void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot)
 {
     (void)now_ms;
     if (agent->phase != MEMBER || server >= agent->server_count)
         return;
     agent->servers[server].opening = false;
     agent->servers[server].open = true;
+    agent->servers[server].boot = boot;
+    uint64_t pulled = agent->servers[server].ticket_boot;
+    if (agent->has_ticket && pulled != 0 && pulled != boot)
+        end_ticket(agent, ERR_STALE); /* P12: what it was computed on may be lost */
 }
 
 static void retry_push(struct agent *agent, struct server *server, struct push_slot *slot,
@@ -506,9 +550,15 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server_ind
     for (uint32_t i = 0; i < WIRE_CREDITS; i++)
         if (server->push_slots[i].id != 0)
             retry_push(agent, server, &server->push_slots[i], 0);
-    for (uint32_t i = 0; i < PULL_SLOTS; i++)
-        if (server->pull_slots[i].id != 0)
-            retry_pull(agent, server, &server->pull_slots[i]);
+    bool unanswered = false;
+    for (uint32_t i = 0; i < PULL_SLOTS; i++) {
+        if (server->pull_slots[i].id == 0)
+            continue;
+        unanswered = unanswered || !server->pull_slots[i].forsaken;
+        retry_pull(agent, server, &server->pull_slots[i]);
+    }
+    if (agent->config.async && agent->has_ticket && unanswered)
+        end_ticket(agent, ERR_STALE); /* asked again, a chunk might be another version */
 }
 
 /* ---- pull ---- */
@@ -523,7 +573,9 @@ static struct pull_slot *find_pull(struct server *server, uint64_t id)
 
 static bool weights_fit(const struct agent *agent, const struct weights *weights)
 {
-    if (!agent->has_ticket || weights->version != agent->ticket.version ||
+    bool versions = weights->versions != NULL;
+    if (!agent->has_ticket || versions != agent->config.async ||
+        (!versions && weights->version != agent->ticket.version) ||
         weights->codec != agent->config.weights_codec)
         return false;
     for (uint32_t i = 0; i < weights->chunk_count; i++)
@@ -562,8 +614,13 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server_index,
         return false;
     bool wanted = !slot->forsaken;
     for (uint32_t i = 0; wanted && i < weights->chunk_count; i++)
-        if (agent->chunks[weights->chunks[i]].asked == weights->id)
+        if (agent->chunks[weights->chunks[i]].asked == weights->id) {
             chunk_arrived(agent, weights->chunks[i]);
+            if (agent->config.async)
+                agent->chunks[weights->chunks[i]].version = weights->versions[i];
+        }
+    if (wanted)
+        server->ticket_boot = server->boot;
     slot->missing -= weights->chunk_count;
     if (slot->missing == 0)
         slot->id = 0;
@@ -607,8 +664,8 @@ void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit)
 {
     (void)now_ms;
     const struct model *model = agent->config.model;
-    if (!agent->has_ticket || !agent->compute_started)
-        return; /* a dropped ticket's */
+    if (!agent->has_ticket || !agent->compute_started || agent->config.async)
+        return; /* a dropped ticket's, or its scale is not known yet */
     for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
         const struct model_use *use = &model->uses[model->units[unit].use_first + u];
         const struct model_parameter *parameter = &model->parameters[use->parameter];
@@ -787,6 +844,13 @@ static bool may_pull(const struct server *server)
     return server->pulls.count > 0 && free_pull(server) < PULL_SLOTS;
 }
 
+/* Whose weights servers note: those that gradients come from. */
+static uint64_t pull_attempt(const struct agent *agent)
+{
+    bool noted = agent->config.async && agent->ticket.kind == TICKET_TRAIN;
+    return noted ? agent->ticket.attempt : 0;
+}
+
 static bool next_pull(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
 {
     struct server *server = &agent->servers[server_index];
@@ -813,7 +877,9 @@ static bool next_pull(struct agent *agent, uint32_t server_index, struct agent_e
                                  .generation = agent->ticket.generation,
                                  .version = agent->ticket.version,
                                  .chunk_count = slot->count,
-                                 .chunks = slot->chunks};
+                                 .chunks = slot->chunks,
+                                 .newest = agent->config.async,
+                                 .attempt = pull_attempt(agent)};
     return true;
 }
 
@@ -854,7 +920,10 @@ static void fill_push(struct agent *agent, struct server *server, struct push_sl
         piece->state = PIECE_SENT;
         slot->pieces[slot->count] = index;
         slot->entries[slot->count++] =
-            (struct push_entry){.chunk = piece->chunk, .part = piece->part, .bytes = one};
+            (struct push_entry){.chunk = piece->chunk,
+                                .part = piece->part,
+                                .bytes = one,
+                                .version = agent->chunks[piece->chunk].version};
     }
 }
 
@@ -876,6 +945,11 @@ static bool next_push(struct agent *agent, uint32_t server_index, struct agent_e
                                       .codec = agent->config.push_codec,
                                       .entry_count = slot->count,
                                       .entries = slot->entries};
+    if (agent->config.async) {
+        effect->push.push.attempt = agent->ticket.attempt;
+        effect->push.push.boot = server->ticket_boot;
+        effect->push.push.scale = agent->result.scale;
+    }
     effect->push.entries = slot->entries;
     return true;
 }

@@ -13,6 +13,12 @@
  * version are not asked for again) -> agent_gradient() as each unit's backward ends, and its PUSHes
  * go out -> all acknowledged and computed: COMPLETE, and the next ACQUIRE beside it.
  *
+ * `async`: pulls ask for the newest versions, of every chunk anew, and each chunk once an attempt,
+ * so that what an attempt was computed on is known from the servers' logs. Pushes wait for the
+ * compute's end, because its scale is known then: whole chunks, with the version that each was
+ * pulled at and the boot of its server (P12). A server that comes back with another boot, or whose
+ * stream breaks with a pull unanswered, ends the attempt: the ticket is dropped and granted again.
+ *
  * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
  * (BUSY, BEHIND, an unreachable server: everything not acknowledged is said again, duplicates do no
  * harm); the ticket dropped and reported so (TOO_LATE; BUSY again and again, because what the
@@ -46,6 +52,7 @@ struct agent_config {
     const struct model *model; /* borrowed for the agent's life */
     enum codec push_codec;
     enum codec weights_codec;
+    bool async;
     uint64_t seed; /* of the jitter */
 };
 
@@ -105,7 +112,7 @@ void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err);
 void agent_member_lost(struct agent *agent, uint64_t now_ms);
 void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enum err err,
                     const struct acquire_reply *reply);
-void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server);
+void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot);
 void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
 /* True: these are the chunks asked for; write the payload into place before the next agent_next().
  * False: nobody waits for them (any more); leave the weights alone. */
@@ -123,6 +130,7 @@ struct agent_result {
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
+    float scale; /* async, training: of the gradient (worker/whole.h) */
 };
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);

@@ -8,26 +8,30 @@ static size_t payload_bytes(const struct push *push)
     return bytes;
 }
 
-static void encode_entries(const struct executor *executor, const struct model *model,
-                           const struct push *push, struct push_entry *entries, uint8_t *payload)
+static void encode_entries(const struct executor *executor, const struct whole *whole,
+                           const struct model *model, const struct push *push,
+                           struct push_entry *entries, uint8_t *payload)
 {
     for (uint32_t i = 0; i < push->entry_count; i++) {
         struct push_entry *entry = &entries[i];
         enum codec codec = blocks_codec(model, entry->chunk, push->codec);
         check(entry->bytes == blocks_bytes(model, entry->chunk, push->codec));
-        entry->digest = executor_encode(executor, entry->chunk, entry->part, codec, payload);
+        entry->digest = whole != NULL
+                            ? whole_encode(whole, entry->chunk, codec, payload)
+                            : executor_encode(executor, entry->chunk, entry->part, codec, payload);
         payload += entry->bytes;
     }
 }
 
-enum err push_send(const struct executor *executor, const struct model *model,
-                   struct rpc_stream *stream, const struct push *push, struct push_entry *entries)
+enum err push_send(const struct executor *executor, const struct whole *whole,
+                   const struct model *model, struct rpc_stream *stream, const struct push *push,
+                   struct push_entry *entries)
 {
     size_t bytes = payload_bytes(push);
     struct counted *payload = counted_new(bytes);
     if (payload == NULL)
         return ERR_NOMEM;
-    encode_entries(executor, model, push, entries, payload->data);
+    encode_entries(executor, whole, model, push, entries, payload->data);
     struct to_shard message = {.kind = TO_SHARD_PUSH, .push = *push, .payload_bytes = bytes};
     struct rpc_part part = {payload, 0, bytes};
     struct buf header = {0};

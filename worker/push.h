@@ -4,14 +4,14 @@
 #define ROOST_WORKER_PUSH_H
 
 #include "common/rpc.h"
-#include "worker/executor.h"
+#include "worker/whole.h"
 
-/* Encodes the push's entries from the executor's gradients, fills in their digests (`entries` are
- * the push's own) and sends the message on the server's Exchange stream. The gradients may be read:
- * their unit's push hook was called and no other run has begun. Agent's thread. ERR_NOMEM,
- * ERR_BUSY, ERR_CANCELLED: nothing was sent. */
-enum err push_send(const struct executor *executor, const struct model *model,
-                   struct rpc_stream *stream, const struct push *push,
+/* Encodes the push's entries from the executor's gradients, or (async) from `whole`, else NULL;
+ * fills in their digests (`entries` are the push's own) and sends the message on the server's
+ * Exchange stream. The gradients may be read: their unit's push hook was called and no other run
+ * has begun. Agent's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED: nothing was sent. */
+enum err push_send(const struct executor *executor, const struct whole *whole,
+                   const struct model *model, struct rpc_stream *stream, const struct push *push,
                    struct push_entry *entries) MUST_USE;
 
 #endif

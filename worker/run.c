@@ -66,6 +66,11 @@ static enum err open_all(const struct describe_reply *description,
     TRY(open_kernels(run, options, reason));
     TRY(open_samples(run, description, options, reason));
     TRY(open_executor(run, reason));
+    run->async = run->spec.consistency.kind == SPEC_ASYNC;
+    if (run->async) {
+        TRY(whole_init(&run->pushing, run->executor, &run->model));
+        TRY(whole_init(&run->scaling, run->executor, &run->model));
+    }
     run->weights_codec = run->push_codec =
         run->spec.train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
     return fingerprint_probe(run->kernels, &run->model, &run->spec.train, &run->fingerprint,
@@ -87,6 +92,8 @@ enum err run_open(const struct describe_reply *description, const struct run_opt
 void run_release(struct run *run)
 {
     samples_release(&run->samples);
+    whole_release(&run->pushing);
+    whole_release(&run->scaling);
     executor_free(run->executor);
     data_free(run->data);
     kernels_free(run->kernels);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "worker/executor.h"
 #include "worker/samples.h"
+#include "worker/whole.h"
 
 struct run_options {
     enum kernels_backend backend;
@@ -22,6 +23,9 @@ struct run {
     struct data *data; /* NULL: served */
     struct samples samples;
     struct executor *executor;
+    bool async;
+    struct whole pushing; /* async: of the main thread */
+    struct whole scaling; /* async: of the compute thread */
     struct digest fingerprint;
     struct digest data_digest; /* zeros: served */
     enum codec push_codec, weights_codec;

@@ -170,6 +170,9 @@ static void compute_ticket(struct worker *worker, const struct ticket *ticket)
         event.result.err = executor_validate(worker->run.executor, ticket, &samples, &hooks, &loss);
     else
         event.result.err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    if (worker->run.async && ticket->kind == TICKET_TRAIN && event.result.err == ERR_OK)
+        event.result.scale =
+            whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);
     event.result.loss_sum = loss.loss_sum;
     event.result.sample_count = loss.samples;
     event.result.correct_count = loss.correct;
@@ -376,6 +379,7 @@ static enum err open_run(struct worker *worker, const struct describe_reply *des
         .model = &worker->run.model,
         .push_codec = worker->run.push_codec,
         .weights_codec = worker->run.weights_codec,
+        .async = worker->run.async,
         .seed = rand_next(&worker->jitter),
     };
     return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);
@@ -664,8 +668,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         units_change(worker, effect->unit, false);
         break;
     case AGENT_PUSH:
-        err = push_send(run->executor, &run->model, worker->links[effect->server].stream,
-                        &effect->push.push, effect->push.entries);
+        err = push_send(run->executor, run->async ? &run->pushing : NULL, &run->model,
+                        worker->links[effect->server].stream, &effect->push.push,
+                        effect->push.entries);
         sent_or_lost(worker, effect->server, err);
         break;
     case AGENT_COMPLETE:
@@ -689,7 +694,7 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
     struct agent *agent = worker->agent;
     switch (message->kind) {
     case FROM_SHARD_WELCOME:
-        agent_stream_up(agent, now_ms(), server);
+        agent_stream_up(agent, now_ms(), server, message->welcome.boot);
         break;
     case FROM_SHARD_ACK:
         agent_acked(agent, now_ms(), server, &message->ack);

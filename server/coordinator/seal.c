@@ -1,6 +1,7 @@
 /* From the reduced sums of a step to its one decision. */
 #include "server/coordinator/seal.h"
 
+#include "common/clip.h"
 #include "common/elementary.h"
 
 #include <stdlib.h>
@@ -97,13 +98,6 @@ static bool sum_squares(const struct seal *seal, double *ret_sum)
 static float bias_correction(double beta, uint64_t applied)
 {
     return (float)(beta > 0 ? 1 - elementary_power(beta, applied) : 1);
-}
-
-/* The clip factor of nanoGPT (torch.nn.utils.clip_grad_norm_): c / (norm + 1e-6), at most 1. */
-static double clip_factor(double clip_norm, double norm)
-{
-    double factor = clip_norm / (norm + 1e-6);
-    return clip_norm > 0 && factor < 1 ? factor : 1;
 }
 
 enum err seal_decide(const struct seal_settings *settings, struct seal_counters *counters,

@@ -364,7 +364,7 @@ static void take_from_shard(struct sim *sim, struct sim_worker *worker, uint32_t
     uint64_t at_ms = now_ms(sim, worker);
     switch (message.kind) {
     case FROM_SHARD_WELCOME:
-        agent_stream_up(worker->agent, at_ms, link);
+        agent_stream_up(worker->agent, at_ms, link, message.welcome.boot);
         break;
     case FROM_SHARD_ACK:
         sim_link_answered(at, message.ack.id);

@@ -124,6 +124,46 @@ static void a_step_that_cannot_be_is_corrupt(void **state)
     assert_int_equal(order_step(&record, &step), ERR_CORRUPT);
 }
 
+static void what_servers_of_an_async_run_write_is_read_back(void **state)
+{
+    (void)state;
+    const struct order_chunk chunks[] = {{3, 100, 99}, {9, 7, 7}};
+    const struct order_chunks written[] = {
+        {.kind = ORDER_BEGIN, .generation = 4, .boot = 5, .count = 1, .chunks = chunks},
+        {.kind = ORDER_PULL, .attempt = 11, .count = 2, .chunks = chunks},
+        {.kind = ORDER_TAKE,
+         .attempt = 11,
+         .ticket = 12,
+         .scale = 0.5f,
+         .count = 2,
+         .chunks = chunks},
+    };
+    struct buf buf = {0};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(order_append_chunks(&buf, &written[i]), ERR_OK);
+    size_t offset = 0;
+    for (size_t i = 0; i < 3; i++) {
+        struct order_record record;
+        struct order_chunk room[ORDER_CHUNKS_MAX];
+        struct order_chunks read;
+        assert_int_equal(order_next(buf_slice(&buf), "log", &offset, &record, NULL), ERR_OK);
+        assert_int_equal(order_chunks(&record, room, &read), ERR_OK);
+        assert_int_equal(read.kind, written[i].kind);
+        assert_int_equal(read.attempt, written[i].attempt);
+        assert_int_equal(read.ticket, written[i].ticket);
+        assert_true(read.scale == written[i].scale);
+        assert_int_equal(read.generation, written[i].generation);
+        assert_int_equal(read.boot, written[i].boot);
+        assert_int_equal(read.count, written[i].count);
+        assert_memory_equal(read.chunks, chunks, read.count * sizeof *chunks);
+        record.payload.bytes--;
+        assert_int_equal(order_chunks(&record, room, &read), ERR_CORRUPT);
+        record.kind = ORDER_STEP;
+        assert_int_equal(order_chunks(&record, room, &read), ERR_CORRUPT);
+    }
+    buf_release(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +172,7 @@ int main(void)
         cmocka_unit_test(no_flipped_bit_changes_what_is_read),
         cmocka_unit_test(a_rewind_keeps_what_led_to_its_cut),
         cmocka_unit_test(a_step_that_cannot_be_is_corrupt),
+        cmocka_unit_test(what_servers_of_an_async_run_write_is_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,283 @@
+/* The journal: what is committed is read again, whatever crash or rotten bit came between. */
+#include "tests/unit/dying_disk.h"
+#include "tests/unit/folder.h"
+
+#include "common/rand.h"
+#include "common/scoped.h"
+#include "server/journal.h"
+
+enum { N = 37, CRASH_TICKETS = 12, FLIPS = 10000 };
+
+static const struct journal_name first = {.generation = 3, .boot = 9, .server = 1};
+
+static float value_of(uint64_t ticket, uint32_t i)
+{
+    return (float)(ticket * 100 + i);
+}
+
+static struct journal_entry entry_of(uint64_t ticket, float *values)
+{
+    for (uint32_t i = 0; i < N; i++)
+        values[i] = value_of(ticket, i);
+    return (struct journal_entry){.chunk = (uint32_t)ticket % 5,
+                                  .n = N,
+                                  .ticket = ticket,
+                                  .version = ticket / 2,
+                                  .scale = 0.5f,
+                                  .gradient = values};
+}
+
+static void put(struct journal *journal, uint64_t ticket)
+{
+    float values[N];
+    struct journal_entry entry = entry_of(ticket, values);
+    assert_int_equal(journal_put(journal, &entry), ERR_OK);
+}
+
+/* What was read: tickets 0, 1, 2 … each as it was written, or the test fails. */
+static enum err take(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    (void)reason;
+    uint64_t *count = context;
+    float values[N];
+    struct journal_entry expected = entry_of((*count)++, values);
+    assert_int_equal(entry->ticket, expected.ticket);
+    assert_int_equal(entry->chunk, expected.chunk);
+    assert_int_equal(entry->version, expected.version);
+    assert_int_equal(entry->n, N);
+    assert_true(entry->scale == 0.5f);
+    assert_memory_equal(entry->gradient, values, sizeof values);
+    return ERR_OK;
+}
+
+struct outcome {
+    enum err err;
+    uint64_t count, torn;
+    struct reason reason;
+};
+
+static struct outcome read_folder(const char *folder)
+{
+    struct outcome outcome = {0};
+    struct journal_reader reader = {&outcome.count, take};
+    outcome.err = journal_read(folder, &reader, &outcome.torn, &outcome.reason);
+    return outcome;
+}
+
+/* Tickets 0 … count - 1, three a record, a new segment after `rotate` of them. */
+static enum err write_tickets(const struct file_ops *ops, const char *folder, uint64_t count,
+                              uint64_t rotate, uint64_t *ret_committed)
+{
+    struct journal journal = {0};
+    enum err err = journal_open(ops, folder, first, &journal, NULL);
+    *ret_committed = 0;
+    for (uint64_t ticket = 0; err == ERR_OK && ticket < count; ticket++) {
+        if (ticket == rotate)
+            err = journal_rotate(&journal, NULL);
+        if (err != ERR_OK)
+            break;
+        put(&journal, ticket);
+        if (ticket % 3 == 2 || ticket + 1 == count || ticket + 1 == rotate)
+            err = journal_commit(&journal, NULL);
+        if (err == ERR_OK && journal.count == 0)
+            *ret_committed = ticket + 1;
+    }
+    journal_release(&journal);
+    return err;
+}
+
+static void what_was_committed_is_read_in_its_order(void **state)
+{
+    uint64_t committed;
+    assert_int_equal(read_folder(folder_path(state, "none")).count, 0);
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 20, 7, &committed), ERR_OK);
+    assert_int_equal(committed, 20);
+    struct outcome outcome = read_folder(path);
+    assert_int_equal(outcome.err, ERR_OK);
+    assert_int_equal(outcome.count, 20);
+    assert_int_equal(outcome.torn, 0);
+}
+
+static void names_are_read_back_and_nothing_else_is(void **state)
+{
+    (void)state;
+    struct journal_name name;
+    assert_true(journal_parse_name(
+        "g00000000000000000003-s00001-b00000000000000000009-000007.journal", &name));
+    assert_true(name.generation == 3 && name.server == 1 && name.boot == 9 && name.segment == 7);
+    assert_false(journal_parse_name("g3-s1-b9-7.journal", &name));
+    assert_false(journal_parse_name(
+        "g00000000000000000003-s00001-b00000000000000000009-000007.journal.tmp", &name));
+    assert_false(journal_parse_name("", &name));
+}
+
+static void a_file_that_ends_anywhere_gives_its_whole_records(void **state)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    char file[512];
+    snprintf(file, sizeof file,
+             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
+    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    for (size_t length = 0; length <= bytes.bytes; length++) {
+        struct outcome outcome = {0};
+        struct journal_reader reader = {&outcome.count, take};
+        struct slice slice = {bytes.data, length};
+        assert_int_equal(
+            journal_read_file(slice, "f", first, &reader, &outcome.torn, &outcome.reason), ERR_OK);
+        assert_true(outcome.count == 0 || outcome.count == 3 || outcome.count == 6);
+        assert_int_equal(outcome.count == 6, length == bytes.bytes);
+        bool boundary = outcome.torn == 0;
+        assert_true(boundary || strstr(outcome.reason.text, "cut off") != NULL);
+    }
+}
+
+/* Every crash point: each open, write, fsync, truncate being the last, in each way to die. */
+static void no_crash_loses_what_was_committed(void **state)
+{
+    uint32_t points = 0;
+    for (uint32_t death = 0; death < DEATHS; death++) {
+        bool finished = false;
+        for (int die_at = 0; !finished; die_at++, points++) {
+            char name[64];
+            struct disk disk;
+            uint64_t committed;
+            snprintf(name, sizeof name, "crash-%u-%d", death, die_at);
+            const char *path = folder_path(state, name);
+            disk_init(&disk, die_at);
+            finished = write_tickets(&disk.ops, path, CRASH_TICKETS, 7, &committed) == ERR_OK;
+            disk_lose(&disk, (enum death)death);
+            struct outcome outcome = read_folder(path);
+            if (outcome.err != ERR_OK)
+                fail_msg("death %u after %d operations: %s", death, die_at, outcome.reason.text);
+            assert_true(outcome.count >= committed);
+        }
+    }
+    print_message("%u crash points of the journal, 0 bad restarts\n", points);
+    assert_true(points > 4 * 15);
+}
+
+static void a_full_disk_can_be_tried_again(void **state)
+{
+    struct journal journal = {0};
+    struct disk disk;
+    const char *path = folder_path(state, "journal");
+    disk_init(&disk, 1000);
+    assert_int_equal(journal_open(&disk.ops, path, first, &journal, NULL), ERR_OK);
+    put(&journal, 0);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    put(&journal, 1);
+    disk.die_at = disk.count;
+    assert_true(journal_commit(&journal, NULL) != ERR_OK);
+    disk.die_at = 1000;
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    journal_release(&journal);
+    struct outcome outcome = read_folder(path);
+    assert_int_equal(outcome.count, 2);
+    assert_int_equal(outcome.torn, 0);
+}
+
+/* A damaged record that was not the last is said with its place; of a damaged last one nothing is
+ * used. Either way no flipped bit reaches a chunk: take() compares all. */
+static void every_flipped_bit_is_found(void **state)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct rand_state rand = {20261121};
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 30, 99, &committed), ERR_OK);
+    char file[512];
+    snprintf(file, sizeof file,
+             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
+    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    uint32_t corrupt = 0;
+    for (uint32_t i = 0; i < FLIPS; i++) {
+        uint64_t at = rand_below(&rand, bytes.bytes * 8);
+        struct outcome outcome = {0};
+        struct journal_reader reader = {&outcome.count, take};
+        bytes.data[at / 8] ^= (uint8_t)(1 << at % 8);
+        outcome.err = journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn,
+                                        &outcome.reason);
+        bytes.data[at / 8] ^= (uint8_t)(1 << at % 8);
+        if (outcome.err == ERR_OK) {
+            assert_true(outcome.torn > 0); /* said */
+            assert_int_equal(outcome.count, 27);
+        } else {
+            assert_int_equal(outcome.err, ERR_CORRUPT);
+            corrupt++;
+        }
+        assert_true(outcome.reason.text[0] != 0);
+    }
+    print_message("seed 20261121: %d flipped bits, all found, %u of them by name\n", FLIPS,
+                  corrupt);
+    assert_true(corrupt > FLIPS * 8 / 10);
+}
+
+static uint32_t count_files(const char *path)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    assert_int_equal(file_list(path, &names, NULL), ERR_OK);
+    return (uint32_t)names.count;
+}
+
+static void a_recorded_cut_lets_older_files_go(void **state)
+{
+    const char *path = folder_path(state, "journal");
+    static const struct journal_name names[] = {
+        {.generation = 2, .boot = 20, .server = 0}, /* an older generation */
+        {.generation = 3, .boot = 7, .server = 1},  /* an older boot */
+        {.generation = 3, .boot = 5, .server = 0},  /* another server's */
+        {.generation = 4, .boot = 9, .server = 1},  /* of what comes */
+    };
+    for (uint32_t i = 0; i < 4; i++) {
+        struct journal journal = {0};
+        assert_int_equal(journal_open(&file_ops_real, path, names[i], &journal, NULL), ERR_OK);
+        journal_release(&journal);
+    }
+    struct journal journal = {0};
+    assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);
+    assert_int_equal(journal_rotate(&journal, NULL), ERR_OK);
+    assert_int_equal(journal_rotate(&journal, NULL), ERR_OK);
+    struct journal_name keep = journal.name;
+    keep.segment--;
+    journal_release(&journal);
+    assert_int_equal(count_files(path), 7);
+    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
+    assert_int_equal(count_files(path), 4);
+    assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
+}
+
+static enum err refuse(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    (void)context;
+    return reason_set(reason, ERR_CORRUPT, "a gap before ticket %u", (unsigned)entry->ticket);
+}
+
+static void an_error_of_the_taker_ends_the_reading(void **state)
+{
+    uint64_t committed, torn;
+    struct reason reason = {{0}};
+    struct journal_reader reader = {NULL, refuse};
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    assert_int_equal(journal_read(path, &reader, &torn, &reason), ERR_CORRUPT);
+    assert_string_equal(reason.text, "a gap before ticket 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_read_back_and_nothing_else_is),
+        unit_test_in_folder(what_was_committed_is_read_in_its_order),
+        unit_test_in_folder(a_file_that_ends_anywhere_gives_its_whole_records),
+        unit_test_in_folder(no_crash_loses_what_was_committed),
+        unit_test_in_folder(a_full_disk_can_be_tried_again),
+        unit_test_in_folder(every_flipped_bit_is_found),
+        unit_test_in_folder(a_recorded_cut_lets_older_files_go),
+        unit_test_in_folder(an_error_of_the_taker_ends_the_reading),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
