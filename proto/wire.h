@@ -465,6 +465,7 @@ struct status_reply {
     const char *cut_state;
     uint64_t pushed_bytes, pulled_bytes;
     double lr, norm;
+    uint64_t member_ms, useful_ms, wasted_ms;
     uint32_t member_count;
     const struct member_status *members;
     uint32_t server_count;

@@ -577,7 +577,10 @@ static enum err get_members(const Roost__V1__StatusReply *from, struct arena *ar
     X(pushed_bytes)                                                                                \
     X(pulled_bytes)                                                                                \
     X(lr)                                                                                          \
-    X(norm)
+    X(norm)                                                                                        \
+    X(member_ms)                                                                                   \
+    X(useful_ms)                                                                                   \
+    X(wasted_ms)
 
 enum err wire_encode_status_reply(const struct status_reply *message, struct buf *buf)
 {

@@ -181,6 +181,9 @@ static enum err status(const struct answers_facts *facts, struct call *call, str
         .cut_state = now.cut_error,
         .lr = now.last_step.metrics.lr,
         .norm = now.last_step.metrics.norm,
+        .member_ms = now.member_ms,
+        .useful_ms = now.useful_ms,
+        .wasted_ms = now.wasted_ms,
     };
     status_traffic(facts, &reply);
     TRY(status_members(facts, &call->arena, &reply));

@@ -166,6 +166,7 @@ void record_step(struct record *record, const struct step_row *row)
     put_uint(&writer, "redone", row->redone);
     put_uint(&writer, "speculative", row->speculative);
     put_uint(&writer, "duration_ms", row->duration_ms);
+    put_uint(&writer, "slot_ms", row->slot_ms);
     put_uint(&writer, "generation", row->generation);
     put_real(&writer, "time", time_wall_s());
     end_row(record, &writer);
@@ -185,6 +186,7 @@ void record_validation(struct record *record, const struct validation_row *row)
     put_real(&writer, "validation_loss", row->loss);
     put_real(&writer, "validation_accuracy", row->accuracy);
     put_uint(&writer, "validation_samples", row->samples);
+    put_uint(&writer, "slot_ms", row->slot_ms);
     put_uint(&writer, "generation", row->generation);
     put_real(&writer, "time", time_wall_s());
     end_row(record, &writer);

@@ -635,6 +635,9 @@ static void do_compute(struct worker *worker, const struct ticket *ticket)
 {
     units_reset(worker);
     worker->ticket_ms = now_ms();
+    log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
+              log_uint("slot", node_first(ticket->node)),
+              log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind));
     check(inbox_post(worker->tickets, ticket) == ERR_OK); /* one at a time */
 }
 

@@ -174,12 +174,12 @@ static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
 }
 
 /* The process is here again while its membership before still stands: that ends. */
-static void end_previous(struct coordinator *coordinator, uint64_t previous)
+static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint64_t previous)
 {
     struct member *member = members_find(&coordinator->members, previous);
     if (member == NULL)
         return;
-    tickets_drop_member(&coordinator->run.tickets, previous);
+    tickets_drop_member(&coordinator->run.tickets, now_ms, previous);
     if (member->parked)
         run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
@@ -205,7 +205,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     struct reason unread;
     reason = reason != NULL ? reason : &unread;
     TRY(judge(coordinator, now_ms, request, reason));
-    end_previous(coordinator, request->previous_member);
+    end_previous(coordinator, now_ms, request->previous_member);
     enum err err = members_add(&coordinator->members, now_ms, request, &member);
     if (err != ERR_OK)
         return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
@@ -359,7 +359,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_ok(coordinator, now_ms, member, request);
     else
-        tickets_drop(&run->tickets, ticket->attempt, member->id);
+        tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
         run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     run_advance(coordinator, now_ms);
@@ -453,6 +453,9 @@ void coordinator_status(const struct coordinator *coordinator,
         .member_count = coordinator->members.count,
         .members_joined = coordinator->members.joined_count,
         .members_lost = coordinator->members.lost_count,
+        .member_ms = members_present_ms(&coordinator->members),
+        .useful_ms = run->tickets.useful_ms,
+        .wasted_ms = run->tickets.wasted_ms,
         .redone = run->tickets.redone,
         .speculative = run->tickets.speculative,
         .skipped = run->skipped,

@@ -140,6 +140,7 @@ struct step_row {
     uint32_t redone;      /* slots granted again after a loss */
     uint32_t speculative; /* slots given to a second worker */
     uint64_t duration_ms; /* since the commit before */
+    uint64_t slot_ms;     /* of the first counted attempts, from lease to completion, summed */
 };
 
 struct validation_row {
@@ -148,6 +149,7 @@ struct validation_row {
     uint64_t samples;
     double loss;
     double accuracy;
+    uint64_t slot_ms; /* as a step's */
 };
 
 struct effect {
@@ -294,6 +296,9 @@ struct coordinator_status {
     struct validation_row last_validation;  /* generation 0: none yet */
     uint32_t member_count;
     uint64_t members_joined, members_lost;
+    uint64_t member_ms; /* how long workers were members, summed */
+    uint64_t useful_ms; /* of attempts that were counted first, from lease to completion */
+    uint64_t wasted_ms; /* the same of all others that are over */
     uint64_t redone, speculative, skipped; /* slots, slots, steps */
 };
 

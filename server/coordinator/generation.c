@@ -73,6 +73,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
         seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
     window_forget(run);
+    tickets_drop_all(&run->tickets, now_ms);
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < run->server_count; i++)

@@ -110,6 +110,14 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     return ERR_OK;
 }
 
+uint64_t members_present_ms(const struct members *members)
+{
+    uint64_t present_ms = members->gone_ms;
+    for (uint32_t i = 0; i < members->count; i++)
+        present_ms += members->list[i].seen_ms - members->list[i].joined_ms;
+    return present_ms;
+}
+
 struct member *members_find(struct members *members, uint64_t id)
 {
     uint32_t low = 0, high = members->count;
@@ -167,6 +175,7 @@ void members_remove(struct members *members, struct member *member, enum member_
     remember(members, member, state, reason);
     if (state != MEMBER_LEFT && state != MEMBER_PREEMPTED)
         members->lost_count++;
+    members->gone_ms += member->seen_ms - member->joined_ms;
     take_out(members, member);
 }
 

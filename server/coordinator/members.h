@@ -62,6 +62,7 @@ struct members {
     uint64_t parked_orders;
     uint64_t joined_count, lost_count; /* joined: not again in one's own place; lost: gone without
                                           leaving */
+    uint64_t gone_ms;                  /* membership of those who are gone, summed */
 };
 
 enum err members_init(struct members *members, uint64_t term) MUST_USE; /* ERR_NOMEM */
@@ -84,6 +85,8 @@ enum err members_judge(const struct members_demands *demands, const struct join_
  * until the next add or remove. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
+/* How long workers were members, summed, each until it was last heard of. */
+uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
 /* How it ended; MEMBER_JOINED: it is there, or nobody remembers. */
 enum member_state members_end(const struct members *members, uint64_t id);

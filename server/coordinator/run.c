@@ -91,7 +91,7 @@ void run_answer_all(struct coordinator *coordinator, enum err err,
 void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      enum member_state state, const char *why)
 {
-    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, member->id);
+    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id);
     bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
     effects_log(
         &coordinator->effects, lost,
@@ -312,6 +312,16 @@ void run_command_commit(struct coordinator *coordinator, struct server_entry *se
     run_command(coordinator, server, SERVER_COMMIT)->commit = coordinator->run.commit;
 }
 
+/* What the step's slots took; async: what was done since the newest commit, of whatever step. */
+static uint64_t slot_ms(struct run *run, uint64_t now_ms)
+{
+    uint64_t before = run->useful_before;
+    if (!run->settings.async)
+        return tickets_settle(&run->tickets, now_ms);
+    run->useful_before = run->tickets.useful_ms;
+    return run->tickets.useful_ms - before;
+}
+
 static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
                         const struct seal_metrics *metrics)
 {
@@ -329,6 +339,7 @@ static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
         .redone = (uint32_t)(tickets->redone - run->redone_before),
         .speculative = (uint32_t)(tickets->speculative - run->speculative_before),
         .duration_ms = now_ms - run->committed_ms,
+        .slot_ms = slot_ms(run, now_ms),
     };
     run->redone_before = tickets->redone;
     run->speculative_before = tickets->speculative;
@@ -417,6 +428,7 @@ static void finish_validation(struct coordinator *coordinator)
         .samples = sum.sample_count,
         .loss = sum.loss_sum / (double)sum.sample_count,
         .accuracy = (double)sum.correct_count / predictions,
+        .slot_ms = run->tickets.validate.useful_ms,
     };
     effects_add(&coordinator->effects, EFFECT_VALIDATION)->validation = run->last_validation;
 }

@@ -75,6 +75,7 @@ struct run {
 
     uint64_t committed_ms;
     uint64_t redone_before, speculative_before; /* at the newest commit */
+    uint64_t useful_before;                     /* async: the same */
     uint64_t skipped;
     struct step_row last_step;
     struct validation_row last_validation;

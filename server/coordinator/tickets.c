@@ -72,6 +72,7 @@ static void work_open(struct work *work, bool wanted)
     work->free_count = work->count;
     work->done_count = 0;
     work->lowest = 0;
+    work->useful_ms = 0;
     memset(work->units, 0, work->count_max * sizeof *work->units);
 }
 
@@ -402,6 +403,19 @@ static void lease_remove(struct tickets *tickets, uint32_t index)
             (tickets->lease_count - index) * sizeof *tickets->leases);
 }
 
+/* The lease ends, having made so many units done. */
+static void lease_end(struct tickets *tickets, uint64_t now_ms, uint32_t index, uint32_t made_done)
+{
+    const struct lease *lease = &tickets->leases[index];
+    struct work *work = work_of(tickets, lease->kind, lease->step);
+    uint64_t held_ms = now_ms - lease->granted_ms;
+    uint64_t useful_ms = held_ms * made_done / node_slots(lease->node, work->count);
+    work->useful_ms += useful_ms;
+    tickets->useful_ms += useful_ms;
+    tickets->wasted_ms += held_ms - useful_ms;
+    lease_remove(tickets, index);
+}
+
 static void learn(struct tickets *tickets, const struct lease *lease, uint64_t now_ms)
 {
     uint32_t units = node_slots(lease->node, lease_work(tickets, lease)->count);
@@ -412,13 +426,11 @@ static void learn(struct tickets *tickets, const struct lease *lease, uint64_t n
     *usual += *usual == 0 ? unit_ms : (unit_ms - *usual) / USUAL_SHARE;
 }
 
-uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket)
+/* Returns how many units of the node were not done before. */
+static uint32_t mark_done(struct work *work, struct node node)
 {
-    if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
-        return 0;
-    struct work *work = work_of(tickets, ticket->kind, ticket->step);
     uint32_t newly_done = 0;
-    for (uint32_t i = node_first(ticket->node); i < end_of(work, ticket->node); i++) {
+    for (uint32_t i = node_first(node); i < end_of(work, node); i++) {
         struct unit *unit = &work->units[i];
         if (unit->done)
             continue;
@@ -427,32 +439,57 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
         work->done_count++;
         work->free_count -= unit->holders == 0 ? 1 : 0;
     }
+    return newly_done;
+}
+
+uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket)
+{
+    if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
+        return 0;
+    uint32_t newly_done = mark_done(work_of(tickets, ticket->kind, ticket->step), ticket->node);
     const struct lease *lease = tickets_find(tickets, ticket->attempt);
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
         learn(tickets, lease, now_ms);
-        lease_remove(tickets, (uint32_t)(lease - tickets->leases));
+        lease_end(tickets, now_ms, (uint32_t)(lease - tickets->leases), newly_done);
     }
     return newly_done;
 }
 
-void tickets_drop(struct tickets *tickets, uint64_t attempt, uint64_t member)
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
+{
+    struct work *work = train_of(tickets, tickets->step);
+    for (uint32_t i = tickets->lease_count; i-- > 0;) {
+        const struct lease *lease = &tickets->leases[i];
+        if (lease_work(tickets, lease) == work)
+            lease_end(tickets, now_ms, i, mark_done(work, lease->node));
+    }
+    return work->useful_ms;
+}
+
+void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)
 {
     const struct lease *lease = tickets_find(tickets, attempt);
     if (lease != NULL && lease->member == member)
-        lease_remove(tickets, (uint32_t)(lease - tickets->leases));
+        lease_end(tickets, now_ms, (uint32_t)(lease - tickets->leases), 0);
 }
 
-uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member)
+uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member)
 {
     uint32_t count = 0;
     for (uint32_t i = tickets->lease_count; i-- > 0;) {
         if (tickets->leases[i].member != member)
             continue;
-        lease_remove(tickets, i);
+        lease_end(tickets, now_ms, i, 0);
         count++;
     }
     return count;
+}
+
+void tickets_drop_all(struct tickets *tickets, uint64_t now_ms)
+{
+    while (tickets->lease_count > 0)
+        lease_end(tickets, now_ms, tickets->lease_count - 1, 0);
 }
 
 static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease *lease)
@@ -473,7 +510,7 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         uint64_t due_ms =
             tickets->leases[i].granted_ms + lapse_after_ms(tickets, &tickets->leases[i]);
         if (due_ms <= now_ms) {
-            lease_remove(tickets, i);
+            lease_end(tickets, now_ms, i, 0);
             count++;
         } else if (due_ms < *ret_due_ms) {
             *ret_due_ms = due_ms;

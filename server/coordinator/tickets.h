@@ -63,6 +63,7 @@ struct work {
     uint32_t count_max;
     uint32_t free_count, done_count;
     uint32_t lowest;
+    uint64_t useful_ms;
     struct unit {
         bool done;
         bool given; /* granted before, since open */
@@ -85,6 +86,9 @@ struct tickets {
     uint64_t attempts;
     uint64_t redone;      /* units granted again after a loss */
     uint64_t speculative; /* units granted to a second worker */
+    /* Attempts that are over, each from its lease to its end: what made units done, each unit's
+     * share once, and the rest (lost, dropped or second). */
+    uint64_t useful_ms, wasted_ms;
 };
 
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
@@ -120,10 +124,16 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
  * A step that is not open is passed over. Returns the units that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
+/* The oldest step is over: what is leased of it and not said to be done was counted all the same,
+ * because the shards say so. Its leases end, the youngest first: that one is credited. Returns the
+ * useful time of the step, in milliseconds. */
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
 /* The attempt, of that member, will not be completed. */
-void tickets_drop(struct tickets *tickets, uint64_t attempt, uint64_t member);
+void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);
 /* The member is gone; returns its leases' number. */
-uint32_t tickets_drop_member(struct tickets *tickets, uint64_t member);
+uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member);
+/* All leases end without having been completed. */
+void tickets_drop_all(struct tickets *tickets, uint64_t now_ms);
 /* Drops leases that are far too old; returns how many. *ret_due_ms: when the next would be. */
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 

@@ -157,6 +157,26 @@ static void parked_questions_wait_in_line(void **state)
     members_release(&members);
 }
 
+static void membership_is_summed_until_each_was_last_heard_of(void **state)
+{
+    (void)state;
+    struct members members;
+    assert_int_equal(members_init(&members, 1), ERR_OK);
+    uint64_t a = add(&members, "a"), b = add(&members, "b"); /* at 5 */
+    members_find(&members, a)->seen_ms = 105;
+    members_find(&members, b)->seen_ms = 25;
+    assert_int_equal(members_present_ms(&members), 100 + 20);
+    members_remove(&members, members_find(&members, a), MEMBER_ERROR, "");
+    members_find(&members, b)->seen_ms = 30;
+    assert_int_equal(members_present_ms(&members), 100 + 25);
+    struct join_request again = request_of("b"); /* in its own place: it was there all the time */
+    struct member *member;
+    again.previous_member = b;
+    assert_int_equal(members_add(&members, 40, &again, &member), ERR_OK);
+    assert_int_equal(members_present_ms(&members), 100 + 35);
+    members_release(&members);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +189,7 @@ int main(void)
         cmocka_unit_test(who_is_gone_is_remembered_newest_first_and_bounded),
         cmocka_unit_test(leaving_is_no_loss),
         cmocka_unit_test(parked_questions_wait_in_line),
+        cmocka_unit_test(membership_is_summed_until_each_was_last_heard_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void the_lowest_free_slot_is_granted_first(void **state)
     struct lease second = grant(&tickets, 0, 2, 9);
     expect_node(second, 0, 1);
     expect_node(grant(&tickets, 0, 3, 9), 0, 2);
-    tickets_drop(&tickets, second.attempt, 2);
+    tickets_drop(&tickets, 0, second.attempt, 2);
     tickets_check(&tickets);
     expect_node(grant(&tickets, 0, 4, 9), 0, 1);
     expect_node(grant(&tickets, 0, 4, 9), 0, 3);
@@ -107,7 +107,7 @@ static void p4_with_a_lossy_codec_every_node_has_the_runs_size(void **state)
     expect_node(grant(&tickets, 0, 1, 99), 2, 0);
     struct lease tail = grant(&tickets, 0, 2, 99);
     expect_node(tail, 2, 1); /* slots 4 and 5 */
-    tickets_drop(&tickets, tail.attempt, 2);
+    tickets_drop(&tickets, 0, tail.attempt, 2);
     expect_node(grant(&tickets, 0, 1, 1), 2, 1);
     grants_nothing(&tickets, 0, 3);
     tickets_release(&tickets);
@@ -119,7 +119,7 @@ static void a_lost_workers_slots_are_free_at_once_and_counted_as_redone(void **s
     struct tickets tickets = tickets_of(8, 0);
     grant(&tickets, 0, 1, 2);
     grant(&tickets, 0, 2, 1);
-    assert_int_equal(tickets_drop_member(&tickets, 1), 1);
+    assert_int_equal(tickets_drop_member(&tickets, 0, 1), 1);
     tickets_check(&tickets);
     assert_int_equal(tickets.train[0].free_count, 4);
     expect_node(grant(&tickets, 1, 3, 1), 2, 0);
@@ -133,8 +133,8 @@ static void p1_done_stays_done_whatever_happens_to_the_lease(void **state)
     struct tickets tickets = tickets_of(2, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, first);
-    tickets_drop(&tickets, first.attempt, 1);
-    tickets_drop_member(&tickets, 1);
+    tickets_drop(&tickets, 0, first.attempt, 1);
+    tickets_drop_member(&tickets, 0, 1);
     expect_node(grant(&tickets, 2, 2, 1), 0, 1);
     grants_nothing(&tickets, 2, 3);
     assert_true(tickets.train[0].units[0].done);
@@ -146,7 +146,7 @@ static void p1_a_completion_counts_although_its_lease_lapsed(void **state)
     (void)state;
     struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
-    tickets_drop_member(&tickets, 1);
+    tickets_drop_member(&tickets, 0, 1);
     done(&tickets, 5, first);
     assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
     grants_nothing(&tickets, 5, 2);
@@ -159,9 +159,9 @@ static void only_the_holder_can_drop_a_lease(void **state)
     (void)state;
     struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
-    tickets_drop(&tickets, first.attempt, 2);
+    tickets_drop(&tickets, 0, first.attempt, 2);
     assert_non_null(tickets_find(&tickets, first.attempt));
-    tickets_drop(&tickets, first.attempt, 1);
+    tickets_drop(&tickets, 0, first.attempt, 1);
     assert_null(tickets_find(&tickets, first.attempt));
     tickets_release(&tickets);
 }
@@ -226,10 +226,10 @@ static void a_speculated_slot_is_free_only_when_nobody_holds_it(void **state)
     struct lease second;
     struct tickets tickets = tickets_with_usual(&second);
     grant(&tickets, 50, 1, 2);
-    tickets_drop_member(&tickets, 2);
+    tickets_drop_member(&tickets, 0, 2);
     tickets_check(&tickets);
     assert_int_equal(tickets.train[0].free_count, 0);
-    tickets_drop_member(&tickets, 1);
+    tickets_drop_member(&tickets, 0, 1);
     tickets_check(&tickets);
     assert_int_equal(tickets.train[0].free_count, 1);
     tickets_release(&tickets);
@@ -414,7 +414,7 @@ static void ssp_gives_a_slot_again_on_the_same_version(void **state)
     done(&tickets, 1, grant(&tickets, 0, 1, 1));  /* step 10 */
     struct lease lost = grant(&tickets, 1, 1, 2); /* a slot of step 11, on version 10 */
     tickets_open(&tickets, (struct tickets_open){.version = 11, .step = 11, .steps = 2});
-    assert_int_equal(tickets_drop_member(&tickets, 1), 1);
+    assert_int_equal(tickets_drop_member(&tickets, 0, 1), 1);
     struct lease again = grant(&tickets, 2, 2, 1); /* alone, yet not with its neighbour */
     expect_node(again, 0, lost.node.index);
     assert_int_equal(again.version, 10);
@@ -494,6 +494,55 @@ static void attempts_are_numbered_from_where_it_is_said(void **state)
     tickets_release(&tickets);
 }
 
+static void a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(4, 2);
+    struct lease first = grant(&tickets, 100, 1, 2), second = grant(&tickets, 110, 2, 2);
+    done(&tickets, 150, first);
+    assert_int_equal(tickets.useful_ms, 50);
+    tickets_drop_member(&tickets, 170, 2);
+    assert_int_equal(tickets.wasted_ms, 60);
+    second = grant(&tickets, 180, 1, 2);
+    expect_node(second, 1, 1);
+    tickets_done(&tickets, 190, &(struct ticket){.kind = TICKET_TRAIN, .node = {0, 2}});
+    done(&tickets, 220, second); /* half of it was done already */
+    assert_int_equal(tickets.useful_ms, 50 + 20);
+    assert_int_equal(tickets.wasted_ms, 60 + 20);
+    assert_int_equal(tickets_settle(&tickets, 300), 70);
+    tickets_release(&tickets);
+}
+
+static void a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(2, 1);
+    grant(&tickets, 0, 1, 3);
+    grant(&tickets, 5, 2, 3);
+    expect_node(grant(&tickets, LEASE_MS, 3, 3), 0, 0); /* the slowest one as well */
+    assert_int_equal(tickets_settle(&tickets, LEASE_MS + 10), 10 + LEASE_MS + 5);
+    tickets_check(&tickets);
+    assert_int_equal(tickets.wasted_ms, LEASE_MS + 10);
+    assert_int_equal(tickets.lease_count, 0);
+    assert_true(tickets.train_usual_ms == 0); /* nobody said how long it took */
+    tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
+    assert_int_equal(tickets_settle(&tickets, LEASE_MS + 10), 0);
+    tickets_release(&tickets);
+}
+
+static void a_rewind_wastes_all_that_is_leased(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(4, 1);
+    grant(&tickets, 10, 1, 2);
+    grant(&tickets, 20, 2, 2);
+    tickets_drop_all(&tickets, 50);
+    tickets_check(&tickets);
+    assert_int_equal(tickets.wasted_ms, 40 + 30);
+    assert_int_equal(tickets.train[0].free_count, 4);
+    tickets_release(&tickets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +573,9 @@ int main(void)
         cmocka_unit_test(what_shards_never_saw_can_be_done_again),
         cmocka_unit_test(training_may_go_back_to_older_steps),
         cmocka_unit_test(attempts_are_numbered_from_where_it_is_said),
+        cmocka_unit_test(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted),
+        cmocka_unit_test(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so),
+        cmocka_unit_test(a_rewind_wastes_all_that_is_leased),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
