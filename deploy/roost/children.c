@@ -58,17 +58,29 @@ __attribute__((noreturn)) static void become(const struct child *child, pid_t pa
     _exit(EXIT_NO_PROGRAM);
 }
 
-static enum err child_start(struct child *child, struct reason *reason)
+enum err child_start(struct child *child, struct reason *reason)
 {
     pid_t parent = getpid();
+    if (child->pid != 0)
+        return ERR_OK;
     pid_t pid = fork();
     if (pid < 0)
         return reason_set(reason, ERR_IO, "%s cannot be started: %s", child->name, strerror(errno));
     if (pid == 0)
         become(child, parent);
     child->pid = pid;
+    child->restart = true;
     child->starts++;
+    child->started_ms = now_ms();
     return ERR_OK;
+}
+
+static void note_end(struct child *child, int status)
+{
+    child->pid = 0;
+    child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    child->up_ms += now_ms() - child->started_ms;
+    child->restart_at_ms = now_ms() + RESTART_MS;
 }
 
 static bool child_ended(struct child *child)
@@ -76,10 +88,21 @@ static bool child_ended(struct child *child)
     int status;
     if (child->pid == 0 || waitpid(child->pid, &status, WNOHANG) != child->pid)
         return false;
-    child->pid = 0;
-    child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    child->restart_at_ms = now_ms() + RESTART_MS;
+    note_end(child, status);
     return true;
+}
+
+void child_kill(struct child *child, bool stays)
+{
+    int status = 0;
+    child->restart = !stays;
+    child->starts = 0;
+    if (child->pid == 0)
+        return;
+    kill(child->pid, SIGKILL);
+    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    note_end(child, status);
 }
 
 static void child_release(struct child *child)
@@ -96,7 +119,7 @@ enum err children_start(struct children *children, const char *name, const char 
     if (children->count == CHILDREN_MAX)
         return reason_set(reason, ERR_INVALID, "more than %d processes", CHILDREN_MAX);
     struct child *child = &children->list[children->count];
-    *child = (struct child){.restart = restart};
+    *child = (struct child){0};
     snprintf(child->name, sizeof child->name, "%s", name);
     snprintf(child->log_path, sizeof child->log_path, "%s", log_path);
     for (size_t i = 0; arguments[i] != NULL; i++) {
@@ -108,7 +131,9 @@ enum err children_start(struct children *children, const char *name, const char 
         }
     }
     children->count++;
-    return child_start(child, reason);
+    TRY(child_start(child, reason));
+    child->restart = restart;
+    return ERR_OK;
 }
 
 struct child *children_poll(struct children *children, uint64_t now)
@@ -127,6 +152,25 @@ struct child *children_poll(struct children *children, uint64_t now)
 static bool matches(const struct child *child, const char *prefix)
 {
     return child->pid != 0 && strncmp(child->name, prefix, strlen(prefix)) == 0;
+}
+
+struct child *children_find(struct children *children, const char *name)
+{
+    for (uint32_t i = 0; i < children->count; i++)
+        if (strcmp(children->list[i].name, name) == 0)
+            return &children->list[i];
+    return NULL;
+}
+
+uint64_t children_up_ms(const struct children *children, const char *prefix)
+{
+    uint64_t up_ms = 0;
+    for (uint32_t i = 0; i < children->count; i++) {
+        const struct child *child = &children->list[i];
+        if (strncmp(child->name, prefix, strlen(prefix)) == 0)
+            up_ms += child->up_ms + (child->pid != 0 ? now_ms() - child->started_ms : 0);
+    }
+    return up_ms;
 }
 
 void children_signal(struct children *children, const char *prefix, int number)

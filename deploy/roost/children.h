@@ -15,9 +15,11 @@ struct child {
     char name[32];      /* "server-0", "worker-2" */
     char log_path[512]; /* stdout and stderr, appended */
     char *arguments[CHILD_ARGUMENTS_MAX + 1];
-    pid_t pid;     /* 0: not running */
-    int exit_code; /* of the last end; 128 + signal when killed */
-    unsigned starts;
+    pid_t pid;       /* 0: not running */
+    int exit_code;   /* of the last end; 128 + signal when killed */
+    unsigned starts; /* since it was last killed by child_kill() */
+    uint64_t started_ms;
+    uint64_t up_ms; /* of its earlier starts */
     uint64_t restart_at_ms;
     bool restart; /* when it ends by itself */
 };
@@ -38,6 +40,16 @@ enum err children_start(struct children *children, const char *name, const char 
 /* Notices ended children; starts again those that shall be, a second later. The next one that has
  * ended since the last call, or NULL. */
 struct child *children_poll(struct children *children, uint64_t now_ms);
+/* NULL: there is none of that name. */
+struct child *children_find(struct children *children, const char *name);
+/* Kills it, if it runs, and waits for its end, which children_poll() does not tell of. It is
+ * started again a second later, as if it had ended by itself, or (`stays` away) only by
+ * child_start(). */
+void child_kill(struct child *child, bool stays);
+/* Starts it, if it does not run; from now on again when it ends. ERR_IO with a reason. */
+enum err child_start(struct child *child, struct reason *reason) MUST_USE;
+/* How long those that start with `prefix` have been up, summed. */
+uint64_t children_up_ms(const struct children *children, const char *prefix);
 /* Signals all that run and start with `prefix`. */
 void children_signal(struct children *children, const char *prefix, int number);
 /* Waits until all with `prefix` have ended or the time is over; then kills them. */

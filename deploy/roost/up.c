@@ -4,12 +4,14 @@
  *   certs/ servers/N/ logs/        this command's and the daemons' own
  *   run.yaml steps.jsonl events/ checkpoints/    the run's, written by the daemons
  *
- * Servers and workers that end by themselves are started again, as systemd would. */
+ * Servers and workers that end by themselves are started again, as systemd would. With --churn or
+ * --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
 #include "common/options.h"
 #include "common/scoped.h"
 #include "common/time.h"
 #include "deploy/roost/children.h"
+#include "deploy/roost/churn_options.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
 #include "deploy/roost/stored.h"
@@ -22,13 +24,19 @@
 #include <unistd.h>
 
 enum {
-    UP_PROCESSES_MAX = 64,
+    UP_PROCESSES_MAX = CHURN_PROCESSES_MAX,
     START_MS = 30000, /* until the coordinator answers */
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
     CERTIFICATE_S = 7 * 86400,
-    FAILED_STARTS_MAX = 5
+    FAILED_STARTS_MAX = 5,
+    STEPS_BYTES_MAX = 1 << 30
 };
+
+static uint64_t now_ms(void)
+{
+    return time_now_ns() / 1000000;
+}
 
 struct up_options {
     struct launch_options launch;
@@ -36,6 +44,7 @@ struct up_options {
     uint32_t servers, workers;
     const char *backend;
     bool insecure;
+    struct churn_options churn;
 };
 
 struct up {
@@ -45,6 +54,9 @@ struct up {
     char address[64]; /* of the coordinator */
     struct children children;
     struct progress progress;
+    struct churn churn;
+    uint64_t begun_ms; /* the run, and the churn; 0: not yet */
+    struct effort effort;
 };
 
 /* ---- options ---- */
@@ -64,6 +76,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->launch;
+        state->child_inputs[1] = &options->churn;
         return 0;
     case 'S':
         options->servers = parse_count(argument, "servers", state);
@@ -209,14 +222,47 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
     return start_process(up, "roostd", name, own, reason);
 }
 
+/* Also one that was there before. */
+static enum err start_worker(struct up *up, uint32_t number, struct reason *reason)
+{
+    char name[32];
+    snprintf(name, sizeof name, "worker-%u", number);
+    struct child *child = children_find(&up->children, name);
+    if (child != NULL)
+        return child_start(child, reason);
+    const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend, NULL};
+    return start_process(up, "roost-worker", name, own, reason);
+}
+
+/* Those of a trace come when it says so. */
 static enum err start_workers(struct up *up, struct reason *reason)
 {
-    for (uint32_t i = 0; i < up->options->workers; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "worker-%u", i);
-        const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend, NULL};
-        TRY(start_process(up, "roost-worker", name, own, reason));
-    }
+    for (uint32_t i = 0; up->options->churn.trace == NULL && i < up->options->workers; i++)
+        TRY(start_worker(up, i, reason));
+    return ERR_OK;
+}
+
+/* ---- churn ---- */
+
+static enum err carry_out(struct up *up, const struct churn_event *event, struct reason *reason)
+{
+    const char *kind = event->kind == CHURN_SERVER_GOES ? "server" : "worker";
+    char name[32];
+    if (event->kind == CHURN_WORKER_COMES)
+        return start_worker(up, event->number, reason);
+    snprintf(name, sizeof name, "%s-%u", kind, event->number);
+    struct child *child = children_find(&up->children, name);
+    check(child != NULL); /* who goes was there */
+    child_kill(child, event->kind == CHURN_WORKER_GOES);
+    return ERR_OK;
+}
+
+static enum err churn(struct up *up, uint64_t look_ms, struct reason *reason)
+{
+    struct churn_event event;
+    while (churn_is_wanted(&up->options->churn) && up->begun_ms != 0 &&
+           churn_next(&up->churn, look_ms - up->begun_ms, &event))
+        TRY(carry_out(up, &event, reason));
     return ERR_OK;
 }
 
@@ -250,13 +296,19 @@ static enum err on_child_end(struct up *up, struct child *child, struct reason *
     return ERR_OK;
 }
 
-static enum err look_at_children(void *context, uint64_t now_ms, struct reason *reason)
+static enum err look_at_children(void *context, uint64_t look_ms, struct reason *reason)
 {
     struct up *up = context;
     struct child *ended;
-    while ((ended = children_poll(&up->children, now_ms)) != NULL)
+    while ((ended = children_poll(&up->children, look_ms)) != NULL)
         TRY(on_child_end(up, ended, reason));
-    return ERR_OK;
+    return churn(up, look_ms, reason);
+}
+
+static void see_status(void *context, const struct status_reply *status)
+{
+    struct up *up = context;
+    effort_see(&up->effort, status);
 }
 
 /* ---- the run ---- */
@@ -293,7 +345,7 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
         err = client_start_run(client, &request, &answer, &reply, reason);
         if (err != ERR_OK && err_reaction(err) != REACT_RETRY && err_reaction(err) != REACT_WAIT)
             return err;
-        TRY(look_at_children(up, time_now_ns() / 1000000, reason));
+        TRY(look_at_children(up, now_ms(), reason));
         if (err != ERR_OK)
             usleep(20000);
     } while (err != ERR_OK && time_now_ns() < deadline && watch_signals_count(signals) == 0);
@@ -302,6 +354,18 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
     if (err == ERR_OK)
         say_where(up);
     return err;
+}
+
+/* Where the run goes on: its steps so far are none of ours. */
+static enum err first_step_of(const struct up *up, struct client *client, uint64_t *ret_step,
+                              struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status = {0};
+    if (up->options->launch.resume)
+        TRY(client_status(client, &answer, &status, reason));
+    *ret_step = status.step;
+    return ERR_OK;
 }
 
 static void end_processes(struct up *up)
@@ -323,12 +387,25 @@ static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
     return ERR_OK;
 }
 
+/* The step log's part in the effort. A run that never stepped may have none. */
+static enum err read_steps(struct up *up, uint64_t first_step, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0};
+    char path[512];
+    TRY(join_path(up, "steps.jsonl", path, sizeof path, reason));
+    if (access(path, F_OK) != 0)
+        return ERR_OK;
+    TRY(file_read(path, STEPS_BYTES_MAX, &rows, reason));
+    return effort_read_steps(&up->effort, path, buf_slice(&rows), first_step, reason);
+}
+
 static enum err print_summary(const struct up *up, const struct status_reply *status,
                               struct reason *reason)
 {
     struct digest_hex digest = {0};
     struct summary summary = {
         .status = status,
+        .effort = &up->effort,
         .directory = up->directory,
         .unigram_entropy = up->launch.unigram_entropy,
         .sample_tokens = up->progress.sample_tokens,
@@ -347,20 +424,26 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     scoped(client_release) struct client client = {0};
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
+    uint64_t first_step;
     TRY(make_directory(up, reason));
     TRY(make_certificates(up, reason));
     for (uint32_t i = 0; i < up->options->servers; i++)
         TRY(start_server(up, i, reason));
     TRY(open_client(up, &client, reason));
     TRY(start_run(up, &client, signals, reason));
+    TRY(first_step_of(up, &client, &first_step, reason));
+    up->begun_ms = now_ms();
     TRY(start_workers(up, reason));
     struct watch watch = {.client = &client,
                           .progress = &up->progress,
                           .signals = signals,
                           .look = look_at_children,
+                          .see = see_status,
                           .context = up};
     TRY(watch_run(&watch, &answer, &status, reason));
+    up->effort.up_ms = children_up_ms(&up->children, "worker");
     end_processes(up);
+    TRY(read_steps(up, first_step, reason));
     return print_summary(up, &status, reason);
 }
 
@@ -372,6 +455,8 @@ static enum err up_run(const struct up_options *options, struct reason *reason)
         return ERR_NOMEM;
     up->options = options;
     enum err err = launch_read(&options->launch, &up->launch, reason);
+    if (err == ERR_OK && churn_is_wanted(&options->churn))
+        err = churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
     if (err == ERR_OK)
         err = watch_signals_start(&signals);
     if (err == ERR_OK) {
@@ -384,6 +469,7 @@ static enum err up_run(const struct up_options *options, struct reason *reason)
         watch_signals_free(signals);
     }
     children_release(&up->children);
+    churn_release(&up->churn);
     launch_release(&up->launch);
     free(up);
     return err;
@@ -400,9 +486,10 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         {"insecure", 'I', NULL, 0, "no TLS on loopback", 0},
         {0},
     };
-    static const struct argp_child children[] = {{&launch_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&launch_argp, 0, NULL, 0}, {&churn_argp, 0, NULL, 0}, {0}};
     struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
-    struct up_options options = {.servers = 1, .workers = 2, .backend = "cpu"};
+    struct up_options options = {.servers = 1, .workers = 2, .backend = "cpu", .churn.speed = 1};
     struct reason reason = {0};
     char stored_spec[512];
     argp_err_exit_status = EXIT_USAGE;

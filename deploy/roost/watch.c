@@ -102,6 +102,8 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
         if (err == ERR_OK) {
             answered_ms = now_ms;
             progress_show(watch->progress, now_ms, ret_status);
+            if (watch->see != NULL)
+                watch->see(watch->context, ret_status);
             if (is_over(ret_status))
                 break;
         } else if (err_reaction(err) != REACT_RETRY || now_ms - answered_ms > SILENT_MS) {
@@ -122,6 +124,33 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
 static double samples_per_second(const struct status_reply *status)
 {
     return status->seconds > 0 ? (double)status->samples_here / status->seconds : 0;
+}
+
+/* Of all starts of the coordinator, or of its present one where no more is known. */
+struct counts {
+    uint64_t joined, lost, redone, duplicates;
+};
+
+static struct counts counts_of(const struct summary *summary)
+{
+    const struct status_reply *status = summary->status;
+    const struct effort *effort = summary->effort;
+    if (effort == NULL)
+        return (struct counts){status->workers_joined, status->workers_lost, status->tickets_redone,
+                               status->duplicates};
+    return (struct counts){effort_total(&effort->joined), effort_total(&effort->lost),
+                           effort_total(&effort->redone), effort_total(&effort->duplicates)};
+}
+
+static void print_effort_tool(struct json_writer *writer, const struct effort *effort)
+{
+    struct effort_shares shares = effort_shares(effort);
+    print_real(writer, "longest_step_gap_seconds", effort->gap_s);
+    print_real(writer, "worker_seconds", (double)effort->up_ms / 1000);
+    print_real(writer, "goodput", shares.goodput);
+    print_real(writer, "share_starting", shares.starting);
+    print_real(writer, "share_waiting", shares.waiting);
+    print_real(writer, "share_redone", shares.redone);
 }
 
 static void print_tool(const struct summary *summary)
@@ -148,13 +177,16 @@ static void print_tool(const struct summary *summary)
     print_real(&writer, "samples_per_second", samples_per_second(status));
     if (summary->digest != NULL)
         print_text(&writer, "digest", summary->digest);
-    print_uint(&writer, "workers_joined", status->workers_joined);
-    print_uint(&writer, "workers_lost", status->workers_lost);
-    print_uint(&writer, "tickets_redone", status->tickets_redone);
-    print_uint(&writer, "duplicates", status->duplicates);
+    struct counts counts = counts_of(summary);
+    print_uint(&writer, "workers_joined", counts.joined);
+    print_uint(&writer, "workers_lost", counts.lost);
+    print_uint(&writer, "tickets_redone", counts.redone);
+    print_uint(&writer, "duplicates", counts.duplicates);
     print_uint(&writer, "skipped_steps", status->skipped_steps);
     print_uint(&writer, "pushed_bytes", status->pushed_bytes);
     print_uint(&writer, "pulled_bytes", status->pulled_bytes);
+    if (summary->effort != NULL)
+        print_effort_tool(&writer, summary->effort);
     if (summary->directory != NULL)
         print_text(&writer, "directory", summary->directory);
     json_put_end(&writer);
@@ -168,6 +200,16 @@ static void print_speed(const struct summary *summary)
     if (summary->sample_tokens > 1)
         printf(", %.0f tokens/s", samples_per_second(status) * (double)summary->sample_tokens);
     printf(" over %s\n", time_format_duration(status->seconds).text);
+}
+
+static void print_effort(const struct effort *effort)
+{
+    struct effort_shares shares = effort_shares(effort);
+    printf("goodput    %.1f %% of %s of workers' time; starting %.1f %%, waiting %.1f %%, redone "
+           "%.1f %%\n",
+           100 * shares.goodput, time_format_duration((double)effort->up_ms / 1000).text,
+           100 * shares.starting, 100 * shares.waiting, 100 * shares.redone);
+    printf("step gap   %.2f s at the longest\n", effort->gap_s);
 }
 
 /* What was not seen, in a run that failed at its start or had ended before, is not said. */
@@ -191,10 +233,12 @@ static void print_people(const struct summary *summary)
                summary->unigram_entropy);
     if (stepped)
         print_speed(summary);
+    struct counts counts = counts_of(summary);
     printf("workers    %" PRIu64 " joined, %" PRIu64 " lost; %" PRIu64 " tickets redone, %" PRIu64
            " duplicates\n",
-           status->workers_joined, status->workers_lost, status->tickets_redone,
-           status->duplicates);
+           counts.joined, counts.lost, counts.redone, counts.duplicates);
+    if (summary->effort != NULL)
+        print_effort(summary->effort);
     if (status->skipped_steps > 0)
         printf("skipped    %" PRIu64 " steps with a non-finite gradient\n", status->skipped_steps);
     if (status->cut_state[0] != 0)

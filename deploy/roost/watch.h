@@ -3,6 +3,7 @@
 #define ROOST_DEPLOY_ROOST_WATCH_H
 
 #include "deploy/roost/client.h"
+#include "deploy/roost/effort.h"
 #include "deploy/roost/progress.h"
 
 /* Ctrl-C and SIGTERM, counted from their thread. */
@@ -17,6 +18,8 @@ struct watch {
     const struct watch_signals *signals;
     /* Called at each look, some times a second; an error ends the watch. May be NULL. */
     enum err (*look)(void *context, uint64_t now_ms, struct reason *reason);
+    /* Called with each status that was got. May be NULL. */
+    void (*see)(void *context, const struct status_reply *status);
     void *context;
 };
 
@@ -28,9 +31,10 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
 
 struct summary {
     const struct status_reply *status;
-    const char *directory;  /* NULL: not on this machine */
-    const char *digest;     /* hexadecimal; NULL: not known */
-    double unigram_entropy; /* 0: not known */
+    const struct effort *effort; /* NULL: not known */
+    const char *directory;       /* NULL: not on this machine */
+    const char *digest;          /* hexadecimal; NULL: not known */
+    double unigram_entropy;      /* 0: not known */
     uint64_t sample_tokens;
 };
 

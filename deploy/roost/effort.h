@@ -1,0 +1,48 @@
+/* What a run cost and what it was worth: who came and went, and where the workers' time went.
+ *
+ *     goodput = useful slot time / the time that workers were up
+ *
+ * Up: from a worker process's start to its end or the run's, summed. Useful: the time from lease to
+ * completion of the first counted attempt of each ticket (pulling, computing and pushing; training
+ * and held-out), by the coordinator's clock, as steps.jsonl has it for the steps that stayed: what
+ * a rewind undid and was done again counts once. The rest, each a share of the time up:
+ *
+ *     starting  up, and no member yet or no longer: start, joining, what a dead coordinator and
+ *               its successor did not see
+ *     waiting   a member without a ticket: the end of a step, servers that are lost or rewind
+ *     redone    attempts that were lost with their worker, came second, or were undone by a rewind
+ *
+ * A killed coordinator forgets its counters: what it said last counts, so up to a look's time
+ * (0.2 s) of each is missing from `waiting` and `redone`, and is in `starting`. Never is more
+ * counted as useful than was. */
+#ifndef ROOST_DEPLOY_ROOST_EFFORT_H
+#define ROOST_DEPLOY_ROOST_EFFORT_H
+
+#include "proto/wire.h"
+
+/* A counter that begins again at 0 when who counts is started again. */
+struct effort_counter {
+    uint64_t newest, before;
+};
+
+struct effort {
+    struct effort_counter joined, lost, redone, duplicates; /* workers, workers, slots, pushes */
+    struct effort_counter member_ms, wasted_ms, useful_ms;  /* as the coordinators saw them */
+    uint64_t up_ms;
+    uint64_t kept_ms; /* useful, of the steps that stayed */
+    double gap_s;     /* the longest time between two steps that follow each other */
+};
+
+/* Each look's status, in order. */
+void effort_see(struct effort *effort, const struct status_reply *status);
+uint64_t effort_total(const struct effort_counter *counter);
+/* The rows of steps.jsonl from `first_step` on. ERR_MALFORMED: it is none. */
+enum err effort_read_steps(struct effort *effort, const char *name, struct slice rows,
+                           uint64_t first_step, struct reason *reason) MUST_USE;
+
+struct effort_shares {
+    double goodput, starting, waiting, redone; /* 0 to 1; all 0 when nobody was up */
+};
+struct effort_shares effort_shares(const struct effort *effort);
+
+#endif
