@@ -162,6 +162,25 @@ static bool cull(struct sim *sim)
     return kept != NULL;
 }
 
+/* A worker loses its lease at once, while its pushes are under way and go on for long; others come
+ * and get what it had, in smaller pieces. */
+static bool orphan_pushes(struct sim *sim)
+{
+    struct sim_worker *worker = pick_worker(sim, true);
+    for (uint32_t i = 0; worker != NULL && i < 8 && worker->ticket.node.level == 0; i++)
+        worker = pick_worker(sim, true);
+    if (worker == NULL || worker->member_stream == 0 || !worker->computing)
+        return false;
+    for (uint32_t i = 0; i < worker->link_count; i++)
+        if (worker->links[i].stream != 0)
+            network_clog(network_stream(sim, worker->links[i].stream), ACCEPTOR,
+                         sim->now_us + sim_below(sim, 12 * sim->scenario.compute_us));
+    network_break(sim, network_stream(sim, worker->member_stream));
+    for (uint32_t i = 0; i < 3; i++)
+        add_worker(sim);
+    return true;
+}
+
 static struct stream *pick_stream(struct sim *sim, enum stream_kind kind)
 {
     size_t count = sim->network.stream_count;
@@ -256,7 +275,7 @@ static void delay_pushes(struct sim *sim)
     for (size_t i = 0; i < sim->network.stream_count; i++) {
         struct stream *stream = sim->network.streams[i];
         if (stream->kind == STREAM_EXCHANGE && !stream->closed[OPENER] && !stream->closed[ACCEPTOR])
-            network_clog(stream, ACCEPTOR, sim->now_us + sim_below(sim, 2000000));
+            network_clog(stream, ACCEPTOR, sim->now_us + sim_below(sim, 1500000));
     }
 }
 
@@ -267,7 +286,7 @@ static bool crash_server(struct sim *sim)
         return false;
     if (sim_below(sim, 2) == 0)
         return set_trap(sim, (enum trap)(TRAP_COMMIT + sim_below(sim, TRAP_COUNT - TRAP_COMMIT)));
-    if (sim_below(sim, 3) == 0)
+    if (sim_below(sim, 3) != 0)
         delay_pushes(sim);
     sim_server_crash(sim, server);
     return true;
@@ -279,7 +298,7 @@ static bool crash_coordinator(struct sim *sim)
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     if (coordinator->core == NULL)
         return false;
-    if (sim_below(sim, 3) == 0)
+    if (sim_below(sim, 3) != 0)
         delay_pushes(sim);
     if (sim_below(sim, 2) == 0)
         sim_coordinator_crash(sim, coordinator);
@@ -295,6 +314,7 @@ static bool add_coordinator(struct sim *sim)
     struct place first = {PLACE_COORDINATOR, sim->office};
     if (!sim_coordinator_succeed(sim))
         return false;
+    delay_pushes(sim);
     if (sim_below(sim, 2) == 0)
         process_stop(sim, first, sim->now_us + 1 + sim_below(sim, 4000000));
     for (size_t i = 0; i < sim->network.stream_count; i++) {
@@ -333,6 +353,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return storm(sim);
     case FAULT_CULL:
         return cull(sim);
+    case FAULT_ORPHAN:
+        return orphan_pushes(sim);
     case FAULT_BREAK_EXCHANGE:
         return break_stream(sim, STREAM_EXCHANGE);
     case FAULT_BREAK_MEMBER:

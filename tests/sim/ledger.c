@@ -29,6 +29,9 @@ void ledger_prepared(struct sim *sim, struct sim_server *server)
 {
     struct server_ledger *ledger = &server->ledger;
     uint64_t generation = shard_generation(server->shard);
+    if (generation > sim->ledger.generation)
+        sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", server->index,
+                     (unsigned long long)generation);
     if (generation <= ledger->generation)
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", server->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);

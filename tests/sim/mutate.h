@@ -29,7 +29,7 @@
     X(LOST_IS_ACKED, "lost-is-acked", "a worker takes pushes on a broken stream for counted")      \
     X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")           \
     X(STORE_UNFENCED, "store-unfenced",                                                            \
-      "the store takes writes of a coordinator whose term is over")
+      "P7: the store takes writes of a coordinator whose term is over")
 
 #define MUTATION_ENUM(name, option, text) MUTATE_##name,
 enum mutation { MUTATIONS(MUTATION_ENUM) MUTATION_COUNT };

@@ -22,6 +22,7 @@ enum { SIM_SERVERS_MAX = 3, SIM_WORKERS_MAX = 12, SIM_FAULTS_MAX = 64, SIM_STEPS
     X(HERD, "storms of joins")                                                                     \
     X(EXODUS, "storms of leaves")                                                                  \
     X(CULL, "losses of all workers but one")                                                       \
+    X(ORPHAN, "leases lost while pushes are under way")                                            \
     X(BREAK_EXCHANGE, "exchange streams broken")                                                   \
     X(BREAK_MEMBER, "member streams broken")                                                       \
     X(BREAK_LINK, "server links broken")                                                           \
