@@ -61,7 +61,7 @@ enum {
 #define SAMPLES_MAX (UINT64_C(1) << 62)
 
 /* The kinds of consistency that coordinator, shards and workers carry out. */
-#define KINDS_AVAILABLE (1u << SPEC_SYNC | 1u << SPEC_DELAY | 1u << SPEC_SSP)
+#define KINDS_AVAILABLE (1u << SPEC_SYNC | 1u << SPEC_DELAY | 1u << SPEC_SSP | 1u << SPEC_LOCAL)
 
 /* One row: where it lives, and what a change means on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \
@@ -117,11 +117,11 @@ static const struct config_field fields[] = {
     {"data.noise", "standard deviation of the angle", CONFIG_REAL,
      ROW(data, noise, REFUSED), .real_max = 10, .initial = "0.2", SPIRAL},
 
-    {"train.steps", "updates of all weights", CONFIG_U64,
+    {"train.steps", "updates of all weights on the servers", CONFIG_U64,
      ROW(train, steps, FREE), .min = 1, .max = STEPS_MAX, .initial = "300"},
     {"train.slots", "fixed pieces of a step's batch; what workers lease", CONFIG_U32,
      ROW(train, slots, DIGEST), .min = 1, .max = TREE_SLOTS_MAX, .initial = "16"},
-    {"train.slot_samples", "samples of one slot", CONFIG_U32,
+    {"train.slot_samples", "samples of one slot; with local steps, of each of them", CONFIG_U32,
      ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4"},
     {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
      "largest divisor up to 8 unless said", CONFIG_U32,

@@ -5,10 +5,10 @@
 
 #include "common/model.h"
 #include "common/spec.h"
-#include "kernels/kernels.h"
+#include "kernels/update.h"
 #include "proto/wire.h"
 
-enum { OPTIMIZER_STATES_MAX = 2 };
+enum { OPTIMIZER_STATES_MAX = UPDATE_STATES_MAX };
 
 /* Arrays of optimizer state beside the weights: 0, 1 (momentum) or 2 (adamw: m, v). */
 uint32_t optimizer_states(enum spec_optimizer_kind kind);

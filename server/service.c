@@ -210,9 +210,10 @@ static enum err sample_range(const struct served *served, const struct samples_r
         *ret_range = (struct sample_range){DATA_VALIDATION, first, (uint32_t)(left < k ? left : k)};
         return ERR_OK;
     }
-    if (validate || request->slot >= train->slots || request->ticket.step >= train->steps)
+    uint64_t step_slots = (uint64_t)train->slots * spec_local_steps(&served->spec);
+    if (validate || request->slot >= step_slots || request->ticket.step >= train->steps)
         return reason_set(reason, ERR_MALFORMED, "the run has no such samples");
-    uint64_t ticket = request->ticket.step * train->slots + request->slot;
+    uint64_t ticket = request->ticket.step * step_slots + request->slot;
     *ret_range = (struct sample_range){DATA_TRAIN, ticket * k, (uint32_t)k};
     return ERR_OK;
 }

@@ -12,12 +12,15 @@
 
 #include "common/digest.h"
 #include "worker/executor_memory.h"
+#include "worker/local.h"
 
 /* One walk over the rows: a slot of a ticket. */
 struct walk {
     struct executor *e;
     const struct executor_hooks *hooks;
+    float *const *weights; /* (uses) what is computed on: the pulled or the slot's own */
     bool training;
+    bool local;       /* gradients are for the slot's own step */
     bool first, last; /* slot of the ticket's node */
     uint32_t slot;    /* in the node */
     uint32_t set;     /* of gradients */
@@ -59,7 +62,7 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i)
         .samples = microbatch_samples(walk, row.microbatch),
         .logits_bytes_max = e->train.logits_bytes_max,
         .training = walk->training,
-        .weights = e->use_weights + use,
+        .weights = walk->weights + use,
         .gradients = e->gradients + (uint64_t)walk->set * e->model->uses_count + use,
         .input = row.unit > 0 ? at(e, place->input)
                               : (uint8_t *)e->device.inputs + sample * e->sample_bytes,
@@ -99,7 +102,7 @@ static enum err act_drop(struct walk *walk, uint32_t i)
 
 static enum err act_pull(struct walk *walk, uint32_t i)
 {
-    if (!walk->first || !walk->hooks->pull)
+    if (!walk->first || walk->local || !walk->hooks->pull)
         return ERR_OK;
     return walk->hooks->pull(walk->hooks->context, walk->e->program.rows[i].unit);
 }
@@ -136,10 +139,9 @@ static enum err sum_losses(struct walk *walk)
     return ERR_OK;
 }
 
-static enum err write_loss(struct walk *walk)
+static void write_loss(struct walk *walk)
 {
     struct executor *e = walk->e;
-    TRY(sum_losses(walk));
     const float loss[MODEL_LOSS_WEIGHTS] = {
         [MODEL_LOSS_SUM] = (float)walk->loss.loss_sum,
         [MODEL_LOSS_COUNT] = (float)walk->loss.samples,
@@ -148,7 +150,6 @@ static enum err write_loss(struct walk *walk)
     uint32_t use = e->part_uses[(size_t)e->model->loss_parameter * MODEL_PARTS_MAX];
     e->k->copy_in(e->k, e->gradients[(uint64_t)walk->set * e->model->uses_count + use], loss,
                   sizeof loss);
-    return ERR_OK;
 }
 
 /* Adds the unit's gradients of set `right` to those one set below. */
@@ -163,12 +164,10 @@ static void add_sets(struct executor *e, uint32_t unit, uint32_t right)
     }
 }
 
-static enum err act_push(struct walk *walk, uint32_t i)
+/* The unit's part of the slot is there: into the node's sum, and on its way when that is whole. */
+static enum err finish_unit(struct walk *walk, uint32_t unit)
 {
     struct executor *e = walk->e;
-    uint32_t unit = e->program.rows[i].unit;
-    if (unit + 1 == e->program.units)
-        TRY(write_loss(walk));
     uint32_t set = walk->set;
     for (uint32_t bits = walk->slot; set > 0 && (walk->last || bits & 1); bits >>= 1)
         add_sets(e, unit, set--);
@@ -176,6 +175,19 @@ static enum err act_push(struct walk *walk, uint32_t i)
         return ERR_OK;
     TRY(settled(e));
     return walk->hooks->push(walk->hooks->context, unit);
+}
+
+static enum err act_push(struct walk *walk, uint32_t i)
+{
+    uint32_t unit = walk->e->program.rows[i].unit;
+    bool last = unit + 1 == walk->e->program.units;
+    if (last)
+        TRY(sum_losses(walk));
+    if (walk->local)
+        return ERR_OK; /* local_step() takes what is there */
+    if (last)
+        write_loss(walk);
+    return finish_unit(walk, unit);
 }
 
 static enum err (*const acts[ACT_COUNT])(struct walk *walk, uint32_t i) = {
@@ -222,6 +234,7 @@ static struct walk walk_slot(struct executor *e, const struct executor_hooks *ho
     return (struct walk){
         .e = e,
         .hooks = hooks,
+        .weights = e->use_weights,
         .first = slot == 0,
         .last = slot + 1 == slots,
         .slot = slot,
@@ -229,15 +242,58 @@ static struct walk walk_slot(struct executor *e, const struct executor_hooks *ho
     };
 }
 
+/* Gradients of slot_samples samples, in the walk's set. */
+static enum err train_samples(struct walk *walk, const struct executor_samples *samples,
+                              uint64_t first)
+{
+    struct executor *e = walk->e;
+    TRY(load(walk, samples, TICKET_TRAIN, first));
+    e->k->zero(e->k, e->gradient_sets + walk->set * e->set_floats, e->set_floats * sizeof(float));
+    return walk_rows(walk);
+}
+
+static enum err pull_all(struct walk *walk)
+{
+    for (uint32_t unit = 0; unit < walk->e->program.units && walk->hooks->pull; unit++)
+        TRY(walk->hooks->pull(walk->hooks->context, unit));
+    return ERR_OK;
+}
+
+/* The slot's own steps, and the difference they make. */
+static enum err train_local(struct walk *walk, const struct executor_samples *samples,
+                            uint64_t ticket)
+{
+    struct executor *e = walk->e;
+    uint64_t k = e->train.slot_samples, steps = e->local.settings.steps;
+    struct executor_loss loss = {0};
+    if (walk->first)
+        TRY(pull_all(walk));
+    walk->local = true;
+    walk->weights = e->local.use_weights;
+    local_begin(e);
+    for (uint32_t step = 0; step < steps; step++) {
+        TRY(train_samples(walk, samples, (ticket * steps + step) * k));
+        local_step(e, walk->set, ticket / e->train.slots, step);
+        loss.loss_sum += walk->loss.loss_sum;
+        loss.samples += k;
+    }
+    loss.correct = walk->loss.correct; /* counts up over the walks */
+    walk->loss = loss;
+    local_end(e, walk->set);
+    write_loss(walk);
+    for (uint32_t unit = e->program.units; unit-- > 0;)
+        TRY(finish_unit(walk, unit));
+    return ERR_OK;
+}
+
 static enum err train_slot(struct walk *walk, const struct executor_samples *samples,
                            uint64_t ticket)
 {
-    struct executor *e = walk->e;
     walk->training = true;
     walk->set = (uint32_t)__builtin_popcount(walk->slot);
-    TRY(load(walk, samples, TICKET_TRAIN, ticket * e->train.slot_samples));
-    e->k->zero(e->k, e->gradient_sets + walk->set * e->set_floats, e->set_floats * sizeof(float));
-    return walk_rows(walk);
+    if (walk->e->local.settings.steps > 0)
+        return train_local(walk, samples, ticket);
+    return train_samples(walk, samples, ticket * walk->e->train.slot_samples);
 }
 
 enum err executor_run(struct executor *e, const struct ticket *ticket,

@@ -10,6 +10,14 @@
  * one by one. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
  * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
  *
+ * Local steps (consistency `local`). What a slot brings then is a difference of weights: from the
+ * pulled ones it makes so many steps of an optimizer of its own, each on slot_samples samples, from
+ * new optimizer state; pulled minus reached weights take the place of the gradient (part 0; other
+ * parts are zero), and the loss chunk holds all of its samples. Local step h of ticket n takes the
+ * samples at (n × steps + h) × slot_samples; the learning rate follows the samples that the run has
+ * seen when every slot is as far. Clipping is of the slot's own gradient. The pulled weights stay
+ * for the next slot.
+ *
  * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
  * executor_decode may be called by any thread for chunks of units whose pull hook has not returned
  * (or between runs); executor_encode by any thread from a part's push hook to the next run.
@@ -49,12 +57,18 @@ struct executor_hooks {
     bool (*cancelled)(void *context);
 };
 
+struct executor_local {
+    uint32_t steps; /* 0: slots bring gradients */
+    struct spec_optimizer optimizer;
+};
+
 struct executor_options {
     const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
     const struct model *model;
     const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
-    const struct program *program;  /* NULL: program_generate's; borrowed for the call */
+    struct executor_local local;
+    const struct program *program; /* NULL: program_generate's; borrowed for the call */
 };
 
 /* Bytes of device memory, as predicted from the program = as taken. */
@@ -63,9 +77,13 @@ struct executor_memory {
     uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
     uint64_t gradient_sets;
     uint64_t activations; /* the arena */
+    uint64_t local;       /* a slot's own weights and optimizer state */
     uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */
     uint64_t total;
 };
+
+/* What the run's consistency says of local steps. */
+struct executor_local executor_local_of(const struct spec *spec);
 
 struct executor_loss {
     double loss_sum; /* over samples, of the mean loss of the sample's predictions */

@@ -2,6 +2,8 @@
  * tables of where everything lies. */
 #include "worker/executor_memory.h"
 
+#include "worker/local.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,8 +112,9 @@ static enum err alloc_device(struct executor *e)
     if (!e->weights || !e->gradient_sets || !e->arena || !e->scratch)
         return ERR_NOMEM;
     TRY(alloc_slot(e));
-    e->memory.total =
-        e->memory.weights + e->memory.gradients + e->memory.activations + e->memory.scratch;
+    TRY(local_alloc(e));
+    e->memory.total = e->memory.weights + e->memory.gradients + e->memory.activations +
+                      e->memory.local + e->memory.scratch;
     return ERR_OK;
 }
 
@@ -157,6 +160,7 @@ static enum err set_up(struct executor *e, const struct program *program, struct
     TRY(alloc_device(e));
     TRY(alloc_tables(e));
     fill_tables(e);
+    local_fill_tables(e);
     return ERR_OK;
 }
 
@@ -171,6 +175,7 @@ enum err executor_new(const struct executor_options *options, struct executor **
     e->operations = unit_operations(options->model);
     e->train = *options->train;
     e->node_slots_max = options->node_slots_max;
+    e->local.settings = options->local;
     e->sample_bytes = unit_sample_bytes(options->model);
     enum err err = set_up(e, options->program, reason);
     if (err != ERR_OK) {
@@ -202,6 +207,7 @@ void executor_free(struct executor *e)
     e->k->free(e->k, e->gradient_sets);
     e->k->free(e->k, e->arena);
     e->k->free(e->k, e->scratch);
+    local_release(e);
     free(e->parameters);
     free(e->part_uses);
     free(e->use_weights);

@@ -2,6 +2,7 @@
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
+#include "kernels/update.h"
 #include "worker/executor.h"
 #include "worker/model/unit.h"
 
@@ -13,6 +14,16 @@ struct slot_memory {
     int32_t *targets; /* (slot_samples, sample_tokens), likewise the two below */
     float *losses;
     int32_t *correct;
+};
+
+/* A slot's own weights and optimizer state between pull and push; steps 0: none. */
+struct local_memory {
+    struct executor_local settings;
+    uint32_t states;
+    float *values;                   /* one alloc: weights, then each state */
+    float **parameters;              /* (parameters) its weights */
+    float **use_weights;             /* (uses) the same by use */
+    float *state[UPDATE_STATES_MAX]; /* laid out like the weights */
 };
 
 struct executor {
@@ -36,6 +47,7 @@ struct executor {
     float *gradient_sets;
     uint8_t *arena;
     void *scratch;
+    struct local_memory local;
     struct slot_memory device;
     struct slot_memory host;
     char failure[EXECUTOR_FAILURE_BYTES];

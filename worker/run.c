@@ -35,7 +35,7 @@ static enum err open_samples(struct run *run, const struct describe_reply *descr
         .held_out = description->validation_samples,
         .channel = options->channel,
         .run = description->run,
-        .slots = spec->train.slots,
+        .slots = (uint64_t)spec->train.slots * spec_local_steps(spec),
         .input_bytes =
             (uint64_t)(spec->model.kind == SPEC_GPT ? spec->model.context : spec->model.sizes[0]) *
             4,
@@ -52,6 +52,7 @@ static enum err open_executor(struct run *run, struct reason *reason)
         .model = &run->model,
         .train = train,
         .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
+        .local = executor_local_of(&run->spec),
     };
     return executor_new(&options, &run->executor, reason);
 }

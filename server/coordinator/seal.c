@@ -2,18 +2,19 @@
 #include "server/coordinator/seal.h"
 
 #include "common/clip.h"
-#include "common/elementary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct seal_settings seal_settings_of_spec(const struct spec *spec)
 {
+    const struct spec_optimizer optimizer = spec_server_optimizer(spec);
     return (struct seal_settings){
-        .schedule = schedule_of_spec(spec),
-        .clip_norm = spec->optimizer.clip_norm,
-        .beta1 = spec->optimizer.betas[0],
-        .beta2 = spec->optimizer.betas[1],
+        .schedule = schedule_of(&optimizer, spec_step_samples(spec)),
+        .clip_norm = optimizer.clip_norm,
+        .beta1 = optimizer.betas[0],
+        .beta2 = optimizer.betas[1],
+        .mean_slots = spec->consistency.kind == SPEC_LOCAL ? spec->train.slots : 0,
         .sample_predictions = spec->model.kind == SPEC_GPT ? spec->model.context : 1,
         .skip_max = spec->train.skip_max,
     };
@@ -94,12 +95,6 @@ static bool sum_squares(const struct seal *seal, double *ret_sum)
            __builtin_isfinite(seal->sample_count) && seal->sample_count > 0;
 }
 
-/* The correction of Adam's averages for their start at zero (Kingma & Ba 2015, section 3). */
-static float bias_correction(double beta, uint64_t applied)
-{
-    return (float)(beta > 0 ? 1 - elementary_power(beta, applied) : 1);
-}
-
 enum err seal_decide(const struct seal_settings *settings, struct seal_counters *counters,
                      const struct seal *seal, struct commit *ret_commit,
                      struct seal_metrics *ret_metrics)
@@ -107,7 +102,8 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
     check(seal_complete(seal));
     double sumsq;
     bool finite = sum_squares(seal, &sumsq);
-    double mean = finite ? 1 / seal->sample_count : 0;
+    double count = settings->mean_slots > 0 ? settings->mean_slots : seal->sample_count;
+    double mean = finite ? 1 / count : 0;
     double norm = finite ? __builtin_sqrt(sumsq) * mean : __builtin_nan("");
     double rate = schedule_rate(&settings->schedule, counters->samples);
 
@@ -124,8 +120,8 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
         .apply = finite,
         .scale = (float)(mean * clip_factor(settings->clip_norm, norm)),
         .lr = (float)rate,
-        .bias1 = bias_correction(settings->beta1, counters->applied),
-        .bias2 = bias_correction(settings->beta2, counters->applied),
+        .bias1 = schedule_bias_correction(settings->beta1, counters->applied),
+        .bias2 = schedule_bias_correction(settings->beta2, counters->applied),
         .samples = counters->samples,
         .applied = counters->applied,
         .skips_in_row = counters->skips_in_row,
@@ -168,8 +164,8 @@ struct commit seal_ticket(const struct seal_settings *settings, const struct sea
         .apply = apply,
         .scale = (float)((double)ticket->scale / ticket->slot_samples),
         .lr = (float)schedule_rate(&schedule, samples),
-        .bias1 = bias_correction(settings->beta1, applied),
-        .bias2 = bias_correction(settings->beta2, applied),
+        .bias1 = schedule_bias_correction(settings->beta1, applied),
+        .bias2 = schedule_bias_correction(settings->beta2, applied),
         .samples = samples + ticket->slot_samples,
         .applied = applied,
     };

@@ -11,8 +11,8 @@
 #define ROOST_SERVER_COORDINATOR_SEAL_H
 
 #include "common/err.h"
+#include "common/schedule.h"
 #include "proto/wire.h"
-#include "server/coordinator/schedule.h"
 
 /* What a run's spec says about the scalars of a step. */
 struct seal_settings {
@@ -20,6 +20,8 @@ struct seal_settings {
     double clip_norm;            /* 0: no clipping */
     double beta1, beta2;         /* adamw; 0, 0: no bias correction (both factors 1) */
     uint32_t sample_predictions; /* that a sample makes: gpt its context, mlp 1 */
+    uint32_t mean_slots;         /* local: a sum is of so many slots' weight differences, of which
+                                    the mean is applied; 0: of samples' gradients */
     uint32_t skip_max;           /* this many skipped steps in a row fail the run; 0: never */
 };
 

@@ -138,6 +138,95 @@ static void a_program_that_does_not_fit_is_refused(void **state)
     fixture_release(&f);
 }
 
+/* ---- local steps ---- */
+
+static struct executor *local_executor(struct fixture *f, uint32_t steps)
+{
+    struct executor *executor = NULL;
+    const struct executor_options options = {.kernels = f->k,
+                                             .model = &f->model,
+                                             .train = &f->train,
+                                             .node_slots_max = 8,
+                                             .local = {.steps = steps,
+                                                       .optimizer = {.kind = SPEC_ADAMW,
+                                                                     .lr = 0.01,
+                                                                     .betas = {0.9, 0.99},
+                                                                     .eps = 1e-8,
+                                                                     .clip_norm = 1}}};
+    assert_int_equal(executor_new(&options, &executor, NULL), ERR_OK);
+    fixture_weights(f, executor);
+    return executor;
+}
+
+static void local_steps_leave_the_pulled_weights_as_they_were(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, fixture_gpt(), fixture_train());
+    struct executor *local = local_executor(&f, 3);
+    assert_true(executor_memory(local).local == 3 * executor_memory(local).weights);
+    struct executor_loss loss = fixture_run(&f, local, fixture_ticket(1, 0, 2));
+    assert_int_equal(loss.samples, 3 * f.train.slot_samples);
+    float *first = fixture_gradients(&f, local);
+    for (uint32_t p = 0; p < f.model.parameters_count; p++)
+        assert_memory_equal(executor_weights(local, p), executor_weights(f.executor, p),
+                            f.model.parameters[p].weights * sizeof(float));
+    fixture_run(&f, local, fixture_ticket(1, 0, 3)); /* another slot leaves no trace */
+    fixture_run(&f, local, fixture_ticket(1, 0, 2));
+    float *again = fixture_gradients(&f, local);
+    assert_memory_equal(first, again, fixture_gradient_floats(&f) * sizeof(float));
+    free(first);
+    free(again);
+    executor_free(local);
+    fixture_release(&f);
+}
+
+static void a_node_of_local_slots_is_the_sum_of_their_differences(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f, fixture_gpt(), fixture_train());
+    struct executor *local = local_executor(&f, 2);
+    size_t floats = fixture_gradient_floats(&f);
+    fixture_run(&f, local, fixture_ticket(0, 0, 2));
+    float *left = fixture_gradients(&f, local);
+    fixture_run(&f, local, fixture_ticket(0, 0, 3));
+    float *right = fixture_gradients(&f, local);
+    fixture_run(&f, local, fixture_ticket(0, 1, 1));
+    float *both = fixture_gradients(&f, local);
+    for (size_t i = 0; i < floats; i++)
+        assert_true(both[i] == left[i] + right[i]);
+    free(left);
+    free(right);
+    free(both);
+    executor_free(local);
+    fixture_release(&f);
+}
+
+/* A tied parameter's difference is one part; servers add the parts. */
+static void a_difference_is_in_the_first_part(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint32_t tied = 0;
+    fixture_init(&f, fixture_gpt(), fixture_train());
+    struct executor *local = local_executor(&f, 2);
+    fixture_run(&f, local, fixture_ticket(0, 0, 0));
+    for (uint32_t p = 0; p < f.model.parameters_count; p++) {
+        bool moved = false;
+        for (uint64_t i = 0; i < f.model.parameters[p].weights; i++) {
+            moved |= executor_gradient(local, p, 0)[i] != 0;
+            for (uint32_t part = 1; part < f.model.parameters[p].parts; part++)
+                assert_true(executor_gradient(local, p, part)[i] == 0);
+        }
+        assert_true(moved);
+        tied += f.model.parameters[p].parts > 1;
+    }
+    assert_int_equal(tied, 1);
+    executor_free(local);
+    fixture_release(&f);
+}
+
 /* ---- hooks ---- */
 
 struct record {
@@ -443,6 +532,9 @@ int main(void)
         cmocka_unit_test(a_node_has_the_bits_of_its_slots_summed_in_tree_order),
         cmocka_unit_test(a_node_holds_few_gradient_sets),
         cmocka_unit_test(recompute_gives_the_same_bits_in_less_memory),
+        cmocka_unit_test(local_steps_leave_the_pulled_weights_as_they_were),
+        cmocka_unit_test(a_node_of_local_slots_is_the_sum_of_their_differences),
+        cmocka_unit_test(a_difference_is_in_the_first_part),
         cmocka_unit_test(a_program_of_another_shape_runs_as_well),
         cmocka_unit_test(a_program_that_does_not_fit_is_refused),
         cmocka_unit_test(a_node_pulls_upwards_and_pushes_downwards_once),

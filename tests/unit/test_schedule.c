@@ -1,14 +1,14 @@
 /* The learning rate as a function of the samples seen. */
 #include "tests/unit/unit.h"
 
-#include "server/coordinator/schedule.h"
+#include "common/schedule.h"
 
 static void assert_close(double value, double expected, double tolerance)
 {
     assert_true(value > expected - tolerance && value < expected + tolerance);
 }
 
-static struct schedule schedule_of(enum spec_schedule kind)
+static struct schedule schedule_like(enum spec_schedule kind)
 {
     return (struct schedule){.kind = kind,
                              .lr = 1.0,
@@ -21,7 +21,7 @@ static struct schedule schedule_of(enum spec_schedule kind)
 static void warm_up_rises_with_each_step_and_never_starts_at_zero(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_CONSTANT);
+    struct schedule schedule = schedule_like(SPEC_CONSTANT);
     assert_true(schedule_rate(&schedule, 0) == 0.1);
     assert_true(schedule_rate(&schedule, 50) == 0.6);
     assert_true(schedule_rate(&schedule, 90) == 1.0);
@@ -32,7 +32,7 @@ static void warm_up_rises_with_each_step_and_never_starts_at_zero(void **state)
 static void without_warm_up_the_first_step_has_the_full_rate(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_COSINE);
+    struct schedule schedule = schedule_like(SPEC_COSINE);
     schedule.warmup_samples = 0;
     assert_true(schedule_rate(&schedule, 0) == 1.0);
 }
@@ -40,7 +40,7 @@ static void without_warm_up_the_first_step_has_the_full_rate(void **state)
 static void constant_stays(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_CONSTANT);
+    struct schedule schedule = schedule_like(SPEC_CONSTANT);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     assert_true(schedule_rate(&schedule, 1000000) == 1.0);
 }
@@ -48,7 +48,7 @@ static void constant_stays(void **state)
 static void linear_falls_evenly_to_its_least(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_LINEAR);
+    struct schedule schedule = schedule_like(SPEC_LINEAR);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     assert_true(schedule_rate(&schedule, 600) == 0.1 + 0.9 * 0.5);
     assert_true(schedule_rate(&schedule, 1100) == 0.1);
@@ -58,7 +58,7 @@ static void linear_falls_evenly_to_its_least(void **state)
 static void cosine_falls_as_half_a_wave(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_COSINE);
+    struct schedule schedule = schedule_like(SPEC_COSINE);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     /* Python: 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * p)) for p = 0.25, 0.5 */
     assert_close(schedule_rate(&schedule, 350), 0.8681980515339464, 1e-15);
@@ -69,7 +69,7 @@ static void cosine_falls_as_half_a_wave(void **state)
 static void a_decay_that_ends_within_warm_up_divides_by_nothing(void **state)
 {
     (void)state;
-    struct schedule schedule = schedule_of(SPEC_COSINE);
+    struct schedule schedule = schedule_like(SPEC_COSINE);
     schedule.decay_samples = 100;
     assert_true(schedule_rate(&schedule, 100) == 0.1);
     schedule.decay_samples = 50;
@@ -79,7 +79,7 @@ static void a_decay_that_ends_within_warm_up_divides_by_nothing(void **state)
 static void the_rate_counts_samples_not_steps(void **state)
 {
     (void)state;
-    struct schedule few = schedule_of(SPEC_COSINE), many = few;
+    struct schedule few = schedule_like(SPEC_COSINE), many = few;
     few.step_samples = 100;
     many.step_samples = 20;
     assert_true(schedule_rate(&few, 700) == schedule_rate(&many, 700));

@@ -134,6 +134,19 @@ static void without_clipping_the_scale_is_one_over_the_samples(void **state)
     assert_true(metrics.accuracy == 0.75);
 }
 
+static void of_weight_differences_the_mean_over_slots_is_applied(void **state)
+{
+    (void)state;
+    struct seal_settings settings = settings_plain();
+    struct seal_counters counters = {0};
+    struct seal_metrics metrics;
+    settings.mean_slots = 4;
+    struct commit commit = decide(&settings, &counters, threes, &metrics);
+    assert_true(commit.scale == 0.25f);
+    assert_true(metrics.norm == 3.0 / 4);
+    assert_true(metrics.loss == 2); /* still a sample's */
+}
+
 static void clipping_scales_the_mean_gradient_to_the_norm(void **state)
 {
     (void)state;
@@ -295,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_chunk_that_the_run_does_not_have_spoils_the_whole_report),
         cmocka_unit_test(the_sum_has_the_same_bits_for_every_order_of_arrival),
         cmocka_unit_test(without_clipping_the_scale_is_one_over_the_samples),
+        cmocka_unit_test(of_weight_differences_the_mean_over_slots_is_applied),
         cmocka_unit_test(clipping_scales_the_mean_gradient_to_the_norm),
         cmocka_unit_test(bias_corrections_come_from_the_applied_updates),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_and_counted),

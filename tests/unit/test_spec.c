@@ -113,6 +113,23 @@ static void defaults_follow_what_they_depend_on(void **state)
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
 
+static void local_steps_have_an_outer_optimizer(void **state)
+{
+    (void)state;
+    struct spec spec = parsed(TEXT "consistency: {kind: local}");
+    assert_int_equal(spec.consistency.local_steps, 8);
+    assert_int_equal(spec.consistency.inner_state, SPEC_INNER_RESET);
+    assert_int_equal(spec.consistency.outer.kind, SPEC_AVERAGE);
+    assert_true(spec.consistency.outer.lr == 1);
+    assert_int_equal(spec.optimizer.kind, SPEC_ADAMW); /* the workers' */
+    assert_int_equal(spec.optimizer.decay_samples, 300 * 16 * 4 * 8);
+    spec = parsed(TEXT "consistency: {kind: local, outer: {kind: nesterov}}");
+    assert_true(spec.consistency.outer.lr == 0.7 && spec.consistency.outer.momentum == 0.9);
+    spec = parsed(TEXT "consistency: {kind: ssp}");
+    assert_int_equal(spec.consistency.staleness, 2);
+    assert_int_equal(spec.consistency.local_steps, 0);
+}
+
 static void a_delay_is_how_far_weights_may_be_behind(void **state)
 {
     (void)state;
@@ -261,9 +278,9 @@ static void every_refusal_names_the_place(void **state)
         {GPT TEXT "consistency: {kind: async, staleness_max: 8, window: 64}\n"
                   "checkpoint: {durability: logged}",
          "run.yaml:3: consistency.kind async is not available in this version"},
-        {GPT TEXT "consistency: {kind: local, local_steps: 4, inner_state: reset, "
-                  "outer: {kind: nesterov, lr: 0.7, momentum: 0.9}}",
-         "run.yaml:3: consistency.kind local is not available in this version"},
+        {GPT TEXT "train: {steps: 1073741824, slots: 65536, slot_samples: 65536}\n"
+                  "consistency: {kind: local}",
+         "run.yaml:3: steps x slots x slot_samples x local_steps is more than 2^62"},
         {GPT TEXT "checkpoint: {keep: 0}",
          "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
         {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
@@ -291,6 +308,9 @@ static const char *const specs[] = {
     "train: {precision: bf16, node_slots: 4, recompute: true, seed: 18446744073709551615}\n"
     "numerics: any",
     "model: {kind: mlp, layers: [2, 7, 5, 3], activation: tanh}\n" SPIRAL,
+    TEXT "consistency: {kind: delay, delay: 3}",
+    TEXT "consistency: {kind: ssp, staleness: 4}",
+    TEXT "consistency: {kind: local, local_steps: 5, outer: {kind: nesterov, lr: 0.5}}",
 };
 
 static void what_is_printed_is_the_same_spec(void **state)
@@ -456,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_path_is_all_that_must_be_said),
         cmocka_unit_test(defaults_follow_what_they_depend_on),
         cmocka_unit_test(a_delay_is_how_far_weights_may_be_behind),
+        cmocka_unit_test(local_steps_have_an_outer_optimizer),
         cmocka_unit_test(fields_of_another_kind_are_zero),
         cmocka_unit_test(every_refusal_names_the_place),
         cmocka_unit_test(a_flag_that_breaks_a_rule_is_named),

@@ -1,17 +1,17 @@
-/* The learning rate as a function of the samples seen. */
-#include "server/coordinator/schedule.h"
+/* The scalars of an update that follow from what came before. */
+#include "common/schedule.h"
 
 #include "common/elementary.h"
 
-struct schedule schedule_of_spec(const struct spec *spec)
+struct schedule schedule_of(const struct spec_optimizer *optimizer, uint64_t step_samples)
 {
     return (struct schedule){
-        .kind = spec->optimizer.schedule,
-        .lr = spec->optimizer.lr,
-        .lr_min = spec->optimizer.lr_min,
-        .warmup_samples = spec->optimizer.warmup_samples,
-        .decay_samples = spec->optimizer.decay_samples,
-        .step_samples = spec_step_samples(spec),
+        .kind = optimizer->schedule,
+        .lr = optimizer->lr,
+        .lr_min = optimizer->lr_min,
+        .warmup_samples = optimizer->warmup_samples,
+        .decay_samples = optimizer->decay_samples,
+        .step_samples = step_samples,
     };
 }
 
@@ -43,4 +43,9 @@ double schedule_rate(const struct schedule *schedule, uint64_t samples)
                range * (0.5 * (1 + elementary_cos(pi * progress(schedule, samples))));
     }
     return schedule->lr;
+}
+
+float schedule_bias_correction(double beta, uint64_t applied)
+{
+    return (float)(beta > 0 ? 1 - elementary_power(beta, applied) : 1);
 }
