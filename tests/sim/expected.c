@@ -14,7 +14,9 @@ struct single {
     struct shard_effects effects;
     struct seal seal;
     struct seal_counters counters;
-    float *weights, *gradients;
+    uint32_t delay;
+    float *weights[SIM_STEPS_MAX + 1]; /* as workers see them, by version */
+    float *gradients;
     uint8_t *bytes;
 };
 
@@ -31,6 +33,7 @@ static void open_shard(struct single *single)
     const struct chunk_range all = {0, model->chunks_count, 0};
     struct shard_chunk *chunks;
     struct shard_config config = scenario_shard(scenario);
+    config.delay = config.cut_versions = 0; /* old versions are kept here */
     config.kernels = single->compute->kernels;
     config.generation = config.boot = config.term = 1;
     check(prepare_chunks(model, &all, 1, 0, &chunks, &config.chunk_count) == ERR_OK);
@@ -53,7 +56,7 @@ static void pull(struct single *single, struct expected *expected, uint64_t vers
         struct counted *copy = single->effects.items[0].weights.copies[0];
         expected->published[version * model->chunks_count + c] =
             digest_fast64((struct slice){copy->data, copy->bytes});
-        compute_decode(single->compute, c, copy->data, single->weights);
+        compute_decode(single->compute, c, copy->data, single->weights[version]);
         counted_unref(copy);
     }
 }
@@ -75,6 +78,12 @@ static void push_piece(struct single *single, uint64_t step, struct node node, u
     }
 }
 
+/* The version that step's tickets are computed on. */
+static const float *weights_of(const struct single *single, uint64_t step)
+{
+    return single->weights[step > single->delay ? step - single->delay : 0];
+}
+
 /* Leaves in order; with a lossy codec the run's nodes. */
 static void push_all(struct single *single, uint64_t step)
 {
@@ -84,7 +93,7 @@ static void push_all(struct single *single, uint64_t step)
     while (train->precision == SPEC_BF16 && UINT32_C(1) << node.level < train->node_slots)
         node.level++;
     for (; node_valid(node, train->slots); node.index++) {
-        compute_train(single->compute, step, node, single->weights, single->gradients);
+        compute_train(single->compute, step, node, weights_of(single, step), single->gradients);
         for (uint32_t c = 0; c < model->chunks_count; c++)
             for (uint32_t p = 0; p < model->parameters[model->chunks[c].parameter].parts; p++)
                 push_piece(single, step, node, c, p);
@@ -116,7 +125,7 @@ static void sum_node(struct single *single, uint64_t step, struct node node, flo
     const struct spec_train *train = &compute->scenario->spec.train;
     uint32_t count = compute_gradients_count(compute);
     if (node_end(node) - node_first(node) == (train->node_slots > 0 ? train->node_slots : 1)) {
-        compute_train(compute, step, node, single->weights, ret_sum);
+        compute_train(compute, step, node, weights_of(single, step), ret_sum);
         round_gradients(single, ret_sum);
         return;
     }
@@ -186,13 +195,14 @@ static bool commit(struct single *single, uint64_t step, struct expected_step *r
     return true;
 }
 
-static struct expected_validation validate(struct single *single)
+static struct expected_validation validate(struct single *single, uint64_t version)
 {
     const struct scenario *scenario = single->compute->scenario;
     uint64_t k = scenario->spec.train.slot_samples;
     struct compute_loss sum = {0};
     for (uint32_t piece = 0; piece * k < scenario->validation_samples; piece++) {
-        struct compute_loss loss = compute_validate(single->compute, piece, single->weights);
+        struct compute_loss loss =
+            compute_validate(single->compute, piece, single->weights[version]);
         sum.loss_sum += loss.loss_sum;
         sum.sample_count += loss.sample_count;
         sum.correct_count += loss.correct_count;
@@ -219,7 +229,8 @@ static void digest_state(struct single *single, struct digest *ret_digest)
 {
     const struct compute *compute = single->compute;
     const struct state_digest_source source = {
-        single, read_state, 1 + optimizer_states(compute->scenario->spec.optimizer.kind)};
+        single, read_state,
+        1 + optimizer_states(spec_server_optimizer(&compute->scenario->spec).kind)};
     check(state_digest(&compute->model, &source, ret_digest) == ERR_OK);
 }
 
@@ -247,10 +258,14 @@ static void compare_with_reference(const struct compute *compute, const struct d
 static void open_single(struct single *single, struct compute *compute)
 {
     *single = (struct single){.compute = compute};
-    single->weights = calloc(compute_weights_count(compute), sizeof(float));
+    single->delay = spec_staleness(&compute->scenario->spec);
+    for (uint32_t v = 0; v <= SIM_STEPS_MAX; v++) {
+        single->weights[v] = calloc(compute_weights_count(compute), sizeof(float));
+        check(single->weights[v] != NULL);
+    }
     single->gradients = calloc(compute_gradients_count(compute), sizeof(float));
     single->bytes = malloc(MODEL_CHUNK_WEIGHTS_MAX * sizeof(float));
-    check(single->weights && single->gradients && single->bytes);
+    check(single->gradients && single->bytes);
     check(seal_init(&single->seal, compute->model.chunks_count) == ERR_OK);
     open_shard(single);
 }
@@ -259,7 +274,8 @@ static void close_single(struct single *single)
 {
     shard_free(single->shard);
     seal_release(&single->seal);
-    free(single->weights);
+    for (uint32_t v = 0; v <= SIM_STEPS_MAX; v++)
+        free(single->weights[v]);
     free(single->gradients);
     free(single->bytes);
 }
@@ -269,7 +285,7 @@ static void note_version(struct single *single, struct expected *expected, uint6
 {
     pull(single, expected, version);
     digest_state(single, &expected->digests[version]);
-    expected->validations[version] = validate(single);
+    expected->validations[version] = validate(single, version);
 }
 
 void expected_run(struct expected *expected, struct compute *compute)

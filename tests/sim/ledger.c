@@ -18,11 +18,24 @@ static uint64_t node_mask(struct node node)
     return ((UINT64_C(1) << (node_end(node) - node_first(node))) - 1) << node_first(node);
 }
 
-static void begin_step(struct sim *sim, struct server_ledger *ledger)
+static uint32_t delay_of(const struct sim *sim)
 {
-    ledger->reduced = false;
-    ledger->arrived_count = 0;
-    memset(ledger->counted, 0, sim->compute.piece_count * sizeof *ledger->counted);
+    return spec_staleness(&sim->scenario.spec);
+}
+
+uint64_t *ledger_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
+                         uint32_t piece)
+{
+    return &server->ledger.counted[step % (delay_of(sim) + 1) * sim->compute.piece_count + piece];
+}
+
+/* The place of a step that is over is free for the one that opens. */
+static void begin_step(struct sim *sim, struct sim_server *server, uint64_t step)
+{
+    server->ledger.reduced[step % (delay_of(sim) + 1)] = false;
+    server->ledger.arrived_count = 0;
+    memset(ledger_counted(sim, server, step, 0), 0,
+           sim->compute.piece_count * sizeof *server->ledger.counted);
 }
 
 void ledger_prepared(struct sim *sim, struct sim_server *server)
@@ -37,23 +50,25 @@ void ledger_prepared(struct sim *sim, struct sim_server *server)
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
     ledger->generation = generation;
     ledger->start = ledger->version = ledger->decided = shard_version(server->shard);
-    begin_step(sim, ledger);
+    for (uint32_t i = 0; i <= delay_of(sim); i++)
+        begin_step(sim, server, ledger->start + i);
 }
 
 /* Its slots are all counted already. */
-static bool is_counted(struct sim *sim, const struct server_ledger *ledger, uint64_t step,
+static bool is_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
                        struct node node, uint32_t piece)
 {
     uint64_t mask = node_mask(node) & all_slots(sim);
-    return step < ledger->decided ||
-           (step == ledger->decided && (ledger->counted[piece] & mask) == mask);
+    uint64_t decided = server->ledger.decided;
+    return step < decided || (step - decided <= delay_of(sim) &&
+                              (*ledger_counted(sim, server, step, piece) & mask) == mask);
 }
 
 bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,
                    const struct push_entry *entry)
 {
     return push->generation == server->ledger.generation &&
-           is_counted(sim, &server->ledger, push->step, push->node,
+           is_counted(sim, server, push->step, push->node,
                       sim->compute.piece_first[entry->chunk] + entry->part);
 }
 
@@ -61,7 +76,7 @@ bool ledger_counts(struct sim *sim, const struct sim_server *server, const struc
 static void check_busy(struct sim *sim, const struct sim_server *server, const struct push *push,
                        uint32_t piece)
 {
-    uint64_t missing = all_slots(sim) & ~server->ledger.counted[piece];
+    uint64_t missing = all_slots(sim) & ~*ledger_counted(sim, server, push->step, piece);
     uint64_t lowest = missing & (~missing + 1);
     if ((node_mask(push->node) & lowest) != 0 || missing == 0)
         sim_violated(sim, 12, "s%u has no room for step %llu node %u:%u, the lowest missing",
@@ -87,7 +102,6 @@ void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push
                    const struct truth *truth, const struct push_ack *ack,
                    const struct shard_statistics *before)
 {
-    struct server_ledger *ledger = &server->ledger;
     const struct shard_statistics now = shard_statistics(server->shard);
     uint64_t bytes = before->pushed_bytes, duplicates = before->duplicates;
     uint32_t counted = ack->code == ERR_OK ? push->entry_count : ack->first_refused;
@@ -96,12 +110,12 @@ void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push
     for (uint32_t i = 0; i < counted; i++) {
         const struct push_entry *entry = &push->entries[i];
         uint32_t piece = sim->compute.piece_first[entry->chunk] + entry->part;
-        if (is_counted(sim, ledger, push->step, push->node, piece)) {
+        if (is_counted(sim, server, push->step, push->node, piece)) {
             duplicates++;
             continue;
         }
         bytes += entry->bytes;
-        ledger->counted[piece] |= node_mask(push->node) & all_slots(sim);
+        *ledger_counted(sim, server, push->step, piece) |= node_mask(push->node) & all_slots(sim);
     }
     if (ack->code == ERR_BUSY)
         check_busy(sim, server, push,
@@ -127,12 +141,12 @@ void ledger_pulled(struct sim *sim, const struct sim_server *server, const struc
 }
 
 /* Every slot of every piece of this server's chunks. */
-static bool is_complete(struct sim *sim, const struct sim_server *server)
+static bool is_complete(struct sim *sim, const struct sim_server *server, uint64_t step)
 {
     for (uint32_t i = 0; i < server->chunk_count; i++)
         for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
             uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
-            if (server->ledger.counted[piece] != all_slots(sim))
+            if (*ledger_counted(sim, server, step, piece) != all_slots(sim))
                 return false;
         }
     return true;
@@ -141,11 +155,11 @@ static bool is_complete(struct sim *sim, const struct sim_server *server)
 void ledger_reduced(struct sim *sim, struct sim_server *server, const struct reduced *reduced)
 {
     struct server_ledger *ledger = &server->ledger;
-    if (reduced->step != ledger->decided || reduced->generation != ledger->generation ||
-        !is_complete(sim, server))
+    if (reduced->step < ledger->decided || reduced->step - ledger->decided > delay_of(sim) ||
+        reduced->generation != ledger->generation || !is_complete(sim, server, reduced->step))
         sim_violated(sim, 1, "s%u says that step %llu is reduced, but slots are missing",
                      server->index, (unsigned long long)reduced->step);
-    ledger->reduced = true;
+    ledger->reduced[reduced->step % (delay_of(sim) + 1)] = true;
 }
 
 void ledger_decided(struct sim *sim, struct sim_server *server, const struct commit *commit)
@@ -153,12 +167,12 @@ void ledger_decided(struct sim *sim, struct sim_server *server, const struct com
     struct server_ledger *ledger = &server->ledger;
     if (commit->step < ledger->decided)
         return; /* said again */
-    if (commit->step != ledger->decided || !ledger->reduced ||
+    if (commit->step != ledger->decided || !ledger->reduced[commit->step % (delay_of(sim) + 1)] ||
         commit->generation != ledger->generation)
         sim_violated(sim, 4, "s%u takes commit(%llu) at version %llu", server->index,
                      (unsigned long long)commit->step, (unsigned long long)ledger->version);
     ledger->decided++;
-    begin_step(sim, ledger);
+    begin_step(sim, server, commit->step);
 }
 
 void ledger_committed(struct sim *sim, struct sim_server *server, uint64_t step)
@@ -204,13 +218,18 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
 {
     uint64_t generation = in_office ? sim->ledger.generation : ticket->generation;
     check(generation < LEDGER_GENERATIONS_MAX);
-    uint64_t version = sim->ledger.versions[generation];
-    bool last = ticket->kind == TICKET_VALIDATE || version < sim->scenario.spec.train.steps;
-    if (ticket->generation != generation || ticket->version != version || ticket->step != version ||
-        !last)
-        sim_violated(sim, 3, "step %llu is granted at version %llu of generation %llu",
-                     (unsigned long long)ticket->step, (unsigned long long)version,
-                     (unsigned long long)generation);
+    uint64_t version = sim->ledger.versions[generation], used = version, delay = delay_of(sim);
+    bool open = ticket->step == version;
+    if (ticket->kind == TICKET_TRAIN) {
+        used = ticket->step > delay ? ticket->step - delay : 0;
+        open = ticket->step >= version && ticket->step - version <= delay &&
+               ticket->step < sim->scenario.spec.train.steps;
+    }
+    if (ticket->generation != generation || ticket->version != used || !open)
+        sim_violated(sim, 3,
+                     "step %llu is granted on version %llu at version %llu of generation %llu",
+                     (unsigned long long)ticket->step, (unsigned long long)ticket->version,
+                     (unsigned long long)version, (unsigned long long)generation);
     sim->options.progress->speculative += ticket->speculative;
 }
 
@@ -228,7 +247,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
             for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
                 uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
                 if (server->ledger.generation != ticket->generation ||
-                    !is_counted(sim, &server->ledger, ticket->step, ticket->node, piece))
+                    !is_counted(sim, server, ticket->step, ticket->node, piece))
                     sim_violated(sim, 9,
                                  "step %llu node %u:%u is complete, but s%u misses chunk "
                                  "%u part %u",
@@ -362,7 +381,7 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
     if (sim->ledger.recorded.generation == 0)
         return; /* before there was anything */
     const struct state_digest_source source = {
-        sim, read_cut, 1 + optimizer_states(sim->scenario.spec.optimizer.kind)};
+        sim, read_cut, 1 + optimizer_states(spec_server_optimizer(&sim->scenario.spec).kind)};
     enum err err = state_digest(&sim->compute.model, &source, &digest);
     if (err != ERR_OK || memcmp(&digest, expected, sizeof digest) != 0)
         sim_violated(sim, 13, "the run ends in %.16s, the reference in %.16s",

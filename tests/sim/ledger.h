@@ -24,6 +24,9 @@ struct ledger {
 
 /* ---- a shard; invariants 1, 2, 4, 11, 12 ---- */
 
+/* The slots of a step that a server has counted of a piece. */
+uint64_t *ledger_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
+                         uint32_t piece);
 void ledger_prepared(struct sim *sim, struct sim_server *server);
 /* Whether that piece of the push is a duplicate, with the server's generation. */
 bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,

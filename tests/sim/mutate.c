@@ -39,7 +39,8 @@ static uint64_t counted_of(const struct sim *sim, const struct sim_server *serve
                            const struct push *push)
 {
     const struct push_entry *first = &push->entries[0];
-    return server->ledger.counted[sim->compute.piece_first[first->chunk] + first->part];
+    return *ledger_counted(sim, server, push->step,
+                           sim->compute.piece_first[first->chunk] + first->part);
 }
 
 static void rename_push(struct sim *sim, const struct sim_server *server, struct push *push,

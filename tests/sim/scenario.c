@@ -85,6 +85,23 @@ static void choose_optimizer(struct scenario *scenario, struct rand_state *rando
     optimizer->lr_min = 0.001;
 }
 
+/* Local steps are the worker's own: the made-up ones need none. */
+static void choose_consistency(struct scenario *scenario, struct rand_state *random)
+{
+    struct spec_consistency *consistency = &scenario->spec.consistency;
+    uint64_t which = rand_below(random, 100);
+    if (which < 40) {
+        consistency->kind = SPEC_DELAY;
+        consistency->delay = (uint32_t)between(random, 1, SIM_DELAY_MAX);
+    } else if (which < 55 && !scenario->executor) {
+        consistency->kind = SPEC_LOCAL;
+        consistency->local_steps = (uint32_t)between(random, 1, 3);
+        consistency->outer.kind = chance(random, 50) ? SPEC_AVERAGE : SPEC_NESTEROV;
+        consistency->outer.lr = 0.7;
+        consistency->outer.momentum = 0.9;
+    }
+}
+
 static void choose_model(struct scenario *scenario, struct rand_state *random)
 {
     struct spec_model *model = &scenario->spec.model;
@@ -198,6 +215,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     *scenario = (struct scenario){.seed = seed, .executor = seed % 16 == 0};
     choose_train(scenario, &random);
     choose_optimizer(scenario, &random);
+    choose_consistency(scenario, &random);
     choose_model(scenario, &random);
     choose_cluster(scenario, &random);
     choose_network(scenario, &random);
@@ -320,6 +338,7 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
         .servers_min = scenario->servers,
         .slots = spec->train.slots,
         .slot_samples = spec->train.slot_samples,
+        .delay = spec_staleness(spec),
         .node_slots = spec->train.node_slots,
         .data_served = true,
         .validate_every = spec->train.validate_every,
@@ -355,15 +374,18 @@ bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_
 void scenario_print(const struct scenario *scenario)
 {
     static const char *const models[] = {"toy", "mlp", "deep mlp", "gpt"};
+    static const char *const consistencies[] = {
+        [SPEC_SYNC] = "sync", [SPEC_DELAY] = "delay", [SPEC_LOCAL] = "local"};
     const struct spec_train *train = &scenario->spec.train;
-    printf("seed %llu: %s %s, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
+    printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
            "validation %llu, bad %u %%; %u servers, %u workers, ahead_max %u, lease %u ms, "
            "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
            "repeated %u/1000; %u faults before %.3f s\n",
            (unsigned long long)scenario->seed, models[scenario->model],
-           scenario->executor ? "computed" : "made up", spec_precision_name(train->precision),
-           (unsigned long long)train->steps, train->slots, train->node_slots,
-           spec_optimizer_kind_name(scenario->spec.optimizer.kind),
+           scenario->executor ? "computed" : "made up",
+           consistencies[scenario->spec.consistency.kind], scenario->spec.consistency.delay,
+           spec_precision_name(train->precision), (unsigned long long)train->steps, train->slots,
+           train->node_slots, spec_optimizer_kind_name(scenario->spec.optimizer.kind),
            scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
            scenario->bad_percent, scenario->servers, scenario->workers, scenario->ahead_max,
            scenario->office.lease_ms, scenario->office.speculation_percent,

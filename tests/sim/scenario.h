@@ -9,7 +9,13 @@
 #include "server/coordinator/coordinator.h"
 #include "server/shard.h"
 
-enum { SIM_SERVERS_MAX = 3, SIM_WORKERS_MAX = 12, SIM_FAULTS_MAX = 64, SIM_STEPS_MAX = 8 };
+enum {
+    SIM_SERVERS_MAX = 3,
+    SIM_WORKERS_MAX = 12,
+    SIM_FAULTS_MAX = 64,
+    SIM_STEPS_MAX = 8,
+    SIM_DELAY_MAX = 3
+};
 
 #define SIM_FAULTS(X)                                                                              \
     X(KILL_WORKER, "workers killed")                                                               \

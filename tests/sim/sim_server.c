@@ -210,7 +210,8 @@ void sim_server_init(struct sim *sim, uint32_t index)
     *server = (struct sim_server){.index = index};
     process_init(sim, &server->process);
     server->disk.chunks_count = sim->compute.model.chunks_count;
-    server->ledger.counted = calloc(sim->compute.piece_count, sizeof *server->ledger.counted);
+    server->ledger.counted = calloc((size_t)(SIM_DELAY_MAX + 1) * sim->compute.piece_count,
+                                    sizeof *server->ledger.counted);
     check(server->ledger.counted != NULL);
 }
 

@@ -12,11 +12,12 @@ enum { SIM_WRITES_MAX = 8 };
 /* What the ledger knows of a server's shard. */
 struct server_ledger {
     uint64_t generation;
-    uint64_t start;    /* the version it began with */
-    uint64_t version;  /* readable in all chunks */
-    uint64_t decided;  /* steps */
-    bool reduced;      /* step `decided` was said to be */
-    uint64_t *counted; /* slots of step `decided`, a bit each; by piece */
+    uint64_t start;   /* the version it began with */
+    uint64_t version; /* readable in all chunks */
+    uint64_t decided; /* steps */
+    /* Of the open steps, from `decided` on; step t's at t % (delay + 1). */
+    bool reduced[SIM_DELAY_MAX + 1]; /* was said */
+    uint64_t *counted;               /* slots, a bit each; by piece */
     uint32_t arrived_count;
     uint32_t arrived[TREE_LEVEL_MAX]; /* slots of it in the order of arrival */
 };
