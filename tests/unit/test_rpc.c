@@ -1,6 +1,8 @@
 /* Unary calls over real loopback sockets. */
 #include "tests/unit/rpc_fixture.h"
 
+#include <grpc/support/sync.h>
+
 enum { REQUESTED, CANCELLED, ANSWERED };
 
 /* What the methods and the tests share. */
@@ -277,7 +279,12 @@ static void a_deadline_that_passes_ends_the_call_at_both_ends(void **state)
 {
     struct world *world = *state;
     struct buf response = {0};
-    assert_int_equal(rpc_call(world->worker, "/test.T/Park", slice_of("x"), 200, &response, NULL),
+    /* The connection stands already: otherwise the time may pass before the server hears of it. */
+    assert_int_equal(
+        rpc_call(world->worker, "/test.T/Echo", slice_of("x"), FIXTURE_WAIT_MS, &response, NULL),
+        ERR_OK);
+    buf_clear(&response);
+    assert_int_equal(rpc_call(world->worker, "/test.T/Park", slice_of("x"), 1000, &response, NULL),
                      ERR_DEADLINE);
     tally_wait(&world->tally, CANCELLED, 1);
     rpc_fail(unpark(world), ERR_BUSY, "nobody hears this");
@@ -445,6 +452,23 @@ static void a_taken_port_and_a_bad_address_are_said(void **state)
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
 }
 
+/* Debian's build of the library's locks would abort here, and now and then for no reason at all. */
+static void locks_taken_in_both_orders_do_not_end_the_process(void **state)
+{
+    (void)state;
+    gpr_mu locks[2];
+    for (unsigned i = 0; i < 2; i++)
+        gpr_mu_init(&locks[i]);
+    for (unsigned i = 0; i < 2; i++) {
+        gpr_mu_lock(&locks[i]);
+        gpr_mu_lock(&locks[1 - i]);
+        gpr_mu_unlock(&locks[1 - i]);
+        gpr_mu_unlock(&locks[i]);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        gpr_mu_destroy(&locks[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -467,6 +491,7 @@ int main(void)
         TEST(a_drained_server_answers_what_it_has_and_takes_no_more),
         TEST(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server),
         TEST(a_taken_port_and_a_bad_address_are_said),
+        TEST(locks_taken_in_both_orders_do_not_end_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
