@@ -11,6 +11,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 enum {
@@ -28,6 +29,23 @@ SCOPED_FREE(X509, X509_free)
 SCOPED_FREE(X509_EXTENSION, X509_EXTENSION_free)
 SCOPED_FREE(X509_STORE, X509_STORE_free)
 SCOPED_FREE(X509_STORE_CTX, X509_STORE_CTX_free)
+
+/* ---- Connections ---- */
+
+/* OpenSSL calls this for every connection made in this process, whoever makes it. */
+static void connection_made(void *connection, void *pointer, CRYPTO_EX_DATA *data, int index,
+                            long number, void *argument)
+{
+    (void)pointer, (void)data, (void)index, (void)number, (void)argument;
+    SSL_set_mode(connection, SSL_MODE_RELEASE_BUFFERS);
+}
+
+void tls_process_init(void)
+{
+    check(SSL_get_ex_new_index(0, NULL, connection_made, NULL, NULL) >= 0);
+}
+
+/* ---- Certificates ---- */
 
 struct chain {
     X509 *certificates[CHAIN_MAX];

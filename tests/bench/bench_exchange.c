@@ -1,36 +1,29 @@
 /* Push and pull through Shard.Exchange, shard thread included, against the limits of the same run:
  *
- *   bench_exchange [ROUNDS [PASSES [THREADS]]]
+ *   bench_exchange [ROUNDS [PASSES [THREADS [CASE]]]]
  *
  * One worker, one server, each a fresh process, 64 MiB of chunks (an mlp of 4096 x 4096 and what
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
  * makes a pair of sums; the limit adds each into one array. Weights are sent from the published
  * copies and copied into the worker's array. THREADS: polling threads of each process; 0: one per
- * core. Nothing is applied in the timed part. */
+ * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/model.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "server/shards.h"
-#include "tests/bench/limit.h"
+#include "tests/bench/rounds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_MAX = 101, PASSES_MAX = 64, BOOT = 1, TERM = 1, GENERATION = 1 };
+enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, GENERATION = 1 };
 
 static const char spec_format[] = "model: {kind: mlp, layers: [2, 4096, 4096, 3]}\n"
                                   "data: {kind: spiral}\n"
                                   "optimizer: {kind: sgd, lr: 0.1}\n"
                                   "train: {steps: 10, slots: %u}\n";
-
-struct exchange_case {
-    enum limit_direction direction;
-    unsigned passes;
-    const struct tls_identity *server, *client;
-    unsigned threads;
-};
 
 static void spec_text(unsigned passes, char *ret_text, size_t bytes)
 {
@@ -47,16 +40,6 @@ static void model_make(unsigned passes, struct model *ret_model)
     if (spec_parse(slice, "bench", NULL, &spec, &reason) != ERR_OK ||
         model_init(ret_model, &spec.model, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
-}
-
-static struct rpc_loop *loop_new(unsigned threads)
-{
-    rpc_process_init(true);
-    struct rpc_settings settings = rpc_settings_default();
-    settings.threads = threads;
-    struct rpc_loop *loop = NULL;
-    check(rpc_loop_new(&settings, &loop) == ERR_OK);
-    return loop;
 }
 
 /* ---- the server ---- */
@@ -123,13 +106,13 @@ static unsigned serve(const void *context)
 {
     static struct serving serving; /* of this process, which does nothing else */
     static const struct logger silent = {LOG_LEVEL_ERROR, -1};
-    const struct exchange_case *about = context;
+    const struct rounds_case *about = context;
     struct reason reason = {{0}};
     thread_mutex_init(&serving.lock);
     thread_cond_init(&serving.changed);
     struct shards_config config = {
         .threads = 1, .boot = BOOT, .logger = &silent, .report = on_report, .owner = &serving};
-    struct rpc_loop *loop = loop_new(about->threads);
+    struct rpc_loop *loop = rounds_loop(about->threads);
     if (shards_new(&config, &serving.shards, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     prepare(&serving, about->passes);
@@ -154,7 +137,7 @@ struct group {
 };
 
 struct worker {
-    const struct exchange_case *about;
+    const struct rounds_case *about;
     struct model model;
     struct counted *tensor; /* all chunks, one after another */
     struct group *groups;
@@ -350,7 +333,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     snprintf(address, sizeof address, "127.0.0.1:%u", link->port);
     struct rpc_channel *channel = NULL;
     struct reason reason = {{0}};
-    struct rpc_loop *loop = loop_new(worker.about->threads);
+    struct rpc_loop *loop = rounds_loop(worker.about->threads);
     if (rpc_channel_new(loop, address, worker.about->client, &channel, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
@@ -366,122 +349,26 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     result->bytes = (double)worker.about->passes * (double)worker.tensor->bytes;
 }
 
-/* ---- rounds ---- */
-
-enum { PUSH, PULL, PUSH_TLS, PULL_TLS, CASES };
-
-struct bench {
-    unsigned rounds;
-    unsigned passes;
-    unsigned threads;
-    size_t tensor_bytes;
-    struct tls_identity server, client;
-};
-
-static struct pair_result run(const struct bench *bench, unsigned which, bool limit)
-{
-    bool tls = which >= PUSH_TLS;
-    enum limit_direction direction = which == PUSH || which == PUSH_TLS ? LIMIT_PUSH : LIMIT_PULL;
-    unsigned passes = tls ? (bench->passes + 3) / 4 : bench->passes;
-    const struct tls_identity *server = tls ? &bench->server : NULL;
-    const struct tls_identity *client = tls ? &bench->client : NULL;
-    struct pair_result result = {0};
-    enum err err;
-    if (limit) {
-        struct limit_config config = {.direction = direction,
-                                      .tensor_bytes = bench->tensor_bytes,
-                                      .passes = passes,
-                                      .receive_bytes = WIRE_PAYLOAD_BYTES_MAX,
-                                      .server = server,
-                                      .client = client};
-        err = limit_run(&config, &result);
-    } else {
-        struct exchange_case about = {direction, passes, server, client, bench->threads};
-        struct pair_config pair = {.serve = serve, .measure = measure, .context = &about};
-        err = pair_run(&pair, &result);
-    }
-    if (err != ERR_OK) {
-        fprintf(stderr, "bench_exchange: a measured process failed\n");
-        exit(1);
-    }
-    return result;
-}
-
-static void print_case(const struct bench *bench, const char *name,
-                       const struct pair_result *limits, const struct pair_result *results)
-{
-    double speeds[2][ROUNDS_MAX], cpus[2][ROUNDS_MAX], ratios[2][ROUNDS_MAX];
-    for (unsigned i = 0; i < bench->rounds; i++) {
-        const struct pair_result *both[2] = {&limits[i], &results[i]};
-        for (unsigned k = 0; k < 2; k++) {
-            speeds[k][i] = both[k]->bytes / both[k]->seconds / (1 << 30);
-            cpus[k][i] = both[k]->cpu_seconds / both[k]->bytes * (1 << 30);
-        }
-        ratios[0][i] = speeds[1][i] / speeds[0][i];
-        ratios[1][i] = cpus[1][i] / cpus[0][i];
-    }
-    unsigned n = bench->rounds;
-    printf("%-9s %7.2f %8.2f %7.2f   %7.3f %8.3f %7.2f\n", name, pair_median(speeds[0], n),
-           pair_median(speeds[1], n), pair_median(ratios[0], n), pair_median(cpus[0], n),
-           pair_median(cpus[1], n), pair_median(ratios[1], n));
-}
-
-static void identities_make(struct bench *bench)
-{
-    int64_t now_s = (int64_t)(time_wall_ns() / 1000000000);
-    struct buf ca = {0}, key = {0};
-    check(tls_ca_create("bench", now_s, 86400, &ca, &key, NULL) == ERR_OK);
-    struct tls_identity *const both[] = {&bench->server, &bench->client};
-    static const enum tls_role roles[] = {TLS_ROLE_SERVER, TLS_ROLE_WORKER};
-    for (unsigned i = 0; i < 2; i++) {
-        struct tls_identity *identity = both[i];
-        identity->holder = (struct tls_holder){.role = roles[i], .cluster = "bench", .name = "b"};
-        struct tls_request request = {.holder = identity->holder, .now_s = now_s, .valid_s = 86400};
-        check(tls_issue(buf_slice(&ca), buf_slice(&key), &request, &identity->certificate,
-                        &identity->key, NULL) == ERR_OK);
-        check(buf_append(&identity->ca, ca.data, ca.bytes + 1) == ERR_OK);
-        identity->ca.bytes--;
-        identity->not_after_s = now_s + 86400;
-    }
-    buf_release(&ca);
-    buf_release(&key);
-}
-
 int main(int argc, char **argv)
 {
-    static struct bench bench;
-    static struct pair_result limits[CASES][ROUNDS_MAX], results[CASES][ROUNDS_MAX];
-    static const char *const names[CASES] = {"push", "pull", "push tls", "pull tls"};
-    bench.rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7;
-    bench.passes = argc > 2 ? (unsigned)atoi(argv[2]) : 16;
-    bench.threads = argc > 3 ? (unsigned)atoi(argv[3]) : 0;
-    if (bench.rounds < 1 || bench.rounds > ROUNDS_MAX || bench.passes < 1 ||
-        bench.passes > PASSES_MAX) {
-        fprintf(stderr, "usage: bench_exchange [ROUNDS [PASSES [THREADS]]]\n");
+    struct rounds_config config = {.program = "bench_exchange",
+                                   .what = "Exchange",
+                                   .rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7,
+                                   .passes = argc > 2 ? (unsigned)atoi(argv[2]) : 16,
+                                   .threads = argc > 3 ? (unsigned)atoi(argv[3]) : 0,
+                                   .only = argc > 4 ? argv[4] : NULL,
+                                   .block_bytes = WIRE_PAYLOAD_BYTES_MAX,
+                                   .serve = serve,
+                                   .measure = measure};
+    if (config.rounds < 1 || config.rounds > ROUNDS_MAX || config.passes < 1 ||
+        config.passes > PASSES_MAX) {
+        fprintf(stderr, "usage: bench_exchange [ROUNDS [PASSES [THREADS [CASE]]]]\n");
         return 2;
     }
     struct model model;
-    model_make(bench.passes, &model);
+    model_make(config.passes, &model);
     for (uint32_t c = 0; c < model.chunks_count; c++)
-        bench.tensor_bytes += model.chunks[c].weights * sizeof(float);
+        config.tensor_bytes += model.chunks[c].weights * sizeof(float);
     model_release(&model);
-    identities_make(&bench);
-    for (unsigned round = 0; round < bench.rounds; round++)
-        for (unsigned which = 0; which < CASES; which++) {
-            limits[which][round] = run(&bench, which, true);
-            results[which][round] = run(&bench, which, false);
-        }
-    char congestion[16];
-    limit_congestion_control(congestion);
-    printf("%u rounds, %.1f MiB of chunks, %u passes, %u cores, congestion control %s, %s\n",
-           bench.rounds, (double)bench.tensor_bytes / (1 << 20), bench.passes, thread_core_count(),
-           congestion, limits[PUSH_TLS][0].about);
-    printf("%-9s %7s %8s %7s   %7s %8s %7s\n", "", "limit", "Exchange", "ratio", "limit",
-           "Exchange", "ratio");
-    printf("%-9s %24s   %24s\n", "", "GiB/s", "CPU s per GiB, both ends");
-    for (unsigned which = 0; which < CASES; which++)
-        print_case(&bench, names[which], limits[which], results[which]);
-    tls_identity_release(&bench.server);
-    tls_identity_release(&bench.client);
-    return 0;
+    return rounds_run(&config);
 }

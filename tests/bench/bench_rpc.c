@@ -1,28 +1,19 @@
 /* Push and pull over one stream against the limits, in the same run:
  *
- *   bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS]]]]
+ *   bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE]]]]]
  *
- * Each round runs every case once, each in two fresh processes; a ratio is the median of the
- * rounds' ratios. The stream's messages hold 512 KiB, eight are under way. Bytes are added or
+ * The stream's messages hold 512 KiB, eight are under way. Bytes are added or
  * copied on the polling thread, straight from the slices. THREADS: polling threads of each process;
- * 0: one per core. */
+ * 0: one per core. CASE: only that one, e.g. "push tls". */
 #include "common/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
-#include "tests/bench/limit.h"
+#include "tests/bench/rounds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512 << 10, WINDOW = 8, HEADER_BYTES = 24, ROUNDS_MAX = 101 };
-
-struct rpc_case {
-    enum limit_direction direction;
-    size_t tensor_bytes;
-    unsigned passes;
-    const struct tls_identity *server, *client;
-    unsigned threads;
-};
+enum { BLOCK_BYTES = 512 << 10, WINDOW = 8, HEADER_BYTES = 24 };
 
 static struct counted *tensor_new(size_t bytes)
 {
@@ -76,7 +67,7 @@ static uint64_t take_block(const struct rpc_message *message, enum limit_directi
 /* ---- The server ---- */
 
 struct serving {
-    const struct rpc_case *about;
+    const struct rounds_case *about;
     struct counted *tensor;
 };
 
@@ -102,16 +93,6 @@ static void on_server_message(void *owner, struct rpc_stream *stream, struct rpc
     rpc_message_unref(message);
 }
 
-static struct rpc_loop *loop_new(unsigned threads)
-{
-    rpc_process_init(true);
-    struct rpc_settings settings = rpc_settings_default();
-    settings.threads = threads;
-    struct rpc_loop *loop = NULL;
-    check(rpc_loop_new(&settings, &loop) == ERR_OK);
-    return loop;
-}
-
 static unsigned serve(const void *context)
 {
     static const struct rpc_stream_events events = {.open = on_open, .message = on_server_message};
@@ -124,7 +105,7 @@ static unsigned serve(const void *context)
                                  .roles = TLS_ROLES_ALL,
                                  .owner = &serving,
                                  .events = &events};
-    struct rpc_server_config config = {.loop = loop_new(serving.about->threads),
+    struct rpc_server_config config = {.loop = rounds_loop(serving.about->threads),
                                        .address = "127.0.0.1:0",
                                        .identity = serving.about->server,
                                        .methods = &method,
@@ -139,7 +120,7 @@ static unsigned serve(const void *context)
 /* ---- The client ---- */
 
 struct client {
-    const struct rpc_case *about;
+    const struct rounds_case *about;
     struct counted *tensor;
     struct rpc_stream *stream;
     uint64_t asked, done, end; /* bytes, over all passes; polling thread */
@@ -210,7 +191,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     snprintf(address, sizeof address, "127.0.0.1:%u", link->port);
     struct rpc_channel *channel = NULL;
     struct reason reason = {0};
-    struct rpc_loop *loop = loop_new(client.about->threads);
+    struct rpc_loop *loop = rounds_loop(client.about->threads);
     if (rpc_channel_new(loop, address, client.about->client, &channel, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/bench.B/Exchange", &events, &client, &client.stream) ==
@@ -222,131 +203,22 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     result->bytes = (double)client.about->passes * (double)client.about->tensor_bytes;
 }
 
-/* ---- Rounds ---- */
-
-enum { PUSH, PULL, PUSH_TLS, PULL_TLS, CASES };
-
-struct bench {
-    unsigned rounds;
-    size_t tensor_bytes;
-    unsigned passes;
-    unsigned threads;
-    struct tls_identity server, client;
-};
-
-static struct pair_result run(const struct bench *bench, unsigned which, bool limit)
-{
-    bool tls = which >= PUSH_TLS;
-    enum limit_direction direction = which == PUSH || which == PUSH_TLS ? LIMIT_PUSH : LIMIT_PULL;
-    unsigned passes = tls ? (bench->passes + 3) / 4 : bench->passes;
-    struct pair_result result = {0};
-    enum err err;
-    if (limit) {
-        struct limit_config config = {.direction = direction,
-                                      .tensor_bytes = bench->tensor_bytes,
-                                      .passes = passes,
-                                      .receive_bytes = BLOCK_BYTES,
-                                      .server = tls ? &bench->server : NULL,
-                                      .client = tls ? &bench->client : NULL};
-        err = limit_run(&config, &result);
-    } else {
-        struct rpc_case about = {.direction = direction,
-                                 .tensor_bytes = bench->tensor_bytes,
-                                 .passes = passes,
-                                 .server = tls ? &bench->server : NULL,
-                                 .client = tls ? &bench->client : NULL,
-                                 .threads = bench->threads};
-        struct pair_config pair = {.serve = serve, .measure = measure, .context = &about};
-        err = pair_run(&pair, &result);
-    }
-    if (err != ERR_OK) {
-        fprintf(stderr, "bench_rpc: a measured process failed\n");
-        exit(1);
-    }
-    return result;
-}
-
-static double gib_per_s(const struct pair_result *result)
-{
-    return result->bytes / result->seconds / (1 << 30);
-}
-
-static double cpu_s_per_gib(const struct pair_result *result)
-{
-    return result->cpu_seconds / result->bytes * (1 << 30);
-}
-
-static void print_case(const struct bench *bench, const char *name,
-                       const struct pair_result *limits, const struct pair_result *streams)
-{
-    double speeds[ROUNDS_MAX], limit_speeds[ROUNDS_MAX], ratios[ROUNDS_MAX];
-    double cpus[ROUNDS_MAX], limit_cpus[ROUNDS_MAX], cpu_ratios[ROUNDS_MAX];
-    for (unsigned i = 0; i < bench->rounds; i++) {
-        speeds[i] = gib_per_s(&streams[i]);
-        limit_speeds[i] = gib_per_s(&limits[i]);
-        ratios[i] = speeds[i] / limit_speeds[i];
-        cpus[i] = cpu_s_per_gib(&streams[i]);
-        limit_cpus[i] = cpu_s_per_gib(&limits[i]);
-        cpu_ratios[i] = cpus[i] / limit_cpus[i];
-    }
-    unsigned n = bench->rounds;
-    printf("%-9s %7.2f %7.2f %7.2f   %7.3f %7.3f %7.2f\n", name, pair_median(limit_speeds, n),
-           pair_median(speeds, n), pair_median(ratios, n), pair_median(limit_cpus, n),
-           pair_median(cpus, n), pair_median(cpu_ratios, n));
-}
-
-static void identities_make(struct bench *bench)
-{
-    int64_t now_s = (int64_t)(time_wall_ns() / 1000000000);
-    struct buf ca = {0}, key = {0};
-    check(tls_ca_create("bench", now_s, 86400, &ca, &key, NULL) == ERR_OK);
-    struct tls_identity *const both[] = {&bench->server, &bench->client};
-    static const enum tls_role roles[] = {TLS_ROLE_SERVER, TLS_ROLE_WORKER};
-    for (unsigned i = 0; i < 2; i++) {
-        struct tls_identity *identity = both[i];
-        identity->holder = (struct tls_holder){.role = roles[i], .cluster = "bench", .name = "b"};
-        struct tls_request request = {.holder = identity->holder, .now_s = now_s, .valid_s = 86400};
-        check(tls_issue(buf_slice(&ca), buf_slice(&key), &request, &identity->certificate,
-                        &identity->key, NULL) == ERR_OK);
-        check(buf_append(&identity->ca, ca.data, ca.bytes + 1) == ERR_OK);
-        identity->ca.bytes--;
-        identity->not_after_s = now_s + 86400;
-    }
-    buf_release(&ca);
-    buf_release(&key);
-}
-
 int main(int argc, char **argv)
 {
-    static struct bench bench;
-    static struct pair_result limits[CASES][ROUNDS_MAX], streams[CASES][ROUNDS_MAX];
-    static const char *const names[CASES] = {"push", "pull", "push tls", "pull tls"};
-    bench.rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7;
-    bench.tensor_bytes = (argc > 2 ? (size_t)atoi(argv[2]) : 64) << 20;
-    bench.passes = argc > 3 ? (unsigned)atoi(argv[3]) : 16;
-    bench.threads = argc > 4 ? (unsigned)atoi(argv[4]) : 0;
-    if (bench.rounds < 1 || bench.rounds > ROUNDS_MAX || bench.tensor_bytes == 0 ||
-        bench.passes == 0) {
-        fprintf(stderr, "usage: bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS]]]]\n");
+    struct rounds_config config = {.program = "bench_rpc",
+                                   .what = "stream",
+                                   .rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7,
+                                   .tensor_bytes = (argc > 2 ? (size_t)atoi(argv[2]) : 64) << 20,
+                                   .passes = argc > 3 ? (unsigned)atoi(argv[3]) : 16,
+                                   .threads = argc > 4 ? (unsigned)atoi(argv[4]) : 0,
+                                   .only = argc > 5 ? argv[5] : NULL,
+                                   .block_bytes = BLOCK_BYTES,
+                                   .serve = serve,
+                                   .measure = measure};
+    if (config.rounds < 1 || config.rounds > ROUNDS_MAX || config.tensor_bytes == 0 ||
+        config.passes == 0) {
+        fprintf(stderr, "usage: bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE]]]]]\n");
         return 2;
     }
-    identities_make(&bench);
-    for (unsigned round = 0; round < bench.rounds; round++)
-        for (unsigned which = 0; which < CASES; which++) {
-            limits[which][round] = run(&bench, which, true);
-            streams[which][round] = run(&bench, which, false);
-        }
-    char congestion[16];
-    limit_congestion_control(congestion);
-    printf("%u rounds, %zu MiB, %u passes, %u cores, congestion control %s, %s\n", bench.rounds,
-           bench.tensor_bytes >> 20, bench.passes, thread_core_count(), congestion,
-           limits[PUSH_TLS][0].about);
-    printf("%-9s %7s %7s %7s   %7s %7s %7s\n", "", "limit", "stream", "ratio", "limit", "stream",
-           "ratio");
-    printf("%-9s %23s   %23s\n", "", "GiB/s", "CPU s per GiB, both ends");
-    for (unsigned which = 0; which < CASES; which++)
-        print_case(&bench, names[which], limits[which], streams[which]);
-    tls_identity_release(&bench.server);
-    tls_identity_release(&bench.client);
-    return 0;
+    return rounds_run(&config);
 }

@@ -41,6 +41,18 @@ void pair_clock_stop(const struct pair_clock *clock, const struct pair_link *lin
     result->cpu_seconds = (double)cpu_ns / 1e9;
 }
 
+size_t pair_server_bytes(const struct pair_link *link)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)link->server);
+    FILE *file = fopen(path, "r");
+    check(file != NULL);
+    size_t pages = 0, resident = 0;
+    check(fscanf(file, "%zu %zu", &pages, &resident) == 2);
+    ignore(fclose(file)); /* read only */
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 __attribute__((noreturn)) static void server_process(const struct pair_config *config,
                                                      const struct pipes *pipes)
 {
@@ -56,10 +68,10 @@ __attribute__((noreturn)) static void server_process(const struct pair_config *c
 }
 
 __attribute__((noreturn)) static void client_process(const struct pair_config *config,
-                                                     const struct pipes *pipes)
+                                                     const struct pipes *pipes, pid_t server)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct pair_link link = {.to = pipes->to[1], .from = pipes->from[0]};
+    struct pair_link link = {.to = pipes->to[1], .from = pipes->from[0], .server = server};
     struct pair_result result = {0};
     check(read(link.from, &link.port, sizeof link.port) == sizeof link.port);
     config->measure(config->context, &link, &result);
@@ -76,7 +88,7 @@ enum err pair_run(const struct pair_config *config, struct pair_result *ret_resu
         server_process(config, &pipes);
     pid_t client = fork();
     if (client == 0)
-        client_process(config, &pipes);
+        client_process(config, &pipes, server);
     check(server > 0 && client > 0);
     close(pipes.result[1]);
     close(pipes.from[1]);

@@ -4,12 +4,15 @@
 
 #include "common/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* The client's view of its server. */
 struct pair_link {
     unsigned port;
     int to, from; /* pipes */
+    pid_t server; /* its process */
 };
 
 struct pair_result {
@@ -27,6 +30,9 @@ struct pair_clock pair_clock_start(const struct pair_link *link);
 /* Fills seconds and cpu_seconds. */
 void pair_clock_stop(const struct pair_clock *clock, const struct pair_link *link,
                      struct pair_result *result);
+
+/* How much memory of the server is resident now. */
+size_t pair_server_bytes(const struct pair_link *link);
 
 struct pair_config {
     /* In the server's process: starts to serve in other threads, returns the port. */
