@@ -88,6 +88,10 @@ struct kernels {
      * the operations before it and has filled it. */
     void (*copy_in)(const struct kernels *k, void *memory, const void *host, size_t bytes);
     void (*copy_out)(const struct kernels *k, void *host, const void *memory, size_t bytes);
+    /* copy_in to memory that no cache will hold until it is read: the stores go around them, and do
+     * not read first what they overwrite. Where caches would hold it, copy and next use take twice
+     * as long. NULL: the backend has caches of its own. */
+    void (*copy_in_uncached)(const struct kernels *k, void *memory, const void *host, size_t bytes);
     void (*zero)(const struct kernels *k, void *memory, size_t bytes);
     /* Waits for all operations given so far. NULL, or the sentence that says what failed. */
     const char *(*synchronize)(const struct kernels *k);

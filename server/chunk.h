@@ -32,6 +32,7 @@ struct chunk_store {
     uint32_t slots;
     uint32_t states;     /* optimizer_states() */
     uint32_t open_steps; /* delay + 1 */
+    bool uncached;       /* reduce_buffers' */
     uint32_t cut_versions;
     uint32_t count;
     struct chunk *chunks;     /* ascending numbers */

@@ -11,6 +11,12 @@ static void copy_f32(const struct kernels *kernels, float *out, const void *byte
     memcpy(out, bytes, (size_t)n * sizeof *out);
 }
 
+static void copy_f32_uncached(const struct kernels *kernels, float *out, const void *bytes,
+                              int64_t n)
+{
+    kernels->copy_in_uncached(kernels, out, bytes, (size_t)n * sizeof *out);
+}
+
 typedef void values_fn(const struct kernels *kernels, float *out, const void *bytes, int64_t n);
 
 /* Gives the next n values to `use`, in runs that lie together. */
@@ -207,7 +213,10 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     float *sum = open_sum(reduce, buffers, kernels, node, i, inside);
     if (sum == NULL)
         return REDUCE_BUSY;
-    cursor_copy(payload, kernels, codec, sum, buffers->n);
+    if (buffers->uncached && codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
+        use_values(payload, kernels, copy_f32_uncached, codec, sum, buffers->n);
+    else
+        cursor_copy(payload, kernels, codec, sum, buffers->n);
     return REDUCE_COUNTED;
 }
 

@@ -36,6 +36,7 @@ struct reduce_sum {
  * system when it is first needed and kept until the release. */
 struct reduce_buffers {
     uint32_t n;        /* floats in each */
+    bool uncached;     /* all chunks' buffers together are more than a cache holds */
     uint32_t made_max; /* reduce_sums_max() for each open step */
     uint32_t made_count;
     uint32_t free_count;

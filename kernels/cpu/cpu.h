@@ -35,6 +35,7 @@ struct kernels_state {
     X(classifier_forward_backward)                                                                 \
     X(cast_to_bf16)                                                                                \
     X(cast_from_bf16)                                                                              \
+    X(copy_in_uncached)                                                                            \
     X(add_f32)                                                                                     \
     X(add_bf16)                                                                                    \
     X(sum_squares)                                                                                 \

@@ -56,6 +56,17 @@ static inline void vec_store(void *to, vec a, int64_t left)
         _mm512_mask_storeu_ps(to, some_lanes(left), a);
 }
 
+/* All lanes, to a whole 64-byte line, around the caches; in no order until vec_stores_end(). */
+static inline void vec_store_uncached(void *line, vec a)
+{
+    _mm512_stream_ps(line, a);
+}
+
+static inline void vec_stores_end(void)
+{
+    _mm_sfence();
+}
+
 static inline vec vec_cut(vec a, int64_t left)
 {
     return left >= LANES ? a : _mm512_maskz_mov_ps(some_lanes(left), a);
@@ -157,6 +168,17 @@ static inline void vec_store(void *to, vec a, int64_t left)
     } else {
         memcpy(to, &a, lanes_bytes(left, sizeof(float)));
     }
+}
+
+static inline void vec_store_uncached(void *line, vec a)
+{
+    _mm256_stream_ps(line, a.low);
+    _mm256_stream_ps((float *)line + 8, a.high);
+}
+
+static inline void vec_stores_end(void)
+{
+    _mm_sfence();
 }
 
 static inline vec vec_cut(vec a, int64_t left)
@@ -264,6 +286,15 @@ static inline vec vec_load(const void *from, int64_t left)
 static inline void vec_store(void *to, vec a, int64_t left)
 {
     memcpy(to, &a, lanes_bytes(left, sizeof(float)));
+}
+
+static inline void vec_store_uncached(void *line, vec a)
+{
+    vec_store(line, a, LANES);
+}
+
+static inline void vec_stores_end(void)
+{
 }
 
 static inline vec vec_cut(vec a, int64_t left)

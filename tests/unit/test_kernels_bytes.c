@@ -85,6 +85,25 @@ static void casts_touch_exactly_their_values(void **state)
     kernels_free(k);
 }
 
+static void a_copy_around_the_caches_writes_exactly_its_bytes(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    enum { LINE = 64, MOST = 5 * LINE };
+    unsigned char from[MOST + LINE], to[MOST + 2 * LINE], expected[MOST + 2 * LINE];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i * 7 + 1);
+    for (size_t shift = 0; shift < LINE; shift += 3)
+        for (size_t bytes = 0; bytes <= MOST; bytes++) {
+            memset(to, 0xee, sizeof to);
+            memset(expected, 0xee, sizeof expected);
+            memcpy(expected + shift, from + shift % 5, bytes);
+            k->copy_in_uncached(k, to + shift, from + shift % 5, bytes);
+            assert_memory_equal(to, expected, sizeof to);
+        }
+    kernels_free(k);
+}
+
 static void sums_take_bytes_from_any_address(void **state)
 {
     (void)state;
@@ -155,6 +174,7 @@ int main(void)
         cmocka_unit_test(bf16_keeps_infinities_and_nans),
         cmocka_unit_test(every_bf16_survives_the_way_to_fp32_and_back),
         cmocka_unit_test(casts_touch_exactly_their_values),
+        cmocka_unit_test(a_copy_around_the_caches_writes_exactly_its_bytes),
         cmocka_unit_test(sums_take_bytes_from_any_address),
         cmocka_unit_test(sum_of_squares_is_exact_in_double),
         cmocka_unit_test(sum_of_squares_shows_what_is_not_finite),

@@ -63,6 +63,8 @@ static void bytes(struct trial *t)
         float *x = in(t, 4, n, 1e3f), *acc = in(t, 5, n, 1);
         char *source = arrays_take(&t->arrays, (size_t)(4 * n + shift));
         memcpy(source + shift, x, (size_t)(4 * n));
+        k->copy_in_uncached(k, acc, source + shift, (size_t)(4 * n));
+        wrote_floats(t, acc, n);
         k->add_f32(k, acc, source + shift, n);
         wrote_floats(t, acc, n);
         memset(source, 0, (size_t)(4 * n));

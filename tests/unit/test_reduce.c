@@ -28,8 +28,10 @@ static void set_up(struct fixture *f, uint32_t slots, uint32_t ahead_max, uint64
     *f = (struct fixture){.rand = {seed}};
     assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
     f->reduce = (struct reduce){.slots = slots, .ahead_max = ahead_max, .held = f->held};
-    f->buffers = (struct reduce_buffers){
-        .n = N, .made_max = reduce_sums_max(slots, ahead_max), .free = f->free};
+    f->buffers = (struct reduce_buffers){.n = N,
+                                         .uncached = seed % 2 == 1, /* the bits are the same */
+                                         .made_max = reduce_sums_max(slots, ahead_max),
+                                         .free = f->free};
     assert_true(f->buffers.made_max <= 64);
     for (uint32_t s = 0; s < slots; s++)
         for (uint32_t i = 0; i < N; i++) {
