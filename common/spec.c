@@ -60,9 +60,6 @@ enum {
 #define RUN_TOKENS_MAX (UINT64_C(1) << 62)
 #define SAMPLES_MAX (UINT64_C(1) << 62)
 
-/* The kinds of consistency that coordinator, shards and workers carry out. */
-#define KINDS_AVAILABLE (1u << SPEC_SYNC | 1u << SPEC_DELAY | 1u << SPEC_SSP | 1u << SPEC_LOCAL)
-
 /* One row: where it lives, and what a change means on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \
     .offset = offsetof(struct spec, section.member), .tag = SPEC_RESUME_##resume
@@ -197,7 +194,7 @@ static const struct config_field fields[] = {
      IS(ASYNC)},
     {"consistency.window", "tickets from the oldest unfinished to the newest that may be granted; "
      "four steps' unless said", CONFIG_U32,
-     ROW(consistency, window, FREE), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
+     ROW(consistency, window, REFUSED), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
     {"consistency.local_steps", "optimizer steps of slot_samples each that a worker makes between "
      "pull and push", CONFIG_U32,
      ROW(consistency, local_steps, DIGEST), .min = 1, .max = LOCAL_STEPS_MAX, .initial = "8",
@@ -307,7 +304,8 @@ static void complete(struct draft *draft)
     if (is_open(draft, "train.microbatch"))
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))
-        spec->train.node_slots = spec->train.precision == SPEC_BF16;
+        spec->train.node_slots =
+            spec->train.precision == SPEC_BF16 || spec->consistency.kind == SPEC_ASYNC;
     if (is_open(draft, "consistency.window"))
         spec->consistency.window = WINDOW_STEPS * spec->train.slots < WINDOW_MAX
                                        ? WINDOW_STEPS * spec->train.slots
@@ -405,6 +403,10 @@ static bool is_gemm_core(const char *name)
 static enum err check_nodes(struct draft *draft)
 {
     const struct spec_train *train = &draft->spec.train;
+    if (draft->spec.consistency.kind == SPEC_ASYNC && train->node_slots != 1)
+        return COMPLAIN(draft, "train.node_slots", "consistency.kind",
+                        "train.node_slots (%u) must be 1 when consistency.kind is async",
+                        train->node_slots);
     if (train->node_slots == 0) {
         if (train->precision == SPEC_BF16)
             return COMPLAIN(draft, "train.node_slots", "train.precision",
@@ -470,10 +472,6 @@ static enum err check_consistency(struct draft *draft)
 {
     const struct spec *spec = &draft->spec;
     const struct spec_consistency *consistency = &spec->consistency;
-    if ((1u << consistency->kind & KINDS_AVAILABLE) == 0)
-        return COMPLAIN(draft, "consistency.kind", NULL,
-                        "consistency.kind %s is not available in this version",
-                        consistency_kinds[consistency->kind]);
     /* steps × slots × slot_samples alone is inside by the table's limits. */
     if (consistency->kind == SPEC_LOCAL &&
         spec->train.steps * spec->train.slots * spec->train.slot_samples >
@@ -491,6 +489,10 @@ static enum spec_resume verdict_of(const struct config_field *field, const struc
     if (field->offset == offsetof(struct spec, train.node_slots) &&
         wanted->train.precision == SPEC_FP32)
         return SPEC_RESUME_FREE;
+    /* Chunks remember which tickets they took, and a ticket's number counts slots. */
+    if (field->offset == offsetof(struct spec, train.slots) &&
+        wanted->consistency.kind == SPEC_ASYNC)
+        return SPEC_RESUME_REFUSED;
     return (enum spec_resume)field->tag;
 }
 

@@ -54,9 +54,9 @@ void async_release(struct async *async)
 
 enum { EXTRA_VERSION, EXTRA_UPDATES, EXTRA_LOW, EXTRA_WORDS };
 
-uint32_t async_extra_bytes(const struct async *async)
+uint32_t async_extra_bytes(uint32_t window)
 {
-    uint32_t words = applied_words(applied_window(async->settings.window));
+    uint32_t words = applied_words(applied_window(window));
     return (EXTRA_WORDS + words) * (uint32_t)sizeof(uint64_t);
 }
 
@@ -68,7 +68,7 @@ void async_store(const struct async *async, uint32_t index, uint8_t *ret_extra)
     extra[EXTRA_UPDATES] = chunk->updates;
     extra[EXTRA_LOW] = chunk->applied.low;
     applied_store(&chunk->applied, extra + EXTRA_WORDS);
-    memcpy(ret_extra, extra, async_extra_bytes(async));
+    memcpy(ret_extra, extra, async_extra_bytes(async->settings.window));
 }
 
 static uint64_t taken_count(const struct applied *applied)
@@ -83,7 +83,7 @@ enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
 {
     struct async_chunk *chunk = &async->chunks[index];
     uint64_t extra[EXTRA_WORDS + APPLIED_WINDOW_MAX / 64];
-    memcpy(extra, bytes, async_extra_bytes(async));
+    memcpy(extra, bytes, async_extra_bytes(async->settings.window));
     uint32_t words = applied_words(chunk->applied.window);
     if (applied_load(&chunk->applied, extra[EXTRA_LOW], extra + EXTRA_WORDS, words) != ERR_OK ||
         taken_count(&chunk->applied) != extra[EXTRA_VERSION] ||
@@ -156,7 +156,7 @@ enum err async_redo(struct async *async, uint32_t index, const struct async_reco
     struct async_chunk *chunk = &async->chunks[index];
     if (record->version < chunk->version)
         return ERR_OK;
-    if (record->version > chunk->version ||
+    if (record->version > chunk->version || record->n != async->store->chunks[index].spec.n ||
         applied_find(&chunk->applied, record->ticket) != APPLIED_NEW)
         return ERR_CORRUPT;
     return apply(async, index, record->ticket, record->scale, record->gradient);
@@ -198,6 +198,8 @@ static enum err may_take(const struct async *async, uint32_t index, const struct
         return ERR_BEYOND;
     if (push->boot != async->boot)
         return ERR_STALE; /* P12: that version may have been lost */
+    if (async->store->chunks[index].spec.loss)
+        return ERR_OK; /* nobody pulls it */
     if (entry->version > chunk->version)
         return ERR_MALFORMED;
     return version - entry->version > async->settings.staleness_max ? ERR_STALE : ERR_OK;

@@ -74,7 +74,7 @@ enum err async_init(struct async *async, const struct shard_config *config,
 void async_release(struct async *async); /* {0} is fine */
 
 /* What a chunk knows beside weights and optimizer state, as it lies in a cut. */
-uint32_t async_extra_bytes(const struct async *async);
+uint32_t async_extra_bytes(uint32_t window); /* of a run with that window */
 void async_store(const struct async *async, uint32_t index, uint8_t *ret_extra);
 /* ERR_CORRUPT: it is none of this run's. */
 enum err async_load(struct async *async, uint32_t index, const uint8_t *extra) MUST_USE;
@@ -104,10 +104,11 @@ const double *async_loss(const struct async *async, uint64_t step);
 /* What the log says that a chunk took, in the log's order: `version` is the one it had then. Known
  * to the cut already: nothing happens. ERR_CORRUPT: the log has a gap, or says a ticket twice. */
 struct async_record {
+    uint32_t n;
     uint64_t ticket;
     uint64_t version;
     float scale;
-    const float *gradient;
+    const float *gradient; /* n */
 };
 enum err async_redo(struct async *async, uint32_t index,
                     const struct async_record *record) MUST_USE;

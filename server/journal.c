@@ -202,6 +202,15 @@ enum err journal_rotate(struct journal *journal, struct reason *reason)
 
 /* ---- pruning ---- */
 
+/* None when there is no folder. */
+static enum err list_files(const char *folder, struct file_names *ret_names, struct reason *reason)
+{
+    struct file_info info;
+    if (file_stat(folder, &info, NULL) == ERR_NOT_FOUND)
+        return ERR_OK;
+    return file_list(folder, ret_names, reason);
+}
+
 static bool is_covered(struct journal_name name, struct journal_name keep)
 {
     if (name.generation != keep.generation)
@@ -215,10 +224,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
                        struct reason *reason)
 {
     scoped(file_names_release) struct file_names names = {0};
-    enum err err = file_list(folder, &names, reason);
-    if (err == ERR_NOT_FOUND)
-        return ERR_OK;
-    TRY(err);
+    TRY(list_files(folder, &names, reason));
     for (size_t i = 0; i < names.count; i++) {
         struct journal_name name;
         char path[PATH_BYTES];
@@ -347,10 +353,7 @@ enum err journal_read(const char *folder, const struct journal_reader *reader, u
 {
     scoped(file_names_release) struct file_names names = {0};
     *ret_torn = 0;
-    enum err err = file_list(folder, &names, reason);
-    if (err == ERR_NOT_FOUND)
-        return ERR_OK;
-    TRY(err);
+    TRY(list_files(folder, &names, reason));
     for (size_t i = 0; i < names.count; i++) {
         struct journal_name name;
         char path[PATH_BYTES];

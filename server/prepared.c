@@ -2,6 +2,8 @@
 #include "server/prepared.h"
 
 #include "common/scoped.h"
+#include "server/async.h"
+#include "server/journal.h"
 
 #include <string.h>
 
@@ -18,6 +20,13 @@ static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct 
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: holds %u versions before its own, the run's consistency needs %u",
                           checkpoint_path(prepared->checkpoint), versions, wanted.cut_versions);
+    uint32_t extra = checkpoint_arrays(prepared->checkpoint).extra_bytes;
+    uint32_t extra_wanted = wanted.async.on ? async_extra_bytes(wanted.async.window) : 0;
+    if (extra != extra_wanted)
+        return reason_set(reason, ERR_SPEC_DIFFERS,
+                          "%s: holds %u bytes of each chunk's tickets, the run needs %u "
+                          "(consistency.window)",
+                          checkpoint_path(prepared->checkpoint), extra, extra_wanted);
     return checkpoint_fits(prepared->checkpoint, &prepared->model,
                            optimizer_states(wanted.optimizer.kind), reason);
 }
@@ -101,8 +110,43 @@ static enum err fill_from_cut(const struct prepared *prepared, struct shard *sha
             memcpy(state.state[s], array, bytes);
         for (uint32_t v = 0; v < arrays.versions && v < prepared->version; v++, array += stored.n)
             TRY(shard_publish(shard, i, prepared->version - 1 - v, array));
+        if (arrays.extra_bytes > 0 && shard_load_extra(shard, i, (const uint8_t *)array) != ERR_OK)
+            return reason_set(reason, ERR_CORRUPT, "%s: chunk %u: its tickets are none of this run",
+                              checkpoint_path(prepared->checkpoint), chunks[i].chunk);
     }
     return ERR_OK;
+}
+
+/* ---- the journal ---- */
+
+static enum err redo(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    struct shard *shard = context;
+    const struct async_record record = {.n = entry->n,
+                                        .ticket = entry->ticket,
+                                        .version = entry->version,
+                                        .scale = entry->scale,
+                                        .gradient = entry->gradient};
+    enum err err = shard_redo(shard, entry->chunk, &record);
+    return err == ERR_OK ? ERR_OK
+                         : reason_set(reason, err,
+                                      "the journal does not continue the cut: chunk %u, "
+                                      "version %llu, ticket %llu",
+                                      entry->chunk, (unsigned long long)entry->version,
+                                      (unsigned long long)entry->ticket);
+}
+
+/* What was acknowledged since the cut. When a crash left the end of a file, `reason` says so. */
+static enum err read_journal(const struct prepared *prepared, struct shard *shard,
+                             struct reason *reason)
+{
+    char folder[CHECKPOINT_PATH_BYTES];
+    uint64_t torn;
+    struct journal_reader reader = {shard, redo};
+    if (shard_extra_bytes(shard) == 0)
+        return ERR_OK;
+    snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);
+    return journal_read(folder, &reader, &torn, reason);
 }
 
 static enum err fill(const struct prepared *prepared, struct shard *shard,
@@ -138,8 +182,10 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;
     enum err err = shard_new(&config, &shard);
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
         TRY(fill(prepared, shard, chunks, count, reason));
+        TRY(read_journal(prepared, shard, reason));
+    }
     if (err == ERR_OK)
         err = shard_start(shard);
     if (err != ERR_OK)

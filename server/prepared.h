@@ -44,7 +44,8 @@ struct prepared_shard {
 };
 
 /* The shard of those of the server's chunks that belong to `thread`, filled and
- * started. Takes long: every value is made or read. */
+ * started; of an async run with what its journal has beyond the cut (a torn end is cut off: then OK
+ * comes with a reason). Takes long: every value is made or read. */
 enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
                             struct shard **ret_shard, struct reason *reason) MUST_USE;
 

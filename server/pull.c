@@ -134,12 +134,11 @@ void pull_answer(struct exchange_message *take_message, uint32_t index, struct s
         return;
     }
     shard_pull(shard, (uintptr_t)stream, &share, effects);
-    const struct shard_effect *effect = &effects->items[0]; /* there is exactly one */
+    const struct shard_effect *effect = &effects->items[0]; /* the answer is always the first */
     if (effect->kind == SHARD_WEIGHTS)
         share_done(take_message, ERR_OK, effect);
     else
         share_done(take_message, effect->refusal.code, NULL);
-    effects->count = 0;
 }
 
 /* ---- a pull that waited ---- */

@@ -8,7 +8,7 @@
 /* A pull has come; it goes to the threads that own its chunks. Polling thread. */
 void pull_arrived(struct exchange_message *take_message);
 /* Asks the shard of thread `index` (NULL: there is none) for its share of the chunks and sends what
- * it says. Shard thread. */
+ * it says; other effects than the answer stay for the caller, from the second on. Shard thread. */
 void pull_answer(struct exchange_message *take_message, uint32_t index, struct shard *shard,
                  struct shard_effects *effects);
 /* A parked pull's weights are published: sends them, or remembers to ask again when the stream

@@ -9,10 +9,9 @@ static uint64_t outcome_pack(uint32_t refused, enum err err)
     return (uint64_t)refused << 32 | (uint32_t)err;
 }
 
-/* A thread's share is done: entries before `refused` are counted, that one is answered `err`. */
-static void share_done(struct exchange_message *take_message, uint32_t refused, enum err err)
+void push_share_done(struct exchange_message *take_message, const struct push_share *share)
 {
-    uint64_t mine = outcome_pack(refused, err);
+    uint64_t mine = outcome_pack(share->refused, share->err);
     uint64_t seen = atomic_load(&take_message->outcome);
     while (mine < seen && !atomic_compare_exchange_weak(&take_message->outcome, &seen, mine))
         ;
@@ -59,43 +58,44 @@ void push_arrived(struct exchange_message *take_message)
         if (first < count)
             err = shard_thread_message(stream->exchange->threads[i], take_message);
         if (first == count || err != ERR_OK)
-            share_done(take_message, first, err);
+            push_share_done(take_message, &(struct push_share){first, err, 0});
     }
-    share_done(take_message, count, ERR_OK);
+    push_share_done(take_message, &(struct push_share){count, ERR_OK, 0});
 }
 
-void push_count(struct exchange_message *take_message, uint32_t index, struct shard *shard,
-                struct shard_effects *effects, push_effects_fn *carry_out, void *owner)
+struct push_share push_count(struct exchange_message *message, uint32_t index, struct shard *shard,
+                             struct shard_effects *effects, push_effects_fn *carry_out, void *owner)
 {
-    const struct push *push = &take_message->content.push;
-    struct cursor payload = {take_message->received->slices, take_message->received->slice_count, 0,
-                             0};
-    cursor_skip(&payload, take_message->content.payload_offset);
-    uint32_t at = 0, refused = push->entry_count;
-    enum err err = ERR_OK;
-    while (err == ERR_OK && at < push->entry_count) {
-        uint32_t first = next_of(take_message, at, index), end = first;
+    const struct push *push = &message->content.push;
+    struct cursor payload = {message->received->slices, message->received->slice_count, 0, 0};
+    cursor_skip(&payload, message->content.payload_offset);
+    uint32_t at = 0;
+    struct push_share share = {.refused = push->entry_count};
+    while (share.err == ERR_OK && at < push->entry_count) {
+        uint32_t first = next_of(message, at, index), end = first;
         for (; at < first; at++)
             cursor_skip(&payload, push->entries[at].bytes);
-        while (end < push->entry_count && next_of(take_message, end, index) == end)
+        while (end < push->entry_count && next_of(message, end, index) == end)
             end++;
         if (first == end)
             break;
         struct push run = *push;
-        run.member = take_message->stream->member;
+        run.member = message->stream->member;
         run.entries += first;
         run.entry_count = end - first;
         struct push_ack ack = {.code = ERR_NO_RUN};
         if (shard != NULL) {
-            shard_push(shard, (uintptr_t)take_message->stream, &run, payload, effects);
+            shard_push(shard, (uintptr_t)message->stream, &run, payload, effects);
             ack = effects->items[0].ack; /* an ACK is always the first */
+            if (effects->items[0].after > share.after)
+                share.after = effects->items[0].after;
             carry_out(owner, effects);
         }
-        err = ack.code;
-        if (err != ERR_OK)
-            refused = first + ack.first_refused;
+        share.err = ack.code;
+        if (share.err != ERR_OK)
+            share.refused = first + ack.first_refused;
         for (; at < end; at++)
             cursor_skip(&payload, push->entries[at].bytes);
     }
-    share_done(take_message, refused, err);
+    return share;
 }

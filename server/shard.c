@@ -20,10 +20,11 @@ struct shard {
     struct async async; /* when config.async.on */
     bool has_loss;
 
-    uint64_t oldest;  /* version that there is: of the beginning, or before it */
-    uint64_t version; /* readable in all chunks */
-    uint64_t decided; /* steps decided: version, or version + 1 while chunks are applied */
-    bool applying;    /* until COMMITTED is said */
+    uint64_t oldest;    /* version that there is: of the beginning, or before it */
+    uint64_t version;   /* readable in all chunks */
+    uint64_t decided;   /* steps decided: version, or version + 1 while chunks are applied */
+    bool applying;      /* until COMMITTED is said */
+    uint64_t cut_after; /* async: so many gradients must be taken before the decision's cut */
     bool has_decision;
     struct commit decision; /* of step decided - 1 */
     uint32_t apply_next;    /* chunks below have version `decided` */
@@ -293,7 +294,7 @@ static void emit_newest(struct shard *shard, uint64_t sender, const struct pull 
 
 uint32_t shard_extra_bytes(const struct shard *shard)
 {
-    return shard->config.async.on ? async_extra_bytes(&shard->async) : 0;
+    return shard->config.async.on ? async_extra_bytes(shard->config.async.window) : 0;
 }
 
 enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra)
@@ -586,6 +587,8 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
     shard->has_decision = shard->applying = true;
     shard->decided = commit->step + 1;
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
+    /* What the log got before the cut was ordered must be in it: then that log may go. */
+    shard->cut_after = async && commit->cut ? shard->async.accepted : 0;
     return ERR_OK;
 }
 
@@ -748,6 +751,10 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
             *ret_more = true;
             return ERR_OK;
         }
+    }
+    if (shard->applying && !shard->snapshot && shard->async.applied < shard->cut_after) {
+        *ret_more = false; /* shard_logged() comes */
+        return ERR_OK;
     }
     bool done = true;
     if (shard->applying && may_apply(shard))

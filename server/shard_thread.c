@@ -10,7 +10,8 @@ enum {
     MESSAGES_MAX = 4096, /* pushes and pulls that may wait; beyond, BUSY */
     COMMANDS_MAX = 256,  /* room that only commands may use */
     BATCH = 16,
-    RETRY_MS = 100, /* when there was no memory to go on */
+    RETRY_MS = 100,      /* when there was no memory to go on */
+    DEFERRED_MAX = 4096, /* pushes that wait for the log */
 };
 
 enum item_kind { ITEM_MESSAGE, ITEM_PREPARE, ITEM_COMMIT, ITEM_REPORT, ITEM_END, ITEM_WAKE };
@@ -24,6 +25,12 @@ struct item {
     };
 };
 
+/* A push whose gradients are not on disk yet. */
+struct deferred {
+    struct exchange_message *message;
+    struct push_share share;
+};
+
 struct shard_thread {
     struct shard_thread_config config;
     struct inbox *inbox;
@@ -31,17 +38,31 @@ struct shard_thread {
     atomic_uint messages; /* in the inbox */
     atomic_bool waking;   /* a WAKE is in the inbox */
     atomic_bool has_gone;
-    struct thread_mutex mutex;    /* guards the one below */
+    struct thread_mutex mutex;    /* guards the three below */
     struct exchange_stream *gone; /* a list through gone_next[index] */
+    uint64_t logged_generation, logged;
 
     /* The thread's own. */
-    struct shard *shard; /* NULL: no run */
-    bool more;           /* shard_work() has something to do */
-    uint64_t retry_ns;   /* not before this moment */
+    struct shard *shard;       /* NULL: no run */
+    bool more;                 /* shard_work() has something to do */
+    uint64_t retry_ns;         /* not before this moment */
+    struct deferred *deferred; /* a ring of DEFERRED_MAX; NULL: none yet */
+    uint32_t deferred_first, deferred_count;
     struct shard_effects effects;
 };
 
 /* ---- effects ---- */
+
+static void add_order(struct shard_thread *thread, const struct shard_order *take_order)
+{
+    const struct shard_thread_config *config = &thread->config;
+    enum err err = order_writer_add(config->order_writer, config->index,
+                                    shard_generation(thread->shard), take_order);
+    /* Gradients always find room: few wait at a time. */
+    if (err != ERR_OK)
+        log_error(config->logger, "order log has a gap", log_uint("shard", config->index),
+                  log_text("err", err_name(err)), log_text("next", "the run cannot be replayed"));
+}
 
 static void carry_out_one(struct shard_thread *thread, const struct shard_effect *effect)
 {
@@ -70,8 +91,9 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     case SHARD_WRONG_BITS:
         config->events->wrong_bits(config->owner, config->index, effect);
         break;
-    case SHARD_ORDER: /* of async alone, which no daemon runs yet */
-        check(false);
+    case SHARD_ORDER:
+        add_order(thread, &effect->order);
+        break;
     }
 }
 
@@ -85,14 +107,51 @@ static void carry_out(void *owner, struct shard_effects *effects)
 
 /* ---- what comes in ---- */
 
+/* Says what waited for the log, as far as that is on disk; `all`: because the shard is no more. */
+static void answer_deferred(struct shard_thread *thread, bool all)
+{
+    uint64_t taken = thread->shard != NULL ? shard_taken(thread->shard) : 0;
+    while (thread->deferred_count > 0) {
+        struct deferred *first = &thread->deferred[thread->deferred_first];
+        if (!all && first->share.after > taken)
+            return;
+        if (all)
+            first->share = (struct push_share){0, ERR_OLD_GENERATION, 0};
+        push_share_done(first->message, &first->share);
+        thread->deferred_first = (thread->deferred_first + 1) % DEFERRED_MAX;
+        thread->deferred_count--;
+    }
+}
+
+static void handle_push(struct shard_thread *thread, struct exchange_message *take_message)
+{
+    struct push_share share = push_count(take_message, thread->config.index, thread->shard,
+                                         &thread->effects, carry_out, thread);
+    if (share.after > 0 && thread->deferred == NULL)
+        thread->deferred = calloc(DEFERRED_MAX, sizeof *thread->deferred);
+    bool room = thread->deferred != NULL && thread->deferred_count < DEFERRED_MAX;
+    if (share.after > 0 && room) {
+        uint32_t at = (thread->deferred_first + thread->deferred_count++) % DEFERRED_MAX;
+        thread->deferred[at] = (struct deferred){take_message, share};
+        return;
+    }
+    if (share.after > 0) /* said again, it is a duplicate */
+        share = (struct push_share){0, ERR_BUSY, 0};
+    push_share_done(take_message, &share);
+}
+
 static void handle_message(struct shard_thread *thread, struct exchange_message *message)
 {
     atomic_fetch_sub(&thread->messages, 1);
     uint32_t index = thread->config.index;
     if (message->content.kind == TO_SHARD_PUSH)
-        push_count(message, index, thread->shard, &thread->effects, carry_out, thread);
-    else
+        handle_push(thread, message);
+    else {
         pull_answer(message, index, thread->shard, &thread->effects);
+        for (uint32_t i = 1; i < thread->effects.count; i++)
+            carry_out_one(thread, &thread->effects.items[i]);
+        thread->effects.count = 0;
+    }
 }
 
 static void forget_shard(struct shard_thread *thread)
@@ -103,9 +162,21 @@ static void forget_shard(struct shard_thread *thread)
         closed = shard_close(thread->shard, &thread->effects);
         carry_out(thread, &thread->effects);
     }
+    answer_deferred(thread, true);
     shard_free(thread->shard);
     thread->shard = NULL;
     thread->more = false;
+}
+
+/* Async: what the chunks begin with, for the log of the order. */
+static void say_beginning(struct shard_thread *thread)
+{
+    uint32_t next = 0;
+    bool whole = shard_extra_bytes(thread->shard) == 0;
+    while (!whole) {
+        whole = shard_begin_order(thread->shard, &next, &thread->effects);
+        carry_out(thread, &thread->effects);
+    }
 }
 
 static void handle_prepare(struct shard_thread *thread, struct prepared *take_prepared)
@@ -115,7 +186,18 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
     struct reason reason = {{0}};
     forget_shard(thread);
     enum err err = prepared_shard_new(take_prepared, &about, &thread->shard, &reason);
-    config->events->ready(config->owner, config->index, take_prepared->generation, err, &reason);
+    if (err == ERR_OK) {
+        if (reason.text[0] != 0)
+            log_warning(config->logger, "journal ends early", log_text("reason", reason.text),
+                        log_text("next", "go on"));
+        say_beginning(thread);
+    }
+    config->events->ready(config->owner, config->index, take_prepared->generation, err,
+                          thread->shard, &reason);
+    if (thread->shard != NULL && shard_extra_bytes(thread->shard) > 0) {
+        shard_report(thread->shard, &thread->effects); /* its step may be complete as it is */
+        carry_out(thread, &thread->effects);
+    }
     /* A run begins with a recorded cut (P9). */
     if (err == ERR_OK && !take_prepared->from_cut)
         thread->more = shard_snapshot_begin(thread->shard);
@@ -135,6 +217,15 @@ static void handle_commit(struct shard_thread *thread, struct commit *take_commi
                     log_uint("step", take_commit->step), log_text("err", err_name(err)),
                     log_text("next", reaction_name(err_reaction(err))));
     free(take_commit);
+}
+
+static void take_logged(struct shard_thread *thread)
+{
+    thread_lock(&thread->mutex);
+    uint64_t generation = thread->logged_generation, logged = thread->logged;
+    thread_unlock(&thread->mutex);
+    if (thread->shard != NULL && generation == shard_generation(thread->shard))
+        shard_logged(thread->shard, logged);
 }
 
 static void handle(struct shard_thread *thread, const struct item *item)
@@ -159,6 +250,7 @@ static void handle(struct shard_thread *thread, const struct item *item)
         break;
     case ITEM_WAKE:
         atomic_store(&thread->waking, false);
+        take_logged(thread);
         thread->more = thread->shard != NULL;
         break;
     }
@@ -187,6 +279,7 @@ static void work(struct shard_thread *thread)
 {
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
     carry_out(thread, &thread->effects);
+    answer_deferred(thread, false);
     thread->retry_ns = 0;
     if (err == ERR_OK)
         return;
@@ -258,6 +351,7 @@ void shard_thread_free(struct shard_thread *thread)
         return;
     inbox_free(thread->inbox);
     thread_mutex_release(&thread->mutex);
+    free(thread->deferred);
     free(thread);
 }
 
@@ -288,6 +382,15 @@ void shard_thread_gone(struct shard_thread *thread, struct exchange_stream *stre
     thread->gone = stream;
     thread_unlock(&thread->mutex);
     atomic_store(&thread->has_gone, true);
+    wake(thread);
+}
+
+void shard_thread_logged(struct shard_thread *thread, uint64_t generation, uint64_t durable)
+{
+    thread_lock(&thread->mutex);
+    thread->logged_generation = generation;
+    thread->logged = durable;
+    thread_unlock(&thread->mutex);
     wake(thread);
 }
 

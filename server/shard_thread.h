@@ -9,12 +9,14 @@
 #include "common/log.h"
 #include "server/cut_writer.h"
 #include "server/exchange.h"
+#include "server/order_writer.h"
 #include "server/prepared.h"
 
 /* What a thread reports; called on it. What is pointed to is borrowed. `index` is the thread's. */
 struct shard_thread_events {
+    /* `shard` is NULL when `err` is not OK. */
     void (*ready)(void *owner, uint32_t index, uint64_t generation, enum err err,
-                  const struct reason *reason);
+                  const struct shard *shard, const struct reason *reason);
     void (*reduced)(void *owner, uint32_t index, const struct reduced *reduced);
     void (*committed)(void *owner, uint32_t index, uint64_t generation, uint64_t step,
                       const struct shard_statistics *statistics);
@@ -28,6 +30,7 @@ struct shard_thread_config {
     const struct kernels *kernels;
     const struct logger *logger;
     struct cut_writer *cut_writer;
+    struct order_writer *order_writer;
     const struct shard_thread_events *events;
     void *owner;
 };
@@ -48,6 +51,9 @@ enum err shard_thread_message(struct shard_thread *thread,
 void shard_thread_gone(struct shard_thread *thread, struct exchange_stream *stream);
 /* A copy that the writer of cuts held is free. Any thread. */
 void shard_thread_wake(struct shard_thread *thread);
+
+/* So many gradients of the shard of that generation are on disk. Any thread. */
+void shard_thread_logged(struct shard_thread *thread, uint64_t generation, uint64_t durable);
 
 /* Commands, of one thread at a time. ERR_BUSY: the thread is far behind; nothing was done. */
 /* Forgets its shard and makes that of `prepared`; says `ready`. Takes a reference. */

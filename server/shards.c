@@ -4,6 +4,7 @@
 #include "common/thread.h"
 #include "server/cut_writer.h"
 #include "server/exchange.h"
+#include "server/order_writer.h"
 #include "server/shard_thread.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ struct shards {
     const struct kernels *kernels;
     struct exchange exchange;
     struct cut_writer *cut_writer;
+    struct order_writer *order_writer;
     uint64_t term; /* main thread's: the highest seen (P7) */
 
     struct thread_mutex mutex; /* guards everything below */
@@ -33,6 +35,11 @@ struct shards {
     bool has_manifest;
     struct server_report manifest; /* the newest */
     struct progress progress[THREADS_MAX];
+    /* Async: the tickets that the chunks of all threads begin with. */
+    bool async, taken_known;
+    struct applied taken;
+    uint64_t taken_words[APPLIED_WINDOW_MAX / 64];
+    uint64_t taken_said[APPLIED_WINDOW_MAX / 64]; /* the same, as it is said */
 };
 
 static void report(struct shards *shards, struct server_report *report)
@@ -55,21 +62,38 @@ static bool all_ready_locked(const struct shards *shards)
 static struct server_report ready_locked(const struct shards *shards, struct reason *ret_reason)
 {
     *ret_reason = shards->prepare_reason;
-    return (struct server_report){.kind = SERVER_READY,
-                                  .ready = {.cut = {shards->held.generation, shards->committed},
-                                            .code = shards->prepare_err,
-                                            .text = ret_reason->text}};
+    struct server_report report = {.kind = SERVER_READY,
+                                   .ready = {.cut = {shards->held.generation, shards->committed},
+                                             .code = shards->prepare_err,
+                                             .text = ret_reason->text}};
+    if (shards->async)
+        report.ready.applied_low = shards->taken_known ? shards->taken.low : UINT64_MAX;
+    if (shards->taken_known) {
+        report.ready.applied_words = applied_words(shards->taken.window);
+        report.ready.applied = shards->taken_said;
+    }
+    return report;
+}
+
+static void meet_locked(struct shards *shards, const struct shard *shard)
+{
+    if (!shards->async || shard == NULL || !shard_meet(shard, &shards->taken, !shards->taken_known))
+        return;
+    shards->taken_known = true;
+    applied_store(&shards->taken, shards->taken_said);
 }
 
 static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum err err,
-                         const struct reason *reason)
+                         const struct shard *shard, const struct reason *reason)
 {
     struct shards *shards = owner;
     struct reason text;
     thread_lock(&shards->mutex);
     bool ours = generation == shards->held.generation;
-    if (ours)
+    if (ours) {
         shards->progress[index].ready = true;
+        meet_locked(shards, shard);
+    }
     if (ours && err != ERR_OK && shards->prepare_err == ERR_OK) {
         shards->prepare_err = err;
         shards->prepare_reason = *reason;
@@ -174,6 +198,21 @@ static void cut_written(void *owner, struct cut_name cut, enum err err,
         report(shards, &message);
 }
 
+static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, uint64_t durable)
+{
+    struct shards *shards = owner;
+    shard_thread_logged(shards->exchange.threads[thread], generation, durable);
+}
+
+/* What was written may or may not be on disk: only a restart, which reads it, can say. */
+static void journal_failed(void *owner, const struct reason *reason)
+{
+    const struct shards *shards = owner;
+    log_error(shards->config.logger, "journal failed", log_text("reason", reason->text),
+              log_text("next", "the daemon ends"));
+    _Exit(EXIT_FAILURE);
+}
+
 /* ---- life ---- */
 
 static enum err start_threads(struct shards *shards)
@@ -191,11 +230,19 @@ static enum err start_threads(struct shards *shards)
                                                    .written = cut_written,
                                                    .owner = shards},
                        &shards->cut_writer));
+    TRY(order_writer_new(&(struct order_writer_config){.ops = &file_ops_real,
+                                                       .logger = config->logger,
+                                                       .threads = count,
+                                                       .logged = gradients_logged,
+                                                       .failed = journal_failed,
+                                                       .owner = shards},
+                         &shards->order_writer));
     struct shard_thread_config thread = {.count = count,
                                          .boot = config->boot,
                                          .kernels = shards->kernels,
                                          .logger = config->logger,
                                          .cut_writer = shards->cut_writer,
+                                         .order_writer = shards->order_writer,
                                          .events = &thread_events,
                                          .owner = shards};
     for (; thread.index < count; thread.index++) {
@@ -235,6 +282,7 @@ void shards_free(struct shards *shards)
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_stop(shards->exchange.threads[i]);
     cut_writer_free(shards->cut_writer); /* gives copies back to threads that are still there */
+    order_writer_free(shards->order_writer);
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_free(shards->exchange.threads[i]);
     free(shards->exchange.threads);
@@ -295,6 +343,21 @@ static enum err give_to_threads(struct shards *shards, struct prepared *prepared
                                   .keep = prepared->spec.checkpoint.keep,
                                   .checkpoint_dir = prepared->checkpoint_dir};
     TRY(cut_writer_prepare(shards->cut_writer, &cuts));
+    struct order_writer_run order = {
+        .generation = prepared->generation,
+        .boot = shards->config.boot,
+        .server = prepared->server,
+        .logged = prepared->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED,
+        .checkpoint_dir = prepared->checkpoint_dir,
+    };
+    struct shard_async async = prepare_config(&prepared->spec).async;
+    thread_lock(&shards->mutex);
+    shards->async = async.on;
+    shards->taken_known = false;
+    shards->taken = (struct applied){0, applied_window(async.window), shards->taken_words};
+    thread_unlock(&shards->mutex);
+    if (async.on)
+        TRY(order_writer_prepare(shards->order_writer, &order));
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         TRY(shard_thread_prepare(shards->exchange.threads[i], prepared));
     return ERR_OK;
@@ -348,12 +411,18 @@ void shards_command(struct shards *shards, const struct server_command *command)
         prepare(shards, command);
         break;
     case SERVER_COMMIT:
+        if (shards->async && command->commit.cut)
+            not_given(shards, "cut",
+                      order_writer_cut(shards->order_writer, command->commit.step + 1));
         for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
             not_given(shards, "commit",
                       shard_thread_commit(shards->exchange.threads[i], &command->commit));
         break;
     case SERVER_RECORDED:
         not_given(shards, "recorded", cut_writer_prune(shards->cut_writer, command->recorded));
+        if (shards->async)
+            not_given(shards, "recorded",
+                      order_writer_recorded(shards->order_writer, command->recorded));
         break;
     case SERVER_END:
         end(shards);

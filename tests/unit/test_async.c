@@ -286,6 +286,9 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     assert_int_equal(refusal_of(&f, &m), ERR_OLD_GENERATION);
     m.push.generation = GENERATION;
     assert_int_equal(send(&f, &m).code, ERR_OK); /* 10 behind */
+    struct message loss = message_of(&f, 20);
+    add(&loss, LOSS, 0, 1); /* nobody pulls it */
+    assert_int_equal(send(&f, &loss).code, ERR_OK);
     tear_down(&f);
 }
 
@@ -545,7 +548,7 @@ static void the_log_played_again_gives_the_same_bits(void **state)
         for (uint32_t k = 0; k < N; k++)
             m.values[k] = (float)rand_unit(&rand);
         assert_int_equal(send(&f, &m).code, ERR_OK);
-        struct async_record record = {order[i], i, m.push.scale, m.values};
+        struct async_record record = {N, order[i], i, m.push.scale, m.values};
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK);
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK); /* known already */
         record.version = i + 2;
@@ -553,6 +556,8 @@ static void the_log_played_again_gives_the_same_bits(void **state)
         record.version = i + 1;
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_CORRUPT); /* the ticket is taken */
         assert_int_equal(shard_redo(again, 1000, &record), ERR_OK);       /* another shard's */
+        record.ticket = 40, record.n = N - 1;
+        assert_int_equal(shard_redo(again, FIRST, &record), ERR_CORRUPT); /* another model's */
     }
     assert_int_equal(shard_start(again), ERR_OK);
     shard_check(again);

@@ -275,12 +275,11 @@ static void every_refusal_names_the_place(void **state)
          "run.yaml:3: consistency.outer.kind is no setting when consistency.kind is delay"},
         {GPT TEXT "checkpoint: {durability: logged}",
          "run.yaml:3: checkpoint.durability is no setting when consistency.kind is sync"},
-        {GPT TEXT "consistency: {kind: async, staleness_max: 8, window: 64}\n"
-                  "checkpoint: {durability: logged}",
-         "run.yaml:3: consistency.kind async is not available in this version"},
         {GPT TEXT "train: {steps: 1073741824, slots: 65536, slot_samples: 65536}\n"
                   "consistency: {kind: local}",
          "run.yaml:3: steps x slots x slot_samples x local_steps is more than 2^62"},
+        {GPT TEXT "consistency: {kind: async}\ntrain: {node_slots: 2}",
+         "run.yaml:4: train.node_slots (2) must be 1 when consistency.kind is async"},
         {GPT TEXT "checkpoint: {keep: 0}",
          "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
         {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
@@ -427,6 +426,20 @@ static void a_schedule_that_comes_or_goes_is_said(void **state)
     assert_string_equal(changes.changes[2].text, "optimizer.lr_min: 0.0001 -> unset");
 }
 
+static void tickets_of_an_async_run_keep_their_numbers(void **state)
+{
+    (void)state;
+    struct spec stored = parsed(MLP SPIRAL "train: {slots: 8}\nconsistency: {kind: async}\n");
+    struct spec wanted =
+        parsed(MLP SPIRAL "train: {slots: 4}\nconsistency: {kind: async, window: 8}\n");
+    struct spec_changes changes;
+    struct reason reason;
+    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, &reason),
+                     ERR_SPEC_DIFFERS);
+    assert_non_null(strstr(reason.text, "train.slots"));
+    assert_non_null(strstr(reason.text, "consistency.window"));
+}
+
 static void kinds_have_their_names(void **state)
 {
     (void)state;
@@ -487,6 +500,7 @@ int main(void)
         cmocka_unit_test(node_slots_change_the_bits_of_a_bf16_run),
         cmocka_unit_test(another_model_is_refused_by_name),
         cmocka_unit_test(a_schedule_that_comes_or_goes_is_said),
+        cmocka_unit_test(tickets_of_an_async_run_keep_their_numbers),
         cmocka_unit_test(kinds_have_their_names),
         cmocka_unit_test(servers_apply_the_optimizer_or_for_local_the_outer_one),
         cmocka_unit_test(the_reference_covers_every_key),

@@ -1,0 +1,55 @@
+/* The thread that writes down what an async run's shards do (common/order.h), and with
+ * `durability: logged` what they take (journal.h).
+ *
+ * Shard threads hand it their ORDER effects. What has come together meanwhile is one group: a write
+ * to the order log, then one record of the journal and one fsync; then each shard thread is told
+ * how many of its gradients are on disk. On a full disk it tries again until there is room; what
+ * waits is acknowledged then. Any other failure of the journal is final: nothing is acknowledged
+ * any more, and `failed` says why. The order log alone may have gaps, which are said. */
+#ifndef ROOST_SERVER_ORDER_WRITER_H
+#define ROOST_SERVER_ORDER_WRITER_H
+
+#include "common/file.h"
+#include "common/log.h"
+#include "server/shard.h"
+
+struct order_writer_config {
+    const struct file_ops *ops; /* must outlive the writer */
+    const struct logger *logger;
+    uint32_t threads; /* shard threads */
+    /* `durable` gradients of that thread's shard of that generation are on disk. */
+    void (*logged)(void *owner, uint32_t thread, uint64_t generation, uint64_t durable);
+    void (*failed)(void *owner, const struct reason *reason);
+    void *owner;
+};
+
+struct order_writer;
+
+enum err order_writer_new(const struct order_writer_config *config,
+                          struct order_writer **ret_writer) MUST_USE;
+/* Writes what it has. After the shard threads are stopped, before they are freed. NULL is fine. */
+void order_writer_free(struct order_writer *writer);
+
+struct order_writer_run {
+    uint64_t generation;
+    uint64_t boot;
+    uint32_t server; /* this server's index in the map */
+    bool logged;
+    const char *checkpoint_dir; /* RUN/checkpoints */
+};
+
+/* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
+
+/* From now on it is this run, which is copied. */
+enum err order_writer_prepare(struct order_writer *writer,
+                              const struct order_writer_run *run) MUST_USE;
+/* An ORDER effect of that thread's shard, with its gradients' references, also when it fails. */
+enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
+                          const struct shard_order *take_order) MUST_USE;
+/* A cut of that version was ordered and no shard has begun its snapshot: what is taken from now on
+ * is needed beside it. */
+enum err order_writer_cut(struct order_writer *writer, uint64_t version) MUST_USE;
+/* It is recorded: what came before is not needed. */
+enum err order_writer_recorded(struct order_writer *writer, struct cut_name cut) MUST_USE;
+
+#endif
