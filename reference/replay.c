@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/options.h"
 #include "common/order.h"
+#include "reference/async.h"
 #include "reference/local.h"
 #include "reference/reference.h"
 
@@ -91,6 +92,7 @@ static enum err log_behind(void *context, uint64_t step, const uint8_t **ret_beh
 struct result {
     uint64_t steps;
     uint32_t behind_max;
+    uint64_t attempts; /* async: computed */
     struct digest stored, repeated;
 };
 
@@ -103,9 +105,42 @@ static enum err repeat(struct reference *reference, struct log *log, struct resu
     return reference_digest(reference, &result->repeated);
 }
 
-static enum err repeat_with(const struct spec *spec, const struct model *model,
-                            const struct kernels *kernels, struct log *log, struct result *result,
-                            struct reason *reason)
+/* Async: from what the servers' logs say, up to the version that each chunk has in the cut. */
+static enum err repeat_async(const struct reference_options *options,
+                             const struct checkpoint *checkpoint, struct result *result,
+                             struct reason *reason)
+{
+    char folder[LOG_PATH_BYTES];
+    uint32_t count = options->model->chunks_count;
+    struct checkpoint_arrays arrays = checkpoint_arrays(checkpoint);
+    struct reference_async_result again;
+    scoped(free_scoped) uint64_t *versions = calloc(count, sizeof *versions);
+    if (versions == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to repeat the run");
+    for (uint32_t chunk = 0; chunk < count; chunk++) {
+        struct checkpoint_chunk stored;
+        TRY(checkpoint_read(checkpoint, chunk, &stored, reason));
+        size_t floats = (size_t)stored.n * (1 + arrays.states + arrays.versions);
+        if (arrays.extra_bytes < sizeof *versions)
+            return reason_set(reason, ERR_CORRUPT, "%s: does not say what chunks took",
+                              checkpoint_path(checkpoint));
+        memcpy(&versions[chunk], stored.values + floats, sizeof *versions);
+    }
+    snprintf(folder, sizeof folder, "%s/../../" ORDER_FOLDER, checkpoint_path(checkpoint));
+    const struct reference_async async = {.options = options,
+                                          .folder = folder,
+                                          .generation =
+                                              checkpoint_about(checkpoint)->name.generation,
+                                          .versions = versions};
+    TRY(reference_async_run(&async, &again, reason));
+    result->attempts = again.attempts;
+    result->repeated = again.digest;
+    return ERR_OK;
+}
+
+static enum err repeat_with(const struct checkpoint *checkpoint, const struct spec *spec,
+                            const struct model *model, const struct kernels *kernels,
+                            struct log *log, struct result *result, struct reason *reason)
 {
     scoped(data_free_scoped) struct data *data = NULL;
     struct local local;
@@ -120,6 +155,8 @@ static enum err repeat_with(const struct spec *spec, const struct model *model,
         .order = spec->consistency.kind == SPEC_SSP ? &order : NULL,
     };
     struct reference *reference = NULL;
+    if (spec->consistency.kind == SPEC_ASYNC)
+        return repeat_async(&options, checkpoint, result, reason);
     TRY(reference_new(&options, &reference, reason));
     enum err err = repeat(reference, log, result);
     reference_free(reference);
@@ -145,7 +182,7 @@ static enum err replay(const struct checkpoint *checkpoint, struct result *resul
     const struct kernels *kernels = NULL;
     if (!kernels_new(&options, &kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
-    enum err err = repeat_with(&spec, &model, kernels, &log, result, reason);
+    enum err err = repeat_with(checkpoint, &spec, &model, kernels, &log, result, reason);
     kernels_free(kernels);
     return err;
 }
@@ -166,6 +203,8 @@ static enum err print_json(const struct result *result)
     json_put_uint(&writer, result->steps);
     json_put_key(&writer, "behind_max");
     json_put_uint(&writer, result->behind_max);
+    json_put_key(&writer, "attempts");
+    json_put_uint(&writer, result->attempts);
     json_put_key(&writer, "digest");
     json_put_text(&writer, digest_to_hex(&result->repeated).text);
     json_put_key(&writer, "stored");
@@ -207,7 +246,8 @@ int main(int argc, char **argv)
         parse_option,
         "DIR",
         "Repeats a run up to the newest checkpoint in its directory, or to one checkpoint, in one "
-        "process: from the spec, the data, and for ssp what the run's order log says. Prints the "
+        "process: from the spec, the data, and for ssp and async what the run's order logs say. "
+        "Prints the "
         "digest it ends in and the checkpoint's; exit code 1: they differ.",
         NULL,
         NULL,

@@ -303,6 +303,12 @@ enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *ex
     return async_load(&shard->async, index, extra);
 }
 
+void shard_store_extra(const struct shard *shard, uint32_t index, uint8_t *ret_extra)
+{
+    check(shard->config.async.on && index < shard->store.count);
+    async_store(&shard->async, index, ret_extra);
+}
+
 enum err shard_redo(struct shard *shard, uint32_t chunk, const struct async_record *record)
 {
     uint32_t index = chunk_find(&shard->store, chunk);

@@ -228,6 +228,7 @@ enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
  * (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
 uint32_t shard_extra_bytes(const struct shard *shard); /* 0: not async */
 enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra) MUST_USE;
+void shard_store_extra(const struct shard *shard, uint32_t index, uint8_t *ret_extra);
 enum err shard_redo(struct shard *shard, uint32_t chunk,
                     const struct async_record *record) MUST_USE;
 /* async: ORDER (BEGIN) of all chunks, as many as effects may name at a time; false: call again. */
