@@ -24,6 +24,7 @@ MOVES_ON_S = 90      # a run that does not move for so long after a fault hangs;
 CUT_S = 20           # a cut comes at least so often
 SLACK_MS = 2000      # of a loaded machine, beyond a deadline
 PAUSE_S = 0.01
+ROWS_BYTES = 65536   # of the step log's end are looked at
 
 SPECS = {
     "mlp": """
@@ -166,8 +167,8 @@ class Faulted:
         """The newest rows of the step log."""
         try:
             with open(f"{self.directory}/run/steps.jsonl", "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - 4096))
-                lines = log.read().split(b"\n")[1:-1]
+                log.seek(max(0, os.fstat(log.fileno()).st_size - ROWS_BYTES))
+                lines = log.read().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in lines if line.startswith(b'{"step"')]
@@ -191,6 +192,8 @@ class Faulted:
                 self.longest[path] = max(self.longest[path], int(waited) - self.stopped_ms[process.name])
                 if int(waited) > int(deadline) + slack:
                     self.late.append(f"{process.name}: {path} {waited} ms of {deadline}")
+            for held in re.findall(r"ticket done +.*held_ms=(\d+)", process.log()):  # its pulls and pushes included
+                self.longest["a ticket"] = max(self.longest["a ticket"], int(held) - self.stopped_ms[process.name])
         for path in [process.log_path for process in self.logs if process not in self.processes.values()]:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path)

@@ -15,7 +15,7 @@ import cluster as c  # noqa: E402  pylint: disable=wrong-import-position
 
 WORKERS, SERVERS, SEEDS = (1, 2, 3, 5), (1, 2, 4), range(10)
 CONSISTENCIES = ("{kind: sync}", "{kind: delay, delay: 1}")
-RATE = 1.5  # faults a second: several in each run
+RATE = 0.4  # faults a second: a few in each run, and time to recover between them
 SPECS = {
     "mlp": c.MLP.replace("steps: 12", "steps: 1200").replace("every_steps: 4", "every_steps: 100").replace("validate_every: 4", "validate_every: 300"),
     "gpt": c.GPT.replace("steps: 8", "steps: 150").replace("every_steps: 4", "every_steps: 20").replace("validate_every: 4", "validate_every: 50"),
@@ -34,24 +34,27 @@ def reduced():
     return [Point(*kind, *shape, seed) for seed, (kind, shape) in enumerate(zip(kinds, shapes))]
 
 
-def one(point, digests):
+def one(point, digests, say):
     name = "-".join(str(value) for value in (point.kind, CONSISTENCIES.index(point.consistency), point.workers, point.servers, point.seed))
     spec = c.write_spec(f"table-{name}", SPECS[point.kind] + f"consistency: {point.consistency}\n")
     summary = c.up(spec, "--workers", point.workers, "--servers", point.servers, "--churn", RATE, "--churn-servers",
                    "--churn-seed", point.seed, timeout=400, directory=c.fresh(f"table-{name}.run"))
     c.check_equal(summary["state"], "ended", f"{point}: state")
     c.check_equal(summary["digest"], digests[point.kind, point.consistency], f"{point}: digest")
-    return summary["workers_joined"] - point.workers, summary["workers_lost"]
+    if say:
+        say(f"{name}: {summary['workers_lost']} workers lost, {summary['tickets_redone']} tickets redone, digest equal")
+    return summary["workers_lost"]
 
 
-def run(points, jobs):
+def run(points, jobs, say=None):
+    """All of them; a sentence, or a c.Failed. `say` gets a line a point."""
     digests = {}
     for kind, consistency in {(point.kind, point.consistency) for point in points}:
         spec = c.write_spec("table-reference", SPECS[kind] + f"consistency: {consistency}\n")
         digests[kind, consistency] = c.reference(spec)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        seen = list(pool.map(lambda point: one(point, digests), points))
-    return f"{len(points)} runs, each in its quiet run's digest; {sum(lost for _, lost in seen)} workers lost in them"
+        seen = list(pool.map(lambda point: one(point, digests, say), points))
+    return f"{len(points)} runs, each in its quiet run's digest; {sum(seen)} workers lost in them"
 
 
 if __name__ == "__main__":
@@ -61,4 +64,4 @@ if __name__ == "__main__":
     parser.add_argument("--consistency", choices=("sync", "delay"))
     chosen = parser.parse_args()
     print(run([point for point in whole() if chosen.kind in (None, point.kind)
-               and (chosen.consistency or "") in point.consistency], chosen.jobs))
+               and (chosen.consistency or "") in point.consistency], chosen.jobs, lambda line: print(line, flush=True)))
