@@ -5,9 +5,11 @@
 #include <string.h>
 
 enum {
-    LAPSE_FACTOR = 16,  /* a lease lapses after so many times the usual time … */
-    LAPSE_UNKNOWN = 10, /* … or, while that is not known, so many times lease_ms */
-    USUAL_SHARE = 4,    /* the newest duration's weight in the average is 1 / this */
+    LAPSE_FACTOR = 16,    /* a lease lapses after so many times the usual time … */
+    LAPSE_UNKNOWN = 10,   /* … or, while that is not known, so many times lease_ms */
+    USUAL_SHARE = 4,      /* the newest duration's weight in the average is 1 / this */
+    CHOSEN_MS_MAX = 1000, /* a chosen run of slots takes about so long at most … */
+    CHOSEN_UNKNOWN = 16,  /* … or, while that is not known, has so many */
 };
 
 static enum err work_init(struct work *work, uint32_t count_max)
@@ -183,18 +185,28 @@ static bool one_version(const struct tickets *tickets, const struct lease *lease
     return true;
 }
 
-/* The largest aligned run from the lowest free slot on that is free, of one version, and within one
- * worker's share of all that is free in its step. */
+/* One worker's share of all that is free in the step, and no more than is a pity to lose. */
+static uint32_t chosen_max(const struct tickets *tickets, const struct work *work,
+                           uint32_t worker_count)
+{
+    uint32_t share = work->free_count / (worker_count > 0 ? worker_count : 1);
+    double usual_ms = tickets->train_usual_ms;
+    double most = usual_ms > 0 ? CHOSEN_MS_MAX / usual_ms : CHOSEN_UNKNOWN;
+    return most < share ? (uint32_t)most : share;
+}
+
+/* The largest aligned run from the lowest free slot on that is free, of one version, and within
+ * chosen_max(). */
 static struct node choose_node(const struct tickets *tickets, const struct lease *lease,
                                uint32_t worker_count)
 {
     const struct work *work = train_of(tickets, lease->step);
     uint32_t first = lease->node.index;
-    uint32_t share = work->free_count / (worker_count > 0 ? worker_count : 1);
+    uint32_t slots_max = chosen_max(tickets, work, worker_count);
     struct node node = {0, first};
     while (node.level < tree_level(work->count)) {
         struct node parent = node_parent(node);
-        if (node_slots(parent, work->count) > share || !all_free(work, parent) ||
+        if (node_slots(parent, work->count) > slots_max || !all_free(work, parent) ||
             !one_version(tickets, lease, parent))
             break;
         node = parent;

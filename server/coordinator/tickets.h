@@ -5,7 +5,8 @@
  * waits, then the steps behind (a delay lets them overlap). One lease may cover an aligned
  * power-of-two run of slots (a node): either always node_slots of them, or as many as still leave
  * every worker its share of what is free, so that nobody idles and few nodes travel (guided
- * self-scheduling, Polychronopoulos and Kuck 1987).
+ * self-scheduling, Polychronopoulos and Kuck 1987), and take about a second at most: that bounds
+ * what is lost with a worker, and what the first one to join takes from those who come later.
  *
  * Speculation: when nothing is free, the outstanding node whose youngest attempt is oldest and
  * overdue is given to another worker as well; the first push wins and the bits are the same.

@@ -88,6 +88,23 @@ static void runs_of_slots_leave_every_worker_its_share(void **state)
     tickets_release(&tickets);
 }
 
+static void a_run_takes_about_a_second_at_most(void **state)
+{
+    (void)state;
+    struct tickets tickets = tickets_of(64, 0);
+    struct lease first = grant(&tickets, 0, 1, 1);
+    expect_node(first, 4, 0); /* how long a slot takes is not known: sixteen */
+    done(&tickets, 16 * 100, first);
+    expect_node(grant(&tickets, 1600, 1, 1), 3, 2);   /* eight of 100 ms */
+    expect_node(grant(&tickets, 1600, 2, 40), 0, 24); /* its share is less */
+    tickets_release(&tickets);
+    tickets = tickets_of(64, 0);
+    first = grant(&tickets, 0, 1, 1);
+    done(&tickets, 16 * 5000, first);
+    expect_node(grant(&tickets, 80000, 1, 1), 0, 16); /* one, however long it takes */
+    tickets_release(&tickets);
+}
+
 static void p4_runs_are_aligned_so_nodes_only_nest(void **state)
 {
     (void)state;
@@ -549,6 +566,7 @@ int main(void)
         cmocka_unit_test(the_lowest_free_slot_is_granted_first),
         cmocka_unit_test(one_worker_gets_the_whole_step),
         cmocka_unit_test(runs_of_slots_leave_every_worker_its_share),
+        cmocka_unit_test(a_run_takes_about_a_second_at_most),
         cmocka_unit_test(p4_runs_are_aligned_so_nodes_only_nest),
         cmocka_unit_test(p4_with_a_lossy_codec_every_node_has_the_runs_size),
         cmocka_unit_test(a_lost_workers_slots_are_free_at_once_and_counted_as_redone),
