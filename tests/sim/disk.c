@@ -51,15 +51,26 @@ void disk_write(struct disk *disk, const struct disk_chunk *chunk)
         check(cut->values[chunk->chunk] != NULL);
         memcpy(cut->values[chunk->chunk], chunk->values, bytes);
     }
-    cut->durable = chunk->last;
+    cut->stage = chunk->last ? DISK_WRITTEN : DISK_WRITING;
 }
 
 const struct disk_cut *disk_find(const struct disk *disk, struct cut_name name)
 {
     for (uint32_t i = 0; i < disk->count; i++)
-        if (disk_same(disk->cuts[i].name, name) && disk->cuts[i].durable)
+        if (disk_same(disk->cuts[i].name, name) && disk->cuts[i].stage >= DISK_RENAMED)
             return &disk->cuts[i];
     return NULL;
+}
+
+enum disk_stage disk_advance(struct disk *disk, struct cut_name name, bool skip_sync)
+{
+    struct disk_cut *cut = find(disk, name);
+    if (cut == NULL || cut->stage == DISK_WRITING || cut->stage == DISK_DURABLE)
+        return DISK_WRITING;
+    cut->stage++;
+    if (cut->stage == DISK_SYNCED)
+        cut->synced = !skip_sync;
+    return cut->stage;
 }
 
 /* ---- remove ---- */
@@ -96,7 +107,7 @@ static bool is_not_newer(const struct disk_cut *cut, struct cut_name name)
 static bool is_unfinished(const struct disk_cut *cut, struct cut_name name)
 {
     (void)name;
-    return !cut->durable;
+    return cut->stage < DISK_RENAMED;
 }
 
 void disk_remove(struct disk *disk, struct cut_name name)
@@ -117,4 +128,22 @@ void disk_remove_up_to(struct disk *disk, struct cut_name name)
 void disk_remove_unfinished(struct disk *disk)
 {
     remove_those(disk, is_unfinished, (struct cut_name){0, 0});
+}
+
+/* Luck alone kept its name, or did not. */
+static bool is_lost(struct disk_cut *cut, bool power, struct rand_state *random)
+{
+    if (cut->stage < DISK_RENAMED)
+        return true;
+    if (!power)
+        return false;
+    cut->torn = cut->torn || (!cut->synced && rand_below(random, 2) == 0);
+    return cut->stage < DISK_DURABLE && rand_below(random, 2) == 0;
+}
+
+void disk_crash(struct disk *disk, bool power, struct rand_state *random)
+{
+    for (uint32_t i = disk->count; i-- > 0;)
+        if (is_lost(&disk->cuts[i], power, random))
+            disk_remove(disk, disk->cuts[i].name);
 }

@@ -1,16 +1,23 @@
-/* A server's disk: the files of cuts. It keeps what was finished; a cut is there when all its
- * chunks and the manifest are written. Unsynced and torn writes belong here. */
+/* A server's disk: the files of cuts. A file is written chunk by chunk under another name, synced,
+ * renamed, and its folder is synced: then it is durable. A process that dies before the rename
+ * leaves nothing that is ever read; a machine that loses power also loses names that were not
+ * synced, and tears bytes that were not. (cut_points.c does the same with the real files.) */
 #ifndef ROOST_TESTS_SIM_DISK_H
 #define ROOST_TESTS_SIM_DISK_H
 
+#include "common/rand.h"
 #include "proto/wire.h"
 
 enum { DISK_CUTS_MAX = 64 };
 
+enum disk_stage { DISK_WRITING, DISK_WRITTEN, DISK_SYNCED, DISK_RENAMED, DISK_DURABLE };
+
 /* A file: the values (weights, then each state) of every chunk of the server. */
 struct disk_cut {
     struct cut_name name;
-    bool durable;
+    enum disk_stage stage;
+    bool synced;    /* its bytes are */
+    bool torn;      /* what is read is not what was written */
     float **values; /* by chunk number; NULL: not there */
 };
 
@@ -24,7 +31,7 @@ struct disk {
 
 void disk_release(struct disk *disk);
 
-/* A chunk's values, `n` in each of its arrays; `last`: the cut is durable now. NULL: a
+/* A chunk's values, `n` in each of its arrays; `last`: nothing follows. NULL: a
  * server without chunks. */
 struct disk_chunk {
     struct cut_name cut;
@@ -34,7 +41,12 @@ struct disk_chunk {
 };
 void disk_write(struct disk *disk, const struct disk_chunk *chunk);
 
-/* The durable cut of that name; NULL: there is none. */
+/* The file goes a stage further; returns which it has reached. DISK_WRITING: it is gone. */
+enum disk_stage disk_advance(struct disk *disk, struct cut_name name, bool skip_sync);
+/* The process dies, or the machine with it. */
+void disk_crash(struct disk *disk, bool power, struct rand_state *random);
+
+/* The cut that a reader finds under that name; NULL: there is none. */
 const struct disk_cut *disk_find(const struct disk *disk, struct cut_name name);
 
 void disk_remove(struct disk *disk, struct cut_name name);

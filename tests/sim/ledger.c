@@ -325,11 +325,13 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
                      (unsigned long long)cut->name.generation,
                      (unsigned long long)cut->name.version, (unsigned long long)before.generation,
                      (unsigned long long)before.version);
-    for (uint32_t s = 0; s < sim->scenario.servers; s++)
-        if (disk_find(&sim->servers[s].disk, cut->name) == NULL)
+    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
+        const struct disk_cut *file = disk_find(&sim->servers[s].disk, cut->name);
+        if (file == NULL || file->stage != DISK_DURABLE)
             sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of s%u",
                          (unsigned long long)cut->name.generation,
                          (unsigned long long)cut->name.version, s);
+    }
     sim->ledger.recorded = cut->name;
 }
 

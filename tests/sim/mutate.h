@@ -20,6 +20,8 @@
     X(APPLY_SKIPPED, "apply-skipped", "a shard applies a step that was skipped")                   \
     X(OTHER_SCALE, "other-scale", "servers get different scales for one step")                     \
     X(EARLY_MANIFEST, "early-manifest", "a server sends a cut's manifest before it is durable")    \
+    X(NO_FSYNC, "no-fsync", "a server renames a cut's file that it has not synced")                \
+    X(NO_FOLDER_SYNC, "no-folder-sync", "a server does not sync the name of a cut's file")         \
     X(PRUNE_ALL, "prune-all", "a server prunes the cut that was just recorded")                    \
     X(SAME_BOOT, "same-boot", "a server that lost its memory says the old boot")                   \
     X(GRANT_EARLY, "grant-early", "a ticket is granted for the version to come")                   \

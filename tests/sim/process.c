@@ -132,6 +132,7 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
     case EVENT_SERVER_CONNECT:
     case EVENT_SERVER_WORK:
     case EVENT_SERVER_WRITTEN:
+    case EVENT_SERVER_FILE:
         *ret_place = (struct place){PLACE_SERVER, event->index};
         return true;
     case EVENT_COORDINATOR_TICK:

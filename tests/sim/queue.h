@@ -16,11 +16,13 @@
     X(WORKER_WAKE)   /* index: worker; number: life */                                             \
     X(WORKER_BEAT)   /* index: worker; number: membership */                                       \
     X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */  \
-    X(WORKER_RESULT)      /* index: worker; number: compute; detail: err */                        \
-    X(SERVER_START)       /* index: server */                                                      \
-    X(SERVER_CONNECT)     /* index: server; number: boot */                                        \
-    X(SERVER_WORK)        /* index: server; number: boot */                                        \
-    X(SERVER_WRITTEN)     /* index: server; number: boot */                                        \
+    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                            \
+    X(SERVER_START)   /* index: server */                                                          \
+    X(SERVER_CONNECT) /* index: server; number: boot */                                            \
+    X(SERVER_WORK)    /* index: server; number: boot */                                            \
+    X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
+    X(SERVER_FILE) /* index: server; number: boot; detail: the cut whose file is a stage further   \
+                    */                                                                             \
     X(COORDINATOR_START)  /* index: coordinator */                                                 \
     X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                   \
     X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */        \

@@ -85,6 +85,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_SERVER_CONNECT:
     case EVENT_SERVER_WORK:
     case EVENT_SERVER_WRITTEN:
+    case EVENT_SERVER_FILE:
         sim_server_event(sim, event);
         break;
     case EVENT_COORDINATOR_START:

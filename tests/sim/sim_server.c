@@ -309,6 +309,7 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
     sim_trace(sim, "s%u crashes", server->index);
     close_streams(sim, server);
     process_kill(&server->process);
+    disk_crash(&server->disk, sim_below(sim, 2) == 0, &sim->random);
     drop_shard(server);
     server->up = server->work_armed = false;
     server->recorded_count = 0;
@@ -328,6 +329,9 @@ static void load(struct sim *sim, struct sim_server *server, struct cut_name nam
                      "which is not on its disk",
                      server->index, (unsigned long long)name.generation,
                      (unsigned long long)name.version);
+    if (cut->torn)
+        sim_violated(sim, 10, "s%u is to begin from the cut of version %llu, which is torn",
+                     server->index, (unsigned long long)name.version);
     const struct shard_config config = scenario_shard(&sim->scenario);
     uint32_t states = optimizer_states(config.optimizer.kind);
     for (uint32_t i = 0; i < server->chunk_count; i++) {
@@ -498,6 +502,36 @@ static void give_up_cut(struct sim *sim, struct sim_server *server, struct cut_n
     report_manifest(sim, server, cut, ERR_NO_SPACE);
 }
 
+/* A cut's name in an event. */
+static uint64_t pack_cut(struct cut_name cut)
+{
+    return cut.generation << 32 | cut.version;
+}
+
+static void file_later(struct sim *sim, const struct sim_server *server, struct cut_name cut)
+{
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.write_us),
+                             .kind = EVENT_SERVER_FILE,
+                             .index = server->index,
+                             .number = server->boot,
+                             .detail = pack_cut(cut)});
+}
+
+/* Synced, renamed, its folder synced; what is said to be durable is. */
+static void file_further(struct sim *sim, struct sim_server *server, uint64_t packed)
+{
+    struct cut_name cut = {packed >> 32, packed & UINT32_MAX};
+    enum disk_stage stage =
+        disk_advance(&server->disk, cut, sim->options.mutation == MUTATE_NO_FSYNC);
+    bool early = sim->options.mutation == MUTATE_NO_FOLDER_SYNC && stage == DISK_RENAMED;
+    if (stage == DISK_DURABLE || early)
+        report_manifest(sim, server, cut, ERR_OK);
+    else if (stage != DISK_WRITING)
+        file_later(sim, server, cut);
+    faults_spring(sim, TRAP_WRITE, server->index);
+}
+
 static void written(struct sim *sim, struct sim_server *server)
 {
     if (server->writing_count == 0)
@@ -509,7 +543,9 @@ static void written(struct sim *sim, struct sim_server *server)
         give_up_cut(sim, server, writing.file.cut);
     } else {
         disk_write(&server->disk, &writing.file);
-        if (writing.file.last || sim->options.mutation == MUTATE_EARLY_MANIFEST)
+        if (writing.file.last)
+            file_later(sim, server, writing.file.cut);
+        if (sim->options.mutation == MUTATE_EARLY_MANIFEST)
             report_manifest(sim, server, writing.file.cut, ERR_OK);
     }
     counted_unref(writing.copy);
@@ -532,4 +568,6 @@ void sim_server_event(struct sim *sim, struct event *event)
         work(sim, server);
     else if (event->kind == EVENT_SERVER_WRITTEN)
         written(sim, server);
+    else if (event->kind == EVENT_SERVER_FILE)
+        file_further(sim, server, event->detail);
 }
