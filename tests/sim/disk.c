@@ -35,7 +35,7 @@ static struct disk_cut *find(struct disk *disk, struct cut_name name)
     return NULL;
 }
 
-void disk_write(struct disk *disk, const struct disk_chunk *chunk)
+bool disk_write(struct disk *disk, const struct disk_chunk *chunk)
 {
     struct disk_cut *cut = find(disk, chunk->cut);
     if (cut == NULL) {
@@ -51,7 +51,10 @@ void disk_write(struct disk *disk, const struct disk_chunk *chunk)
         check(cut->values[chunk->chunk] != NULL);
         memcpy(cut->values[chunk->chunk], chunk->values, bytes);
     }
-    cut->stage = chunk->last ? DISK_WRITTEN : DISK_WRITING;
+    cut->lasts += chunk->last;
+    if (cut->lasts == disk->threads)
+        cut->stage = DISK_WRITTEN;
+    return cut->stage == DISK_WRITTEN;
 }
 
 const struct disk_cut *disk_find(const struct disk *disk, struct cut_name name)

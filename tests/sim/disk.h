@@ -16,6 +16,7 @@ enum disk_stage { DISK_WRITING, DISK_WRITTEN, DISK_SYNCED, DISK_RENAMED, DISK_DU
 struct disk_cut {
     struct cut_name name;
     enum disk_stage stage;
+    uint32_t lasts; /* threads that have given all */
     bool synced;    /* its bytes are */
     bool torn;      /* what is read is not what was written */
     float **values; /* by chunk number; NULL: not there */
@@ -23,6 +24,7 @@ struct disk_cut {
 
 struct disk {
     uint32_t chunks_count;  /* of the model */
+    uint32_t threads;       /* each says which chunk is its last */
     uint64_t full_us;       /* until then nothing more fits */
     struct cut_name failed; /* the newest that did not */
     uint32_t count;
@@ -31,7 +33,7 @@ struct disk {
 
 void disk_release(struct disk *disk);
 
-/* A chunk's values, `n` in each of its arrays; `last`: nothing follows. NULL: a
+/* A chunk's values, `n` in each of its arrays; `last`: nothing follows from its thread. NULL: a
  * server without chunks. */
 struct disk_chunk {
     struct cut_name cut;
@@ -39,7 +41,8 @@ struct disk_chunk {
     bool last;
     const void *values;
 };
-void disk_write(struct disk *disk, const struct disk_chunk *chunk);
+/* True: the file is whole now. */
+bool disk_write(struct disk *disk, const struct disk_chunk *chunk);
 
 /* The file goes a stage further; returns which it has reached. DISK_WRITING: it is gone. */
 enum disk_stage disk_advance(struct disk *disk, struct cut_name name, bool skip_sync);

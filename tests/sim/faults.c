@@ -162,23 +162,19 @@ static bool cull(struct sim *sim)
     return kept != NULL;
 }
 
-/* A worker loses its lease at once, while its pushes are under way and go on for long; others come
- * and get what it had, in smaller pieces. */
-static bool orphan_pushes(struct sim *sim)
+/* It loses its lease at once, while its pushes are under way and go on for long; others come and
+ * get what it had, in smaller pieces. */
+static void orphan_pushes(struct sim *sim, const struct sim_worker *worker)
 {
-    struct sim_worker *worker = pick_worker(sim, true);
-    for (uint32_t i = 0; worker != NULL && i < 8 && worker->ticket.node.level == 0; i++)
-        worker = pick_worker(sim, true);
-    if (worker == NULL || worker->member_stream == 0 || !worker->computing)
-        return false;
     for (uint32_t i = 0; i < worker->link_count; i++)
         if (worker->links[i].stream != 0)
             network_clog(network_stream(sim, worker->links[i].stream), ACCEPTOR,
-                         sim->now_us + sim_below(sim, 12 * sim->scenario.compute_us));
-    network_break(sim, network_stream(sim, worker->member_stream));
+                         sim->now_us + 20 * sim->scenario.delay_us +
+                             sim_below(sim, 40 * sim->scenario.compute_us));
+    if (worker->member_stream != 0)
+        network_break(sim, network_stream(sim, worker->member_stream));
     for (uint32_t i = 0; i < 3; i++)
         add_worker(sim);
-    return true;
 }
 
 static struct stream *pick_stream(struct sim *sim, enum stream_kind kind)
@@ -354,7 +350,7 @@ static bool inject(struct sim *sim, enum fault_kind kind)
     case FAULT_CULL:
         return cull(sim);
     case FAULT_ORPHAN:
-        return orphan_pushes(sim);
+        return set_trap(sim, TRAP_ORPHAN);
     case FAULT_BREAK_EXCHANGE:
         return break_stream(sim, STREAM_EXCHANGE);
     case FAULT_BREAK_MEMBER:
@@ -428,6 +424,8 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
     sim->faults.trap = TRAP_NONE;
     if (trap == TRAP_PUSH)
         sim_worker_kill(sim, &sim->workers[index], sim_below(sim, 2) == 0);
+    else if (trap == TRAP_ORPHAN)
+        orphan_pushes(sim, &sim->workers[index]);
     else if (trap == TRAP_REDUCED)
         break_link(sim, &sim->servers[index]);
     else if (trap == TRAP_PARK)

@@ -23,182 +23,183 @@ static uint32_t delay_of(const struct sim *sim)
     return spec_staleness(&sim->scenario.spec);
 }
 
-uint64_t *ledger_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
+uint64_t *ledger_counted(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                          uint32_t piece)
 {
-    return &server->ledger.counted[step % (delay_of(sim) + 1) * sim->compute.piece_count + piece];
+    return &thread->ledger.counted[step % (delay_of(sim) + 1) * sim->compute.piece_count + piece];
 }
 
 /* The place of a step that is over is free for the one that opens. */
-static void begin_step(struct sim *sim, struct sim_server *server, uint64_t step)
+static void begin_step(struct sim *sim, struct sim_thread *thread, uint64_t step)
 {
-    server->ledger.reduced[step % (delay_of(sim) + 1)] = false;
-    server->ledger.arrived_count = 0;
-    memset(ledger_counted(sim, server, step, 0), 0,
-           sim->compute.piece_count * sizeof *server->ledger.counted);
+    thread->ledger.reduced[step % (delay_of(sim) + 1)] = false;
+    thread->ledger.arrived_count = 0;
+    memset(ledger_counted(sim, thread, step, 0), 0,
+           sim->compute.piece_count * sizeof *thread->ledger.counted);
 }
 
-void ledger_prepared(struct sim *sim, struct sim_server *server)
+void ledger_prepared(struct sim *sim, struct sim_thread *thread)
 {
-    struct server_ledger *ledger = &server->ledger;
-    uint64_t generation = shard_generation(server->shard);
+    struct server_ledger *ledger = &thread->ledger;
+    uint64_t generation = shard_generation(thread->shard);
     if (generation > sim->ledger.generation)
-        sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", server->index,
+        sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", thread->index,
                      (unsigned long long)generation);
     if (generation <= ledger->generation)
-        sim_violated(sim, 4, "s%u goes from generation %llu to %llu", server->index,
+        sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
     ledger->generation = generation;
-    ledger->start = ledger->version = ledger->decided = shard_version(server->shard);
+    ledger->start = ledger->version = ledger->decided = shard_version(thread->shard);
     for (uint32_t i = 0; i <= delay_of(sim); i++)
-        begin_step(sim, server, ledger->start + i);
+        begin_step(sim, thread, ledger->start + i);
 }
 
 /* Its slots are all counted already. */
-static bool is_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
+static bool is_counted(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                        struct node node, uint32_t piece)
 {
     uint64_t mask = node_mask(node) & all_slots(sim);
-    uint64_t decided = server->ledger.decided;
+    uint64_t decided = thread->ledger.decided;
     return step < decided || (step - decided <= delay_of(sim) &&
-                              (*ledger_counted(sim, server, step, piece) & mask) == mask);
+                              (*ledger_counted(sim, thread, step, piece) & mask) == mask);
 }
 
-bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,
+bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                    const struct push_entry *entry)
 {
-    return push->generation == server->ledger.generation &&
-           is_counted(sim, server, push->step, push->node,
+    return push->generation == thread->ledger.generation &&
+           is_counted(sim, thread, push->step, push->node,
                       sim->compute.piece_first[entry->chunk] + entry->part);
 }
 
 /* 12 */
-static void check_busy(struct sim *sim, const struct sim_server *server, const struct push *push,
+static void check_busy(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                        uint32_t piece)
 {
-    uint64_t missing = all_slots(sim) & ~*ledger_counted(sim, server, push->step, piece);
+    uint64_t missing = all_slots(sim) & ~*ledger_counted(sim, thread, push->step, piece);
     uint64_t lowest = missing & (~missing + 1);
     if ((node_mask(push->node) & lowest) != 0 || missing == 0)
         sim_violated(sim, 12, "s%u has no room for step %llu node %u:%u, the lowest missing",
-                     server->index, (unsigned long long)push->step, push->node.level,
+                     thread->index, (unsigned long long)push->step, push->node.level,
                      push->node.index);
 }
 
-static void check_truth(struct sim *sim, const struct sim_server *server, const struct push *push,
+static void check_truth(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                         const struct truth *truth)
 {
-    if (truth->generation != server->ledger.generation)
+    if (truth->generation != thread->ledger.generation)
         sim_violated(sim, 11, "s%u of generation %llu takes a push of generation %llu",
-                     server->index, (unsigned long long)server->ledger.generation,
+                     thread->index, (unsigned long long)thread->ledger.generation,
                      (unsigned long long)truth->generation);
     if (truth->step != push->step || !node_equal(truth->node, push->node))
         sim_violated(sim, 1, "s%u counts step %llu node %u:%u, computed as step %llu node %u:%u",
-                     server->index, (unsigned long long)push->step, push->node.level,
+                     thread->index, (unsigned long long)push->step, push->node.level,
                      push->node.index, (unsigned long long)truth->step, truth->node.level,
                      truth->node.index);
 }
 
-void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push *push,
+void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
                    const struct truth *truth, const struct push_ack *ack,
                    const struct shard_statistics *before)
 {
-    const struct shard_statistics now = shard_statistics(server->shard);
+    const struct shard_statistics now = shard_statistics(thread->shard);
     uint64_t bytes = before->pushed_bytes, duplicates = before->duplicates;
     uint32_t counted = ack->code == ERR_OK ? push->entry_count : ack->first_refused;
     if (counted > 0 || ack->code == ERR_OK)
-        check_truth(sim, server, push, truth);
+        check_truth(sim, thread, push, truth);
     for (uint32_t i = 0; i < counted; i++) {
         const struct push_entry *entry = &push->entries[i];
         uint32_t piece = sim->compute.piece_first[entry->chunk] + entry->part;
-        if (is_counted(sim, server, push->step, push->node, piece)) {
+        if (is_counted(sim, thread, push->step, push->node, piece)) {
             duplicates++;
             continue;
         }
         bytes += entry->bytes;
-        *ledger_counted(sim, server, push->step, piece) |= node_mask(push->node) & all_slots(sim);
+        *ledger_counted(sim, thread, push->step, piece) |= node_mask(push->node) & all_slots(sim);
     }
     if (ack->code == ERR_BUSY)
-        check_busy(sim, server, push,
+        check_busy(sim, thread, push,
                    sim->compute.piece_first[push->entries[counted].chunk] +
                        push->entries[counted].part);
     if (now.pushed_bytes != bytes || now.duplicates != duplicates)
         sim_violated(sim, 1,
                      "s%u counts %llu bytes and %llu duplicates of step %llu node %u:%u, "
                      "not %llu and %llu",
-                     server->index, (unsigned long long)(now.pushed_bytes - before->pushed_bytes),
+                     thread->index, (unsigned long long)(now.pushed_bytes - before->pushed_bytes),
                      (unsigned long long)(now.duplicates - before->duplicates),
                      (unsigned long long)push->step, push->node.level, push->node.index,
                      (unsigned long long)(bytes - before->pushed_bytes),
                      (unsigned long long)(duplicates - before->duplicates));
 }
 
-void ledger_pulled(struct sim *sim, const struct sim_server *server, const struct truth *truth)
+void ledger_pulled(struct sim *sim, const struct sim_thread *thread, const struct truth *truth)
 {
-    if (truth->generation != server->ledger.generation)
+    if (truth->generation != thread->ledger.generation)
         sim_violated(sim, 11, "s%u of generation %llu takes a pull of generation %llu",
-                     server->index, (unsigned long long)server->ledger.generation,
+                     thread->index, (unsigned long long)thread->ledger.generation,
                      (unsigned long long)truth->generation);
 }
 
 /* Every slot of every piece of this server's chunks. */
-static bool is_complete(struct sim *sim, const struct sim_server *server, uint64_t step)
+static bool is_complete(struct sim *sim, const struct sim_thread *thread, uint64_t step)
 {
-    for (uint32_t i = 0; i < server->chunk_count; i++)
-        for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
-            uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
-            if (*ledger_counted(sim, server, step, piece) != all_slots(sim))
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        for (uint32_t p = 0; p < thread->chunks[i].parts; p++) {
+            uint32_t piece = sim->compute.piece_first[thread->chunks[i].chunk] + p;
+            if (*ledger_counted(sim, thread, step, piece) != all_slots(sim))
                 return false;
         }
     return true;
 }
 
-void ledger_reduced(struct sim *sim, struct sim_server *server, const struct reduced *reduced)
+void ledger_reduced(struct sim *sim, struct sim_thread *thread, const struct reduced *reduced)
 {
-    struct server_ledger *ledger = &server->ledger;
+    struct server_ledger *ledger = &thread->ledger;
     if (reduced->step < ledger->decided || reduced->step - ledger->decided > delay_of(sim) ||
-        reduced->generation != ledger->generation || !is_complete(sim, server, reduced->step))
+        reduced->generation != ledger->generation || !is_complete(sim, thread, reduced->step))
         sim_violated(sim, 1, "s%u says that step %llu is reduced, but slots are missing",
-                     server->index, (unsigned long long)reduced->step);
+                     thread->index, (unsigned long long)reduced->step);
     ledger->reduced[reduced->step % (delay_of(sim) + 1)] = true;
 }
 
-void ledger_decided(struct sim *sim, struct sim_server *server, const struct commit *commit)
+void ledger_decided(struct sim *sim, struct sim_thread *thread, const struct commit *commit)
 {
-    struct server_ledger *ledger = &server->ledger;
+    struct server_ledger *ledger = &thread->ledger;
     if (commit->step < ledger->decided)
         return; /* said again */
-    if (commit->step != ledger->decided || !ledger->reduced[commit->step % (delay_of(sim) + 1)] ||
+    if (commit->step != ledger->decided ||
+        (!ledger->reduced[commit->step % (delay_of(sim) + 1)] && thread->chunk_count > 0) ||
         commit->generation != ledger->generation)
-        sim_violated(sim, 4, "s%u takes commit(%llu) at version %llu", server->index,
+        sim_violated(sim, 4, "s%u takes commit(%llu) at version %llu", thread->index,
                      (unsigned long long)commit->step, (unsigned long long)ledger->version);
     ledger->decided++;
-    begin_step(sim, server, commit->step);
+    begin_step(sim, thread, commit->step);
 }
 
-void ledger_committed(struct sim *sim, struct sim_server *server, uint64_t step)
+void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
 {
-    struct server_ledger *ledger = &server->ledger;
-    if (step >= ledger->decided || shard_version(server->shard) != ledger->decided)
-        sim_violated(sim, 4, "s%u says committed(%llu) at version %llu", server->index,
-                     (unsigned long long)step, (unsigned long long)shard_version(server->shard));
-    ledger->version = shard_version(server->shard);
+    struct server_ledger *ledger = &thread->ledger;
+    if (step >= ledger->decided || shard_version(thread->shard) != ledger->decided)
+        sim_violated(sim, 4, "s%u says committed(%llu) at version %llu", thread->index,
+                     (unsigned long long)step, (unsigned long long)shard_version(thread->shard));
+    ledger->version = shard_version(thread->shard);
 }
 
-void ledger_published(struct sim *sim, struct sim_server *server, const struct weights *header,
+void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
                       struct counted *const *copies)
 {
-    uint64_t generation = server->ledger.generation;
+    uint64_t generation = thread->ledger.generation;
     check(generation < LEDGER_GENERATIONS_MAX);
     if (header->version > sim->ledger.versions[generation])
         sim_violated(sim, 2, "s%u serves version %llu of generation %llu before its commit",
-                     server->index, (unsigned long long)header->version,
+                     thread->index, (unsigned long long)header->version,
                      (unsigned long long)generation);
     for (uint32_t i = 0; i < header->chunk_count; i++) {
         uint64_t digest = digest_fast64((struct slice){copies[i]->data, copies[i]->bytes});
         if (digest !=
             expected_published(&sim->expected, &sim->compute, header->version, header->chunks[i]))
             sim_violated(sim, 2, "s%u serves chunk %u as version %llu, which it is not",
-                         server->index, header->chunks[i], (unsigned long long)header->version);
+                         thread->index, header->chunks[i], (unsigned long long)header->version);
     }
 }
 
@@ -233,28 +234,32 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     sim->options.progress->speculative += ticket->speculative;
 }
 
+static void check_completed(struct sim *sim, const struct sim_thread *thread,
+                            const struct ticket *ticket)
+{
+    if (thread->shard == NULL && thread->ledger.generation == ticket->generation)
+        return; /* it lost what it had counted: a rewind will follow */
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        for (uint32_t p = 0; p < thread->chunks[i].parts; p++) {
+            uint32_t piece = sim->compute.piece_first[thread->chunks[i].chunk] + p;
+            if (thread->ledger.generation != ticket->generation ||
+                !is_counted(sim, thread, ticket->step, ticket->node, piece))
+                sim_violated(sim, 9,
+                             "step %llu node %u:%u is complete, but s%u misses chunk %u part %u",
+                             (unsigned long long)ticket->step, ticket->node.level,
+                             ticket->node.index, thread->index, thread->chunks[i].chunk, p);
+        }
+}
+
 void ledger_completed(struct sim *sim, const struct complete_request *complete)
 {
     const struct ticket *ticket = &complete->ticket;
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     if (complete->outcome != ERR_OK || ticket->kind != TICKET_TRAIN || ticket->step < version)
         return;
-    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
-        const struct sim_server *server = &sim->servers[s];
-        if (server->shard == NULL && server->ledger.generation == ticket->generation)
-            continue; /* it lost what it had counted: a rewind will follow */
-        for (uint32_t i = 0; i < server->chunk_count; i++)
-            for (uint32_t p = 0; p < server->chunks[i].parts; p++) {
-                uint32_t piece = sim->compute.piece_first[server->chunks[i].chunk] + p;
-                if (server->ledger.generation != ticket->generation ||
-                    !is_counted(sim, server, ticket->step, ticket->node, piece))
-                    sim_violated(sim, 9,
-                                 "step %llu node %u:%u is complete, but s%u misses chunk "
-                                 "%u part %u",
-                                 (unsigned long long)ticket->step, ticket->node.level,
-                                 ticket->node.index, s, server->chunks[i].chunk, p);
-            }
-    }
+    for (uint32_t s = 0; s < sim->scenario.servers; s++)
+        for (uint32_t t = 0; t < sim->servers[s].thread_count; t++)
+            check_completed(sim, &sim->servers[s].threads[t], ticket);
 }
 
 static bool same_double(double a, double b)

@@ -9,7 +9,7 @@
 #include "tests/sim/scenario.h"
 
 struct sim;
-struct sim_server;
+struct sim_thread;
 struct sim_worker;
 
 enum { LEDGER_GENERATIONS_MAX = 256 };
@@ -25,22 +25,22 @@ struct ledger {
 /* ---- a shard; invariants 1, 2, 4, 11, 12 ---- */
 
 /* The slots of a step that a server has counted of a piece. */
-uint64_t *ledger_counted(const struct sim *sim, const struct sim_server *server, uint64_t step,
+uint64_t *ledger_counted(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                          uint32_t piece);
-void ledger_prepared(struct sim *sim, struct sim_server *server);
+void ledger_prepared(struct sim *sim, struct sim_thread *thread);
 /* Whether that piece of the push is a duplicate, with the server's generation. */
-bool ledger_counts(struct sim *sim, const struct sim_server *server, const struct push *push,
+bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                    const struct push_entry *entry);
 /* A push was handled: `before` are the shard's statistics before it. */
-void ledger_pushed(struct sim *sim, struct sim_server *server, const struct push *push,
+void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
                    const struct truth *truth, const struct push_ack *ack,
                    const struct shard_statistics *before);
 /* A pull was taken: served, or parked. */
-void ledger_pulled(struct sim *sim, const struct sim_server *server, const struct truth *truth);
-void ledger_reduced(struct sim *sim, struct sim_server *server, const struct reduced *reduced);
-void ledger_decided(struct sim *sim, struct sim_server *server, const struct commit *commit);
-void ledger_committed(struct sim *sim, struct sim_server *server, uint64_t step);
-void ledger_published(struct sim *sim, struct sim_server *server, const struct weights *header,
+void ledger_pulled(struct sim *sim, const struct sim_thread *thread, const struct truth *truth);
+void ledger_reduced(struct sim *sim, struct sim_thread *thread, const struct reduced *reduced);
+void ledger_decided(struct sim *sim, struct sim_thread *thread, const struct commit *commit);
+void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step);
+void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
                       struct counted *const *copies);
 
 /* ---- the coordinator; 3, 4, 9, 10, 13 ---- */

@@ -35,19 +35,19 @@ enum mutation mutation_find(const char *name)
 /* ---- what a shard is told ---- */
 
 /* The slots of the open step that are counted in the push's first piece. */
-static uint64_t counted_of(const struct sim *sim, const struct sim_server *server,
+static uint64_t counted_of(const struct sim *sim, const struct sim_thread *thread,
                            const struct push *push)
 {
     const struct push_entry *first = &push->entries[0];
-    return *ledger_counted(sim, server, push->step,
+    return *ledger_counted(sim, thread, push->step,
                            sim->compute.piece_first[first->chunk] + first->part);
 }
 
-static void rename_push(struct sim *sim, const struct sim_server *server, struct push *push,
+static void rename_push(struct sim *sim, const struct sim_thread *thread, struct push *push,
                         struct truth *truth)
 {
-    bool leaf = push->node.level == 0 && push->step == server->ledger.decided;
-    uint64_t counted = counted_of(sim, server, push);
+    bool leaf = push->node.level == 0 && push->step == thread->ledger.decided;
+    uint64_t counted = counted_of(sim, thread, push);
     if (!leaf || (counted >> push->node.index & 1) == 0)
         return;
     uint32_t next = 0;
@@ -58,9 +58,9 @@ static void rename_push(struct sim *sim, const struct sim_server *server, struct
 }
 
 /* The n-th slot that arrives is called n. */
-static void number_push(struct sim *sim, struct sim_server *server, struct push *push)
+static void number_push(struct sim *sim, struct sim_thread *thread, struct push *push)
 {
-    struct server_ledger *ledger = &server->ledger;
+    struct server_ledger *ledger = &thread->ledger;
     uint32_t place = 0;
     if (sim->scenario.spec.train.node_slots != 1 || push->step != ledger->decided)
         return;
@@ -71,32 +71,32 @@ static void number_push(struct sim *sim, struct sim_server *server, struct push 
     push->node.index = place;
 }
 
-void mutate_push(struct sim *sim, struct sim_server *server, struct push *push, struct truth *truth)
+void mutate_push(struct sim *sim, struct sim_thread *thread, struct push *push, struct truth *truth)
 {
     if (sim->options.mutation == MUTATE_COUNT_TWICE)
-        rename_push(sim, server, push, truth);
+        rename_push(sim, thread, push, truth);
     if (sim->options.mutation == MUTATE_ARRIVAL_ORDER &&
-        push->generation == server->ledger.generation)
-        number_push(sim, server, push);
+        push->generation == thread->ledger.generation)
+        number_push(sim, thread, push);
     if (sim->options.mutation == MUTATE_PUSH_UNFENCED &&
-        push->generation < shard_generation(server->shard))
-        push->generation = shard_generation(server->shard);
+        push->generation < shard_generation(thread->shard))
+        push->generation = shard_generation(thread->shard);
 }
 
-void mutate_pull(struct sim *sim, struct sim_server *server, struct pull *pull)
+void mutate_pull(struct sim *sim, struct sim_thread *thread, struct pull *pull)
 {
     if (sim->options.mutation == MUTATE_PULL_UNFENCED)
-        pull->generation = shard_generation(server->shard);
+        pull->generation = shard_generation(thread->shard);
     if (sim->options.mutation == MUTATE_PUBLISH_EARLY &&
-        pull->version > shard_version(server->shard))
-        pull->version = shard_version(server->shard);
+        pull->version > shard_version(thread->shard))
+        pull->version = shard_version(thread->shard);
 }
 
-void mutate_commit(struct sim *sim, struct sim_server *server, struct commit *commit)
+void mutate_commit(struct sim *sim, struct sim_thread *thread, struct commit *commit)
 {
     if (sim->options.mutation == MUTATE_APPLY_SKIPPED)
         commit->apply = true;
-    if (sim->options.mutation == MUTATE_OTHER_SCALE && server->index > 0)
+    if (sim->options.mutation == MUTATE_OTHER_SCALE && thread->index > 0)
         commit->scale *= 1.0001F;
 }
 
@@ -109,24 +109,23 @@ static void drop_effect(struct shard_effects *effects, uint32_t index)
             (effects->count - index) * sizeof effects->items[0]);
 }
 
-void mutate_pushed(struct sim *sim, struct sim_server *server,
+bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before)
 {
-    if (sim->options.mutation == MUTATE_NO_ACK &&
-        shard_statistics(server->shard).duplicates > before->duplicates)
-        drop_effect(&server->effects, 0);
+    return sim->options.mutation != MUTATE_NO_ACK ||
+           shard_statistics(thread->shard).duplicates == before->duplicates;
 }
 
-void mutate_served(struct sim *sim, struct sim_server *server, uint64_t asked_version)
+void mutate_served(struct sim *sim, struct sim_thread *thread, uint64_t asked_version)
 {
-    struct shard_effect *effect = &server->effects.items[0];
+    struct shard_effect *effect = &thread->effects.items[0];
     if (sim->options.mutation == MUTATE_PUBLISH_EARLY && effect->kind == SHARD_WEIGHTS)
         effect->weights.header.version = asked_version;
 }
 
-void mutate_worked(struct sim *sim, struct sim_server *server)
+void mutate_worked(struct sim *sim, struct sim_thread *thread)
 {
-    struct shard_effects *effects = &server->effects;
+    struct shard_effects *effects = &thread->effects;
     for (uint32_t i = effects->count; i-- > 0;) {
         struct shard_effect *effect = &effects->items[i];
         if (sim->options.mutation != MUTATE_FORGET_PARKED || effect->kind != SHARD_WEIGHTS ||

@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MUTATIONS(X)                                                                               \
@@ -43,7 +44,7 @@ const char *mutation_text(enum mutation mutation);
 enum mutation mutation_find(const char *name);
 
 struct sim;
-struct sim_server;
+struct sim_thread;
 struct push;
 struct truth;
 struct pull;
@@ -53,15 +54,16 @@ struct acquire_reply;
 struct shard_statistics;
 
 /* Each does nothing unless its mutation was asked for. What a shard is told: */
-void mutate_push(struct sim *sim, struct sim_server *server, struct push *push,
+void mutate_push(struct sim *sim, struct sim_thread *thread, struct push *push,
                  struct truth *truth);
-void mutate_pull(struct sim *sim, struct sim_server *server, struct pull *pull);
-void mutate_commit(struct sim *sim, struct sim_server *server, struct commit *commit);
+void mutate_pull(struct sim *sim, struct sim_thread *thread, struct pull *pull);
+void mutate_commit(struct sim *sim, struct sim_thread *thread, struct commit *commit);
 /* What it answers: its effects after a push, a pull, a piece of work. */
-void mutate_pushed(struct sim *sim, struct sim_server *server,
+/* False: the push is not answered. */
+bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before);
-void mutate_served(struct sim *sim, struct sim_server *server, uint64_t asked_version);
-void mutate_worked(struct sim *sim, struct sim_server *server);
+void mutate_served(struct sim *sim, struct sim_thread *thread, uint64_t asked_version);
+void mutate_worked(struct sim *sim, struct sim_thread *thread);
 /* What the coordinator is told, and answers. */
 void mutate_complete(struct sim *sim, struct complete_request *complete);
 void mutate_reply(struct sim *sim, struct acquire_reply *reply);

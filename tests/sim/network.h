@@ -22,16 +22,16 @@ enum end { OPENER, ACCEPTOR };
 struct stream {
     uint64_t number;
     enum stream_kind kind;
-    uint32_t worker;     /* opener of exchange and member streams */
-    uint32_t server;     /* opener of links; acceptor of exchange streams */
-    uint32_t office;     /* the coordinator that accepts member streams and links */
-    uint64_t member;     /* of a member or exchange stream, once greeted */
-    uint32_t parked;     /* pulls of an exchange stream that wait at the server */
-    uint64_t link;       /* the coordinator's name of a link, once greeted */
-    bool greeted;        /* the acceptor has seen the first message */
-    bool closed[2];      /* that end does not use it any more */
-    uint64_t last_us[2]; /* the newest message to that end arrives then */
-    uint64_t cut_us[2];  /* messages to that end do not arrive after */
+    uint32_t worker;                  /* opener of exchange and member streams */
+    uint32_t server;                  /* opener of links; acceptor of exchange streams */
+    uint32_t office;                  /* the coordinator that accepts member streams and links */
+    uint64_t member;                  /* of a member or exchange stream, once greeted */
+    uint32_t parked[SIM_THREADS_MAX]; /* pulls of an exchange stream that wait in a thread */
+    uint64_t link;                    /* the coordinator's name of a link, once greeted */
+    bool greeted;                     /* the acceptor has seen the first message */
+    bool closed[2];                   /* that end does not use it any more */
+    uint64_t last_us[2];              /* the newest message to that end arrives then */
+    uint64_t cut_us[2];               /* messages to that end do not arrive after */
 };
 
 enum call_kind { CALL_DESCRIBE, CALL_JOIN, CALL_ACQUIRE, CALL_COMPLETE, CALL_LEAVE };

@@ -53,7 +53,7 @@ static void choose_train(struct scenario *scenario, struct rand_state *random)
     train->node_slots = UINT32_C(1) << between(random, 0, 2);
     while (train->node_slots > train->slots)
         train->node_slots /= 2;
-    if (train->precision == SPEC_FP32 && chance(random, 60))
+    if (train->precision == SPEC_FP32 && chance(random, 75))
         train->node_slots = 0;
     train->skip_max = chance(random, 30) ? (uint32_t)between(random, 1, 3) : 0;
     scenario->validation_samples = chance(random, 50) ? between(random, 1, 9) : 0;
@@ -141,6 +141,7 @@ static void choose_cluster(struct scenario *scenario, struct rand_state *random)
     static const uint32_t speculation[] = {0, 100, 150, 300};
     uint32_t slots = scenario->spec.train.slots;
     scenario->servers = (uint32_t)between(random, 1, SIM_SERVERS_MAX);
+    scenario->threads = chance(random, 50) ? 1 : (uint32_t)between(random, 2, SIM_THREADS_MAX);
     scenario->workers = (uint32_t)between(random, 1, 8);
     scenario->parameter_bytes_max = PICK(random, bytes_max);
     uint32_t lease_ms = (uint32_t)spread(random, 500, 4000);
@@ -378,7 +379,8 @@ void scenario_print(const struct scenario *scenario)
         [SPEC_SYNC] = "sync", [SPEC_DELAY] = "delay", [SPEC_LOCAL] = "local"};
     const struct spec_train *train = &scenario->spec.train;
     printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
-           "validation %llu, bad %u %%; %u servers, %u workers, ahead_max %u, lease %u ms, "
+           "validation %llu, bad %u %%; %u servers of %u threads, %u workers, ahead_max %u, lease "
+           "%u ms, "
            "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
            "repeated %u/1000; %u faults before %.3f s\n",
            (unsigned long long)scenario->seed, models[scenario->model],
@@ -387,8 +389,8 @@ void scenario_print(const struct scenario *scenario)
            spec_precision_name(train->precision), (unsigned long long)train->steps, train->slots,
            train->node_slots, spec_optimizer_kind_name(scenario->spec.optimizer.kind),
            scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
-           scenario->bad_percent, scenario->servers, scenario->workers, scenario->ahead_max,
-           scenario->office.lease_ms, scenario->office.speculation_percent,
+           scenario->bad_percent, scenario->servers, scenario->threads, scenario->workers,
+           scenario->ahead_max, scenario->office.lease_ms, scenario->office.speculation_percent,
            (unsigned long long)scenario->delay_us, scenario->late_permille,
            (unsigned long long)scenario->late_us_max, scenario->lost_permille,
            scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6);

@@ -14,6 +14,7 @@ enum {
     SIM_WORKERS_MAX = 12,
     SIM_FAULTS_MAX = 64,
     SIM_STEPS_MAX = 8,
+    SIM_THREADS_MAX = 3,
     SIM_DELAY_MAX = 3
 };
 
@@ -67,6 +68,7 @@ struct scenario {
     uint32_t bad_percent; /* steps with a gradient that is not finite */
 
     uint32_t servers;
+    uint32_t threads; /* of each server */
     uint32_t workers; /* at the start */
     uint64_t parameter_bytes_max;
     struct coordinator_settings office;

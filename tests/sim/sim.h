@@ -1,8 +1,8 @@
-/* A whole cluster in one process, from one seed: the coordinator's core, one shard core a server,
- * an agent core a worker, all of them as in production, between a fake network, fake disks and a
- * fake clock. No threads, sockets, sleeps. What stands in for the daemons' and workers' loops
- * carries out the cores' effects, and every message goes through proto/wire.c, so the bytes are
- * real.
+/* A whole cluster in one process, from one seed: the coordinator's core, a shard core for each
+ * thread of a server, an agent core a worker, all of them as in production, between a fake network,
+ * fake disks and fake clocks. No threads, sockets, sleeps. What stands in for the daemons' and
+ * workers' loops carries out the cores' effects, and every message goes through proto/wire.c, so
+ * the bytes are real.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
@@ -11,18 +11,21 @@
  * (the invariants), mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
- *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum;
+ *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
+ *     a sample is a function of step and slot, it is in an epoch once;
  *   2 nothing is readable before its commit, and what is read is the reference's version;
- *   3 a ticket is granted only for the committed version, the same one when it is asked for again,
- *     and computed on exactly its weights;
- *   4 versions grow by one within a generation; generations, boots and terms never go back;
+ *   3 a ticket is granted only when its version is committed, which is exactly the run's delay
+ * behind its step, the same one when it is asked for again, and computed on exactly these weights;
+ *   4 versions grow by one within a generation; generations, boots and terms never go back, and a
+ *     generation is stored before it is prepared;
  *   5 no push and no pull waits for ever on an open stream, and none is parked for who is gone;
  *   6 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered;
  *   7 the cores' own numbered invariants (their *_check());
  *   8 once the faults are over the run ends within a bounded time; nobody's loop spins; no worker
  *     stops with an error;
  *   9 a ticket is complete only when every server has counted all of it;
- *  10 a recorded cut is on the disk of every server and newer than the one before, and found again;
+ *  10 a recorded cut is durable on the disk of every server and newer than the one before, and
+ *     found again, whole;
  *  11 what belongs to another generation, boot or term is not counted, served or acted on;
  *  12 the lowest missing slot is always admitted: BUSY never stops the step;
  *  13 each step's metrics, each validation and the final state are the reference's, bit for bit.

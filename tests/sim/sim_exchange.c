@@ -21,7 +21,8 @@ static void greet(struct sim *sim, const struct sim_server *server, struct strea
 {
     const struct from_shard welcome = {
         .kind = FROM_SHARD_WELCOME,
-        .welcome = {server->boot, server->shard != NULL ? shard_generation(server->shard) : 0}};
+        .welcome = {server->boot,
+                    sim_server_holds(server) ? shard_generation(server->threads[0].shard) : 0}};
     stream->greeted = true;
     stream->member = member;
     sim_exchange_answer(sim, stream->number, &welcome, NULL, 0);
@@ -42,64 +43,156 @@ static void refuse(struct sim *sim, const struct stream *stream, const struct to
 
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
  * nobody is found guilty of it. */
-static bool spoil(struct sim *sim, const struct sim_server *server, struct push *push)
+static bool spoil(struct sim *sim, struct sim_server *server, struct push *push)
 {
     struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
     if (sim->calm || sim->spoilt || push->entry_count == 0 ||
-        !ledger_counts(sim, server, push, entry) || sim_below(sim, 4) != 0)
+        !ledger_counts(sim, sim_server_thread(server, entry->chunk), push, entry) ||
+        sim_below(sim, 4) != 0)
         return false;
     sim->spoilt = true;
     entry->digest ^= 1;
     return true;
 }
 
-static void push(struct sim *sim, struct sim_server *server, struct stream *stream,
-                 const struct message *message, const struct slice *slices, uint32_t slice_count,
-                 const struct to_shard *to)
+/* Counts entries that lie one behind another and belong to one thread. */
+static struct push_ack push_run(struct sim *sim, struct sim_server *server,
+                                struct sim_thread *thread, struct stream *stream,
+                                const struct push *said, const struct truth *said_truth,
+                                struct cursor payload, bool *ret_answered)
 {
-    struct push what = to->push;
-    struct truth truth = message->truth;
-    struct cursor payload = {slices, slice_count, 0, 0};
-    const struct shard_statistics before = shard_statistics(server->shard);
-    cursor_skip(&payload, to->payload_offset);
-    what.member = stream->member;
-    server->spoilt = spoil(sim, server, &what);
-    mutate_push(sim, server, &what, &truth);
-    server->effects.count = 0;
-    shard_push(server->shard, stream->number, &what, payload, &server->effects);
-    check(server->effects.count > 0 && server->effects.items[0].kind == SHARD_ACK);
-    const struct push_ack ack = server->effects.items[0].ack;
+    struct push what = *said;
+    struct truth truth = *said_truth;
+    const struct shard_statistics before = shard_statistics(thread->shard);
+    mutate_push(sim, thread, &what, &truth);
+    thread->effects.count = 0;
+    shard_push(thread->shard, stream->number, &what, payload, &thread->effects);
+    check(thread->effects.count > 0 && thread->effects.items[0].kind == SHARD_ACK);
+    const struct push_ack ack = thread->effects.items[0].ack;
     sim_trace(sim, "s%u push of step %llu node %u:%u by w%u, id %llu: %s", server->index,
               (unsigned long long)what.step, what.node.level, what.node.index, stream->worker,
               (unsigned long long)what.id, err_name(ack.code));
     sim->options.progress->duplicates +=
-        shard_statistics(server->shard).duplicates - before.duplicates;
+        shard_statistics(thread->shard).duplicates - before.duplicates;
     sim->options.progress->busy += ack.code == ERR_BUSY;
     /* A sum in the order of arrival is wrong though every name is right. */
-    ledger_pushed(sim, server, sim->options.mutation == MUTATE_ARRIVAL_ORDER ? &to->push : &what,
-                  &truth, &ack, &before);
-    mutate_pushed(sim, server, &before);
-    sim_server_carry_out(sim, server, false);
+    ledger_pushed(sim, thread, sim->options.mutation == MUTATE_ARRIVAL_ORDER ? said : &what, &truth,
+                  &ack, &before);
+    *ret_answered = mutate_pushed(sim, thread, &before);
+    sim_server_carry_out(sim, server, thread, false);
+    return ack;
 }
 
+/* A thread's share of a push, as server/push.c; what the thread would answer. */
+static struct push_ack push_share(struct sim *sim, struct sim_server *server,
+                                  struct sim_thread *thread, struct stream *stream,
+                                  const struct to_shard *to, const struct truth *truth,
+                                  struct cursor payload, bool *answered)
+{
+    const struct push *whole = &to->push;
+    struct push_ack outcome = {whole->id, ERR_OK, whole->entry_count};
+    uint32_t at = 0;
+    while (outcome.code == ERR_OK && at < whole->entry_count) {
+        uint32_t end = at;
+        size_t bytes = 0;
+        while (end < whole->entry_count &&
+               sim_server_thread(server, whole->entries[end].chunk) == thread)
+            bytes += whole->entries[end++].bytes;
+        if (end == at) {
+            cursor_skip(&payload, whole->entries[at++].bytes);
+            continue;
+        }
+        struct push run = *whole;
+        run.entries += at;
+        run.entry_count = end - at;
+        bool said;
+        struct push_ack ack = push_run(sim, server, thread, stream, &run, truth, payload, &said);
+        *answered = *answered && said;
+        if (ack.code != ERR_OK)
+            outcome = (struct push_ack){whole->id, ack.code, at + ack.first_refused};
+        cursor_skip(&payload, bytes);
+        at = end;
+    }
+    return outcome;
+}
+
+/* One acknowledgement, however many threads: that of the first entry that was refused. */
+static void push(struct sim *sim, struct sim_server *server, struct stream *stream,
+                 const struct message *message, const struct slice *slices, uint32_t slice_count,
+                 const struct to_shard *to)
+{
+    struct to_shard what = *to;
+    struct cursor payload = {slices, slice_count, 0, 0};
+    struct from_shard answer = {.kind = FROM_SHARD_ACK,
+                                .ack = {to->push.id, ERR_OK, to->push.entry_count}};
+    uint32_t first = (uint32_t)sim_below(sim, server->thread_count);
+    bool answered = true;
+    cursor_skip(&payload, to->payload_offset);
+    server->spoilt = spoil(sim, server, &what.push);
+    for (uint32_t i = 0; i < server->thread_count; i++) {
+        struct sim_thread *thread = &server->threads[(first + i) % server->thread_count];
+        struct push_ack ack =
+            push_share(sim, server, thread, stream, &what, &message->truth, payload, &answered);
+        if (ack.code != ERR_OK &&
+            (answer.ack.code == ERR_OK || ack.first_refused < answer.ack.first_refused))
+            answer.ack = ack;
+    }
+    if (answered)
+        sim_exchange_answer(sim, stream->number, &answer, NULL, 0);
+}
+
+/* A thread's share of a pull: weights are sent, OK; TOO_EARLY: parked; else refused. */
+static enum err pull_share(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                           struct stream *stream, const struct truth *truth,
+                           const struct pull *share)
+{
+    struct pull what = *share;
+    mutate_pull(sim, thread, &what);
+    thread->effects.count = 0;
+    shard_pull(thread->shard, stream->number, &what, &thread->effects);
+    const struct shard_effect *effect = &thread->effects.items[0];
+    bool served = effect->kind == SHARD_WEIGHTS;
+    enum err err = served ? ERR_OK : effect->refusal.code;
+    sim_trace(sim, "s%u pull of version %llu by w%u, id %llu: %s", server->index,
+              (unsigned long long)what.version, stream->worker, (unsigned long long)what.id,
+              err_name(err));
+    mutate_served(sim, thread, share->version);
+    if (served || err == ERR_TOO_EARLY)
+        ledger_pulled(sim, thread, truth);
+    thread->parked += err == ERR_TOO_EARLY;
+    stream->parked[thread->number] += err == ERR_TOO_EARLY;
+    if (!served)
+        thread->effects.count = 0; /* said once, for all threads */
+    sim_server_carry_out(sim, server, thread, false);
+    return err;
+}
+
+/* As server/pull.c: weights come thread by thread, the worst refusal once. */
 static void pull(struct sim *sim, struct sim_server *server, struct stream *stream,
                  const struct truth *truth, const struct to_shard *to)
 {
-    struct pull what = to->pull;
-    mutate_pull(sim, server, &what);
-    server->effects.count = 0;
-    shard_pull(server->shard, stream->number, &what, &server->effects);
-    const struct shard_effect *effect = &server->effects.items[0];
-    bool parked = effect->kind == SHARD_REFUSAL && effect->refusal.code == ERR_TOO_EARLY;
-    sim_trace(sim, "s%u pull of version %llu by w%u, id %llu: %s", server->index,
-              (unsigned long long)what.version, stream->worker, (unsigned long long)what.id,
-              effect->kind == SHARD_WEIGHTS ? "OK" : err_name(effect->refusal.code));
-    mutate_served(sim, server, to->pull.version);
-    if (effect->kind == SHARD_WEIGHTS || parked)
-        ledger_pulled(sim, server, truth);
-    server->parked += parked;
-    stream->parked += parked;
-    sim_server_carry_out(sim, server, false);
+    uint32_t first = (uint32_t)sim_below(sim, server->thread_count);
+    struct from_shard refusal = {.kind = FROM_SHARD_REFUSAL, .refusal = {to->pull.id, ERR_OK}};
+    bool parked = false;
+    for (uint32_t i = 0; i < server->thread_count; i++) {
+        struct sim_thread *thread = &server->threads[(first + i) % server->thread_count];
+        uint32_t chunks[WIRE_ENTRIES_MAX];
+        struct pull share = to->pull;
+        share.chunks = chunks;
+        share.chunk_count = 0;
+        for (uint32_t c = 0; c < to->pull.chunk_count; c++)
+            if (sim_server_thread(server, to->pull.chunks[c]) == thread)
+                chunks[share.chunk_count++] = to->pull.chunks[c];
+        if (share.chunk_count == 0)
+            continue;
+        enum err err = pull_share(sim, server, thread, stream, truth, &share);
+        parked = parked || err == ERR_TOO_EARLY;
+        if (err != ERR_OK &&
+            (refusal.refusal.code == ERR_OK || refusal.refusal.code == ERR_TOO_EARLY))
+            refusal.refusal.code = err;
+    }
+    if (refusal.refusal.code != ERR_OK)
+        sim_exchange_answer(sim, stream->number, &refusal, NULL, 0);
     if (parked)
         faults_spring(sim, TRAP_PARK, server->index);
 }
@@ -118,7 +211,7 @@ void sim_exchange_message(struct sim *sim, struct stream *stream, const struct m
         network_close(sim, stream, ACCEPTOR, false);
     else if (to.kind == TO_SHARD_HELLO)
         greet(sim, server, stream, to.hello.member);
-    else if (server->shard == NULL)
+    else if (!sim_server_holds(server))
         refuse(sim, stream, &to);
     else if (to.kind == TO_SHARD_PUSH)
         push(sim, server, stream, message, slices, 2, &to);
@@ -129,10 +222,14 @@ void sim_exchange_message(struct sim *sim, struct stream *stream, const struct m
 void sim_exchange_lost(struct sim *sim, struct stream *stream)
 {
     struct sim_server *server = &sim->servers[stream->server];
-    if (!server->up || server->shard == NULL)
+    if (!server->up || !sim_server_holds(server))
         return;
-    shard_cancel(server->shard, stream->number);
-    server->parked -= stream->parked;
-    stream->parked = 0;
-    sim_server_carry_out(sim, server, false);
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        shard_cancel(thread->shard, stream->number);
+        thread->parked -= stream->parked[t];
+        stream->parked[t] = 0;
+        thread->effects.count = 0;
+        sim_server_carry_out(sim, server, thread, false);
+    }
 }

@@ -5,6 +5,7 @@
 #include "common/digest.h"
 #include "common/scoped.h"
 #include "server/prepare.h"
+#include "server/prepared.h"
 
 #include <string.h>
 
@@ -22,9 +23,10 @@ static void report(struct sim *sim, struct sim_server *server, struct server_rep
 static void report_ready(struct sim *sim, struct sim_server *server)
 {
     report(sim, server,
-           &(struct server_report){
-               .kind = SERVER_READY,
-               .ready = {.cut = {server->ledger.generation, server->ledger.start}, .text = ""}});
+           &(struct server_report){.kind = SERVER_READY,
+                                   .ready = {.cut = {server->threads[0].ledger.generation,
+                                                     server->threads[0].ledger.start},
+                                             .text = ""}});
 }
 
 static void report_manifest(struct sim *sim, struct sim_server *server, struct cut_name cut,
@@ -39,9 +41,10 @@ static void report_manifest(struct sim *sim, struct sim_server *server, struct c
 
 static void report_committed(struct sim *sim, struct sim_server *server, uint64_t step)
 {
-    report(sim, server,
-           &(struct server_report){.kind = SERVER_COMMITTED,
-                                   .committed = {shard_generation(server->shard), step}});
+    report(
+        sim, server,
+        &(struct server_report){.kind = SERVER_COMMITTED,
+                                .committed = {shard_generation(server->threads[0].shard), step}});
 }
 
 /* At once, or in two parts as from two threads. */
@@ -77,12 +80,12 @@ static void send_weights(struct sim *sim, const struct shard_effect *effect, uin
 }
 
 /* At once, or in two parts as from two threads. */
-static void answer_weights(struct sim *sim, struct sim_server *server,
+static void answer_weights(struct sim *sim, struct sim_thread *thread,
                            const struct shard_effect *effect)
 {
     const struct weights *header = &effect->weights.header;
     uint32_t first = (uint32_t)sim_below(sim, 2 * (uint64_t)header->chunk_count);
-    ledger_published(sim, server, header, effect->weights.copies);
+    ledger_published(sim, thread, header, effect->weights.copies);
     if (first > 0 && first < header->chunk_count)
         send_weights(sim, effect, 0, first);
     else
@@ -90,20 +93,21 @@ static void answer_weights(struct sim *sim, struct sim_server *server,
     send_weights(sim, effect, first, header->chunk_count);
 }
 
-static void arm_work(struct sim *sim, struct sim_server *server)
+static void arm_work(struct sim *sim, const struct sim_server *server, struct sim_thread *thread)
 {
-    if (server->work_armed)
+    if (thread->work_armed)
         return;
-    server->work_armed = true;
+    thread->work_armed = true;
     queue_put(&sim->queue,
               (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.apply_us),
                              .kind = EVENT_SERVER_WORK,
                              .index = server->index,
-                             .number = server->boot});
+                             .number = server->boot,
+                             .detail = thread->number});
 }
 
 /* A chunk goes to the disk; when it is there its copy is free again. */
-static void write_chunk(struct sim *sim, struct sim_server *server,
+static void write_chunk(struct sim *sim, struct sim_server *server, const struct sim_thread *thread,
                         const struct shard_effect *effect)
 {
     check(server->writing_count < SIM_WRITES_MAX);
@@ -115,6 +119,7 @@ static void write_chunk(struct sim *sim, struct sim_server *server,
                  .last = effect->snapshot.last,
                  .values = effect->snapshot.copy != NULL ? effect->snapshot.copy->data : NULL},
         .copy = effect->snapshot.copy,
+        .thread = thread->number,
     };
     queue_put(&sim->queue,
               (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.write_us),
@@ -142,33 +147,47 @@ static void report_wrong_bits(struct sim *sim, struct sim_server *server,
     report(sim, server, &wrong);
 }
 
-static void carry_out(struct sim *sim, struct sim_server *server, const struct shard_effect *effect)
+/* Said when all threads have done so (shards.c). */
+static void thread_committed(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                             uint64_t step)
 {
-    struct from_shard message = {.kind = FROM_SHARD_ACK};
+    uint64_t least = UINT64_MAX;
+    ledger_committed(sim, thread, step);
+    if (thread->committed < step + 1)
+        thread->committed = step + 1;
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        if (server->threads[t].committed < least)
+            least = server->threads[t].committed;
+    if (least <= step)
+        return;
+    server->committed = least;
+    report_committed(sim, server, step);
+}
+
+static void carry_out(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                      const struct shard_effect *effect)
+{
+    struct from_shard message = {.kind = FROM_SHARD_REFUSAL};
     switch (effect->kind) {
     case SHARD_ACK:
-        message.ack = effect->ack;
-        sim_exchange_answer(sim, effect->sender, &message, NULL, 0);
-        break;
+        break; /* one for all threads */
     case SHARD_WEIGHTS:
-        answer_weights(sim, server, effect);
+        answer_weights(sim, thread, effect);
         break;
     case SHARD_REFUSAL:
-        message.kind = FROM_SHARD_REFUSAL;
         message.refusal = effect->refusal;
         sim_exchange_answer(sim, effect->sender, &message, NULL, 0);
         break;
     case SHARD_REDUCED:
-        ledger_reduced(sim, server, &effect->reduced);
+        ledger_reduced(sim, thread, &effect->reduced);
         report_reduced(sim, server, &effect->reduced);
         faults_spring(sim, TRAP_REDUCED, server->index);
         break;
     case SHARD_COMMITTED:
-        ledger_committed(sim, server, effect->committed.step);
-        report_committed(sim, server, effect->committed.step);
+        thread_committed(sim, server, thread, effect->committed.step);
         break;
     case SHARD_SNAPSHOT:
-        write_chunk(sim, server, effect);
+        write_chunk(sim, server, thread, effect);
         break;
     case SHARD_WRONG_BITS:
         report_wrong_bits(sim, server, effect);
@@ -179,27 +198,38 @@ static void carry_out(struct sim *sim, struct sim_server *server, const struct s
 }
 
 /* Carries out what the last call of the shard asked for, looks at its invariants, and goes on. */
-void sim_server_carry_out(struct sim *sim, struct sim_server *server, bool more)
+void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                          bool more)
 {
-    for (uint32_t i = 0; i < server->effects.count; i++)
-        carry_out(sim, server, &server->effects.items[i]);
-    server->effects.count = 0;
-    shard_check(server->shard);
-    if (shard_statistics(server->shard).parked != server->parked)
+    for (uint32_t i = 0; i < thread->effects.count; i++)
+        carry_out(sim, server, thread, &thread->effects.items[i]);
+    thread->effects.count = 0;
+    shard_check(thread->shard);
+    if (shard_statistics(thread->shard).parked != thread->parked)
         sim_violated(sim, 5, "s%u holds %llu parked pulls, not %u", server->index,
-                     (unsigned long long)shard_statistics(server->shard).parked, server->parked);
+                     (unsigned long long)shard_statistics(thread->shard).parked, thread->parked);
     if (more)
-        arm_work(sim, server);
+        arm_work(sim, server, thread);
 }
 
 /* Pulls that waited are answered by the effects. */
-static void count_answered(struct sim *sim, struct sim_server *server, enum shard_effect_kind kind)
+static void count_answered(struct sim *sim, struct sim_thread *thread, enum shard_effect_kind kind)
 {
-    for (uint32_t i = 0; i < server->effects.count; i++)
-        if (server->effects.items[i].kind == kind) {
-            network_stream(sim, server->effects.items[i].sender)->parked--;
-            server->parked--;
+    for (uint32_t i = 0; i < thread->effects.count; i++)
+        if (thread->effects.items[i].kind == kind) {
+            network_stream(sim, thread->effects.items[i].sender)->parked[thread->number]--;
+            thread->parked--;
         }
+}
+
+bool sim_server_holds(const struct sim_server *server)
+{
+    return server->threads[0].shard != NULL;
+}
+
+struct sim_thread *sim_server_thread(struct sim_server *server, uint32_t chunk)
+{
+    return &server->threads[prepared_thread(chunk, server->thread_count)];
 }
 
 /* ---- life ---- */
@@ -207,12 +237,18 @@ static void count_answered(struct sim *sim, struct sim_server *server, enum shar
 void sim_server_init(struct sim *sim, uint32_t index)
 {
     struct sim_server *server = &sim->servers[index];
-    *server = (struct sim_server){.index = index};
+    *server = (struct sim_server){.index = index, .thread_count = sim->scenario.threads};
     process_init(sim, &server->process);
     server->disk.chunks_count = sim->compute.model.chunks_count;
-    server->ledger.counted = calloc((size_t)(SIM_DELAY_MAX + 1) * sim->compute.piece_count,
-                                    sizeof *server->ledger.counted);
-    check(server->ledger.counted != NULL);
+    server->disk.threads = server->thread_count;
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        thread->index = index;
+        thread->number = t;
+        thread->ledger.counted = calloc((size_t)(SIM_DELAY_MAX + 1) * sim->compute.piece_count,
+                                        sizeof *thread->ledger.counted);
+        check(thread->ledger.counted != NULL);
+    }
 }
 
 static void drop_writes(struct sim_server *server)
@@ -223,24 +259,27 @@ static void drop_writes(struct sim_server *server)
     disk_remove_unfinished(&server->disk);
 }
 
-static void drop_shard(struct sim_server *server)
+static void drop_shards(struct sim_server *server)
 {
     drop_writes(server);
-    shard_free(server->shard);
-    free(server->chunks);
-    server->shard = NULL;
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        shard_free(thread->shard);
+        free(thread->chunks);
+        thread->shard = NULL;
+        thread->chunks = NULL;
+        thread->chunk_count = thread->parked = 0;
+    }
     server->manifest = (struct server_report){0};
-    server->parked = 0;
-    server->chunks = NULL;
-    server->chunk_count = 0;
 }
 
 void sim_server_release(struct sim_server *server)
 {
-    drop_shard(server);
+    drop_shards(server);
     process_release(&server->process);
     disk_release(&server->disk);
-    free(server->ledger.counted);
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        free(server->threads[t].ledger.counted);
 }
 
 static void connect_later(struct sim *sim, const struct sim_server *server)
@@ -257,27 +296,31 @@ static void connect(struct sim *sim, struct sim_server *server)
     struct server_report hello = {.kind = SERVER_HELLO};
     snprintf(hello.hello.name, sizeof hello.hello.name, "s%u", server->index);
     snprintf(hello.hello.address, sizeof hello.hello.address, "s%u", server->index);
-    if (server->shard != NULL) {
-        hello.hello.generation = shard_generation(server->shard);
-        hello.hello.version = shard_version(server->shard);
+    const struct sim_thread *first = &server->threads[0];
+    if (sim_server_holds(server)) {
+        hello.hello.generation = shard_generation(first->shard);
+        hello.hello.version = server->committed;
     }
     if (sim->options.mutation == MUTATE_SAME_BOOT)
-        hello.hello.generation = server->ledger.generation;
+        hello.hello.generation = first->ledger.generation;
     server->link = network_open(sim, (struct stream){.kind = STREAM_LINK,
                                                      .server = server->index,
                                                      .office = sim_coordinator_find(sim)})
                        ->number;
     report(sim, server, &hello);
-    if (server->shard == NULL || sim->options.mutation == MUTATE_LOSE_REPORT)
+    if (!sim_server_holds(server) || sim->options.mutation == MUTATE_LOSE_REPORT)
         return;
     report_ready(sim, server);
-    if (server->ledger.version > server->ledger.start)
-        report_committed(sim, server, server->ledger.version - 1);
+    if (server->committed > first->ledger.start)
+        report_committed(sim, server, server->committed - 1);
     if (server->manifest.kind == SERVER_MANIFEST)
         report(sim, server, &server->manifest);
-    server->effects.count = 0;
-    shard_report(server->shard, &server->effects);
-    sim_server_carry_out(sim, server, false);
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        thread->effects.count = 0;
+        shard_report(thread->shard, &thread->effects);
+        sim_server_carry_out(sim, server, thread, false);
+    }
 }
 
 void sim_server_start(struct sim *sim, struct sim_server *server)
@@ -310,8 +353,10 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
     close_streams(sim, server);
     process_kill(&server->process);
     disk_crash(&server->disk, sim_below(sim, 2) == 0, &sim->random);
-    drop_shard(server);
-    server->up = server->work_armed = false;
+    drop_shards(server);
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        server->threads[t].work_armed = false;
+    server->up = false;
     server->recorded_count = 0;
     queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
                                           .kind = EVENT_SERVER_START,
@@ -320,7 +365,8 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
 
 /* ---- commands ---- */
 
-static void load(struct sim *sim, struct sim_server *server, struct cut_name name)
+static void load(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                 struct cut_name name)
 {
     const struct disk_cut *cut = disk_find(&server->disk, name);
     if (cut == NULL)
@@ -334,59 +380,88 @@ static void load(struct sim *sim, struct sim_server *server, struct cut_name nam
                      server->index, (unsigned long long)name.version);
     const struct shard_config config = scenario_shard(&sim->scenario);
     uint32_t states = optimizer_states(config.optimizer.kind);
-    for (uint32_t i = 0; i < server->chunk_count; i++) {
-        const struct shard_chunk *chunk = &server->chunks[i];
+    for (uint32_t i = 0; i < thread->chunk_count; i++) {
+        const struct shard_chunk *chunk = &thread->chunks[i];
         const float *values = cut->values[chunk->chunk];
-        struct shard_state state = shard_state(server->shard, i);
+        struct shard_state state = shard_state(thread->shard, i);
         check(values != NULL);
         memcpy(state.weights, values, chunk->n * sizeof *values);
         for (uint32_t s = 0; s < states; s++)
             memcpy(state.state[s], values + (size_t)(1 + s) * chunk->n, chunk->n * sizeof *values);
         for (uint32_t back = 1; back <= config.cut_versions && back <= name.version; back++)
-            check(shard_publish(server->shard, i, name.version - back,
+            check(shard_publish(thread->shard, i, name.version - back,
                                 values + (size_t)(states + back) * chunk->n) == ERR_OK);
     }
 }
 
-static void open_shard(struct sim *sim, struct sim_server *server,
+/* Those of a thread's chunks that are its own stay. */
+static void choose_chunks(struct sim_thread *thread, uint32_t thread_count)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        if (prepared_thread(thread->chunks[i].chunk, thread_count) == thread->number)
+            thread->chunks[count++] = thread->chunks[i];
+    thread->chunk_count = count;
+}
+
+static void open_shard(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
                        const struct server_command *command)
 {
     const struct model *model = &sim->compute.model;
     struct shard_config config = scenario_shard(&sim->scenario);
     check(prepare_chunks(model, command->prepare.ranges, command->prepare.range_count,
-                         command->prepare.server, &server->chunks, &server->chunk_count) == ERR_OK);
+                         command->prepare.server, &thread->chunks, &thread->chunk_count) == ERR_OK);
+    choose_chunks(thread, server->thread_count);
     config.kernels = sim->options.kernels;
     config.generation = command->prepare.generation;
     config.boot = server->boot;
     config.term = command->term;
     config.version = command->prepare.from_cut ? command->prepare.cut.version : 0;
-    config.chunk_count = server->chunk_count;
-    config.chunks = server->chunks;
-    check(shard_new(&config, &server->shard) == ERR_OK);
+    config.chunk_count = thread->chunk_count;
+    config.chunks = thread->chunks;
+    check(shard_new(&config, &thread->shard) == ERR_OK);
     if (command->prepare.from_cut)
-        load(sim, server, command->prepare.cut);
+        load(sim, server, thread, command->prepare.cut);
     else
-        prepare_initial(server->shard, model, sim->scenario.spec.train.seed, server->chunks,
-                        server->chunk_count);
-    check(shard_start(server->shard) == ERR_OK);
+        prepare_initial(thread->shard, model, sim->scenario.spec.train.seed, thread->chunks,
+                        thread->chunk_count);
+    check(shard_start(thread->shard) == ERR_OK);
+    thread->committed = config.version;
 }
 
-static void close_shard(struct sim *sim, struct sim_server *server)
+static void close_shards(struct sim *sim, struct sim_server *server)
 {
-    bool done = false;
-    while (!done) {
-        server->effects.count = 0;
-        done = shard_close(server->shard, &server->effects);
-        count_answered(sim, server, SHARD_REFUSAL);
-        sim_server_carry_out(sim, server, false);
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        for (bool done = false; !done;) {
+            thread->effects.count = 0;
+            done = shard_close(thread->shard, &thread->effects);
+            count_answered(sim, thread, SHARD_REFUSAL);
+            sim_server_carry_out(sim, server, thread, false);
+        }
     }
-    drop_shard(server);
+    drop_shards(server);
+}
+
+static void open_shards(struct sim *sim, struct sim_server *server,
+                        const struct server_command *command)
+{
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        open_shard(sim, server, thread, command);
+        ledger_prepared(sim, thread);
+        if (!command->prepare.from_cut)
+            check(shard_snapshot_begin(thread->shard)); /* P9: version 0 */
+        arm_work(sim, server, thread);
+    }
+    server->committed = server->threads[0].committed;
 }
 
 static void prepare(struct sim *sim, struct sim_server *server,
                     const struct server_command *command)
 {
-    uint64_t held = server->shard != NULL ? shard_generation(server->shard) : 0;
+    bool holds = sim_server_holds(server);
+    uint64_t held = holds ? shard_generation(server->threads[0].shard) : 0;
     if (command->prepare.generation < held)
         return;
     sim_trace(sim, "s%u prepares generation %llu from %s version %llu", server->index,
@@ -394,34 +469,37 @@ static void prepare(struct sim *sim, struct sim_server *server,
               command->prepare.from_cut ? "the cut of" : "nothing:",
               (unsigned long long)command->prepare.cut.version);
     if (command->prepare.generation > held) {
-        if (server->shard != NULL)
-            close_shard(sim, server);
-        open_shard(sim, server, command);
-        ledger_prepared(sim, server);
-        if (!command->prepare.from_cut)
-            check(shard_snapshot_begin(server->shard)); /* P9: version 0 */
-        arm_work(sim, server);
+        if (holds)
+            close_shards(sim, server);
+        open_shards(sim, server, command);
     }
     report_ready(sim, server);
 }
 
-static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
+static void commit_thread(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                          const struct server_command *command)
 {
     struct commit decision = command->commit;
-    if (server->shard == NULL)
-        return;
-    mutate_commit(sim, server, &decision);
-    server->effects.count = 0;
-    enum err err = shard_commit(server->shard, command->boot, &decision, &server->effects);
+    mutate_commit(sim, thread, &decision);
+    thread->effects.count = 0;
+    enum err err = shard_commit(thread->shard, command->boot, &decision, &thread->effects);
     sim_trace(sim, "s%u commit(%llu)%s%s: %s", server->index, (unsigned long long)decision.step,
               decision.apply ? "" : " skip", decision.cut ? " cut" : "", err_name(err));
     if (err == ERR_OK)
-        ledger_decided(sim, server, &decision);
+        ledger_decided(sim, thread, &decision);
     else if (err != ERR_OLD_GENERATION && err != ERR_BEHIND)
         sim_violated(sim, 4, "s%u refuses commit(%llu): %s", server->index,
                      (unsigned long long)decision.step, err_name(err));
-    sim_server_carry_out(sim, server, true);
-    if (err == ERR_OK)
+    sim_server_carry_out(sim, server, thread, true);
+}
+
+static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
+{
+    if (!sim_server_holds(server))
+        return;
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        commit_thread(sim, server, &server->threads[t], command);
+    if (shard_generation(server->threads[0].shard) == command->commit.generation)
         faults_spring(sim, TRAP_COMMIT, server->index);
 }
 
@@ -461,8 +539,8 @@ void sim_server_command(struct sim *sim, struct stream *stream, const struct mes
         prune(sim, server, command.recorded);
         break;
     case SERVER_END:
-        if (server->shard != NULL)
-            close_shard(sim, server);
+        if (sim_server_holds(server))
+            close_shards(sim, server);
         break;
     }
 }
@@ -479,17 +557,17 @@ void sim_server_link_lost(struct sim *sim, struct stream *stream)
 
 /* ---- events ---- */
 
-static void work(struct sim *sim, struct sim_server *server)
+static void work(struct sim *sim, struct sim_server *server, struct sim_thread *thread)
 {
     bool more = false;
-    server->work_armed = false;
-    if (server->shard == NULL)
+    thread->work_armed = false;
+    if (thread->shard == NULL)
         return;
-    server->effects.count = 0;
-    check(shard_work(server->shard, &server->effects, &more) == ERR_OK);
-    count_answered(sim, server, SHARD_WEIGHTS);
-    mutate_worked(sim, server);
-    sim_server_carry_out(sim, server, more);
+    thread->effects.count = 0;
+    check(shard_work(thread->shard, &thread->effects, &more) == ERR_OK);
+    count_answered(sim, thread, SHARD_WEIGHTS);
+    mutate_worked(sim, thread);
+    sim_server_carry_out(sim, server, thread, more);
 }
 
 /* Its file is no more; what still comes of it is dropped. */
@@ -542,14 +620,13 @@ static void written(struct sim *sim, struct sim_server *server)
     if (server->disk.full_us > sim->now_us || disk_same(server->disk.failed, writing.file.cut)) {
         give_up_cut(sim, server, writing.file.cut);
     } else {
-        disk_write(&server->disk, &writing.file);
-        if (writing.file.last)
+        if (disk_write(&server->disk, &writing.file))
             file_later(sim, server, writing.file.cut);
         if (sim->options.mutation == MUTATE_EARLY_MANIFEST)
             report_manifest(sim, server, writing.file.cut, ERR_OK);
     }
     counted_unref(writing.copy);
-    arm_work(sim, server);
+    arm_work(sim, server, &server->threads[writing.thread]);
     faults_spring(sim, TRAP_WRITE, server->index);
 }
 
@@ -565,7 +642,7 @@ void sim_server_event(struct sim *sim, struct event *event)
     if (event->kind == EVENT_SERVER_CONNECT && server->link == 0)
         connect(sim, server);
     else if (event->kind == EVENT_SERVER_WORK)
-        work(sim, server);
+        work(sim, server, &server->threads[event->detail]);
     else if (event->kind == EVENT_SERVER_WRITTEN)
         written(sim, server);
     else if (event->kind == EVENT_SERVER_FILE)

@@ -1,4 +1,5 @@
-/* A server's process around a shard core, and its disk. */
+/* A server's process around its shard cores, one a thread, and its disk. Threads take what comes at
+ * the same moment, in any order, and work each in its own time. */
 #ifndef ROOST_TESTS_SIM_SIM_SERVER_H
 #define ROOST_TESTS_SIM_SIM_SERVER_H
 
@@ -7,9 +8,9 @@
 #include "tests/sim/network.h"
 #include "tests/sim/scenario.h"
 
-enum { SIM_WRITES_MAX = 8 };
+enum { SIM_WRITES_MAX = 32 };
 
-/* What the ledger knows of a server's shard. */
+/* What the ledger knows of a shard. */
 struct server_ledger {
     uint64_t generation;
     uint64_t start;   /* the version it began with */
@@ -22,20 +23,29 @@ struct server_ledger {
     uint32_t arrived[TREE_LEVEL_MAX]; /* slots of it in the order of arrival */
 };
 
-struct sim_server {
-    uint32_t index;
-    uint64_t boot;
-    bool up;
-    struct process process;
-    uint64_t link;       /* stream to the coordinator; 0: none */
-    uint64_t term;       /* the highest seen */
-    struct shard *shard; /* NULL: nothing prepared */
+struct sim_thread {
+    uint32_t index, number; /* of the server, and within it */
+    struct shard *shard;    /* NULL in all: nothing prepared */
     uint32_t chunk_count;
     struct shard_chunk *chunks;
     struct shard_effects effects;
     uint32_t parked; /* pulls that wait in the shard */
     bool work_armed;
-    bool spoilt; /* the push that is being handled */
+    uint64_t committed; /* versions */
+    struct server_ledger ledger;
+};
+
+struct sim_server {
+    uint32_t index;
+    uint64_t boot;
+    bool up;
+    struct process process;
+    uint64_t link; /* stream to the coordinator; 0: none */
+    uint64_t term; /* the highest seen */
+    uint32_t thread_count;
+    struct sim_thread threads[SIM_THREADS_MAX];
+    uint64_t committed; /* versions, of all threads */
+    bool spoilt;        /* the push that is being handled */
 
     struct server_report manifest; /* the newest of this shard; kind 0: none */
     struct disk disk;
@@ -44,6 +54,7 @@ struct sim_server {
     struct writing {
         struct disk_chunk file;
         struct counted *copy;
+        uint32_t thread;
     } writing[SIM_WRITES_MAX];
     struct cut_name recorded[DISK_CUTS_MAX]; /* newest last */
     uint32_t recorded_count;
@@ -57,7 +68,10 @@ void sim_server_start(struct sim *sim, struct sim_server *server);
 void sim_server_crash(struct sim *sim, struct sim_server *server);
 /* What the shard's last call asked for, its invariants, and, with `more`, its next piece of work.
  */
-void sim_server_carry_out(struct sim *sim, struct sim_server *server, bool more);
+void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                          bool more);
+bool sim_server_holds(const struct sim_server *server); /* something is prepared */
+struct sim_thread *sim_server_thread(struct sim_server *server, uint32_t chunk);
 void sim_server_event(struct sim *sim, struct event *event);
 
 void sim_server_command(struct sim *sim, struct stream *stream, const struct message *message);

@@ -278,6 +278,8 @@ static void carry_out(struct sim *sim, struct sim_worker *worker, const struct a
         sim_device_unit_ready(sim, worker, effect->unit);
         break;
     case AGENT_PUSH:
+        if (effect->push.push.node.level > 0)
+            faults_spring(sim, TRAP_ORPHAN, worker->index);
         sim_link_push(sim, worker, effect->server, &effect->push.push, effect->push.entries);
         faults_spring(sim, TRAP_PUSH, worker->index);
         break;
