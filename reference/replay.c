@@ -91,8 +91,8 @@ static enum err log_behind(void *context, uint64_t step, const uint8_t **ret_beh
 
 struct result {
     uint64_t steps;
-    uint32_t behind_max;
-    uint64_t attempts; /* async: computed */
+    uint32_t behind_max; /* ssp */
+    uint64_t attempts;   /* async: computed */
     struct digest stored, repeated;
 };
 
@@ -247,8 +247,8 @@ int main(int argc, char **argv)
         "DIR",
         "Repeats a run up to the newest checkpoint in its directory, or to one checkpoint, in one "
         "process: from the spec, the data, and for ssp and async what the run's order logs say. "
-        "Prints the "
-        "digest it ends in and the checkpoint's; exit code 1: they differ.",
+        "Prints the digest it ends in and the checkpoint's; exit code 1: they differ. A run that "
+        "began with `roost restore` cannot be repeated: its first weights are not in the spec.",
         NULL,
         NULL,
         NULL};
