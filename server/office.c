@@ -94,7 +94,9 @@ static enum err start(struct office *office, uint64_t now_ns, struct office_run 
     struct office_run *run = take_run;
     enum err err = store_get_past(office->config.store, run->stored.run, &stored, reason);
     if (err == ERR_OK)
-        err = record_open(&record, run->stored.directory, run->stored.spec, stored.cut.name.version,
+        err = record_open(&record,
+                          &(struct record_run){run->stored.directory, run->stored.spec,
+                                               stored.cut.name.version, run->stored.samples},
                           reason);
     if (err == ERR_OK && run->settings.ssp) {
         /* What is late of an earlier start must not come behind what this one keeps. */

@@ -28,6 +28,7 @@ static enum err store_cut(struct office *office, const struct cut_record *cut,
     memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
         memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
+    record_sync(&office->record);
     TRY(order_log_sync(&office->order, reason));
     TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
     return store_put_cut(office->config.store, office->term, run->stored.run, cut,

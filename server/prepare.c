@@ -57,6 +57,7 @@ struct shard_config prepare_config(const struct spec *spec)
                                 .seal = seal_settings_of_spec(spec)};
     return (struct shard_config){
         .slots = slots,
+        .slot_samples = (uint32_t)spec_slot_samples(spec),
         .delay = spec_staleness(spec),
         .cut_versions = spec->consistency.kind == SPEC_DELAY ? spec->consistency.delay : 0,
         .push_codec = codec,

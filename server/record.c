@@ -71,9 +71,10 @@ static enum err join_path(char *ret_path, const char *directory, const char *nam
     return ERR_OK;
 }
 
-static enum err open_files(struct record *record, const char *directory, const char *spec,
-                           uint64_t version, struct reason *reason)
+static enum err open_files(struct record *record, const struct record_run *run,
+                           struct reason *reason)
 {
+    const char *directory = run->directory, *spec = run->spec;
     char path[PATH_BYTES];
     TRY(join_path(path, directory, "events", reason));
     TRY(file_make_dirs(path, 0755, reason));
@@ -83,14 +84,13 @@ static enum err open_files(struct record *record, const char *directory, const c
                           (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
     TRY(join_path(path, directory, "steps.jsonl", reason));
     TRY(file_log_open(&file_ops_real, path, &record->steps, reason));
-    return cut_back(record, version, reason);
+    return cut_back(record, run->version, reason);
 }
 
-enum err record_open(struct record *record, const char *directory, const char *spec,
-                     uint64_t version, struct reason *reason)
+enum err record_open(struct record *record, const struct record_run *run, struct reason *reason)
 {
-    *record = (struct record){0};
-    enum err err = open_files(record, directory, spec, version, reason);
+    *record = (struct record){.epoch_samples = run->epoch_samples};
+    enum err err = open_files(record, run, reason);
     if (err != ERR_OK)
         record_release(record);
     return err;
@@ -131,6 +131,14 @@ static void put_uint(struct json_writer *writer, const char *key, uint64_t value
     json_put_uint(writer, value);
 }
 
+static void put_hex(struct json_writer *writer, const char *key, uint64_t value)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    json_put_key(writer, key);
+    json_put_text(writer, text);
+}
+
 static void put_scalar(struct record *record, uint64_t step, const char *tag, double value)
 {
     const struct tfevents_scalar scalar = {
@@ -161,6 +169,13 @@ void record_step(struct record *record, const struct step_row *row)
     put_uint(&writer, "samples", row->samples);
     json_put_key(&writer, "skipped");
     json_put_bool(&writer, row->skipped);
+    /* What common/ledger.h proves: which tickets, and what came with their gradients. */
+    put_uint(&writer, "ticket", row->step * row->slots);
+    put_uint(&writer, "slots", row->slots);
+    put_uint(&writer, "slot_samples", row->step_samples / row->slots);
+    put_uint(&writer, "step_samples", row->metrics.samples);
+    put_uint(&writer, "epoch_samples", record->epoch_samples);
+    put_hex(&writer, "digest", row->metrics.digest);
     put_uint(&writer, "behind", row->behind);
     put_uint(&writer, "workers", row->workers);
     put_uint(&writer, "redone", row->redone);
@@ -211,6 +226,13 @@ void record_flush(struct record *record)
         return;
     record->err = write_out(&record->steps, &record->lines, &record->reason);
     note(record, write_out(&record->events.log, &record->scalars, &record->reason));
+}
+
+void record_sync(struct record *record)
+{
+    record_flush(record);
+    if (record->steps.path != NULL)
+        note(record, file_log_sync(&record->steps, &record->reason));
 }
 
 void record_rewind(struct record *record, uint64_t version)

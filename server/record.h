@@ -1,7 +1,7 @@
 /* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl (one
  * JSON object a step or validation) and events/ (TensorBoard). Written by the coordinator's daemon,
- * in batches; not synced: after a crash of the machine the last second may miss, and a run that is
- * continued writes those rows again. One thread. */
+ * in batches; synced only with a cut: after a crash the last second may miss, and a run that is
+ * continued from the cut writes those rows again. One thread. */
 #ifndef ROOST_SERVER_RECORD_H
 #define ROOST_SERVER_RECORD_H
 
@@ -11,16 +11,24 @@
 struct record {
     struct file_log steps;
     struct tfevents events;
-    struct buf lines;   /* rows not yet written */
-    struct buf scalars; /* the same for TensorBoard */
-    enum err err;       /* NO_SPACE: tried again; else nothing is written after it */
-    bool said;          /* it is in the log */
+    struct buf lines;       /* rows not yet written */
+    struct buf scalars;     /* the same for TensorBoard */
+    uint64_t epoch_samples; /* training samples in the data set */
+    enum err err;           /* NO_SPACE: tried again; else nothing is written after it */
+    bool said;              /* it is in the log */
     struct reason reason;
 };
 
-/* Makes the directory, writes run.yaml, and cuts steps.jsonl back to what led to `version`. */
-enum err record_open(struct record *record, const char *directory, const char *spec,
-                     uint64_t version, struct reason *reason) MUST_USE;
+struct record_run {
+    const char *directory;
+    const char *spec;
+    uint64_t version; /* that it goes on from */
+    uint64_t epoch_samples;
+};
+
+/* Makes the directory, writes run.yaml, and cuts steps.jsonl back to what led to the version. */
+enum err record_open(struct record *record, const struct record_run *run,
+                     struct reason *reason) MUST_USE;
 void record_release(struct record *record); /* flushes; {0} is fine */
 
 /* Failures stick in record->err: a full disk costs the log, not the run. */
@@ -28,6 +36,8 @@ void record_step(struct record *record, const struct step_row *row);
 void record_validation(struct record *record, const struct validation_row *row);
 /* Writes what is there; at least each second. */
 void record_flush(struct record *record);
+/* … and makes it durable, before a cut is recorded: what led to that cut is never missing. */
+void record_sync(struct record *record);
 /* A rewind: rows beyond `version` will come again. */
 void record_rewind(struct record *record, uint64_t version);
 

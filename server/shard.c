@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
+
 /* What is known of an open step. */
 struct step {
     uint32_t summed_count; /* chunks whose sum is there */
@@ -398,11 +400,26 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
     effect->wrong_bits.part = entry->part;
 }
 
+/* Whether the loss that is pushed counts the samples of its node: the ledger relies on it. */
+static bool counts_right(const struct shard *shard, struct node node, struct cursor payload)
+{
+    uint64_t wanted = (uint64_t)node_slots(node, shard->config.slots) * shard->config.slot_samples;
+    uint8_t cut_value[8];
+    const uint8_t *bytes;
+    float count;
+    cursor_skip(&payload, MODEL_LOSS_COUNT * sizeof count);
+    cursor_values(&payload, sizeof count, 1, cut_value, &bytes);
+    memcpy(&count, bytes, sizeof count);
+    return wanted == 0 || wanted > FLOAT_WHOLE_MAX || count == (float)wanted;
+}
+
 /* Counts a new name of an open step. */
 static enum err count_new(struct shard *shard, uint32_t index, const struct push *push,
                           const struct push_entry *entry, enum codec codec, struct cursor *payload)
 {
     struct chunk *chunk = &shard->store.chunks[index];
+    if (chunk->spec.loss && !counts_right(shard, push->node, *payload))
+        return ERR_MALFORMED;
     enum reduce_result result =
         chunk_push(&shard->store, chunk, push->step, entry->part, push->node, codec, payload);
     check(result != REDUCE_DUPLICATE);

@@ -16,6 +16,7 @@ command_fn command_checkpoint;
 command_fn command_replay;
 command_fn command_sample;
 command_fn command_digest;
+command_fn command_ledger;
 command_fn command_export;
 command_fn command_restore;
 command_fn command_cert;

@@ -20,6 +20,8 @@ static const struct command commands[] = {
     {"replay", command_replay, "repeat a run in one process and compare its bytes"},
     {"sample", command_sample, "text from a run's newest checkpoint"},
     {"digest", command_digest, "SHA-256 of a checkpoint's weights and optimizer state"},
+    {"ledger", command_ledger,
+     "that every sample of an epoch was counted exactly once, and from what"},
     {"export", command_export, "a checkpoint's weights as safetensors, with Hugging Face names"},
     {"restore", command_restore, "train on from the weights of a safetensors file"},
     {"cert", command_cert, "make the cluster's CA and certificates"},

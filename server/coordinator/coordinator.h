@@ -132,7 +132,8 @@ struct step_row {
     uint64_t step;
     uint64_t generation;
     uint64_t samples;      /* in all, this step included */
-    uint64_t step_samples; /* of this step */
+    uint64_t step_samples; /* of this step's tickets */
+    uint32_t slots;        /* tickets step * slots … */
     struct seal_metrics metrics;
     uint32_t behind; /* the most versions that weights were behind the step */
     bool skipped;

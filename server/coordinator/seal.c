@@ -2,6 +2,7 @@
 #include "server/coordinator/seal.h"
 
 #include "common/clip.h"
+#include "common/digest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,30 @@ static bool sum_squares(const struct seal *seal, double *ret_sum)
            __builtin_isfinite(seal->sample_count) && seal->sample_count > 0;
 }
 
+/* A chain over all chunks, in order, and the loss. */
+static uint64_t digest_of(const struct seal *seal)
+{
+    struct {
+        uint64_t before, chunk, finite;
+        double sumsq;
+    } link = {0};
+    const struct {
+        double loss_sum, sample_count, correct_count;
+    } loss = {seal->loss_sum, seal->sample_count, seal->correct_count};
+    for (uint32_t i = 0; i < seal->chunk_count; i++) {
+        link.chunk = seal->chunks[i].chunk;
+        link.finite = seal->chunks[i].finite;
+        link.sumsq = seal->chunks[i].sumsq;
+        link.before = digest_fast64((struct slice){(const uint8_t *)&link, sizeof link});
+    }
+    return link.before ^ digest_fast64((struct slice){(const uint8_t *)&loss, sizeof loss});
+}
+
+static uint64_t whole(double count)
+{
+    return count >= 0 && count < 0x1p53 ? (uint64_t)count : 0;
+}
+
 enum err seal_decide(const struct seal_settings *settings, struct seal_counters *counters,
                      const struct seal *seal, struct commit *ret_commit,
                      struct seal_metrics *ret_metrics)
@@ -115,6 +140,8 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
         .accuracy = seal->correct_count / (seal->sample_count * settings->sample_predictions),
         .norm = norm,
         .lr = rate,
+        .samples = whole(seal->sample_count),
+        .digest = digest_of(seal),
     };
     *ret_commit = (struct commit){
         .apply = finite,
@@ -143,6 +170,8 @@ void seal_count(const struct seal_settings *settings, struct seal_counters *coun
         .accuracy = seal->correct_count / (count * settings->sample_predictions),
         .norm = __builtin_nan(""),
         .lr = schedule_rate(&settings->schedule, counters->samples),
+        .samples = whole(seal->sample_count),
+        .digest = digest_of(seal),
     };
     counters->samples += settings->schedule.step_samples;
     counters->applied++;

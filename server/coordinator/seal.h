@@ -40,6 +40,8 @@ struct seal_metrics {
     double accuracy; /* correct / predictions; 0 where the model does not count */
     double norm;     /* of the mean gradient, before clipping */
     double lr;
+    uint64_t samples; /* as they were counted with the gradients */
+    uint64_t digest;  /* of what all chunks and the loss were summed to: equal bits, equal digest */
 };
 
 /* The reports of one step, as they come in. {0} before seal_init. */

@@ -21,7 +21,9 @@ static void setup(struct fixture *f)
 static void open_at(struct fixture *f, uint64_t version)
 {
     struct reason reason = {0};
-    assert_int_equal(record_open(&f->record, f->directory, "train: {}\n", version, &reason),
+    assert_int_equal(record_open(&f->record,
+                                 &(struct record_run){f->directory, "train: {}\n", version, 30},
+                                 &reason),
                      ERR_OK);
 }
 
@@ -54,7 +56,8 @@ static size_t rows(const struct fixture *f)
 
 static void step(struct fixture *f, uint64_t number)
 {
-    record_step(&f->record, &(struct step_row){.step = number, .generation = 1, .samples = 8});
+    record_step(&f->record,
+                &(struct step_row){.step = number, .generation = 1, .samples = 8, .slots = 4});
 }
 
 static void a_step_is_one_object_a_line(void **state)
@@ -66,7 +69,11 @@ static void a_step_is_one_object_a_line(void **state)
     double loss;
     setup(&f);
     open_at(&f, 0);
-    record_step(&f.record, &(struct step_row){.step = 3, .metrics.loss = 0.5, .workers = 2});
+    record_step(&f.record, &(struct step_row){.step = 3,
+                                              .metrics = {.loss = 0.5, .samples = 31, .digest = 10},
+                                              .step_samples = 32,
+                                              .slots = 8,
+                                              .workers = 2});
     record_flush(&f.record);
     char *text = text_of(&f, "steps.jsonl");
     struct slice bytes = {(const uint8_t *)text, strlen(text)};
@@ -75,6 +82,21 @@ static void a_step_is_one_object_a_line(void **state)
     assert_int_equal(number, 3);
     assert_int_equal(json_get_real(row, "loss", &loss, NULL), ERR_OK);
     assert_true(loss == 0.5);
+    static const struct {
+        const char *key;
+        uint64_t value;
+    } counts[] = {{"ticket", 24},
+                  {"slots", 8},
+                  {"slot_samples", 4},
+                  {"step_samples", 31},
+                  {"epoch_samples", 30}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        assert_int_equal(json_get_uint(row, counts[i].key, &number, NULL), ERR_OK);
+        assert_int_equal(number, counts[i].value);
+    }
+    const char *digest;
+    assert_int_equal(json_get_text(row, "digest", &digest, NULL), ERR_OK);
+    assert_string_equal(digest, "000000000000000a");
     json_free(row);
     free(text);
     teardown(&f);
@@ -143,7 +165,8 @@ static void a_run_whose_directory_cannot_be_is_refused_by_name(void **state)
     (void)state;
     struct record record;
     struct reason reason;
-    assert_int_not_equal(record_open(&record, "/proc/nowhere", "", 0, &reason), ERR_OK);
+    assert_int_not_equal(
+        record_open(&record, &(struct record_run){"/proc/nowhere", "", 0, 1}, &reason), ERR_OK);
     assert_non_null(strstr(reason.text, "/proc/nowhere"));
 }
 

@@ -456,6 +456,19 @@ static void a_duplicate_with_other_bits_names_both_senders(void **state)
     tear_down(&f);
 }
 
+static void a_push_that_counts_other_samples_than_its_tickets_have_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    f.config.slot_samples = 3;
+    start(&f);
+    assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_MALFORMED); /* it says 4 */
+    assert_int_equal(push_all(&f, 0, (struct node){0, 0}), ERR_MALFORMED); /* it says 2 */
+    assert_int_equal(push_all(&f, 0, (struct node){1, 0}), ERR_OK);        /* 6 of two slots */
+    tear_down(&f);
+}
+
 static void digests_of_other_steps_are_not_compared(void **state)
 {
     (void)state;
@@ -1090,6 +1103,7 @@ int main(void)
         cmocka_unit_test(every_arrival_ends_in_the_same_bits),
         cmocka_unit_test(a_duplicate_is_acknowledged_and_not_counted),
         cmocka_unit_test(a_duplicate_with_other_bits_names_both_senders),
+        cmocka_unit_test(a_push_that_counts_other_samples_than_its_tickets_have_is_refused),
         cmocka_unit_test(digests_of_other_steps_are_not_compared),
         cmocka_unit_test(busy_says_from_which_entry_on),
         cmocka_unit_test(what_does_not_fit_is_refused),

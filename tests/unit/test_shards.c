@@ -11,11 +11,11 @@
 
 enum { ACK, WEIGHTS, REFUSAL, WELCOME, CLOSED, REPORT };
 enum { RECEIVED_MAX = 2048, REPORTS_MAX = 256, VALUES_MAX = 1 << 16 };
-enum { BOOT = 9, TERM = 3, SLOTS = 2 };
+enum { BOOT = 9, TERM = 3, SLOTS = 2, SLOT_SAMPLES = 4 };
 
 static const char small[] = "model: {kind: mlp, layers: [2, 100, 3]}\n"
                             "data: {kind: spiral}\n"
-                            "train: {steps: 4, slots: 2, seed: 5}\n"
+                            "train: {steps: 4, slots: 2, slot_samples: 4, seed: 5}\n"
                             "optimizer: {kind: momentum, lr: 0.5, momentum: 0.5}\n";
 
 /* A server with its shards, a worker's stream to it, and all that came of both. */
@@ -187,6 +187,8 @@ static void push_all(struct world *world, uint64_t step, uint32_t slot, uint64_t
         uint32_t n = world->model.chunks[c].weights;
         for (uint32_t i = 0; i < n; i++)
             values[at++] = (float)(c + slot + 1);
+        if (world->model.chunks[c].parameter == world->model.loss_parameter)
+            values[at - n + MODEL_LOSS_COUNT] = SLOT_SAMPLES;
         entries[count++] = (struct push_entry){c, 0, n * 4, digest};
     }
     body->bytes = at * sizeof(float);
@@ -665,7 +667,7 @@ static void prepare_large(struct world *world)
 {
     static const char large[] = "model: {kind: mlp, layers: [2, 2000, 2000, 3]}\n"
                                 "data: {kind: spiral}\n"
-                                "train: {steps: 4, slots: 2, seed: 5}\n";
+                                "train: {steps: 4, slots: 2, slot_samples: 4, seed: 5}\n";
     struct spec spec;
     struct reason reason;
     scoped(model_release) struct model model = {0};

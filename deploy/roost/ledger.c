@@ -1,0 +1,292 @@
+/* roost ledger: that every sample of every epoch was counted exactly once, and from what. */
+#include "common/ledger.h"
+
+#include "common/checkpoint.h"
+#include "common/file.h"
+#include "common/options.h"
+#include "common/scoped.h"
+#include "common/spec.h"
+#include "deploy/roost/command.h"
+#include "deploy/roost/print.h"
+
+#include <argp.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20, ROWS_BYTES_MAX = 1 << 30 };
+
+struct ledger_options {
+    const char *directory;
+    bool json;
+};
+
+/* What the directory holds beside the rows. */
+struct facts {
+    struct ledger ledger;
+    bool torn;                  /* the last line is unfinished */
+    bool has_cut;               /* a recorded one */
+    struct checkpoint_name cut; /* the newest */
+    struct checkpoint_counters counters;
+};
+
+static void facts_release(struct facts *facts)
+{
+    ledger_release(&facts->ledger);
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct ledger_options *options = state->input;
+    switch (key) {
+    case 'j':
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->directory != NULL)
+            argp_error(state, "more than one DIR: %s", argument);
+        options->directory = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- reading ---- */
+
+static enum err join_path(char *ret_path, const char *directory, const char *name,
+                          struct reason *reason)
+{
+    if (snprintf(ret_path, PATH_BYTES, "%s/%s", directory, name) >= PATH_BYTES)
+        return reason_set(reason, ERR_INVALID, "DIR is too long");
+    return ERR_OK;
+}
+
+/* The order of the samples hangs on it. */
+static enum err read_seed(const char *directory, uint64_t *ret_seed, struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    char path[PATH_BYTES];
+    struct spec spec;
+    TRY(join_path(path, directory, "run.yaml", reason));
+    TRY(file_read(path, RUN_YAML_BYTES_MAX, &text, reason));
+    TRY(spec_parse(buf_slice(&text), path, NULL, &spec, reason));
+    *ret_seed = spec.train.seed;
+    return ERR_OK;
+}
+
+static enum err read_rows(const char *directory, struct facts *facts, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0}; /* no map: a rewind may cut the file meanwhile */
+    char path[PATH_BYTES];
+    TRY(join_path(path, directory, "steps.jsonl", reason));
+    TRY(file_read(path, ROWS_BYTES_MAX, &rows, reason));
+    size_t at = 0;
+    for (uint64_t line = 1; at < rows.bytes; line++) {
+        const uint8_t *begin = rows.data + at;
+        const uint8_t *end = memchr(begin, '\n', rows.bytes - at);
+        struct ledger_row row;
+        bool is_step;
+        facts->torn = end == NULL;
+        if (end == NULL)
+            return ERR_OK; /* a daemon was killed while it wrote, or is writing */
+        struct slice text = {begin, (size_t)(end - begin)};
+        TRY(ledger_parse(path, line, text, &row, &is_step, reason));
+        if (is_step && ledger_add(&facts->ledger, &row) != ERR_OK)
+            return reason_set(reason, ERR_NOMEM,
+                              "%s:%" PRIu64 ": no memory for %" PRIu64 " samples of an epoch", path,
+                              line, row.epoch_samples);
+        at += text.bytes + 1;
+    }
+    return ERR_OK;
+}
+
+/* What is recorded must be in the ledger. */
+static void compare_cut(struct facts *facts)
+{
+    struct ledger *ledger = &facts->ledger;
+    uint64_t steps = ledger->step_count > 0 ? ledger->last.step + 1 : 0;
+    if (steps < facts->cut.version)
+        ledger_fault(ledger,
+                     "the checkpoint of version %" PRIu64 " has steps that the ledger lacks: "
+                     "it ends before step %" PRIu64,
+                     facts->cut.version, steps);
+    else if (steps == facts->cut.version && ledger->step_count > 0 &&
+             facts->counters.samples != ledger->last.samples)
+        ledger_fault(ledger,
+                     "the checkpoint of version %" PRIu64 " counts %" PRIu64
+                     " samples, the ledger %" PRIu64,
+                     facts->cut.version, facts->counters.samples, ledger->last.samples);
+}
+
+static enum err read_cut(const char *directory, struct facts *facts, struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    enum err err = checkpoint_open_any(directory, &checkpoint, reason);
+    if (err == ERR_NOT_FOUND)
+        return ERR_OK;
+    TRY(err);
+    facts->has_cut = true;
+    facts->cut = checkpoint_about(checkpoint)->name;
+    facts->counters = checkpoint_about(checkpoint)->counters;
+    compare_cut(facts);
+    return ERR_OK;
+}
+
+static enum err read_all(const char *directory, struct facts *facts, struct reason *reason)
+{
+    TRY(read_seed(directory, &facts->ledger.seed, reason));
+    TRY(read_rows(directory, facts, reason));
+    return read_cut(directory, facts, reason);
+}
+
+/* ---- for people ---- */
+
+static void print_epoch(const struct ledger_epoch *epoch)
+{
+    printf("epoch %" PRIu64 ": ", epoch->epoch);
+    if (epoch->counted == epoch->samples)
+        printf("all %" PRIu64 " samples counted exactly once", epoch->samples);
+    else
+        printf("%" PRIu64 " of %" PRIu64 " samples counted, each once", epoch->counted,
+               epoch->samples);
+    printf("; steps %" PRIu64 " to %" PRIu64 ", tickets %" PRIu64 " to %" PRIu64
+           ", digest %016" PRIx64,
+           epoch->first_step, epoch->last_step, epoch->first_ticket, epoch->last_ticket,
+           epoch->digest);
+    if (epoch->discarded > 0)
+        printf("; %" PRIu64 " samples discarded with skipped steps", epoch->discarded);
+    printf("\n");
+}
+
+static void print_people(const struct facts *facts)
+{
+    const struct ledger *ledger = &facts->ledger;
+    for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
+        print_epoch(&ledger_epochs(ledger)[i]);
+    for (size_t i = 0; i < ledger_skipped_count(ledger); i++) {
+        const struct ledger_row *row = &ledger_skipped(ledger)[i];
+        printf("skipped: step %" PRIu64 ", tickets %" PRIu64 " to %" PRIu64 ", %" PRIu64
+               " samples: its gradients were not finite\n",
+               row->step, row->ticket, row->ticket + row->slots - 1, row->step_samples);
+    }
+    for (size_t i = 0; i < ledger_fault_count(ledger); i++)
+        printf("FAULT: %s\n", ledger_faults(ledger)[i].text);
+    if (ledger->fault_count > ledger_fault_count(ledger))
+        printf("FAULT: and %" PRIu64 " more\n",
+               ledger->fault_count - (uint64_t)ledger_fault_count(ledger));
+    printf("in all %" PRIu64 " steps, %" PRIu64 " samples, generation %" PRIu64, ledger->step_count,
+           ledger->samples, ledger->last.generation);
+    if (facts->has_cut)
+        printf("; newest checkpoint: version %" PRIu64, facts->cut.version);
+    printf("%s\n", facts->torn ? "; the last line is unfinished and left out" : "");
+}
+
+/* ---- for tools ---- */
+
+static void put_hex(struct json_writer *writer, const char *key, uint64_t value)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    print_text(writer, key, text);
+}
+
+static void put_bool(struct json_writer *writer, const char *key, bool value)
+{
+    json_put_key(writer, key);
+    json_put_bool(writer, value);
+}
+
+static void put_epoch(struct json_writer *writer, const struct ledger_epoch *epoch)
+{
+    json_put_object(writer);
+    print_uint(writer, "epoch", epoch->epoch);
+    print_uint(writer, "samples", epoch->samples);
+    print_uint(writer, "counted", epoch->counted);
+    print_uint(writer, "discarded", epoch->discarded);
+    put_bool(writer, "complete", epoch->counted == epoch->samples);
+    print_uint(writer, "first_step", epoch->first_step);
+    print_uint(writer, "last_step", epoch->last_step);
+    print_uint(writer, "first_ticket", epoch->first_ticket);
+    print_uint(writer, "last_ticket", epoch->last_ticket);
+    put_hex(writer, "digest", epoch->digest);
+    json_put_end(writer);
+}
+
+static void put_skipped(struct json_writer *writer, const struct ledger_row *row)
+{
+    json_put_object(writer);
+    print_uint(writer, "step", row->step);
+    print_uint(writer, "first_ticket", row->ticket);
+    print_uint(writer, "last_ticket", row->ticket + row->slots - 1);
+    print_uint(writer, "samples", row->step_samples);
+    json_put_end(writer);
+}
+
+static void begin_array(struct json_writer *writer, const char *key)
+{
+    json_put_key(writer, key);
+    json_put_array(writer);
+}
+
+static void print_tool(const struct facts *facts)
+{
+    const struct ledger *ledger = &facts->ledger;
+    scoped(buf_release) struct buf text = {0};
+    struct json_writer writer = json_writer(&text);
+    json_put_object(&writer);
+    put_bool(&writer, "right", ledger->fault_count == 0);
+    print_uint(&writer, "steps", ledger->step_count);
+    print_uint(&writer, "samples", ledger->samples);
+    print_uint(&writer, "generation", ledger->last.generation);
+    if (facts->has_cut)
+        print_uint(&writer, "cut_version", facts->cut.version);
+    begin_array(&writer, "epochs");
+    for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
+        put_epoch(&writer, &ledger_epochs(ledger)[i]);
+    json_put_end(&writer);
+    begin_array(&writer, "skipped");
+    for (size_t i = 0; i < ledger_skipped_count(ledger); i++)
+        put_skipped(&writer, &ledger_skipped(ledger)[i]);
+    json_put_end(&writer);
+    print_uint(&writer, "fault_count", ledger->fault_count);
+    begin_array(&writer, "faults");
+    for (size_t i = 0; i < ledger_fault_count(ledger); i++)
+        json_put_text(&writer, ledger_faults(ledger)[i].text);
+    json_put_end(&writer);
+    json_put_end(&writer);
+    print_json(&writer);
+}
+
+int command_ledger(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
+    static const struct argp argp = {
+        options,
+        parse_option,
+        "DIR",
+        "Reads a run's directory and proves, per epoch, that every sample was counted exactly "
+        "once: "
+        "from which steps and tickets, with the digest of their gradients' sums. Lists skipped "
+        "steps, and whatever does not hold. Exit code 0: everything holds; 1: not.",
+        NULL,
+        NULL,
+        NULL};
+    struct ledger_options wanted = {0};
+    scoped(facts_release) struct facts facts = {0};
+    struct reason reason = {{0}};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &wanted);
+    if (wanted.directory == NULL) {
+        fprintf(stderr, "roost ledger: which DIR?\n");
+        return EXIT_USAGE;
+    }
+    enum err err = read_all(wanted.directory, &facts, &reason);
+    if (err != ERR_OK)
+        return command_fail(err, &reason);
+    if (wanted.json)
+        print_tool(&facts);
+    else
+        print_people(&facts);
+    return facts.ledger.fault_count == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

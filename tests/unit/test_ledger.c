@@ -1,0 +1,258 @@
+/* That every sample was counted exactly once. */
+#include "tests/unit/unit.h"
+
+#include "common/ledger.h"
+
+#include <string.h>
+
+enum { SLOTS = 4, SLOT_SAMPLES = 2, EPOCH = 20 };
+
+static struct ledger_row row_of(uint64_t step)
+{
+    return (struct ledger_row){.step = step,
+                               .generation = 1,
+                               .ticket = step * SLOTS,
+                               .slots = SLOTS,
+                               .slot_samples = SLOT_SAMPLES,
+                               .step_samples = SLOTS * SLOT_SAMPLES,
+                               .epoch_samples = EPOCH,
+                               .samples = (step + 1) * SLOTS * SLOT_SAMPLES,
+                               .digest = 100 + step};
+}
+
+static void add(struct ledger *ledger, struct ledger_row row)
+{
+    assert_int_equal(ledger_add(ledger, &row), ERR_OK);
+}
+
+/* Exactly one fault, with these words in it. */
+static void assert_fault(const struct ledger *ledger, const char *words)
+{
+    assert_int_equal(ledger->fault_count, 1);
+    if (strstr(ledger_faults(ledger)[0].text, words) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", words, ledger_faults(ledger)[0].text);
+}
+
+static void epochs_are_complete_when_all_their_samples_came_once(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    for (uint64_t step = 0; step < 6; step++)
+        add(&ledger, row_of(step));
+    assert_int_equal(ledger.fault_count, 0);
+    assert_int_equal(ledger.samples, 48);
+    assert_int_equal(ledger_epoch_count(&ledger), 3);
+    const struct ledger_epoch *epochs = ledger_epochs(&ledger);
+    assert_int_equal(epochs[0].counted, EPOCH);
+    assert_int_equal(epochs[0].first_step, 0);
+    assert_int_equal(epochs[0].last_step, 2);
+    assert_int_equal(epochs[0].last_ticket, 9);
+    assert_int_equal(epochs[1].first_step, 2); /* a step may straddle two epochs */
+    assert_int_equal(epochs[1].first_ticket, 10);
+    assert_int_equal(epochs[1].counted, EPOCH);
+    assert_int_equal(epochs[2].counted, 8);
+    assert_int_equal(epochs[2].samples, EPOCH);
+    ledger_release(&ledger);
+}
+
+static void the_digest_is_of_the_steps_digests(void **state)
+{
+    (void)state;
+    struct ledger a = {.seed = 5}, b = {.seed = 5};
+    for (uint64_t step = 0; step < 3; step++) {
+        struct ledger_row other = row_of(step);
+        add(&a, other);
+        other.digest += step == 1;
+        add(&b, other);
+    }
+    assert_int_not_equal(ledger_epochs(&a)[0].digest, ledger_epochs(&b)[0].digest);
+    ledger_release(&a);
+    ledger_release(&b);
+}
+
+static void a_step_that_comes_again_is_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    add(&ledger, row_of(0));
+    add(&ledger, row_of(1));
+    add(&ledger, row_of(1));
+    assert_fault(&ledger, "step 1 counts samples that step 1 has counted");
+    add(&ledger, row_of(2)); /* it goes on behind it */
+    assert_int_equal(ledger.fault_count, 1);
+    assert_int_equal(ledger_epochs(&ledger)[0].counted, EPOCH);
+    ledger_release(&ledger);
+}
+
+static void missing_steps_are_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    add(&ledger, row_of(0));
+    add(&ledger, row_of(5));
+    assert_fault(&ledger, "steps 1 to 4 are missing");
+    assert_int_equal(ledger_epochs(&ledger)[0].counted, 8);
+    ledger_release(&ledger);
+}
+
+static void other_tickets_than_the_next_are_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    struct ledger_row row = row_of(1);
+    add(&ledger, row_of(0));
+    row.ticket++;
+    add(&ledger, row);
+    assert_fault(&ledger, "between steps 0 and 1 2 samples of the order are passed over");
+    ledger_release(&ledger);
+    row = row_of(1);
+    add(&ledger, row_of(0));
+    row.ticket--;
+    add(&ledger, row);
+    assert_fault(&ledger, "step 1 counts samples that step 0 has counted");
+    ledger_release(&ledger);
+}
+
+static void gradients_that_count_other_samples_are_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    struct ledger_row row = row_of(0);
+    row.step_samples--;
+    add(&ledger, row);
+    assert_fault(&ledger, "step 0 counted 7 samples with its gradients, its tickets have 8");
+    ledger_release(&ledger);
+}
+
+static void rows_of_a_generation_that_did_not_survive_are_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    struct ledger_row row = row_of(0);
+    row.generation = 3;
+    add(&ledger, row);
+    add(&ledger, row_of(1));
+    assert_fault(&ledger, "step 1 is of generation 1, a step before it of 3");
+    ledger_release(&ledger);
+}
+
+static void another_data_set_is_a_fault(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    struct ledger_row row = row_of(1);
+    add(&ledger, row_of(0));
+    row.epoch_samples++;
+    add(&ledger, row);
+    assert_fault(&ledger, "step 1 has a data set of 21 samples");
+    ledger_release(&ledger);
+}
+
+static void skipped_steps_are_listed_and_their_samples_discarded(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    struct ledger_row row = row_of(1);
+    row.skipped = true;
+    add(&ledger, row_of(0));
+    add(&ledger, row);
+    add(&ledger, row_of(2));
+    assert_int_equal(ledger.fault_count, 0);
+    assert_int_equal(ledger_skipped_count(&ledger), 1);
+    assert_int_equal(ledger_skipped(&ledger)[0].step, 1);
+    assert_int_equal(ledger_epochs(&ledger)[0].counted, EPOCH);
+    assert_int_equal(ledger_epochs(&ledger)[0].discarded, 8);
+    ledger_release(&ledger);
+}
+
+static void many_faults_are_counted_and_some_kept(void **state)
+{
+    (void)state;
+    struct ledger ledger = {.seed = 5};
+    for (int i = 0; i < LEDGER_FAULTS_MAX + 7; i++)
+        ledger_fault(&ledger, "fault %d", i);
+    assert_int_equal(ledger.fault_count, LEDGER_FAULTS_MAX + 7);
+    assert_int_equal(ledger_fault_count(&ledger), LEDGER_FAULTS_MAX);
+    ledger_release(&ledger);
+}
+
+/* ---- rows as they are written ---- */
+
+#define ROW                                                                                        \
+    "{\"step\":3,\"loss\":0.5,\"samples\":128,\"skipped\":false,\"ticket\":24,\"slots\":8,"        \
+    "\"slot_samples\":4,\"step_samples\":32,\"epoch_samples\":240,\"digest\":"                     \
+    "\"00000000000000af\","                                                                        \
+    "\"generation\":2}"
+
+static enum err parse(const char *text, struct ledger_row *row, bool *is_step,
+                      struct reason *reason)
+{
+    return ledger_parse("steps.jsonl", 7, (struct slice){(const uint8_t *)text, strlen(text)}, row,
+                        is_step, reason);
+}
+
+static void a_row_is_read(void **state)
+{
+    (void)state;
+    struct ledger_row row;
+    struct reason reason;
+    bool is_step;
+    assert_int_equal(parse(ROW, &row, &is_step, &reason), ERR_OK);
+    assert_true(is_step);
+    assert_int_equal(row.step, 3);
+    assert_int_equal(row.ticket, 24);
+    assert_int_equal(row.step_samples, 32);
+    assert_int_equal(row.digest, 0xaf);
+    assert_int_equal(row.generation, 2);
+    assert_int_equal(parse("{\"version\":4}", &row, &is_step, &reason), ERR_OK);
+    assert_false(is_step);
+}
+
+/* The row with `old` replaced. */
+static void refused(const char *old, const char *new, const char *words)
+{
+    char text[512];
+    struct ledger_row row;
+    struct reason reason;
+    bool is_step;
+    const char *at = strstr(ROW, old);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - ROW), ROW, new, at + strlen(old));
+    assert_int_equal(parse(text, &row, &is_step, &reason), ERR_MALFORMED);
+    if (strstr(reason.text, words) == NULL || strncmp(reason.text, "steps.jsonl:7: ", 15) != 0)
+        fail_msg("\"%s\" is not in \"%s\"", words, reason.text);
+}
+
+static void a_bad_row_is_refused_by_its_place(void **state)
+{
+    (void)state;
+    refused("\"ticket\":24,", "", "ticket");
+    refused("\"skipped\":false", "\"skipped\":0", "skipped");
+    refused("\"slots\":8", "\"slots\":0", "slots must be 1 to 65536");
+    refused("\"slots\":8", "\"slots\":65537", "slots must be 1 to 65536");
+    refused("\"slot_samples\":4", "\"slot_samples\":16777217", "slot_samples");
+    refused("\"epoch_samples\":240", "\"epoch_samples\":0", "epoch_samples");
+    refused("\"ticket\":24", "\"ticket\":9007199254740993", "ticket is too large");
+    refused("00000000000000af", "0000000000000af", "16 hexadecimal digits");
+    refused("00000000000000af", "00000000000000aG", "16 hexadecimal digits");
+    refused("\"generation\":2}", "\"generation\":2", "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(epochs_are_complete_when_all_their_samples_came_once),
+        cmocka_unit_test(the_digest_is_of_the_steps_digests),
+        cmocka_unit_test(a_step_that_comes_again_is_a_fault),
+        cmocka_unit_test(missing_steps_are_a_fault),
+        cmocka_unit_test(other_tickets_than_the_next_are_a_fault),
+        cmocka_unit_test(gradients_that_count_other_samples_are_a_fault),
+        cmocka_unit_test(rows_of_a_generation_that_did_not_survive_are_a_fault),
+        cmocka_unit_test(another_data_set_is_a_fault),
+        cmocka_unit_test(skipped_steps_are_listed_and_their_samples_discarded),
+        cmocka_unit_test(many_faults_are_counted_and_some_kept),
+        cmocka_unit_test(a_row_is_read),
+        cmocka_unit_test(a_bad_row_is_refused_by_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
