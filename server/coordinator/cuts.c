@@ -57,6 +57,15 @@ bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
     return find(cuts, name) != NULL;
 }
 
+/* What is written down never goes back, however long that takes. */
+static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
+{
+    for (uint32_t i = 0; i < cuts->pending_count; i++)
+        if (cuts->pending[i].complete && newer(cuts->pending[i].record.name, name))
+            return true;
+    return false;
+}
+
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES])
 {
@@ -67,7 +76,9 @@ const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, 
     pending->have_count++;
     memcpy(pending->record.servers[server].digest, digest, WIRE_DIGEST_BYTES);
     bool complete = pending->have_count == pending->record.server_count;
-    return complete && newer(name, cuts->newest.name) ? &pending->record : NULL;
+    pending->complete =
+        complete && newer(name, cuts->newest.name) && !newer_is_complete(cuts, name);
+    return pending->complete ? &pending->record : NULL;
 }
 
 bool cuts_recorded(struct cuts *cuts, struct cut_name name)

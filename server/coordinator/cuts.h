@@ -11,6 +11,7 @@ enum { CUTS_PENDING_MAX = 8 };
 struct pending_cut {
     struct cut_record record;
     uint32_t have_count;
+    bool complete; /* it is to be written down */
     bool have[WIRE_SERVERS_MAX];
 };
 
@@ -28,7 +29,8 @@ void cuts_release(struct cuts *cuts);
 void cuts_order(struct cuts *cuts, const struct cut_record *record);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
 /* A server's manifest. The record: it was the last one missing; borrowed until the cut is recorded
- * or has failed. NULL: others are missing, or nobody waits for it (any more). */
+ * or has failed. NULL: others are missing, nobody waits for it (any more), or a newer one is being
+ * written down, which this one must not follow. */
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES]);
 /* It is written down: `newest` is this cut now, older ones are forgotten. False: nobody waits. */

@@ -60,6 +60,17 @@ static void p9_only_newer_cuts_are_recorded(void **state)
     cuts_release(&cuts);
 }
 
+static void p9_an_older_cut_does_not_follow_one_that_is_being_written_down(void **state)
+{
+    (void)state;
+    struct cuts cuts = cuts_of(3, 10);
+    struct cut_name older = order(&cuts, 3, 11), newer = order(&cuts, 3, 12);
+    assert_non_null(manifests(&cuts, newer));
+    assert_null(manifests(&cuts, older));
+    assert_true(cuts_recorded(&cuts, newer));
+    cuts_release(&cuts);
+}
+
 static void what_is_older_than_a_recorded_cut_is_forgotten(void **state)
 {
     (void)state;
@@ -104,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(p9_a_cut_needs_every_servers_manifest),
         cmocka_unit_test(p9_only_newer_cuts_are_recorded),
+        cmocka_unit_test(p9_an_older_cut_does_not_follow_one_that_is_being_written_down),
         cmocka_unit_test(what_is_older_than_a_recorded_cut_is_forgotten),
         cmocka_unit_test(a_failed_cut_is_forgotten_alone),
         cmocka_unit_test(when_too_many_are_pending_the_oldest_is_given_up),
