@@ -221,7 +221,7 @@ static void close_all(struct server *server)
 {
     struct event event;
     size_t count;
-    atomic_store(&server->service.serving, false);
+    health_set(&server->service.health, false);
     if (server->rpc != NULL)
         rpc_server_drain(server->rpc);
     office_free(server->office);
@@ -382,7 +382,7 @@ static enum err start(struct server *server, struct reason *reason)
     else
         snprintf(server->run_dir, sizeof server->run_dir, "%s/run", settings->dir);
     TRY(open_all(server, reason));
-    atomic_store(&server->service.serving, true);
+    health_set(&server->service.health, true);
     log_info(&server->logger, "daemon serves", log_text("name", server->name),
              log_text("address", server->address), log_uint("boot", server->boot),
              log_text("coordinator", is_coordinator(server) ? "this one" : settings->coordinator));

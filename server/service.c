@@ -286,21 +286,7 @@ static void samples(void *owner, struct rpc_request *request, struct slice bytes
     rpc_fail(request, err, reason.text);
 }
 
-/* ---- health and reflection ---- */
-
-static void health_check(void *owner, struct rpc_request *request, struct slice bytes)
-{
-    struct service *service = owner;
-    struct reason reason = {0};
-    struct buf response = {0};
-    enum err err = standard_health(bytes, atomic_load(&service->serving), &response, &reason);
-    if (err == ERR_OK) {
-        rpc_reply(request, &response);
-        return;
-    }
-    buf_release(&response);
-    rpc_fail(request, err, reason.text);
-}
+/* ---- reflection ---- */
 
 static enum err stream_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
                             void **ret_owner, struct reason *reason)
@@ -310,57 +296,27 @@ static enum err stream_open(void *owner, struct rpc_stream *stream, const struct
     return ERR_OK;
 }
 
-/* Answers one message of a stream by what `answer` makes of it. */
-static void answer_message(struct rpc_stream *stream, struct rpc_message *message, bool serving,
-                           enum err (*answer)(struct slice, bool, struct buf *, struct reason *))
+static void reflection(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
 {
+    (void)owner;
     scoped(buf_release) struct buf request = {0};
     struct buf response = {0};
     struct reason reason = {0};
-    enum err err = buf_reserve(&request, message->bytes);
+    enum err err = buf_reserve(&request, take_message->bytes);
     if (err == ERR_OK) {
-        rpc_message_copy(message, 0, message->bytes, request.data);
-        request.bytes = message->bytes;
-        err = answer(buf_slice(&request), serving, &response, &reason);
+        rpc_message_copy(take_message, 0, take_message->bytes, request.data);
+        request.bytes = take_message->bytes;
+        err = standard_reflection(buf_slice(&request), &response, &reason);
     }
     if (err == ERR_OK)
         err = rpc_stream_send(stream, RPC_NORMAL, &response, NULL, 0);
     else
         buf_release(&response);
+    rpc_message_unref(take_message);
     if (err != ERR_OK)
         rpc_stream_finish(stream, err, reason.text);
 }
 
-static enum err reflect(struct slice request, bool serving, struct buf *response,
-                        struct reason *reason)
-{
-    (void)serving;
-    return standard_reflection(request, response, reason);
-}
-
-static void health_watch(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
-{
-    struct service *service = owner;
-    answer_message(stream, take_message, atomic_load(&service->serving), standard_health);
-    rpc_message_unref(take_message);
-}
-
-static void reflection(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
-{
-    (void)owner;
-    answer_message(stream, take_message, false, reflect);
-    rpc_message_unref(take_message);
-}
-
-/* A watcher says no more and keeps listening; what it watches changes only when the daemon stops,
- * which ends the stream. */
-static void keep_open(void *owner, struct rpc_stream *stream)
-{
-    (void)owner, (void)stream;
-}
-
-static const struct rpc_stream_events health_events = {
-    .open = stream_open, .message = health_watch, .ended = keep_open};
 static const struct rpc_stream_events reflection_events = {.open = stream_open,
                                                            .message = reflection};
 
@@ -382,7 +338,7 @@ static const struct rpc_method table[] = {
     {CLUSTER "Status", RPC_UNARY, OPERATOR, .requested = status},
     {CLUSTER "Serve", RPC_STREAM, SERVER, .events = &server_events},
     {"/grpc.health.v1.Health/Check", RPC_UNARY, TLS_ROLES_ALL, .requested = health_check},
-    {"/grpc.health.v1.Health/Watch", RPC_STREAM, TLS_ROLES_ALL, .events = &health_events},
+    {"/grpc.health.v1.Health/Watch", RPC_STREAM, TLS_ROLES_ALL, .events = &health_watch_events},
     {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
      .events = &reflection_events},
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
@@ -394,11 +350,12 @@ void service_init(struct service *service, struct inbox *inbox, bool coordinator
 {
     _Static_assert(sizeof table / sizeof table[0] < SERVICE_METHODS_MAX, "room for Exchange");
     *service = (struct service){.inbox = inbox, .coordinator = coordinator};
-    atomic_init(&service->serving, false);
+    health_init(&service->health);
     thread_mutex_init(&service->mutex);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         service->methods[i] = table[i];
-        service->methods[i].owner = service;
+        bool health = table[i].requested == health_check || table[i].events == &health_watch_events;
+        service->methods[i].owner = health ? (void *)&service->health : service;
         service->methods[i].request_bytes_max = WIRE_CONTROL_BYTES_MAX;
     }
     service->method_count = sizeof table / sizeof table[0];
@@ -408,5 +365,6 @@ void service_init(struct service *service, struct inbox *inbox, bool coordinator
 void service_release(struct service *service)
 {
     served_unref(service->served);
+    health_release(&service->health);
     thread_mutex_release(&service->mutex);
 }

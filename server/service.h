@@ -11,6 +11,7 @@
 #include "common/spec.h"
 #include "common/thread.h"
 #include "server/events.h"
+#include "server/health.h"
 
 enum { SERVICE_METHODS_MAX = 24 };
 
@@ -25,7 +26,7 @@ struct served {
 struct service {
     struct inbox *inbox;
     bool coordinator;
-    atomic_bool serving; /* what health says */
+    struct health health;
     size_t method_count;
     struct rpc_method methods[SERVICE_METHODS_MAX];
     struct thread_mutex mutex; /* guards `served` */

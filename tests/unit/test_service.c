@@ -318,7 +318,7 @@ static void health_says_whether_the_daemon_serves(void **state)
     struct reason reason;
     open_world(&world, true);
     for (int serving = 0; serving <= 1; serving++) {
-        atomic_store(&world.service.serving, serving == 1);
+        health_set(&world.service.health, serving == 1);
         buf_clear(&response);
         assert_int_equal(
             call(&world, "/grpc.health.v1.Health/Check", (struct slice){0}, &response, &reason),
@@ -327,6 +327,69 @@ static void health_says_whether_the_daemon_serves(void **state)
         assert_int_equal(response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
     }
     buf_release(&response);
+    close_world(&world);
+}
+
+/* What a watcher of health hears. */
+struct watcher {
+    struct tally tally; /* 0: messages, 1: closed */
+    uint8_t last[2];
+};
+
+static void heard(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    (void)stream;
+    struct watcher *watcher = owner;
+    assert_int_equal(take_message->bytes, sizeof watcher->last);
+    rpc_message_copy(take_message, 0, sizeof watcher->last, watcher->last);
+    rpc_message_unref(take_message);
+    tally_add(&watcher->tally, 0);
+}
+
+static void watch_closed(void *owner, struct rpc_stream *stream, enum err err,
+                         const struct reason *reason)
+{
+    (void)stream, (void)err, (void)reason;
+    tally_add(&((struct watcher *)owner)->tally, 1);
+}
+
+static void a_watcher_of_health_hears_each_change(void **state)
+{
+    (void)state;
+    static const struct rpc_stream_events events = {.message = heard, .closed = watch_closed};
+    struct world world;
+    struct watcher watchers[2] = {0};
+    struct rpc_stream *streams[2];
+    open_world(&world, true);
+    for (int i = 0; i < 2; i++) {
+        struct buf everything = {0}; /* an empty request asks for the daemon as a whole */
+        tally_init(&watchers[i].tally);
+        assert_int_equal(rpc_stream_open(world.channel, "/grpc.health.v1.Health/Watch", &events,
+                                         &watchers[i], &streams[i]),
+                         ERR_OK);
+        assert_int_equal(rpc_stream_send(streams[i], RPC_NORMAL, &everything, NULL, 0), ERR_OK);
+        rpc_stream_end(streams[i]);
+        tally_wait(&watchers[i].tally, 0, 1);
+        assert_int_equal(watchers[i].last[1], 2); /* NOT_SERVING */
+    }
+    health_set(&world.service.health, false); /* no news */
+    health_set(&world.service.health, true);
+    for (int i = 0; i < 2; i++) {
+        tally_wait(&watchers[i].tally, 0, 2);
+        assert_int_equal(watchers[i].last[1], 1);
+    }
+    rpc_stream_cancel(streams[0]);
+    tally_wait(&watchers[0].tally, 1, 1);
+    health_set(&world.service.health, false);
+    tally_wait(&watchers[1].tally, 0, 3);
+    assert_int_equal(watchers[1].last[1], 2);
+    assert_int_equal(tally_of(&watchers[0].tally, 0), 2);
+    rpc_stream_cancel(streams[1]);
+    tally_wait(&watchers[1].tally, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        rpc_stream_unref(streams[i]);
+        tally_release(&watchers[i].tally);
+    }
     close_world(&world);
 }
 
@@ -342,6 +405,7 @@ int main(void)
         cmocka_unit_test(served_samples_are_those_of_the_tickets_positions),
         cmocka_unit_test(a_stream_is_a_guest_from_its_first_word_to_its_end),
         cmocka_unit_test(health_says_whether_the_daemon_serves),
+        cmocka_unit_test(a_watcher_of_health_hears_each_change),
     };
     rpc_process_init(false);
     return cmocka_run_group_tests(tests, NULL, NULL);
