@@ -452,6 +452,8 @@ enum err file_stat(const char *path, struct file_info *ret_info, struct reason *
                 : S_ISDIR(status.st_mode) ? FILE_FOLDER
                                           : FILE_OTHER,
         .bytes = (uint64_t)status.st_size,
+        .modified_ns =
+            (uint64_t)status.st_mtim.tv_sec * 1000000000 + (uint64_t)status.st_mtim.tv_nsec,
     };
     return ERR_OK;
 }

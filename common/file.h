@@ -101,6 +101,7 @@ enum file_kind { FILE_REGULAR, FILE_FOLDER, FILE_OTHER };
 struct file_info {
     enum file_kind kind;
     uint64_t bytes;
+    uint64_t modified_ns; /* of the wall clock */
 };
 /* About what `path` leads to, links followed. */
 enum err file_stat(const char *path, struct file_info *ret_info, struct reason *reason) MUST_USE;

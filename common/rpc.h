@@ -173,8 +173,10 @@ struct rpc_server_config {
     size_t method_count;
 };
 
-/* Binds and serves. ERR_INVALID: the address, or no TLS on an address that is not loopback.
- * ERR_EXISTS: the port is taken. ERR_UNTRUSTED: the identity. */
+/* Binds and serves; an identity that was read from files is looked at before each handshake, and
+ * the one that lies there then is shown (tls_identity_renewed()). ERR_INVALID: the address, or no
+ * TLS on an address that is not loopback. ERR_EXISTS: the port is taken. ERR_UNTRUSTED: the
+ * identity. */
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason) MUST_USE;
 unsigned rpc_server_port(const struct rpc_server *server);
@@ -200,7 +202,8 @@ struct rpc_channel;
 struct rpc_call; /* a unary call under way */
 
 /* A channel to "host:port"; connects when first used and again when the connection breaks.
- * `identity` = NULL: no TLS, loopback only. ERR_UNTRUSTED: the identity is not valid now. */
+ * `identity` = NULL: no TLS, loopback only. When its files are renewed, new connections use them.
+ * ERR_UNTRUSTED: the identity is not valid now. */
 enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          const struct tls_identity *identity, struct rpc_channel **ret_channel,
                          struct reason *reason) MUST_USE;

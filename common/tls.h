@@ -66,6 +66,7 @@ struct tls_identity {
     struct buf ca, certificate, key; /* PEM */
     int64_t not_before_s, not_after_s;
     char path[TLS_PATH_BYTES_MAX]; /* of the certificate, for sentences */
+    uint64_t modified_ns;          /* that file, when it was read; 0: it was not */
 };
 
 /* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
@@ -75,6 +76,14 @@ struct tls_identity {
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
 void tls_identity_release(struct tls_identity *identity);
+/* A copy without the texts: all but what a handshake needs. */
+struct tls_identity tls_identity_names(const struct tls_identity *identity);
+/* Whether the certificate that `identity` was read from has another one in its place, which is
+ * valid at `now_s` and of the same cluster and role: then it is in *ret_identity. The texts of
+ * `identity` are not looked at. Certificates are short-lived: whoever connects or is connected to
+ * asks. */
+bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
+                          struct tls_identity *ret_identity) MUST_USE;
 
 struct tls_expected {
     const char *ca_path, *key_path; /* for sentences */

@@ -58,6 +58,9 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
     TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
     scoped(tls_identity_release) struct tls_identity identity = {0};
     memcpy(identity.path, path.text, sizeof path.text);
+    struct file_info info = {0};
+    ignore(file_stat(path.text, &info, NULL)); /* reading it says more */
+    identity.modified_ns = info.modified_ns;
     TRY(pem_read(ca_path.text, &identity.ca, reason));
     TRY(pem_read(path.text, &identity.certificate, reason));
     TRY(pem_read(key_path.text, &identity.key, reason));
@@ -67,6 +70,34 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
     *ret_identity = identity;
     identity = (struct tls_identity){0};
     return ERR_OK;
+}
+
+struct tls_identity tls_identity_names(const struct tls_identity *identity)
+{
+    struct tls_identity names = *identity;
+    names.ca = names.certificate = names.key = (struct buf){0};
+    return names;
+}
+
+bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
+                          struct tls_identity *ret_identity)
+{
+    struct file_info info;
+    const char *end = strrchr(identity->path, '/');
+    if (identity->modified_ns == 0 || end == NULL ||
+        file_stat(identity->path, &info, NULL) != ERR_OK ||
+        info.modified_ns == identity->modified_ns)
+        return false;
+    char dir[TLS_PATH_BYTES_MAX] = {0};
+    memcpy(dir, identity->path, (size_t)(end - identity->path));
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    struct reason reason;
+    if (tls_identity_read(dir, identity->holder.role, now_s, &renewed, &reason) != ERR_OK ||
+        strcmp(renewed.holder.cluster, identity->holder.cluster) != 0)
+        return false;
+    *ret_identity = renewed;
+    renewed = (struct tls_identity){0};
+    return true;
 }
 
 struct authority {

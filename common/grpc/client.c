@@ -1,5 +1,6 @@
 /* The client: channels, and unary calls on them. */
 #include "common/grpc/core.h"
+#include "common/scoped.h"
 #include "common/time.h"
 
 #include <stddef.h>
@@ -8,16 +9,18 @@
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/time.h>
 
+enum { RENEW_MS = 10000 }; /* a channel that does not connect looks for a renewed certificate */
+
 struct rpc_channel {
     struct rpc_loop *loop;
     struct rpc_group group;
-    grpc_channel *channel;
     grpc_completion_queue *queue; /* one polling thread for the connection */
     bool tls;
-    struct tls_identity identity; /* holder, times and path only: why did TLS refuse? */
-    struct rpc_tag watch;         /* of the connection's state, always under way */
-    struct thread_mutex lock;     /* guards the two below */
+    struct rpc_tag watch;     /* of the connection's state, always under way */
+    struct thread_mutex lock; /* guards what follows */
     struct thread_cond unwatched;
+    grpc_channel *channel;
+    struct tls_identity identity; /* without its texts: why did TLS refuse? Is it renewed? */
     bool closing, watching;
     char address[];
 };
@@ -49,6 +52,19 @@ static grpc_channel_credentials *credentials_of(const struct tls_identity *ident
     return grpc_ssl_credentials_create((const char *)identity->ca.data, &pair, NULL, NULL);
 }
 
+static grpc_channel *channel_create(const struct rpc_channel *channel,
+                                    const struct tls_identity *identity)
+{
+    grpc_channel_credentials *credentials = credentials_of(identity);
+    if (credentials == NULL)
+        return NULL;
+    struct rpc_arguments arguments;
+    rpc_arguments_init(&arguments, &channel->loop->settings, false);
+    grpc_channel *created = grpc_channel_create(channel->address, credentials, &arguments.all);
+    grpc_channel_credentials_release(credentials);
+    return created;
+}
+
 static const struct tls_identity *identity_of(const struct rpc_channel *channel)
 {
     return channel->tls ? &channel->identity : NULL;
@@ -59,16 +75,35 @@ static int64_t now_s(void)
     return (int64_t)(time_wall_ns() / 1000000000);
 }
 
+/* A connection that does not stand, or will not for long, is made again with the certificate that
+ * lies there by now. What waits for it fails, and is tried again as after any broken connection. */
+static void renew_locked(struct rpc_channel *channel)
+{
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    if (!channel->tls ||
+        grpc_channel_check_connectivity_state(channel->channel, 0) == GRPC_CHANNEL_READY ||
+        !tls_identity_renewed(&channel->identity, now_s(), &renewed))
+        return;
+    grpc_channel *fresh = channel_create(channel, &renewed);
+    if (fresh == NULL)
+        return;
+    grpc_channel_destroy(channel->channel);
+    channel->channel = fresh;
+    channel->identity = tls_identity_names(&renewed);
+}
+
 /* With the `poll` strategy a connection is only looked at while some operation of its channel is
  * under way. Between two calls that fail at once there is none, and the attempt to connect would
  * stand still until it times out; so the channel always watches its own state. */
 static void watch_locked(struct rpc_channel *channel)
 {
     grpc_connectivity_state state = grpc_channel_check_connectivity_state(channel->channel, 0);
+    gpr_timespec look_again =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(RENEW_MS, GPR_TIMESPAN));
     rpc_tag_given(channel->loop);
-    grpc_channel_watch_connectivity_state(channel->channel, state,
-                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), channel->queue,
-                                          &channel->watch);
+    grpc_channel_watch_connectivity_state(
+        channel->channel, state, channel->tls ? look_again : gpr_inf_future(GPR_CLOCK_MONOTONIC),
+        channel->queue, &channel->watch);
 }
 
 static void state_changed(struct rpc_tag *tag, bool ok)
@@ -77,10 +112,12 @@ static void state_changed(struct rpc_tag *tag, bool ok)
     struct rpc_channel *channel = CONTAINER_OF(tag, struct rpc_channel, watch);
     thread_lock(&channel->lock);
     channel->watching = !channel->closing;
-    if (channel->watching)
+    if (channel->watching) {
+        renew_locked(channel);
         watch_locked(channel);
-    else
+    } else {
         thread_wake_all(&channel->unwatched); /* under the lock: the waiter frees the channel */
+    }
     thread_unlock(&channel->lock);
 }
 
@@ -115,33 +152,29 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          struct reason *reason)
 {
     TRY(rpc_address_check(address, identity == NULL, reason));
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    if (identity != NULL && tls_identity_renewed(identity, now_s(), &renewed))
+        identity = &renewed;
     if (identity != NULL)
         TRY(tls_identity_valid(identity, now_s(), reason));
-    grpc_channel_credentials *credentials = credentials_of(identity);
-    if (credentials == NULL)
-        return reason_set(reason, ERR_UNTRUSTED, "%s: not accepted by the TLS library",
-                          identity->path);
     size_t bytes = strlen(address) + 1;
     struct rpc_channel *channel = calloc(1, sizeof *channel + bytes);
-    if (channel == NULL) {
-        grpc_channel_credentials_release(credentials);
+    if (channel == NULL)
         return ERR_NOMEM;
-    }
     memcpy(channel->address, address, bytes);
     channel->loop = loop;
     channel->tls = identity != NULL;
-    if (identity != NULL) {
-        channel->identity = *identity;
-        channel->identity.ca = channel->identity.certificate = channel->identity.key =
-            (struct buf){0};
+    if (identity != NULL)
+        channel->identity = tls_identity_names(identity);
+    channel->channel = channel_create(channel, identity);
+    if (channel->channel == NULL) {
+        free(channel);
+        return reason_set(reason, ERR_UNTRUSTED, "%s: not accepted by the TLS library",
+                          identity->path);
     }
     unsigned poller = atomic_fetch_add(&loop->next_poller, 1) % loop->poller_count;
     channel->queue = loop->pollers[poller].queue;
     rpc_group_init(&channel->group);
-    struct rpc_arguments arguments;
-    rpc_arguments_init(&arguments, &loop->settings, false);
-    channel->channel = grpc_channel_create(address, credentials, &arguments.all);
-    grpc_channel_credentials_release(credentials);
     watch_begin(channel);
     *ret_channel = channel;
     return ERR_OK;
@@ -165,8 +198,10 @@ const char *rpc_channel_address(const struct rpc_channel *channel)
 static grpc_call *call_new(struct rpc_channel *channel, const char *path, gpr_timespec deadline)
 {
     grpc_slice method = grpc_slice_from_copied_string(path); /* the call takes its own reference */
+    thread_lock(&channel->lock);
     grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
                                                channel->queue, method, NULL, deadline, NULL);
+    thread_unlock(&channel->lock);
     grpc_slice_unref(method);
     return call;
 }

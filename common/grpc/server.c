@@ -1,5 +1,7 @@
 /* The server: listens, takes calls, looks up their method, asks the certificate for the role. */
 #include "common/grpc/core.h"
+#include "common/scoped.h"
+#include "common/time.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -30,7 +32,8 @@ struct rpc_server {
     const struct rpc_method *methods;
     size_t method_count;
     bool tls;
-    char cluster[TLS_NAME_BYTES_MAX + 1];
+    struct tls_identity identity;        /* without its texts; from listen_on() on the library's */
+    const struct tls_identity *starting; /* the first one, during listen_on() */
     int port;
     atomic_bool draining;
     struct rpc_tag shut;
@@ -110,9 +113,10 @@ static enum err holder_of_call(const struct rpc_server *server, grpc_call *call,
     if (err == ERR_OK && grpc_auth_property_iterator_next(&uris) != NULL)
         err = reason_set(reason, ERR_UNTRUSTED, "certificate names more than one role");
     grpc_auth_context_release(context);
-    if (err == ERR_OK && strcmp(ret_holder->cluster, server->cluster) != 0)
+    const char *cluster = server->identity.holder.cluster;
+    if (err == ERR_OK && strcmp(ret_holder->cluster, cluster) != 0)
         err = reason_set(reason, ERR_UNTRUSTED, "certificate is for cluster %s; this is %s",
-                         ret_holder->cluster, server->cluster);
+                         ret_holder->cluster, cluster);
     return err;
 }
 
@@ -242,26 +246,47 @@ static enum err bind_failure(const char *address, struct reason *reason)
                       number == 0 ? "the port was taken a moment ago" : strerror(number));
 }
 
-static grpc_server_credentials *credentials_of(const struct tls_identity *identity)
+/* Before each handshake, one after another: which certificate is it now? */
+static grpc_ssl_certificate_config_reload_status
+certificate_now(void *argument, grpc_ssl_server_certificate_config **ret_config)
 {
-    if (identity == NULL)
-        return grpc_insecure_server_credentials_create();
+    struct rpc_server *server = argument;
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    const struct tls_identity *identity = server->starting;
+    if (identity == NULL) {
+        int64_t now_s = (int64_t)(time_wall_ns() / 1000000000);
+        if (!tls_identity_renewed(&server->identity, now_s, &renewed))
+            return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+        identity = &renewed;
+        server->identity.modified_ns = renewed.modified_ns;
+    }
     grpc_ssl_pem_key_cert_pair pair = {.private_key = (const char *)identity->key.data,
                                        .cert_chain = (const char *)identity->certificate.data};
-    return grpc_ssl_server_credentials_create_ex(
-        (const char *)identity->ca.data, &pair, 1,
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, NULL);
+    *ret_config =
+        grpc_ssl_server_certificate_config_create((const char *)identity->ca.data, &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+}
+
+static grpc_server_credentials *credentials_of(struct rpc_server *server)
+{
+    if (!server->tls)
+        return grpc_insecure_server_credentials_create();
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, certificate_now, server));
 }
 
 static enum err listen_on(struct rpc_server *server, const struct rpc_server_config *config,
                           struct reason *reason)
 {
-    grpc_server_credentials *credentials = credentials_of(config->identity);
+    server->starting = config->identity;
+    grpc_server_credentials *credentials = credentials_of(server);
     if (credentials == NULL)
         return reason_set(reason, ERR_UNTRUSTED, "%s: not accepted by the TLS library",
                           config->identity->path);
     server->port = grpc_server_add_http2_port(server->server, config->address, credentials);
     grpc_server_credentials_release(credentials);
+    server->starting = NULL;
     return server->port > 0 ? ERR_OK : bind_failure(config->address, reason);
 }
 
@@ -296,7 +321,7 @@ static struct rpc_server *server_new(const struct rpc_server_config *config)
     server->method_count = config->method_count;
     server->tls = config->identity != NULL;
     if (server->tls)
-        memcpy(server->cluster, config->identity->holder.cluster, sizeof server->cluster);
+        server->identity = tls_identity_names(config->identity);
     server->accept_count = accepts;
     for (size_t i = 0; i < accepts; i++) {
         grpc_call_details_init(&server->accepts[i].details);

@@ -1,7 +1,11 @@
 /* Who may connect: certificates, TLS versions, plain connections. Real loopback sockets. */
 #include "tests/unit/rpc_fixture.h"
 
+#include "common/file.h"
+
 #include <arpa/inet.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -89,6 +93,65 @@ static void an_expired_certificate_is_refused_by_the_server(void **state)
     assert_int_equal(call_as(world, &identity, &reason), ERR_UNREACHABLE);
     assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
     tls_identity_release(&identity);
+}
+
+/* A directory of certificates by a CA of its own, made again each time. */
+static void certificates_make(const char *dir)
+{
+    static const char *const files[] = {"ca.crt", "ca.key"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        (void)unlink(path);
+    }
+    struct tls_certificates wanted = {.cluster = "nest", .now_s = fixture_now_s()};
+    struct reason reason = {0};
+    if (tls_make_cluster_certificates(dir, &wanted, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+}
+
+static struct tls_identity identity_in(const char *dir, enum tls_role role)
+{
+    struct tls_identity identity = {0};
+    struct reason reason = {0};
+    if (tls_identity_read(dir, role, fixture_now_s(), &identity, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return identity;
+}
+
+/* Renewed certificates are taken by a server at the next handshake, by a channel that cannot
+ * connect with what it has, and by a new channel. */
+static void certificates_are_renewed_without_a_restart(void **state)
+{
+    struct world *world = *state;
+    char dir[] = "/tmp/roost-renewed-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    certificates_make(dir);
+    struct tls_identity server_identity = identity_in(dir, TLS_ROLE_SERVER);
+    struct tls_identity worker_identity = identity_in(dir, TLS_ROLE_WORKER);
+    struct rpc_server *server = server_new(world->loop, &server_identity, methods, 1);
+    unsigned port = rpc_server_port(server);
+    struct rpc_channel *before = channel_new(world->loop, port, &worker_identity);
+    struct buf response = {0};
+    certificates_make(dir);
+
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    enum err by_old, by_new;
+    do
+        by_old = rpc_call(before, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+    while (by_old != ERR_OK && time_now_ns() < deadline_ns);
+    struct rpc_channel *after = channel_new(world->loop, port, &worker_identity);
+    by_new = rpc_call(after, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+
+    rpc_channel_free(after);
+    rpc_channel_free(before);
+    rpc_server_free(server);
+    tls_identity_release(&server_identity);
+    tls_identity_release(&worker_identity);
+    buf_release(&response);
+    assert_int_equal(by_old, ERR_OK);
+    assert_int_equal(by_new, ERR_OK);
+    assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 
 static void an_expired_certificate_is_found_before_it_is_used(void **state)
@@ -288,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_certificate_of_the_cluster_is_let_in),
         TEST(an_expired_certificate_is_refused_by_the_server),
+        TEST(certificates_are_renewed_without_a_restart),
         TEST(an_expired_certificate_is_found_before_it_is_used),
         TEST(a_certificate_of_another_ca_is_refused_by_the_server),
         TEST(a_server_of_another_ca_is_refused_by_the_client),
