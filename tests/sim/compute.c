@@ -137,7 +137,7 @@ static void make_up_slot(struct compute *compute, uint64_t step, uint32_t slot, 
         ret_gradients[i] = (float)(rand_unit(&random) - 0.5);
     float *loss = loss_of(compute, ret_gradients);
     loss[MODEL_LOSS_SUM] = (float)rand_unit(&random) * (float)train->slot_samples;
-    loss[MODEL_LOSS_COUNT] = (float)train->slot_samples;
+    loss[MODEL_LOSS_COUNT] = (float)spec_slot_samples(&compute->scenario->spec);
     loss[MODEL_LOSS_CORRECT] = (float)rand_below(&random, train->slot_samples + 1);
     loss[MODEL_LOSS_RESERVED] = 0;
 }
