@@ -304,7 +304,6 @@ static enum err unpack_header(const ProtobufCMessageDescriptor *descriptor,
                               struct split *ret_split, void *ret_message, struct reason *reason)
 {
     TRY(split_message(slices, slice_count, ret_split, reason));
-    TRY(pb_range(ret_split->payload_bytes, WIRE_PAYLOAD_BYTES_MAX, "payload", reason));
     struct slice header;
     TRY(gather_header(slices, ret_split->header_bytes, arena, &header));
     return pb_unpack(descriptor, header, arena, ret_message, reason);
@@ -401,6 +400,7 @@ enum err wire_decode_to_shard(const struct slice *slices, size_t slice_count, st
     Roost__V1__ToShard *message;
     TRY(unpack_header(&roost__v1__to_shard__descriptor, slices, slice_count, arena, &split,
                       &message, reason));
+    TRY(pb_range(split.payload_bytes, WIRE_PAYLOAD_BYTES_MAX, "payload", reason));
     struct to_shard decoded = {.payload_offset = split.payload_offset,
                                .payload_bytes = split.payload_bytes};
     switch (message->header_case) {
@@ -476,9 +476,49 @@ enum err wire_decode_from_shard(const struct slice *slices, size_t slice_count, 
     Roost__V1__FromShard *message;
     TRY(unpack_header(&roost__v1__from_shard__descriptor, slices, slice_count, arena, &split,
                       &message, reason));
+    TRY(pb_range(split.payload_bytes, WIRE_PAYLOAD_BYTES_MAX, "payload", reason));
     struct from_shard decoded = {.payload_offset = split.payload_offset,
                                  .payload_bytes = split.payload_bytes};
     TRY(decode_from_shard(message, &decoded, reason));
     *ret_message = decoded;
+    return ERR_OK;
+}
+
+/* ---- Shard.Transfer ---- */
+
+static size_t transfer_bytes(const struct transfer *transfer)
+{
+    return (size_t)transfer->weights * transfer->arrays * sizeof(float);
+}
+
+enum err wire_encode_transfer(const struct transfer *message, struct buf *buf)
+{
+    Roost__V1__TransferRequest to = ROOST__V1__TRANSFER_REQUEST__INIT;
+    to.generation = message->generation;
+    to.version = message->version;
+    to.chunk = message->chunk;
+    to.weights = message->weights;
+    to.arrays = message->arrays;
+    TRY(pb_pack(&to.base, buf));
+    return put_payload_length(transfer_bytes(message), buf);
+}
+
+enum err wire_decode_transfer(struct slice bytes, struct arena *arena, struct transfer *ret_message,
+                              struct slice *ret_payload, struct reason *reason)
+{
+    struct split split;
+    Roost__V1__TransferRequest *from;
+    TRY(unpack_header(&roost__v1__transfer_request__descriptor, &bytes, 1, arena, &split, &from,
+                      reason));
+    TRY(pb_range(from->chunk, WIRE_CHUNKS_MAX - 1, "chunk", reason));
+    TRY(pb_range(from->weights, WIRE_PAYLOAD_BYTES_MAX / sizeof(float), "weights", reason));
+    TRY(pb_range(from->arrays, WIRE_TRANSFER_ARRAYS_MAX, "arrays", reason));
+    struct transfer decoded = {from->generation, from->version, from->chunk, from->weights,
+                               from->arrays};
+    if (split.payload_bytes != transfer_bytes(&decoded))
+        return reason_set(reason, ERR_MALFORMED, "%u arrays of %u weights are not %zu bytes",
+                          decoded.arrays, decoded.weights, split.payload_bytes);
+    *ret_message = decoded;
+    *ret_payload = (struct slice){bytes.data + split.payload_offset, split.payload_bytes};
     return ERR_OK;
 }

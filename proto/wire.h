@@ -31,7 +31,12 @@ enum {
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
     WIRE_APPLIED_WORDS_MAX = 1024, /* 65,536 tickets */
+    WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
+    /* arrays of a largest chunk, 131,072 weights, and the header */
+    WIRE_TRANSFER_BYTES_MAX = WIRE_TRANSFER_ARRAYS_MAX * 512 * 1024 + 64,
 };
+
+#define WIRE_FILE_NONE UINT32_MAX
 
 /* How weights or gradients are written in a payload. */
 enum codec { CODEC_FP32, CODEC_BF16, CODEC_COUNT };
@@ -147,6 +152,18 @@ struct from_shard {
     size_t payload_bytes;
 };
 
+/* ---- Shard.Transfer: from server to server ---- */
+
+/* A chunk that moves, as it is at `version` (P11). The payload holds `arrays` times `weights`
+ * values, fp32: weights, then each optimizer state. The answer is empty, or an error. */
+struct transfer {
+    uint64_t generation;
+    uint64_t version;
+    uint32_t chunk;
+    uint32_t weights; /* of the chunk */
+    uint32_t arrays;
+};
+
 /* ---- Cluster, worker to coordinator ---- */
 
 enum run_state {
@@ -217,6 +234,7 @@ struct ticket {
 struct acquire_reply {
     enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */
     struct ticket ticket;
+    uint64_t map_number; /* of the map that the ticket's version has; 0: not said */
 };
 
 struct complete_request {
@@ -296,7 +314,8 @@ enum server_report_kind {
     SERVER_COMMITTED,
     SERVER_MANIFEST, /* the cut's file is durable, or could not be written */
     SERVER_WRONG_BITS,
-    SERVER_STATISTICS
+    SERVER_STATISTICS,
+    SERVER_DRAIN /* it is about to end: its chunks may go elsewhere first */
 };
 
 struct server_report {
@@ -345,7 +364,15 @@ enum server_command_kind {
     SERVER_PREPARE = 1, /* own these chunks, from nothing or from a cut, under this generation */
     SERVER_COMMIT,
     SERVER_RECORDED, /* this cut is recorded: older ones beyond `keep` may go */
-    SERVER_END       /* the run is over: forget it */
+    SERVER_END,      /* the run is over: forget it */
+    SERVER_LEAVE     /* nothing is needed of it any more: it may end */
+};
+
+/* Chunks that move with a commit (P11), as the server that is told sees them. */
+struct server_move {
+    uint32_t first;
+    uint32_t count;
+    const char *to; /* address of their new owner; "": they come to this server */
 };
 
 /* chunks [first, first + count) live on `server` (an index into the run's servers). */
@@ -369,12 +396,17 @@ struct server_command {
             const char *checkpoint_dir;
             const char *restore; /* file with the initial weights; "": from the seed */
             uint32_t server;     /* the receiver's own index */
+            bool joins; /* while the run goes on at cut.version: without chunks, until some move */
             uint32_t range_count;
             const struct chunk_range *ranges;
         } prepare;
         struct commit commit;
         struct cut_name recorded;
     };
+    /* SERVER_COMMIT: */
+    uint32_t file; /* number of the receiver's file in this cut; WIRE_FILE_NONE: it has none */
+    uint32_t move_count;
+    const struct server_move *moves;
 };
 
 /* ---- Cluster, what there is to join ---- */
@@ -390,6 +422,8 @@ struct server_description {
     const char *address;
     uint64_t boot;
     bool connected;
+    uint32_t chunks;
+    const char *state; /* NULL is "" */
 };
 
 struct describe_request {
@@ -438,6 +472,24 @@ struct stop_run_request {
     const char *reason;
 };
 
+struct drain_request {
+    const char *server;
+};
+
+struct drain_reply {
+    bool drained;
+    uint32_t chunks_left;
+    const char *waits_for;
+};
+
+/* Chunks that changed their server since the run was started or continued. */
+struct move_status {
+    uint64_t chunks, bytes, commits;
+    double gap_ms_max; /* the longest step while chunks were moving */
+    double step_ms;    /* the mean of the others */
+    uint64_t servers_added, servers_drained;
+};
+
 struct member_status {
     uint64_t member;
     const char *name;
@@ -466,6 +518,8 @@ struct status_reply {
     uint64_t pushed_bytes, pulled_bytes;
     double lr, norm;
     uint64_t member_ms, useful_ms, wasted_ms;
+    uint64_t map_number;
+    struct move_status moves;
     uint32_t member_count;
     const struct member_status *members;
     uint32_t server_count;
@@ -498,6 +552,8 @@ struct arena;
     X(start_run_reply)                                                                             \
     X(stop_run_request)                                                                            \
     X(cut_name) /* CheckpointReply */                                                              \
+    X(drain_request)                                                                               \
+    X(drain_reply)                                                                                 \
     X(status_reply)                                                                                \
     X(server_report)                                                                               \
     X(server_command)
@@ -508,6 +564,12 @@ struct arena;
                                 struct reason *reason) MUST_USE;
 WIRE_MESSAGES(WIRE_DECLARE)
 #undef WIRE_DECLARE
+
+/* The header of a transfer, whose payload follows it; and of one that was received, whose payload
+ * is *ret_payload, in `bytes`: as long as the header says. */
+enum err wire_encode_transfer(const struct transfer *message, struct buf *buf) MUST_USE;
+enum err wire_decode_transfer(struct slice bytes, struct arena *arena, struct transfer *ret_message,
+                              struct slice *ret_payload, struct reason *reason) MUST_USE;
 
 /* Data messages: the header of a message whose payload of `payload_bytes` follows it on the wire
  * (the payload field's tag and length are part of the header; nothing follows when 0). */

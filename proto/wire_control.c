@@ -146,6 +146,7 @@ enum err wire_encode_acquire_reply(const struct acquire_reply *message, struct b
     Roost__V1__AcquireReply to = ROOST__V1__ACQUIRE_REPLY__INIT;
     struct pb_ticket ticket;
     to.result = (Roost__V1__AcquireResult)message->result;
+    to.map_number = message->map_number;
     if (message->result == ACQUIRE_TICKET) {
         pb_put_ticket(&message->ticket, &ticket);
         to.ticket = &ticket.ticket;
@@ -158,7 +159,8 @@ enum err wire_decode_acquire_reply(struct slice bytes, struct arena *arena,
 {
     Roost__V1__AcquireReply *from;
     TRY(pb_unpack(&roost__v1__acquire_reply__descriptor, bytes, arena, &from, reason));
-    struct acquire_reply decoded = {.result = (enum acquire_result)from->result};
+    struct acquire_reply decoded = {.result = (enum acquire_result)from->result,
+                                    .map_number = from->map_number};
     if (decoded.result == ACQUIRE_TICKET)
         TRY(pb_ticket(from->ticket, &decoded.ticket, reason));
     else if (decoded.result != ACQUIRE_WAIT && decoded.result != ACQUIRE_END)
@@ -261,6 +263,8 @@ static enum err put_servers(const struct server_description *servers, uint32_t c
         messages[i].address = pb_string(servers[i].address);
         messages[i].boot = servers[i].boot;
         messages[i].connected = servers[i].connected;
+        messages[i].chunks = servers[i].chunks;
+        messages[i].state = pb_string(servers[i].state);
         pointers[i] = &messages[i];
     }
     *ret_servers = pointers;
@@ -280,6 +284,9 @@ static enum err get_servers(Roost__V1__ServerDescription *const *servers, size_t
                     reason));
         TRY(pb_text(servers[i]->address, WIRE_TEXT_BYTES_MAX, "server.address", &decoded[i].address,
                     reason));
+        TRY(pb_text(servers[i]->state, WIRE_TEXT_BYTES_MAX, "server.state", &decoded[i].state,
+                    reason));
+        decoded[i].chunks = servers[i]->chunks;
         decoded[i].boot = servers[i]->boot;
         decoded[i].connected = servers[i]->connected;
     }
@@ -491,6 +498,44 @@ enum err wire_decode_stop_run_request(struct slice bytes, struct arena *arena,
     return ERR_OK;
 }
 
+enum err wire_encode_drain_request(const struct drain_request *message, struct buf *buf)
+{
+    Roost__V1__DrainRequest to = ROOST__V1__DRAIN_REQUEST__INIT;
+    to.server = pb_string(message->server);
+    return pb_pack(&to.base, buf);
+}
+
+enum err wire_decode_drain_request(struct slice bytes, struct arena *arena,
+                                   struct drain_request *ret_message, struct reason *reason)
+{
+    Roost__V1__DrainRequest *from;
+    TRY(pb_unpack(&roost__v1__drain_request__descriptor, bytes, arena, &from, reason));
+    struct drain_request decoded;
+    TRY(pb_text(from->server, WIRE_TEXT_BYTES_MAX, "server", &decoded.server, reason));
+    *ret_message = decoded;
+    return ERR_OK;
+}
+
+enum err wire_encode_drain_reply(const struct drain_reply *message, struct buf *buf)
+{
+    Roost__V1__DrainReply to = ROOST__V1__DRAIN_REPLY__INIT;
+    to.drained = message->drained;
+    to.chunks_left = message->chunks_left;
+    to.waits_for = pb_string(message->waits_for);
+    return pb_pack(&to.base, buf);
+}
+
+enum err wire_decode_drain_reply(struct slice bytes, struct arena *arena,
+                                 struct drain_reply *ret_message, struct reason *reason)
+{
+    Roost__V1__DrainReply *from;
+    TRY(pb_unpack(&roost__v1__drain_reply__descriptor, bytes, arena, &from, reason));
+    struct drain_reply decoded = {.drained = from->drained, .chunks_left = from->chunks_left};
+    TRY(pb_text(from->waits_for, WIRE_TEXT_BYTES_MAX, "waits_for", &decoded.waits_for, reason));
+    *ret_message = decoded;
+    return ERR_OK;
+}
+
 enum err wire_encode_cut_name(const struct cut_name *message, struct buf *buf)
 {
     Roost__V1__CheckpointReply to = ROOST__V1__CHECKPOINT_REPLY__INIT;
@@ -580,12 +625,27 @@ static enum err get_members(const Roost__V1__StatusReply *from, struct arena *ar
     X(norm)                                                                                        \
     X(member_ms)                                                                                   \
     X(useful_ms)                                                                                   \
-    X(wasted_ms)
+    X(wasted_ms)                                                                                   \
+    X(map_number)
+
+#define MOVE_FIELDS(X)                                                                             \
+    X(chunks)                                                                                      \
+    X(bytes)                                                                                       \
+    X(commits)                                                                                     \
+    X(gap_ms_max)                                                                                  \
+    X(step_ms)                                                                                     \
+    X(servers_added)                                                                               \
+    X(servers_drained)
 
 enum err wire_encode_status_reply(const struct status_reply *message, struct buf *buf)
 {
     ENCODE_ARENA(arena);
     Roost__V1__StatusReply to = ROOST__V1__STATUS_REPLY__INIT;
+    Roost__V1__MoveStatus moves = ROOST__V1__MOVE_STATUS__INIT;
+#define PUT(field) moves.field = message->moves.field;
+    MOVE_FIELDS(PUT)
+#undef PUT
+    to.moves = &moves;
 #define PUT(field) to.field = message->field;
     STATUS_FIELDS(PUT)
 #undef PUT
@@ -609,6 +669,9 @@ enum err wire_decode_status_reply(struct slice bytes, struct arena *arena,
     struct status_reply decoded = {.cut = {from->cut_generation, from->cut_version}};
 #define GET(field) decoded.field = from->field;
     STATUS_FIELDS(GET)
+#undef GET
+#define GET(field) decoded.moves.field = from->moves == NULL ? 0 : from->moves->field;
+    MOVE_FIELDS(GET)
 #undef GET
     TRY(pb_range((uint64_t)from->state, RUN_STATE_COUNT - 1, "state", reason));
     decoded.state = (enum run_state)from->state;

@@ -153,6 +153,12 @@ enum err wire_encode_server_report(const struct server_report *message, struct b
         return encode_wrong_bits(message, &to, buf);
     case SERVER_STATISTICS:
         return encode_statistics(message, &to, buf);
+    case SERVER_DRAIN: {
+        Roost__V1__Drain drain = ROOST__V1__DRAIN__INIT;
+        to.report_case = ROOST__V1__SERVER_REPORT__REPORT_DRAIN;
+        to.drain = &drain;
+        return pb_pack(&to.base, buf);
+    }
     }
     check_unreachable("a kind of server_report");
 }
@@ -244,6 +250,9 @@ static enum err decode_report(const Roost__V1__ServerReport *from, struct arena 
         return decode_manifest(from->manifest, decoded, reason);
     case ROOST__V1__SERVER_REPORT__REPORT_WRONG_BITS:
         return decode_wrong_bits(from->wrong_bits, decoded, reason);
+    case ROOST__V1__SERVER_REPORT__REPORT_DRAIN:
+        decoded->kind = SERVER_DRAIN;
+        return ERR_OK;
     case ROOST__V1__SERVER_REPORT__REPORT_STATISTICS:
         decoded->kind = SERVER_STATISTICS;
         decoded->statistics.pushed_bytes = from->statistics->pushed_bytes;
@@ -284,6 +293,7 @@ static enum err encode_prepare(const struct server_command *command, Roost__V1__
     message.checkpoint_dir = pb_string(command->prepare.checkpoint_dir);
     message.restore = pb_string(command->prepare.restore);
     message.server = command->prepare.server;
+    message.joins = command->prepare.joins;
     message.n_ranges = command->prepare.range_count;
     TRY(pb_put_ranges(command->prepare.ranges, command->prepare.range_count, &arena,
                       &message.ranges));
@@ -306,13 +316,36 @@ static enum err encode_prepare(const struct server_command *command, Roost__V1__
     X(applied)                                                                                     \
     X(skips_in_row)
 
-static enum err encode_commit(const struct commit *commit, Roost__V1__ServerCommand *to,
+static enum err put_moves(const struct server_command *command, struct arena *arena,
+                          Roost__V1__Move ***ret_moves)
+{
+    uint32_t count = command->move_count;
+    Roost__V1__Move *moves = arena_array(arena, count, sizeof *moves);
+    Roost__V1__Move **pointers = arena_array(arena, count, sizeof *pointers);
+    if (moves == NULL || pointers == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        moves[i] = (Roost__V1__Move)ROOST__V1__MOVE__INIT;
+        moves[i].first = command->moves[i].first;
+        moves[i].count = command->moves[i].count;
+        moves[i].to = pb_string(command->moves[i].to);
+        pointers[i] = &moves[i];
+    }
+    *ret_moves = pointers;
+    return ERR_OK;
+}
+
+static enum err encode_commit(const struct server_command *command, Roost__V1__ServerCommand *to,
                               struct buf *buf)
 {
+    ENCODE_ARENA(arena);
     Roost__V1__Commit message = ROOST__V1__COMMIT__INIT;
-#define PUT(field) message.field = commit->field;
+#define PUT(field) message.field = command->commit.field;
     COMMIT_FIELDS(PUT)
 #undef PUT
+    message.file = command->file == WIRE_FILE_NONE ? 0 : command->file + 1;
+    message.n_moves = command->move_count;
+    TRY(put_moves(command, &arena, &message.moves));
     to->command_case = ROOST__V1__SERVER_COMMAND__COMMAND_COMMIT;
     to->commit = &message;
     return pb_pack(&to->base, buf);
@@ -329,7 +362,7 @@ enum err wire_encode_server_command(const struct server_command *message, struct
     case SERVER_PREPARE:
         return encode_prepare(message, &to, buf);
     case SERVER_COMMIT:
-        return encode_commit(&message->commit, &to, buf);
+        return encode_commit(message, &to, buf);
     case SERVER_RECORDED:
         put_cut(message->recorded, &recorded);
         to.command_case = ROOST__V1__SERVER_COMMAND__COMMAND_RECORDED;
@@ -338,6 +371,10 @@ enum err wire_encode_server_command(const struct server_command *message, struct
     case SERVER_END:
         to.command_case = ROOST__V1__SERVER_COMMAND__COMMAND_END;
         to.end = &end;
+        return pb_pack(&to.base, buf);
+    case SERVER_LEAVE:
+        to.command_case = ROOST__V1__SERVER_COMMAND__COMMAND_LEAVE;
+        to.leave = &end;
         return pb_pack(&to.base, buf);
     }
     check_unreachable("a kind of server_command");
@@ -352,6 +389,7 @@ static enum err decode_prepare(const Roost__V1__Prepare *message, struct arena *
     decoded->prepare.from_cut = message->from_cut;
     decoded->prepare.cut = get_cut(message->cut);
     decoded->prepare.server = message->server;
+    decoded->prepare.joins = message->joins;
     decoded->prepare.range_count = (uint32_t)message->n_ranges;
     TRY(pb_range(message->server, WIRE_SERVERS_MAX - 1, "server", reason));
     TRY(pb_text(message->spec, WIRE_SPEC_BYTES_MAX, "spec", &decoded->prepare.spec, reason));
@@ -362,6 +400,32 @@ static enum err decode_prepare(const Roost__V1__Prepare *message, struct arena *
     return pb_ranges(message->ranges, message->n_ranges, arena, &decoded->prepare.ranges, reason);
 }
 
+static enum err decode_commit(const Roost__V1__Commit *message, struct arena *arena,
+                              struct server_command *decoded, struct reason *reason)
+{
+    decoded->kind = SERVER_COMMIT;
+    decoded->commit = (struct commit){.term = decoded->term};
+#define GET(field) decoded->commit.field = message->field;
+    COMMIT_FIELDS(GET)
+#undef GET
+    TRY(pb_range(message->file, WIRE_SERVERS_MAX, "file", reason));
+    TRY(pb_range(message->n_moves, WIRE_CHUNKS_MAX, "moves", reason));
+    struct server_move *moves = arena_array(arena, message->n_moves, sizeof *moves);
+    if (moves == NULL)
+        return ERR_NOMEM;
+    for (size_t i = 0; i < message->n_moves; i++) {
+        const Roost__V1__Move *move = message->moves[i];
+        TRY(pb_range(move->first, WIRE_CHUNKS_MAX, "move.first", reason));
+        TRY(pb_range(move->count, WIRE_CHUNKS_MAX - move->first, "move.count", reason));
+        moves[i] = (struct server_move){.first = move->first, .count = move->count};
+        TRY(pb_text(move->to, WIRE_TEXT_BYTES_MAX, "move.to", &moves[i].to, reason));
+    }
+    decoded->file = message->file == 0 ? WIRE_FILE_NONE : message->file - 1;
+    decoded->move_count = (uint32_t)message->n_moves;
+    decoded->moves = moves;
+    return ERR_OK;
+}
+
 static enum err decode_command(const Roost__V1__ServerCommand *from, struct arena *arena,
                                struct server_command *decoded, struct reason *reason)
 {
@@ -369,18 +433,16 @@ static enum err decode_command(const Roost__V1__ServerCommand *from, struct aren
     case ROOST__V1__SERVER_COMMAND__COMMAND_PREPARE:
         return decode_prepare(from->prepare, arena, decoded, reason);
     case ROOST__V1__SERVER_COMMAND__COMMAND_COMMIT:
-        decoded->kind = SERVER_COMMIT;
-        decoded->commit = (struct commit){.term = from->term};
-#define GET(field) decoded->commit.field = from->commit->field;
-        COMMIT_FIELDS(GET)
-#undef GET
-        return ERR_OK;
+        return decode_commit(from->commit, arena, decoded, reason);
     case ROOST__V1__SERVER_COMMAND__COMMAND_RECORDED:
         decoded->kind = SERVER_RECORDED;
         decoded->recorded = get_cut(from->recorded);
         return ERR_OK;
     case ROOST__V1__SERVER_COMMAND__COMMAND_END:
         decoded->kind = SERVER_END;
+        return ERR_OK;
+    case ROOST__V1__SERVER_COMMAND__COMMAND_LEAVE:
+        decoded->kind = SERVER_LEAVE;
         return ERR_OK;
     default:
         return reason_set(reason, ERR_MALFORMED, "command is of no known kind");

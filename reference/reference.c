@@ -64,6 +64,7 @@ static enum err take_effect(struct reference *r, const struct shard_effect *effe
     case SHARD_SNAPSHOT: /* no commit here asks for a cut */
     case SHARD_WRONG_BITS:
     case SHARD_ORDER:
+    case SHARD_TRANSFER: /* and none moves a chunk */
         break;
     }
     check(false);
@@ -181,7 +182,7 @@ static enum err commit_step(struct reference *r, struct seal_metrics *ret_metric
     commit.term = TERM;
     commit.step = r->version;
     commit.cut = false;
-    TRY(shard_commit(r->shard, BOOT, &commit, &r->effects));
+    TRY(shard_commit(r->shard, BOOT, &commit, NULL, &r->effects));
     TRY(take_effects(r));
     for (bool more = true; more;) {
         TRY(shard_work(r->shard, &r->effects, &more));

@@ -32,6 +32,8 @@ static struct server_description describe_server(struct arena *arena,
         .address = keep(arena, server->address),
         .boot = server->boot,
         .connected = server->connected,
+        .chunks = server->chunk_count,
+        .state = server->state,
     };
 }
 
@@ -94,7 +96,7 @@ static enum err describe_run(const struct answers_facts *facts, struct call *cal
     if (map != NULL) {
         reply->range_count = map->range_count;
         reply->ranges = map->ranges;
-        reply->map_number = status.generation; /* the map changes with it, so far */
+        reply->map_number = status.map_number;
     }
     return call->describe.with_chunks ? describe_chunks(&run->model, &call->arena, reply) : ERR_OK;
 }
@@ -116,6 +118,21 @@ void answers_describe(const struct answers_facts *facts, struct call *take_call)
 }
 
 /* ---- status ---- */
+
+/* All that are known, but for those that have left. */
+static enum err status_servers(const struct answers_facts *facts, struct arena *arena,
+                               struct status_reply *reply)
+{
+    struct server_description *servers = arena_array(arena, WIRE_SERVERS_MAX, sizeof *servers);
+    struct coordinator_server server;
+    if (servers == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++)
+        if (server.connected || !server.has_left)
+            servers[reply->server_count++] = describe_server(arena, &server);
+    reply->servers = servers;
+    return ERR_OK;
+}
 
 static enum err status_members(const struct answers_facts *facts, struct arena *arena,
                                struct status_reply *reply)
@@ -184,10 +201,12 @@ static enum err status(const struct answers_facts *facts, struct call *call, str
         .member_ms = now.member_ms,
         .useful_ms = now.useful_ms,
         .wasted_ms = now.wasted_ms,
+        .map_number = now.map_number,
+        .moves = now.moves,
     };
     status_traffic(facts, &reply);
     TRY(status_members(facts, &call->arena, &reply));
-    TRY(describe_servers(facts, &call->arena, &reply.servers, &reply.server_count));
+    TRY(status_servers(facts, &call->arena, &reply));
     return wire_encode_status_reply(&reply, response);
 }
 

@@ -1,6 +1,7 @@
-/* All arrays of a shard are taken at once and dealt out to its chunks. */
+/* Each chunk has arrays of its own, taken at once, so that it can come and go (P11). */
 #include "server/chunk.h"
 
+#include "common/scoped.h"
 #include "server/optimizer.h"
 
 #include <string.h>
@@ -12,41 +13,39 @@ static uint32_t padded(uint32_t n)
     return (n + 15) / 16 * 16; /* every array begins on a cache line */
 }
 
-/* calloc that gives memory for a count of 0 as well. */
-static void *take(size_t count, size_t bytes)
+static enum err take_values(const struct chunk_store *store, struct chunk *chunk)
 {
-    return calloc(count == 0 ? 1 : count, bytes);
-}
-
-static enum err take_values(struct chunk_store *store, size_t values)
-{
-    size_t bytes = (values == 0 ? 1 : values) * sizeof(float);
-    store->values = store->kernels->alloc(store->kernels, bytes);
-    if (store->values == NULL)
+    size_t bytes = (size_t)padded(chunk->spec.n) * (1 + store->states) * sizeof(float);
+    chunk->values = store->kernels->alloc(store->kernels, bytes);
+    if (chunk->values == NULL)
         return ERR_NOMEM;
-    store->kernels->zero(store->kernels, store->values, bytes);
+    store->kernels->zero(store->kernels, chunk->values, bytes);
+    float *values = chunk->values;
+    chunk->state.weights = values;
+    for (uint32_t s = 0; s < store->states; s++)
+        chunk->state.state[s] = values += padded(chunk->spec.n);
     return ERR_OK;
 }
 
-static enum err take_memory(struct chunk_store *store, const struct shard_config *config)
+static enum err take_memory(const struct chunk_store *store, struct chunk *chunk)
 {
-    size_t parts = 0, values = 0, open = store->open_steps;
-    for (uint32_t i = 0; i < config->chunk_count; i++) {
-        parts += config->chunks[i].parts;
-        values += (size_t)padded(config->chunks[i].n) * (1 + store->states);
-    }
-    size_t sums = reduce_sums_max(config->slots, config->ahead_max);
-    store->chunks = take(config->chunk_count, sizeof *store->chunks);
-    store->parts = take(parts, sizeof *store->parts);
-    store->trees = take(parts * open, sizeof *store->trees);
-    store->sums = take(parts * open * sums, sizeof *store->sums);
-    store->free = take(parts * open * sums, sizeof *store->free);
-    store->names = take(parts * (open + 1) * names_places(config->slots), sizeof *store->names);
-    store->summed = take(config->chunk_count * open, sizeof *store->summed);
-    if (store->chunks == NULL || store->parts == NULL || store->trees == NULL ||
-        store->sums == NULL || store->free == NULL || store->names == NULL || store->summed == NULL)
+    size_t open = store->open_steps, parts = chunk->spec.parts;
+    size_t sums = reduce_sums_max(store->slots, store->ahead_max);
+    chunk->parts = calloc(parts, sizeof *chunk->parts);
+    chunk->trees = calloc(parts * open, sizeof *chunk->trees);
+    chunk->sums = calloc(parts * open * sums, sizeof *chunk->sums);
+    chunk->free = calloc(parts * open * sums, sizeof *chunk->free);
+    chunk->names = calloc(parts * (open + 1) * names_places(store->slots), sizeof *chunk->names);
+    chunk->summed = calloc(open, sizeof *chunk->summed);
+    chunk->seals = calloc(open, sizeof *chunk->seals);
+    chunk->waiting = parked_ring();
+    if (chunk->parts == NULL || chunk->trees == NULL || chunk->sums == NULL ||
+        chunk->free == NULL || chunk->names == NULL || chunk->summed == NULL ||
+        chunk->seals == NULL || chunk->waiting == NULL)
         return ERR_NOMEM;
-    return take_values(store, values);
+    TRY(take_values(store, chunk));
+    return published_init(&chunk->published, store->open_steps,
+                          (size_t)chunk->spec.n * codec_bytes(chunk->codec));
 }
 
 /* Whether a sum is out of all caches until its other half comes, which is when every other chunk's
@@ -60,85 +59,64 @@ static bool is_uncached(const struct shard_config *config)
     return bytes > cached_bytes_max;
 }
 
-static void part_init(struct chunk_store *store, struct chunk_part *part,
-                      const struct shard_config *config, uint32_t n)
+static void part_init(const struct chunk_store *store, const struct chunk *chunk, uint32_t number)
 {
-    size_t number = (size_t)(part - store->parts), open = store->open_steps;
-    uint32_t sums = reduce_sums_max(config->slots, config->ahead_max);
-    uint32_t places = names_places(config->slots);
-    part->buffers = (struct reduce_buffers){.n = n,
+    struct chunk_part *part = &chunk->parts[number];
+    size_t open = store->open_steps;
+    uint32_t sums = reduce_sums_max(store->slots, store->ahead_max);
+    uint32_t places = names_places(store->slots);
+    part->buffers = (struct reduce_buffers){.n = chunk->spec.n,
                                             .uncached = store->uncached,
                                             .made_max = sums * store->open_steps,
-                                            .free = store->free + number * open * sums};
-    part->trees = store->trees + number * open;
+                                            .free = chunk->free + number * open * sums};
+    part->trees = chunk->trees + number * open;
     for (size_t i = 0; i < open; i++)
-        part->trees[i] = (struct reduce){.slots = config->slots,
-                                         .ahead_max = config->ahead_max,
-                                         .held = store->sums + (number * open + i) * sums};
+        part->trees[i] = (struct reduce){.slots = store->slots,
+                                         .ahead_max = store->ahead_max,
+                                         .held = chunk->sums + (number * open + i) * sums};
     part->names = (struct names){.steps = store->open_steps + 1,
                                  .places = places,
-                                 .root_level = tree_level(config->slots),
-                                 .names = store->names + number * (open + 1) * places};
+                                 .root_level = tree_level(store->slots),
+                                 .names = chunk->names + number * (open + 1) * places};
 }
 
-enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config)
+/* Also one whose memory could not all be taken. */
+static void release_chunk(const struct chunk_store *store, struct chunk *chunk)
 {
-    *store = (struct chunk_store){.kernels = config->kernels,
-                                  .optimizer = config->optimizer,
-                                  .slots = config->slots,
-                                  .states = optimizer_states(config->optimizer.kind),
-                                  .open_steps = config->delay + 1,
-                                  .cut_versions = config->cut_versions,
-                                  .uncached = is_uncached(config)};
-    TRY(take_memory(store, config));
-    float *values = store->values;
-    struct chunk_part *part = store->parts;
-    for (uint32_t i = 0; i < config->chunk_count; i++) {
-        struct chunk *chunk = &store->chunks[i];
-        chunk->spec = config->chunks[i];
-        chunk->codec = chunk->spec.loss ? CODEC_FP32 : config->weights_codec;
-        chunk->summed = store->summed + (size_t)i * store->open_steps;
-        chunk->parts = part;
-        for (uint32_t p = 0; p < chunk->spec.parts; p++)
-            part_init(store, part++, config, chunk->spec.n);
-        chunk->state.weights = values;
-        values += padded(chunk->spec.n);
-        for (uint32_t s = 0; s < store->states; s++, values += padded(chunk->spec.n))
-            chunk->state.state[s] = values;
-        store->count++;
-        TRY(published_init(&chunk->published, store->open_steps,
-                           (size_t)chunk->spec.n * codec_bytes(chunk->codec)));
-    }
-    return ERR_OK;
-}
-
-static void release_chunk(struct chunk_store *store, struct chunk *chunk)
-{
-    for (uint32_t p = 0; p < chunk->spec.parts; p++) {
+    for (uint32_t p = 0; chunk->parts != NULL && p < chunk->spec.parts; p++) {
         struct chunk_part *part = &chunk->parts[p];
-        for (uint32_t i = 0; i < store->open_steps; i++)
+        for (uint32_t i = 0; part->trees != NULL && i < store->open_steps; i++)
             reduce_clear(&part->trees[i], &part->buffers);
         reduce_buffers_release(&part->buffers, store->kernels);
     }
     published_release(&chunk->published);
+    if (chunk->values != NULL)
+        store->kernels->free(store->kernels, chunk->values);
+    free(chunk->waiting);
+    free(chunk->seals);
+    free(chunk->summed);
+    free(chunk->names);
+    free(chunk->free);
+    free(chunk->sums);
+    free(chunk->trees);
+    free(chunk->parts);
 }
 
-void chunk_store_release(struct chunk_store *store)
+static enum err make_room(struct chunk_store *store)
 {
-    for (uint32_t i = 0; i < store->count; i++)
-        release_chunk(store, &store->chunks[i]);
-    if (store->values != NULL)
-        store->kernels->free(store->kernels, store->values);
-    free(store->chunks);
-    free(store->parts);
-    free(store->trees);
-    free(store->sums);
-    free(store->free);
-    free(store->names);
-    free(store->summed);
+    if (store->count < store->room)
+        return ERR_OK;
+    uint32_t room = store->room == 0 ? 16 : 2 * store->room;
+    struct chunk *chunks = realloc(store->chunks, room * sizeof *chunks);
+    if (chunks == NULL)
+        return ERR_NOMEM;
+    store->chunks = chunks;
+    store->room = room;
+    return ERR_OK;
 }
 
-uint32_t chunk_find(const struct chunk_store *store, uint32_t number)
+/* Index of the first chunk whose number is at least `number`. */
+static uint32_t place_of(const struct chunk_store *store, uint32_t number)
 {
     uint32_t low = 0, high = store->count;
     while (low < high) {
@@ -148,7 +126,75 @@ uint32_t chunk_find(const struct chunk_store *store, uint32_t number)
         else
             high = middle;
     }
-    return low < store->count && store->chunks[low].spec.chunk == number ? low : store->count;
+    return low;
+}
+
+enum err chunk_add(struct chunk_store *store, const struct shard_chunk *spec, uint32_t *ret_index)
+{
+    struct chunk chunk = {.spec = *spec, .codec = spec->loss ? CODEC_FP32 : store->weights_codec};
+    TRY(make_room(store));
+    enum err err = take_memory(store, &chunk);
+    if (err != ERR_OK) {
+        release_chunk(store, &chunk);
+        return err;
+    }
+    for (uint32_t p = 0; p < spec->parts; p++)
+        part_init(store, &chunk, p);
+    for (uint32_t i = 0; i < store->open_steps; i++)
+        chunk.seals[i].chunk = spec->chunk;
+    uint32_t index = place_of(store, spec->chunk);
+    check(index == store->count || store->chunks[index].spec.chunk != spec->chunk);
+    memmove(&store->chunks[index + 1], &store->chunks[index],
+            (store->count - index) * sizeof chunk);
+    store->chunks[index] = chunk;
+    store->count++;
+    *ret_index = index;
+    return ERR_OK;
+}
+
+void chunk_remove(struct chunk_store *store, uint32_t index)
+{
+    struct chunk *chunk = &store->chunks[index];
+    check(chunk->waiting->behind == chunk->waiting);
+    for (uint32_t p = 0; p < chunk->spec.parts; p++)
+        for (uint32_t i = 0; i < store->open_steps; i++)
+            store->open_nodes -= chunk->parts[p].trees[i].held_count;
+    release_chunk(store, chunk);
+    store->count--;
+    memmove(chunk, chunk + 1, (store->count - index) * sizeof *chunk);
+}
+
+enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config)
+{
+    *store = (struct chunk_store){.kernels = config->kernels,
+                                  .optimizer = config->optimizer,
+                                  .slots = config->slots,
+                                  .ahead_max = config->ahead_max,
+                                  .weights_codec = config->weights_codec,
+                                  .states = optimizer_states(config->optimizer.kind),
+                                  .open_steps = config->delay + 1,
+                                  .cut_versions = config->cut_versions,
+                                  .uncached = is_uncached(config)};
+    for (uint32_t i = 0; i < config->chunk_count; i++) {
+        uint32_t index;
+        TRY(chunk_add(store, &config->chunks[i], &index));
+        store->chunks[index].since = store->chunks[index].first_cut = config->version;
+    }
+    return ERR_OK;
+}
+
+void chunk_store_release(struct chunk_store *store)
+{
+    for (uint32_t i = 0; i < store->count; i++)
+        release_chunk(store, &store->chunks[i]);
+    free(store->chunks);
+}
+
+uint32_t chunk_find(const struct chunk_store *store, uint32_t number)
+{
+    uint32_t index = place_of(store, number);
+    bool there = index < store->count && store->chunks[index].spec.chunk == number;
+    return there ? index : store->count;
 }
 
 /* ---- sums ---- */
@@ -282,6 +328,32 @@ void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint
         else
             memcpy(out, copy->data, n * sizeof *out);
     }
+}
+
+uint32_t chunk_copy_arrays(const struct chunk_store *store)
+{
+    return 1 + store->states + store->cut_versions;
+}
+
+enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                       struct cursor *payload)
+{
+    const struct kernels *kernels = store->kernels;
+    uint32_t n = chunk->spec.n;
+    cursor_copy(payload, kernels, CODEC_FP32, chunk->state.weights, n);
+    for (uint32_t s = 0; s < store->states; s++)
+        cursor_copy(payload, kernels, CODEC_FP32, chunk->state.state[s], n);
+    TRY(chunk_publish(store, chunk, version, chunk->state.weights));
+    if (store->cut_versions == 0)
+        return ERR_OK;
+    scoped(free_scoped) float *values = malloc(n * sizeof *values);
+    if (values == NULL)
+        return ERR_NOMEM;
+    for (uint32_t back = 1; back <= store->cut_versions && back <= version; back++) {
+        cursor_copy(payload, kernels, CODEC_FP32, values, n);
+        TRY(chunk_publish(store, chunk, version - back, values));
+    }
+    return ERR_OK;
 }
 
 /* ---- invariants ---- */

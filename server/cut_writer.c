@@ -81,11 +81,11 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
     const struct cut_writer_run *cuts = writer->run;
     struct checkpoint_name name = {job->cut.generation, job->cut.version};
     if (job->file == NULL)
-        TRY(checkpoint_writer_new(writer->config.ops, cuts->checkpoint_dir, name, cuts->server,
-                                  (struct checkpoint_arrays){snapshot->snapshot.states,
-                                                             snapshot->snapshot.versions,
-                                                             snapshot->snapshot.extra_bytes},
-                                  &job->file, reason));
+        TRY(checkpoint_writer_new(
+            writer->config.ops, cuts->checkpoint_dir, name, snapshot->snapshot.file,
+            (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
+                                       snapshot->snapshot.extra_bytes},
+            &job->file, reason));
     if (snapshot->snapshot.copy == NULL)
         return ERR_OK;
     const void *values = snapshot->snapshot.copy->data;

@@ -32,8 +32,7 @@ void cut_writer_free(struct cut_writer *writer);
 /* The run that cuts are of. */
 struct cut_writer_run {
     uint64_t generation;
-    uint32_t server; /* this server's index in the map */
-    uint32_t keep;   /* recorded cuts that stay */
+    uint32_t keep; /* recorded cuts that stay */
     const char *checkpoint_dir;
 };
 

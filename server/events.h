@@ -15,6 +15,7 @@ enum call_kind {
     CALL_START_RUN,
     CALL_STOP_RUN,
     CALL_CHECKPOINT,
+    CALL_DRAIN,
     CALL_STATUS
 };
 
@@ -32,6 +33,7 @@ struct call {
         struct leave_request leave;
         struct start_run_request start_run;
         struct stop_run_request stop_run;
+        struct drain_request drain;
     };
 };
 

@@ -281,6 +281,33 @@ static void call_start_run(struct office *office, uint64_t now_ns, struct call *
     call_fail(take_call, err, reason.text[0] != 0 ? reason.text : err_text(err));
 }
 
+/* The coordinator's office cannot move: its server stays as long as the cluster does. */
+static void call_drain(struct office *office, uint64_t now_ns, struct call *take_call)
+{
+    struct coordinator_drained drained;
+    struct coordinator_status status;
+    struct reason reason = {0};
+    struct buf response = {0};
+    const char *name = take_call->drain.server;
+    enum err err;
+    if (strcmp(name, office->config.name) == 0)
+        err =
+            reason_set(&reason, ERR_INVALID,
+                       "server %.64s is the coordinator's and cannot be drained: stop the run, or "
+                       "restart its daemon, which goes on from the newest cut",
+                       name);
+    else
+        err = coordinator_drain(office->coordinator, office_ms(now_ns), name, &drained, &reason);
+    office_effects_carry_out(office, now_ns);
+    if (err != ERR_OK) {
+        call_fail(take_call, err, reason.text);
+        return;
+    }
+    coordinator_status(office->coordinator, &status);
+    const struct drain_reply reply = {drained.drained, drained.chunks_left, status.reason};
+    answers_reply(take_call, wire_encode_drain_reply(&reply, &response), &response);
+}
+
 static void call_checkpoint(struct office *office, struct call *take_call)
 {
     struct coordinator_status status;
@@ -333,6 +360,9 @@ void office_call(struct office *office, uint64_t now_ns, struct call *take_call)
         return;
     case CALL_CHECKPOINT:
         call_checkpoint(office, take_call);
+        return;
+    case CALL_DRAIN:
+        call_drain(office, now_ns, take_call);
         return;
     case CALL_COMPLETE:
         err = coordinator_complete(office->coordinator, office_ms(now_ns), &take_call->complete);

@@ -1,17 +1,14 @@
-/* Rings with a head in an array. */
+/* Rings with a head of their own. */
 #include "server/parked.h"
 
 #include <string.h>
 
-enum err parked_init(struct parked *parked, uint32_t list_count, size_t bytes_max)
+struct parked_pull *parked_ring(void)
 {
-    *parked = (struct parked){.list_count = list_count, .bytes_max = bytes_max};
-    parked->lists = calloc(list_count == 0 ? 1 : list_count, sizeof *parked->lists);
-    if (parked->lists == NULL)
-        return ERR_NOMEM;
-    for (uint32_t i = 0; i < list_count; i++)
-        parked->lists[i].before = parked->lists[i].behind = &parked->lists[i];
-    return ERR_OK;
+    struct parked_pull *ring = calloc(1, sizeof *ring);
+    if (ring != NULL)
+        ring->before = ring->behind = ring;
+    return ring;
 }
 
 static size_t pull_bytes(uint32_t chunk_count)
@@ -19,35 +16,35 @@ static size_t pull_bytes(uint32_t chunk_count)
     return sizeof(struct parked_pull) + chunk_count * sizeof(uint32_t);
 }
 
-enum err parked_add(struct parked *parked, uint64_t sender, const struct pull *pull, uint32_t last)
+static void link_behind(struct parked_pull *ring, struct parked_pull *pull)
 {
-    check(last < parked->list_count);
+    pull->before = ring->before;
+    pull->behind = ring;
+    pull->before->behind = pull;
+    ring->before = pull;
+}
+
+enum err parked_add(struct parked *parked, struct parked_pull *ring, uint64_t sender,
+                    const struct pull *pull)
+{
     size_t bytes = pull_bytes(pull->chunk_count);
     if (bytes > parked->bytes_max - parked->bytes)
         return ERR_BUSY;
     struct parked_pull *copy = malloc(bytes);
     if (copy == NULL)
         return ERR_BUSY;
-    struct parked_pull *head = &parked->lists[last];
-    *copy = (struct parked_pull){.before = head->before,
-                                 .behind = head,
-                                 .sender = sender,
+    *copy = (struct parked_pull){.sender = sender,
                                  .id = pull->id,
                                  .version = pull->version,
-                                 .last = last,
                                  .chunk_count = pull->chunk_count};
     memcpy(copy->chunks, pull->chunks, pull->chunk_count * sizeof *copy->chunks);
-    copy->before->behind = copy;
-    head->before = copy;
-    parked->bytes += bytes;
-    parked->count++;
+    parked_put(parked, ring, copy);
     return ERR_OK;
 }
 
-struct parked_pull *parked_find(const struct parked *parked, uint32_t last, uint64_t version)
+struct parked_pull *parked_find(const struct parked_pull *ring, uint64_t version)
 {
-    const struct parked_pull *head = &parked->lists[last];
-    for (struct parked_pull *pull = head->behind; pull != head; pull = pull->behind)
+    for (struct parked_pull *pull = ring->behind; pull != ring; pull = pull->behind)
         if (pull->version <= version)
             return pull;
     return NULL;
@@ -61,29 +58,40 @@ void parked_take(struct parked *parked, struct parked_pull *pull)
     parked->count--;
 }
 
-void parked_cancel(struct parked *parked, uint64_t sender)
+void parked_put(struct parked *parked, struct parked_pull *ring, struct parked_pull *take_pull)
 {
-    for (uint32_t i = 0; i < parked->list_count; i++) {
-        struct parked_pull *head = &parked->lists[i];
-        for (struct parked_pull *pull = head->behind, *next; pull != head; pull = next) {
-            next = pull->behind;
-            if (pull->sender == sender) {
-                parked_take(parked, pull);
-                free(pull);
-            }
-        }
+    link_behind(ring, take_pull);
+    parked->bytes += pull_bytes(take_pull->chunk_count);
+    parked->count++;
+}
+
+void parked_join(struct parked_pull *ring, struct parked_pull *from)
+{
+    while (from->behind != from) {
+        struct parked_pull *pull = from->behind;
+        from->behind = pull->behind;
+        pull->behind->before = from;
+        link_behind(ring, pull);
     }
 }
 
-void parked_release(struct parked *parked)
+void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender)
 {
-    for (uint32_t i = 0; i < parked->list_count; i++) {
-        struct parked_pull *head = &parked->lists[i];
-        while (head->behind != head) {
-            struct parked_pull *pull = head->behind;
+    for (struct parked_pull *pull = ring->behind, *next; pull != ring; pull = next) {
+        next = pull->behind;
+        if (pull->sender == sender) {
             parked_take(parked, pull);
             free(pull);
         }
     }
-    free(parked->lists);
+}
+
+void parked_free(struct parked *parked, struct parked_pull *ring)
+{
+    while (ring != NULL && ring->behind != ring) {
+        struct parked_pull *pull = ring->behind;
+        parked_take(parked, pull);
+        free(pull);
+    }
+    free(ring);
 }

@@ -9,6 +9,18 @@ enum {
     SNAPSHOT_COPIES = 8,
 };
 
+struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk)
+{
+    const struct model_chunk *about = &model->chunks[chunk];
+    const struct model_parameter *parameter = &model->parameters[about->parameter];
+    return (struct shard_chunk){.chunk = chunk,
+                                .n = about->weights,
+                                .parts = parameter->parts,
+                                .rule = parameter->rule,
+                                .decay = parameter->decay,
+                                .loss = about->parameter == model->loss_parameter};
+}
+
 enum err prepare_chunks(const struct model *model, const struct chunk_range *ranges,
                         uint32_t range_count, uint32_t server, struct shard_chunk **ret_chunks,
                         uint32_t *ret_count)
@@ -27,16 +39,8 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
     *ret_chunks = chunks;
     *ret_count = count;
     for (uint32_t i = 0; i < range_count; i++) {
-        for (uint32_t c = 0; ranges[i].server == server && c < ranges[i].count; c++) {
-            const struct model_chunk *chunk = &model->chunks[ranges[i].first + c];
-            const struct model_parameter *parameter = &model->parameters[chunk->parameter];
-            *chunks++ = (struct shard_chunk){.chunk = ranges[i].first + c,
-                                             .n = chunk->weights,
-                                             .parts = parameter->parts,
-                                             .rule = parameter->rule,
-                                             .decay = parameter->decay,
-                                             .loss = chunk->parameter == model->loss_parameter};
-        }
+        for (uint32_t c = 0; ranges[i].server == server && c < ranges[i].count; c++)
+            *chunks++ = prepare_chunk(model, ranges[i].first + c);
     }
     return ERR_OK;
 }

@@ -14,6 +14,9 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
                         uint32_t range_count, uint32_t server, struct shard_chunk **ret_chunks,
                         uint32_t *ret_count) MUST_USE;
 
+/* A chunk of the model as shards know it. */
+struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk);
+
 /* What the spec says about every shard: slots, delay, codecs, node level, optimizer, and the
  * limits. The caller adds kernels, chunks, and the numbers that fence. */
 struct shard_config prepare_config(const struct spec *spec);

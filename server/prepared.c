@@ -46,6 +46,8 @@ static enum err prepared_init(struct prepared *prepared, const struct server_com
                        command->prepare.server, &prepared->chunks, &prepared->chunk_count);
     if (err != ERR_OK)
         return reason_set(reason, err, "the chunk map does not fit the model: %s", err_text(err));
+    if (command->prepare.joins)
+        prepared->version = command->prepare.cut.version;
     if (command->prepare.from_cut)
         return open_cut(prepared, command->prepare.cut, reason);
     const char *restore = command->prepare.restore;
@@ -65,6 +67,7 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
     prepared->term = command->term;
     prepared->server = command->prepare.server;
     prepared->from_cut = command->prepare.from_cut;
+    prepared->joins = command->prepare.joins;
     enum err err = prepared_init(prepared, command, reason);
     if (err == ERR_OK)
         *ret_prepared = prepared;
@@ -178,6 +181,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.boot = about->boot;
     config.term = prepared->term;
     config.version = prepared->version;
+    config.file = prepared->server;
     config.chunks = chunks;
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;

@@ -15,6 +15,7 @@ struct prepared {
     uint64_t version; /* of the state that shards begin with */
     uint32_t server;  /* this server's index in the map */
     bool from_cut;
+    bool joins; /* without chunks, while the run goes on */
     struct spec spec;
     struct model model;
     struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */

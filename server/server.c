@@ -17,7 +17,8 @@
  * Ready is the daemon that systemd started when its port answers and its shards have the weights
  * that they are to hold; the coordinator's, when the run that goes on has all of its servers.
  *
- * Order of the end: the run pauses with a cut (coordinator); the service refuses new calls; waiting
+ * Order of the end: the run pauses with a cut (coordinator), or the chunks move to other servers
+ * (any other that gets SIGTERM, while stop_ms lasts); the service refuses new calls; waiting
  * calls are answered; the rpc server, the link and the shards go; then the loop and the store. A
  * second signal skips the first of these. */
 #include "server/server.h"
@@ -67,6 +68,7 @@ struct server {
     struct office *office; /* NULL: not the coordinator */
     unsigned signals_said;
     bool ready, stopping;
+    uint64_t drained_by_ns; /* stopping: its chunks are awaited elsewhere until then; 0: not */
     uint64_t status_ns, alive_ns; /* when each is due */
 };
 
@@ -97,7 +99,7 @@ static enum err open_store(struct server *server, struct reason *reason)
 static enum err open_loop(struct server *server, struct reason *reason)
 {
     struct rpc_settings rpc = rpc_settings_default();
-    rpc.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
+    rpc.message_bytes_max = WIRE_TRANSFER_BYTES_MAX; /* the largest; methods have limits below */
     rpc.calls_max = CALLS_MAX;
     rpc.reconnect_ms_min = RECONNECT_MS_MIN;
     rpc.reconnect_ms_max = RECONNECT_MS_MAX;
@@ -132,6 +134,8 @@ static enum err open_shards(struct server *server, struct reason *reason)
     const struct shards_config shards = {
         .threads = server->settings->shards,
         .boot = server->boot,
+        .loop = server->loop,
+        .identity = identity_of(server),
         .logger = &server->logger,
         .report = link_report,
         .owner = server->link,
@@ -162,6 +166,7 @@ static enum err open_office(struct server *server, struct reason *reason)
         .store = server->store,
         .service = &server->service,
         .shards = server->shards,
+        .name = server->name,
         .run_dir = server->run_dir,
         .heartbeat_ms = heartbeat_ms(settings),
         .lease_ms = settings->lease_ms,
@@ -189,7 +194,7 @@ static void name_address(struct server *server)
 static enum err open_rpc(struct server *server, struct reason *reason)
 {
     service_init(&server->service, server->inbox, is_coordinator(server),
-                 shards_exchange_method(server->shards));
+                 shards_exchange_method(server->shards), shards_transfer_method(server->shards));
     server->has_service = true;
     const struct rpc_server_config config = {
         .loop = server->loop,
@@ -245,7 +250,24 @@ static void close_all(struct server *server)
 
 /* ---- the loop ---- */
 
-static void stop(struct server *server, uint64_t now_ns)
+/* Other servers take its chunks, if there is a run and a coordinator to say so. */
+static void drain(struct server *server, uint64_t now_ns)
+{
+    if (shards_held(server->shards).generation == 0 || !link_connected(server->link))
+        return;
+    server->drained_by_ns = time_after_ms(now_ns, server->settings->stop_ms);
+    log_info(&server->logger, "daemon drains", log_text("name", server->name),
+             log_uint("stop_ms", server->settings->stop_ms));
+    shards_drain(server->shards);
+}
+
+static bool is_draining(const struct server *server)
+{
+    return time_now_ns() < server->drained_by_ns && link_connected(server->link) &&
+           shards_held(server->shards).generation != 0;
+}
+
+static void stop(struct server *server, uint64_t now_ns, uint64_t number)
 {
     server->signals_said++;
     if (server->stopping)
@@ -255,6 +277,8 @@ static void stop(struct server *server, uint64_t now_ns)
     log_info(&server->logger, "daemon stops", log_text("name", server->name));
     if (server->office != NULL)
         office_pause(server->office, now_ns, "the coordinator's daemon was told to stop");
+    else if (number == SIGTERM)
+        drain(server, now_ns);
 }
 
 static void handle_office(struct server *server, uint64_t now_ns, struct event *event)
@@ -285,7 +309,7 @@ static void handle_office(struct server *server, uint64_t now_ns, struct event *
 static void handle(struct server *server, uint64_t now_ns, struct event *event)
 {
     if (event->kind == EVENT_SIGNAL && event->number != SIGHUP)
-        stop(server, now_ns);
+        stop(server, now_ns, event->number);
     else if (event->kind == EVENT_LINK_MESSAGE)
         link_message(server->link, event->number, event->message);
     else if (server->office != NULL)
@@ -340,6 +364,8 @@ static uint64_t next_ns(const struct server *server)
     if (server->office != NULL && office_next_ns(server->office) < due_ns)
         due_ns = office_next_ns(server->office);
     due_ns = server->status_ns < due_ns ? server->status_ns : due_ns;
+    if (server->drained_by_ns != 0 && server->drained_by_ns < due_ns)
+        due_ns = server->drained_by_ns;
     return server->alive_ns < due_ns ? server->alive_ns : due_ns;
 }
 
@@ -347,9 +373,13 @@ static bool is_over(const struct server *server)
 {
     if (server->office != NULL && office_failed(server->office) != ERR_OK)
         return true;
+    if (shards_may_leave(server->shards) && server->office == NULL)
+        return true;
     if (!server->stopping)
         return false;
-    return server->signals_said > 1 || server->office == NULL || office_paused(server->office);
+    if (server->signals_said > 1)
+        return true;
+    return server->office != NULL ? office_paused(server->office) : !is_draining(server);
 }
 
 static void serve(struct server *server)
@@ -405,6 +435,8 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
     }
     if (err == ERR_OK)
         serve(server);
+    if (err == ERR_OK && shards_may_leave(server->shards))
+        log_info(&server->logger, "daemon drained", log_text("name", server->name));
     if (err == ERR_OK && server->office != NULL && office_failed(server->office) != ERR_OK)
         err = reason_set(reason, office_failed(server->office), "the store failed; see the log");
     close_all(server);

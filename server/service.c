@@ -32,6 +32,8 @@ static enum err decode(struct call *call, struct slice bytes, struct reason *rea
         return wire_decode_start_run_request(bytes, arena, &call->start_run, reason);
     case CALL_STOP_RUN:
         return wire_decode_stop_run_request(bytes, arena, &call->stop_run, reason);
+    case CALL_DRAIN:
+        return wire_decode_drain_request(bytes, arena, &call->drain, reason);
     case CALL_CHECKPOINT:
     case CALL_STATUS:
         return ERR_OK;
@@ -76,6 +78,7 @@ CALL_HANDLER(leave, CALL_LEAVE)
 CALL_HANDLER(start_run, CALL_START_RUN)
 CALL_HANDLER(stop_run, CALL_STOP_RUN)
 CALL_HANDLER(checkpoint, CALL_CHECKPOINT)
+CALL_HANDLER(drain, CALL_DRAIN)
 CALL_HANDLER(status, CALL_STATUS)
 #undef CALL_HANDLER
 
@@ -335,6 +338,7 @@ static const struct rpc_method table[] = {
     {CLUSTER "StartRun", RPC_UNARY, OPERATOR, .requested = start_run},
     {CLUSTER "StopRun", RPC_UNARY, OPERATOR, .requested = stop_run},
     {CLUSTER "Checkpoint", RPC_UNARY, OPERATOR, .requested = checkpoint, .cancelled = cancelled},
+    {CLUSTER "Drain", RPC_UNARY, OPERATOR, .requested = drain},
     {CLUSTER "Status", RPC_UNARY, OPERATOR, .requested = status},
     {CLUSTER "Serve", RPC_STREAM, SERVER, .events = &server_events},
     {"/grpc.health.v1.Health/Check", RPC_UNARY, TLS_ROLES_ALL, .requested = health_check},
@@ -346,9 +350,10 @@ static const struct rpc_method table[] = {
 };
 
 void service_init(struct service *service, struct inbox *inbox, bool coordinator,
-                  struct rpc_method exchange)
+                  struct rpc_method exchange, struct rpc_method transfer)
 {
-    _Static_assert(sizeof table / sizeof table[0] < SERVICE_METHODS_MAX, "room for Exchange");
+    _Static_assert(sizeof table / sizeof table[0] < SERVICE_METHODS_MAX - 1,
+                   "room for the shards'");
     *service = (struct service){.inbox = inbox, .coordinator = coordinator};
     health_init(&service->health);
     thread_mutex_init(&service->mutex);
@@ -360,6 +365,7 @@ void service_init(struct service *service, struct inbox *inbox, bool coordinator
     }
     service->method_count = sizeof table / sizeof table[0];
     service->methods[service->method_count++] = exchange;
+    service->methods[service->method_count++] = transfer;
 }
 
 void service_release(struct service *service)

@@ -13,7 +13,7 @@
 #include "server/events.h"
 #include "server/health.h"
 
-enum { SERVICE_METHODS_MAX = 24 };
+enum { SERVICE_METHODS_MAX = 32 };
 
 /* A data set that is served to workers without a copy. Counted: a call under way keeps it. */
 struct served {
@@ -33,9 +33,9 @@ struct service {
     struct served *served;     /* NULL: none */
 };
 
-/* `exchange` is the shards' row. The service must stay where it is. */
+/* `exchange` and `transfer` are the shards' rows. The service must stay where it is. */
 void service_init(struct service *service, struct inbox *inbox, bool coordinator,
-                  struct rpc_method exchange);
+                  struct rpc_method exchange, struct rpc_method transfer);
 /* After the rpc server is gone. */
 void service_release(struct service *service);
 

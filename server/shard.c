@@ -1,52 +1,7 @@
 /* The shard core: fences, counting, the decision of a step and its execution, snapshots. */
-#include "server/shard.h"
-
-#include "server/async.h"
-#include "server/chunk.h"
-#include "server/parked.h"
-
-#include <string.h>
+#include "server/shard_core.h"
 
 enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
-
-/* What is known of an open step. */
-struct step {
-    uint32_t summed_count; /* chunks whose sum is there */
-    struct chunk_seal *seals;
-    double loss[MODEL_LOSS_WEIGHTS];
-};
-
-struct shard {
-    struct shard_config config; /* without the chunks: they are in the store */
-    struct chunk_store store;
-    struct async async; /* when config.async.on */
-    bool has_loss;
-
-    uint64_t oldest;    /* version that there is: of the beginning, or before it */
-    uint64_t version;   /* readable in all chunks */
-    uint64_t decided;   /* steps decided: version, or version + 1 while chunks are applied */
-    bool applying;      /* until COMMITTED is said */
-    uint64_t cut_after; /* async: so many gradients must be taken before the decision's cut */
-    bool has_decision;
-    struct commit decision; /* of step decided - 1 */
-    uint32_t apply_next;    /* chunks below have version `decided` */
-    uint32_t answer_next;   /* chunks below have answered those who waited for it */
-
-    bool snapshot;
-    struct cut_name snapshot_cut;
-    uint32_t snapshot_next;  /* chunks below are handed out */
-    struct counted **copies; /* snapshot_copies; NULL until first used */
-
-    struct step *steps; /* step t at t % open_steps */
-    struct chunk_seal *seals;
-    struct parked parked;
-    struct shard_statistics statistics;
-
-    /* What effects point to, until the next call. */
-    struct parked_pull *answered;
-    uint32_t outgoing_count;
-    struct counted *outgoing[SHARD_COPIES_MAX];
-};
 
 /* ---- life ---- */
 
@@ -71,19 +26,17 @@ static enum err config_judge(const struct shard_config *config)
     return ERR_OK;
 }
 
-static enum err steps_init(struct shard *shard)
+enum err shard_core_seals(struct shard *shard)
 {
-    uint32_t open = shard->store.open_steps, count = shard->store.count;
-    shard->steps = calloc(open, sizeof *shard->steps);
-    shard->seals = calloc((size_t)open * count + 1, sizeof *shard->seals);
-    shard->copies = calloc(shard->config.snapshot_copies, sizeof *shard->copies);
-    if (shard->steps == NULL || shard->seals == NULL || shard->copies == NULL)
+    if (shard->seals != NULL && shard->seals_room >= shard->store.count)
+        return ERR_OK;
+    uint32_t room = shard->store.room > 0 ? shard->store.room : 1;
+    struct chunk_seal *seals = calloc((size_t)shard->store.open_steps * room, sizeof *seals);
+    if (seals == NULL)
         return ERR_NOMEM;
-    for (uint32_t t = 0; t < open; t++) {
-        shard->steps[t].seals = shard->seals + (size_t)t * count;
-        for (uint32_t i = 0; i < count; i++)
-            shard->steps[t].seals[i].chunk = shard->store.chunks[i].spec.chunk;
-    }
+    free(shard->seals);
+    shard->seals = seals;
+    shard->seals_room = room;
     return ERR_OK;
 }
 
@@ -92,15 +45,19 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
     shard->config = *config;
     shard->config.chunks = NULL;
     shard->version = shard->decided = config->version;
-    shard->oldest =
-        config->version > config->cut_versions ? config->version - config->cut_versions : 0;
-    for (uint32_t i = 0; i < config->chunk_count; i++)
-        shard->has_loss |= config->chunks[i].loss;
+    shard->file = config->file;
+    shard->parked.bytes_max = config->parked_bytes_max;
     TRY(chunk_store_init(&shard->store, config));
     if (config->async.on)
         TRY(async_init(&shard->async, config, &shard->store));
-    TRY(steps_init(shard));
-    return parked_init(&shard->parked, config->chunk_count, config->parked_bytes_max);
+    TRY(shard_core_seals(shard));
+    shard->steps = calloc(shard->store.open_steps, sizeof *shard->steps);
+    shard->copies = calloc(config->snapshot_copies, sizeof *shard->copies);
+    shard->later = parked_ring();
+    shard->again = parked_ring();
+    bool all = shard->steps != NULL && shard->copies != NULL && shard->later != NULL &&
+               shard->again != NULL;
+    return all ? ERR_OK : ERR_NOMEM;
 }
 
 enum err shard_new(const struct shard_config *config, struct shard **ret_shard)
@@ -134,8 +91,13 @@ void shard_free(struct shard *shard)
     for (uint32_t i = 0; shard->copies != NULL && i < shard->config.snapshot_copies; i++)
         counted_unref(shard->copies[i]);
     async_release(&shard->async);
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        parked_free(&shard->parked, shard->store.chunks[i].waiting);
+        shard->store.chunks[i].waiting = NULL;
+    }
     chunk_store_release(&shard->store);
-    parked_release(&shard->parked);
+    parked_free(&shard->parked, shard->later);
+    parked_free(&shard->parked, shard->again);
     free(shard->copies);
     free(shard->steps);
     free(shard->seals);
@@ -150,7 +112,8 @@ struct shard_state shard_state(const struct shard *shard, uint32_t index)
 
 enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version, const float *values)
 {
-    check(index < shard->store.count && version >= shard->oldest && version < shard->version);
+    check(index < shard->store.count && version < shard->version &&
+          shard->version - version <= shard->store.cut_versions);
     return chunk_publish(&shard->store, &shard->store.chunks[index], version, values);
 }
 
@@ -165,14 +128,13 @@ enum err shard_start(struct shard *shard)
 
 /* ---- what all events share ---- */
 
-/* Begins a call: the last call's effects are carried out. */
-static void call_begin(struct shard *shard)
+void shard_core_begin(struct shard *shard)
 {
     free_answered(shard);
     shard->outgoing_count = 0;
 }
 
-static struct shard_effect *emit(struct shard_effects *effects, enum shard_effect_kind kind)
+struct shard_effect *shard_core_emit(struct shard_effects *effects, enum shard_effect_kind kind)
 {
     check(effects->count < SHARD_EFFECTS_MAX);
     struct shard_effect *effect = &effects->items[effects->count++];
@@ -181,8 +143,7 @@ static struct shard_effect *emit(struct shard_effects *effects, enum shard_effec
     return effect;
 }
 
-/* P2. */
-static enum err fence(const struct shard *shard, uint64_t generation)
+enum err shard_core_fence(const struct shard *shard, uint64_t generation)
 {
     if (generation < shard->config.generation)
         return ERR_OLD_GENERATION;
@@ -200,20 +161,32 @@ static bool step_open(const struct shard *shard, uint64_t step)
     return step >= shard->decided && step - shard->version <= shard->config.delay;
 }
 
+/* A chunk that leaves is another server's to sum. */
 static bool step_reduced(const struct shard *shard, uint64_t step)
 {
-    return step_open(shard, step) && step_of(shard, step)->summed_count == shard->store.count;
+    uint32_t ours = shard->store.count - shard->leaving_count;
+    return step_open(shard, step) && step_of(shard, step)->summed_count == ours;
 }
 
 static void emit_reduced(const struct shard *shard, uint64_t number, struct shard_effects *effects)
 {
     const struct step *step = step_of(shard, number);
-    emit(effects, SHARD_REDUCED)->reduced =
+    uint32_t place = (uint32_t)(number % shard->store.open_steps), count = 0;
+    struct chunk_seal *seals = shard->seals + (size_t)place * shard->seals_room;
+    bool has_loss = false;
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        const struct chunk *chunk = &shard->store.chunks[i];
+        if (chunk->leaving)
+            continue;
+        seals[count++] = chunk->seals[place];
+        has_loss |= chunk->spec.loss;
+    }
+    shard_core_emit(effects, SHARD_REDUCED)->reduced =
         (struct reduced){.generation = shard->config.generation,
                          .step = number,
-                         .seal_count = shard->store.count,
-                         .seals = step->seals,
-                         .has_loss = shard->has_loss,
+                         .seal_count = count,
+                         .seals = seals,
+                         .has_loss = has_loss,
                          .loss_sum = step->loss[MODEL_LOSS_SUM],
                          .sample_count = step->loss[MODEL_LOSS_COUNT],
                          .correct_count = step->loss[MODEL_LOSS_CORRECT]};
@@ -224,7 +197,7 @@ static void emit_reduced(const struct shard *shard, uint64_t number, struct shar
 static void emit_order(struct shard *shard, struct shard_order order, struct shard_effects *effects)
 {
     order.entries = shard->async.entries;
-    emit(effects, SHARD_ORDER)->order = order;
+    shard_core_emit(effects, SHARD_ORDER)->order = order;
 }
 
 /* The open step, if every chunk has all its tickets. */
@@ -234,7 +207,7 @@ static void report_open(const struct shard *shard, struct shard_effects *effects
         return;
     struct step *step = step_of(shard, shard->decided);
     for (uint32_t i = 0; i < shard->store.count; i++)
-        step->seals[i].finite = true;
+        shard->store.chunks[i].seals[0].finite = true; /* one step is open */
     memcpy(step->loss, async_loss(&shard->async, shard->decided), sizeof step->loss);
     emit_reduced(shard, shard->decided, effects);
 }
@@ -242,12 +215,12 @@ static void report_open(const struct shard *shard, struct shard_effects *effects
 static void push_async(struct shard *shard, uint64_t sender, const struct push *push,
                        struct cursor *payload, struct shard_effects *effects)
 {
-    struct shard_effect *ack = emit(effects, SHARD_ACK);
+    struct shard_effect *ack = shard_core_emit(effects, SHARD_ACK);
     struct async *async = &shard->async;
     bool reduced_before = async_reduced(async);
     uint32_t counted = 0;
     async->entry_count = 0;
-    enum err err = fence(shard, push->generation);
+    enum err err = shard_core_fence(shard, push->generation);
     if (err == ERR_OK)
         err = async_push(async, push, payload, &shard->statistics, &counted, &ack->after);
     ack->sender = sender;
@@ -268,7 +241,7 @@ static void emit_newest(struct shard *shard, uint64_t sender, const struct pull 
                         struct shard_effects *effects)
 {
     struct async *async = &shard->async;
-    struct shard_effect *effect = emit(effects, SHARD_WEIGHTS);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_WEIGHTS);
     effect->sender = sender;
     effect->weights.header = (struct weights){.id = pull->id,
                                               .codec = shard->config.weights_codec,
@@ -319,7 +292,7 @@ enum err shard_redo(struct shard *shard, uint32_t chunk, const struct async_reco
 
 bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects)
 {
-    call_begin(shard);
+    shard_core_begin(shard);
     struct async *async = &shard->async;
     async->entry_count = 0;
     for (; *next < shard->store.count && async->entry_count < WIRE_ENTRIES_MAX; ++*next)
@@ -352,7 +325,7 @@ bool shard_meet(const struct shard *shard, struct applied *met, bool first)
 
 static enum err push_judge(const struct shard *shard, const struct push *push)
 {
-    TRY(fence(shard, push->generation));
+    TRY(shard_core_fence(shard, push->generation));
     if (!node_valid(push->node, shard->config.slots) || push->codec != shard->config.push_codec)
         return ERR_MALFORMED;
     /* P4: sums of rounded numbers depend on where the rounding was. */
@@ -366,13 +339,17 @@ static enum err push_judge(const struct shard *shard, const struct push *push)
 static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, const float *sum)
 {
     const struct kernels *kernels = shard->config.kernels;
-    const struct shard_chunk *spec = &shard->store.chunks[index].spec;
+    struct chunk *chunk = &shard->store.chunks[index];
+    const struct shard_chunk *spec = &chunk->spec;
     struct step *step = step_of(shard, number);
     double sumsq;
     kernels->sum_squares(kernels, &sumsq, sum, spec->n);
-    step->seals[index].finite = __builtin_isfinite(sumsq);
-    /* Only what the optimizer scales counts for the norm. */
-    step->seals[index].sumsq = spec->rule == MODEL_OPTIMIZER ? sumsq : 0;
+    chunk->seals[number % shard->store.open_steps] = (struct chunk_seal){
+        .chunk = spec->chunk,
+        .finite = __builtin_isfinite(sumsq),
+        /* Only what the optimizer scales counts for the norm. */
+        .sumsq = spec->rule == MODEL_OPTIMIZER ? sumsq : 0,
+    };
     for (uint32_t i = 0; spec->loss && i < MODEL_LOSS_WEIGHTS; i++)
         step->loss[i] = (double)sum[i];
     step->summed_count++;
@@ -390,7 +367,7 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
     for (uint32_t i = 0; i < effects->count; i++)
         if (effects->items[i].kind == SHARD_WRONG_BITS)
             return; /* one a message names the two */
-    struct shard_effect *effect = emit(effects, SHARD_WRONG_BITS);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_WRONG_BITS);
     effect->sender = sender;
     effect->wrong_bits.member = push->member;
     effect->wrong_bits.first_member = first->member;
@@ -441,8 +418,10 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
 {
     uint32_t index = chunk_find(&shard->store, entry->chunk);
     if (index == shard->store.count)
-        return ERR_NOT_FOUND;
+        return ERR_MOVED;
     struct chunk *chunk = &shard->store.chunks[index];
+    if (chunk->leaving && push->step >= shard->decided)
+        return ERR_MOVED; /* P11: its sums are the new owner's */
     enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
     if (entry->part >= chunk->spec.parts || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
         cursor_bytes(payload) < entry->bytes)
@@ -459,12 +438,12 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
 void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                 struct cursor payload, struct shard_effects *effects)
 {
-    call_begin(shard);
+    shard_core_begin(shard);
     if (shard->config.async.on) {
         push_async(shard, sender, push, &payload, effects);
         return;
     }
-    struct shard_effect *ack = emit(effects, SHARD_ACK);
+    struct shard_effect *ack = shard_core_emit(effects, SHARD_ACK);
     bool reduced_before = step_reduced(shard, push->step);
     enum err err = push_judge(shard, push);
     uint32_t i = 0;
@@ -482,43 +461,67 @@ void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
 /* ---- pull ---- */
 
 /* The oldest readable version (P5). */
-static uint64_t version_low(const struct shard *shard)
+static uint64_t version_low(const struct shard *shard, const struct chunk *chunk)
 {
     uint64_t low = shard->decided > shard->config.delay ? shard->decided - shard->config.delay : 0;
-    return low > shard->oldest ? low : shard->oldest;
+    uint64_t versions = shard->store.cut_versions;
+    uint64_t oldest = chunk->since > versions ? chunk->since - versions : 0;
+    return low > oldest ? low : oldest;
 }
 
-/* Judges a pull; *ret_last is the index of its last chunk. */
-static enum err pull_judge(const struct shard *shard, const struct pull *pull, uint32_t *ret_last)
+/* Whether `chunks` can be read at `version`. TOO_EARLY: the pull waits in *ret_ring. */
+static enum err pull_place(const struct shard *shard, const struct pull *pull,
+                           struct parked_pull **ret_ring)
 {
-    TRY(fence(shard, pull->generation));
-    size_t bytes = 0;
     uint32_t last = 0;
+    struct parked_pull *awaited = NULL;
     for (uint32_t i = 0; i < pull->chunk_count; i++) {
         uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
-        if (index == shard->store.count)
-            return ERR_NOT_FOUND;
-        bytes += shard->store.chunks[index].published.bytes;
+        const struct chunk *chunk = &shard->store.chunks[index];
+        bool future = pull->version > shard->decided;
+        *ret_ring = shard->later;
+        if (index == shard->store.count || (chunk->leaving && future))
+            return future ? ERR_TOO_EARLY : ERR_MOVED;
+        if (pull->version < version_low(shard, chunk))
+            return ERR_TOO_LATE;
+        awaited = chunk->awaited ? chunk->waiting : awaited;
         last = index > last ? index : last;
+    }
+    *ret_ring = awaited != NULL ? awaited : shard->store.chunks[last].waiting;
+    bool there = pull->version <= shard->version ||
+                 (pull->version == shard->decided && last < shard->apply_next);
+    return there && awaited == NULL ? ERR_OK : ERR_TOO_EARLY;
+}
+
+static enum err all_here(const struct shard *shard, const struct pull *pull)
+{
+    for (uint32_t i = 0; i < pull->chunk_count; i++)
+        if (chunk_find(&shard->store, pull->chunks[i]) == shard->store.count)
+            return ERR_MOVED;
+    return ERR_OK;
+}
+
+static enum err pull_judge(const struct shard *shard, const struct pull *pull,
+                           struct parked_pull **ret_ring)
+{
+    TRY(shard_core_fence(shard, pull->generation));
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < pull->chunk_count; i++) {
+        uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
+        if (index < shard->store.count)
+            bytes += shard->store.chunks[index].published.bytes;
     }
     if (pull->chunk_count == 0 || pull->chunk_count > WIRE_ENTRIES_MAX ||
         bytes > WIRE_PAYLOAD_BYTES_MAX || pull->newest != shard->config.async.on)
         return ERR_MALFORMED;
-    *ret_last = last;
-    if (pull->newest)
-        return ERR_OK;
-    if (pull->version < version_low(shard))
-        return ERR_TOO_LATE;
-    bool there = pull->version <= shard->version ||
-                 (pull->version == shard->decided && last < shard->apply_next);
-    return there ? ERR_OK : ERR_TOO_EARLY;
+    return pull->newest ? all_here(shard, pull) : pull_place(shard, pull, ret_ring);
 }
 
 static void emit_weights(struct shard *shard, uint64_t sender, const struct weights *header,
                          struct shard_effects *effects)
 {
     check(shard->outgoing_count + header->chunk_count <= SHARD_COPIES_MAX);
-    struct shard_effect *effect = emit(effects, SHARD_WEIGHTS);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_WEIGHTS);
     effect->sender = sender;
     effect->weights.header = *header;
     effect->weights.copies = &shard->outgoing[shard->outgoing_count];
@@ -533,7 +536,7 @@ static void emit_weights(struct shard *shard, uint64_t sender, const struct weig
 
 static void emit_refusal(uint64_t sender, uint64_t id, enum err err, struct shard_effects *effects)
 {
-    struct shard_effect *effect = emit(effects, SHARD_REFUSAL);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_REFUSAL);
     effect->sender = sender;
     effect->refusal = (struct pull_refusal){id, err};
 }
@@ -541,9 +544,9 @@ static void emit_refusal(uint64_t sender, uint64_t id, enum err err, struct shar
 void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                 struct shard_effects *effects)
 {
-    call_begin(shard);
-    uint32_t last;
-    enum err err = pull_judge(shard, pull, &last);
+    shard_core_begin(shard);
+    struct parked_pull *ring;
+    enum err err = pull_judge(shard, pull, &ring);
     if (err == ERR_OK && pull->newest) {
         emit_newest(shard, sender, pull, effects);
         return;
@@ -554,14 +557,58 @@ void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
         emit_weights(shard, sender, &header, effects);
         return;
     }
-    if (err == ERR_TOO_EARLY && parked_add(&shard->parked, sender, pull, last) != ERR_OK)
+    if (err == ERR_TOO_EARLY && parked_add(&shard->parked, ring, sender, pull) != ERR_OK)
         err = ERR_BUSY;
     emit_refusal(sender, pull->id, err, effects);
 }
 
 void shard_cancel(struct shard *shard, uint64_t sender)
 {
-    parked_cancel(&shard->parked, sender);
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        parked_cancel(&shard->parked, shard->store.chunks[i].waiting, sender);
+    parked_cancel(&shard->parked, shard->later, sender);
+    parked_cancel(&shard->parked, shard->again, sender);
+}
+
+static bool effects_full(const struct shard *shard, const struct shard_effects *effects,
+                         const struct parked_pull *pull)
+{
+    return effects->count == SHARD_EFFECTS_MAX ||
+           shard->outgoing_count + pull->chunk_count > SHARD_COPIES_MAX;
+}
+
+/* Answers a pull that waited, or lets it wait for something else. There is room for its effect. */
+static void judge_again(struct shard *shard, struct parked_pull *parked,
+                        struct shard_effects *effects)
+{
+    const struct pull pull = {parked->id, shard->config.generation, parked->version,
+                              parked->chunk_count, parked->chunks};
+    struct parked_pull *ring;
+    enum err err = pull_place(shard, &pull, &ring);
+    parked_take(&shard->parked, parked);
+    if (err == ERR_TOO_EARLY) {
+        parked_put(&shard->parked, ring, parked);
+        return;
+    }
+    parked->behind = shard->answered;
+    shard->answered = parked;
+    struct weights header = {pull.id, pull.version, shard->config.weights_codec, pull.chunk_count,
+                             pull.chunks};
+    if (err == ERR_OK)
+        emit_weights(shard, parked->sender, &header, effects);
+    else
+        emit_refusal(parked->sender, pull.id, err, effects);
+}
+
+/* False: there is no room for more effects. */
+static bool judge_all_again(struct shard *shard, struct shard_effects *effects)
+{
+    while (shard->again->behind != shard->again) {
+        if (effects_full(shard, effects, shard->again->behind))
+            return false;
+        judge_again(shard, shard->again->behind, effects);
+    }
+    return true;
 }
 
 /* ---- commit ---- */
@@ -577,39 +624,57 @@ static bool same_decision(const struct commit *a, const struct commit *b)
            a->applied == b->applied && a->skips_in_row == b->skips_in_row;
 }
 
-static void emit_committed(const struct shard *shard, uint64_t step, struct shard_effects *effects)
+void shard_core_committed(const struct shard *shard, uint64_t step, struct shard_effects *effects)
 {
-    struct shard_effect *effect = emit(effects, SHARD_COMMITTED);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_COMMITTED);
     effect->committed.generation = shard->config.generation;
     effect->committed.step = step;
 }
 
-enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
-                      struct shard_effects *effects)
+static bool is_carried_out(const struct shard *shard)
 {
-    call_begin(shard);
+    return !shard->applying && shard->awaited_count == 0;
+}
+
+/* A decision for a step that has one. */
+static enum err commit_again(struct shard *shard, const struct commit *commit,
+                             struct shard_effects *effects)
+{
+    bool last = shard->has_decision && commit->step + 1 == shard->decided;
+    if (last && !same_decision(commit, &shard->decision))
+        return ERR_EXISTS;
+    if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else the answer comes */
+        shard_core_committed(shard, commit->step, effects);
+    return ERR_OK;
+}
+
+enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
+                      const struct shard_moves *moves, struct shard_effects *effects)
+{
+    shard_core_begin(shard);
     if (commit->term < shard->config.term)
         return ERR_OLD_TERM;
     if (boot != shard->config.boot)
         return ERR_OLD_BOOT;           /* P3 */
     shard->config.term = commit->term; /* P7 */
-    TRY(fence(shard, commit->generation));
-    if (commit->step < shard->decided) {
-        bool last = shard->has_decision && commit->step + 1 == shard->decided;
-        if (last && !same_decision(commit, &shard->decision))
-            return ERR_EXISTS;
-        if (!shard->applying || commit->step + 1 < shard->decided) /* else the answer comes */
-            emit_committed(shard, commit->step, effects);
-        return ERR_OK;
-    }
-    bool async = shard->config.async.on; /* then steps are only counted */
-    if (shard->applying ||
-        (!async && (commit->step != shard->decided || !step_reduced(shard, commit->step))))
+    TRY(shard_core_fence(shard, commit->generation));
+    if (commit->step < shard->decided)
+        return commit_again(shard, commit, effects);
+    if (!is_carried_out(shard))
         return ERR_TOO_EARLY;
+    /* What has no chunks is not behind with any. */
+    if (shard->store.count == 0)
+        shard->version = shard->decided = commit->step;
+    bool async = shard->config.async.on; /* then steps are only counted */
+    if (!async && (commit->step != shard->decided || !step_reduced(shard, commit->step)))
+        return ERR_TOO_EARLY;
+    const struct shard_moves none = {.file = shard->file};
+    TRY(shard_move_begin(shard, commit->step, moves != NULL ? moves : &none));
     shard->decision = *commit;
     shard->has_decision = shard->applying = true;
     shard->decided = commit->step + 1;
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
+    parked_join(shard->again, shard->later);
     /* What the log got before the cut was ordered must be in it: then that log may go. */
     shard->cut_after = async && commit->cut ? shard->async.accepted : 0;
     return ERR_OK;
@@ -620,28 +685,34 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
 static void answer_parked(struct shard *shard, struct shard_effects *effects)
 {
     while (shard->answer_next < shard->apply_next) {
-        struct parked_pull *pull = parked_find(&shard->parked, shard->answer_next, shard->decided);
-        if (pull == NULL) {
+        const struct chunk *chunk = &shard->store.chunks[shard->answer_next];
+        struct parked_pull *pull = parked_find(chunk->waiting, shard->decided);
+        if (pull == NULL || chunk->awaited) { /* which its arrival answers */
             shard->answer_next++;
             continue;
         }
-        if (effects->count == SHARD_EFFECTS_MAX ||
-            shard->outgoing_count + pull->chunk_count > SHARD_COPIES_MAX)
+        if (effects_full(shard, effects, pull))
             return;
-        parked_take(&shard->parked, pull);
-        pull->behind = shard->answered;
-        shard->answered = pull;
-        struct weights header = {pull->id, pull->version, shard->config.weights_codec,
-                                 pull->chunk_count, pull->chunks};
-        emit_weights(shard, pull->sender, &header, effects);
+        judge_again(shard, pull, effects);
     }
+}
+
+/* A chunk that came after a cut is not in it: its old owner wrote it there (P11). */
+static void snapshot_skip(struct shard *shard)
+{
+    const struct chunk_store *store = &shard->store;
+    while (shard->snapshot_next < store->count &&
+           store->chunks[shard->snapshot_next].first_cut > shard->snapshot_cut.version)
+        shard->snapshot_next++;
 }
 
 static void snapshot_start(struct shard *shard)
 {
     shard->snapshot = true;
     shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
+    shard->snapshot_file = shard->file;
     shard->snapshot_next = 0;
+    snapshot_skip(shard);
 }
 
 /* Every chunk has the new version: the next step may be pushed to, which those who are answered now
@@ -657,9 +728,10 @@ static void apply_end(struct shard *shard, struct shard_effects *effects)
     if (shard->store.count == 0 || shard->config.async.on)
         version_reached(shard);
     shard->applying = false;
-    if (shard->decision.cut)
+    if (shard->decision.cut && shard->file != SHARD_FILE_NONE)
         snapshot_start(shard);
-    emit_committed(shard, shard->decision.step, effects);
+    if (shard->awaited_count == 0)
+        shard_core_committed(shard, shard->decision.step, effects);
     if (shard->config.async.on) {
         async_open(&shard->async, shard->decided);
         report_open(shard, effects);
@@ -693,13 +765,14 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
     uint32_t index = shard->snapshot_next;
     struct counted *copy = NULL;
     *ret_done = false;
-    if (shard->store.count > 0) {
+    if (index < shard->store.count) {
         TRY(snapshot_copy(shard, &copy));
         if (copy == NULL)
             return ERR_OK;
     }
-    struct shard_effect *effect = emit(effects, SHARD_SNAPSHOT);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_SNAPSHOT);
     effect->snapshot.cut = shard->snapshot_cut;
+    effect->snapshot.file = shard->snapshot_file;
     effect->snapshot.states = shard->store.states;
     effect->snapshot.versions = shard->store.cut_versions;
     effect->snapshot.extra_bytes = shard_extra_bytes(shard);
@@ -714,6 +787,7 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
         effect->snapshot.chunk = chunk->spec.chunk;
         effect->snapshot.n = chunk->spec.n;
         shard->snapshot_next++;
+        snapshot_skip(shard);
     }
     effect->snapshot.last = shard->snapshot_next == shard->store.count;
     shard->snapshot = !effect->snapshot.last;
@@ -737,12 +811,13 @@ static bool may_apply(const struct shard *shard)
 }
 
 /* Applies the next chunk and those behind it that only change their version: nobody pulls the loss,
- * so a worker with all weights expects it to be there. */
+ * so a worker with all weights expects it to be there. What comes with this commit has had it. */
 static enum err apply_next(struct shard *shard, struct shard_effects *effects)
 {
     struct chunk *chunks = shard->store.chunks;
     do {
-        TRY(chunk_apply(&shard->store, &chunks[shard->apply_next], &shard->decision));
+        if (chunks[shard->apply_next].since <= shard->decision.step)
+            TRY(chunk_apply(&shard->store, &chunks[shard->apply_next], &shard->decision));
         shard->apply_next++;
     } while (may_apply(shard) && chunks[shard->apply_next].spec.rule == MODEL_NONE);
     if (shard->apply_next == shard->store.count)
@@ -761,32 +836,43 @@ static enum err work_async(struct shard *shard, struct shard_effects *effects)
     return ERR_OK;
 }
 
+/* Answers come before work. False: there are more than effects have room for. */
+static bool answer(struct shard *shard, struct shard_effects *effects)
+{
+    if (!judge_all_again(shard, effects))
+        return false;
+    if (shard->applying)
+        answer_parked(shard, effects);
+    return !shard->applying || shard->answer_next == shard->apply_next;
+}
+
 enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more)
 {
-    call_begin(shard);
+    shard_core_begin(shard);
     if (shard->config.async.on && async_has_work(&shard->async)) {
         *ret_more = true;
         return work_async(shard, effects);
     }
-    if (shard->applying) {
-        answer_parked(shard, effects);
-        if (shard->answer_next < shard->apply_next) {
-            *ret_more = true;
-            return ERR_OK;
-        }
+    if (!answer(shard, effects)) {
+        *ret_more = true;
+        return ERR_OK;
     }
     if (shard->applying && !shard->snapshot && shard->async.applied < shard->cut_after) {
         *ret_more = false; /* shard_logged() comes */
         return ERR_OK;
     }
     bool done = true;
+    uint32_t leaver = shard_move_next(shard);
     if (shard->applying && may_apply(shard))
         TRY(apply_next(shard, effects));
     else if (shard->snapshot)
         TRY(snapshot_next(shard, effects, &done));
     else if (shard->applying)
         apply_end(shard, effects);
-    *ret_more = done && (shard->applying || shard->snapshot);
+    if (leaver < shard->store.count)
+        shard_move_send(shard, leaver, effects);
+    bool more = shard->applying || shard->snapshot;
+    *ret_more = (done && more) || shard_move_next(shard) < shard->store.count;
     return ERR_OK;
 }
 
@@ -803,20 +889,28 @@ void shard_report(const struct shard *shard, struct shard_effects *effects)
             emit_reduced(shard, t, effects);
 }
 
-bool shard_close(struct shard *shard, struct shard_effects *effects)
+/* False: there is no room for more effects. */
+static bool close_ring(struct shard *shard, const struct parked_pull *ring,
+                       struct shard_effects *effects)
 {
-    call_begin(shard);
-    for (uint32_t i = 0; i < shard->store.count; i++) {
-        struct parked_pull *pull;
-        while ((pull = parked_find(&shard->parked, i, UINT64_MAX)) != NULL) {
-            if (effects->count == SHARD_EFFECTS_MAX)
-                return false;
-            emit_refusal(pull->sender, pull->id, ERR_OLD_GENERATION, effects);
-            parked_take(&shard->parked, pull);
-            free(pull);
-        }
+    struct parked_pull *pull;
+    while ((pull = parked_find(ring, UINT64_MAX)) != NULL) {
+        if (effects->count == SHARD_EFFECTS_MAX)
+            return false;
+        emit_refusal(pull->sender, pull->id, ERR_OLD_GENERATION, effects);
+        parked_take(&shard->parked, pull);
+        free(pull);
     }
     return true;
+}
+
+bool shard_close(struct shard *shard, struct shard_effects *effects)
+{
+    shard_core_begin(shard);
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        if (!close_ring(shard, shard->store.chunks[i].waiting, effects))
+            return false;
+    return close_ring(shard, shard->later, effects) && close_ring(shard, shard->again, effects);
 }
 
 uint64_t shard_generation(const struct shard *shard)
@@ -853,9 +947,9 @@ static void check_chunks(const struct shard *shard)
     for (uint32_t i = 0; i < shard->store.count; i++) { /* 2, 3, 4, 6 */
         const struct chunk *chunk = &shard->store.chunks[i];
         chunk_check(&shard->store, chunk, shard->decided, last_open);
-        bool ahead = shard->applying && i < shard->apply_next;
+        bool ahead = (shard->applying && i < shard->apply_next) || chunk->since > shard->version;
         uint64_t newest = ahead ? shard->decided : shard->version;
-        for (uint64_t v = version_low(shard); v <= newest; v++)
+        for (uint64_t v = version_low(shard, chunk); !chunk->awaited && v <= newest; v++)
             check(published_get(&chunk->published, v) != NULL);
         for (uint32_t p = 0; p < chunk->spec.parts; p++)
             for (uint32_t t = 0; t < shard->store.open_steps; t++)
@@ -874,13 +968,38 @@ static void check_parked(const struct shard *shard)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < shard->store.count; i++) { /* 5 */
+        const struct chunk *chunk = &shard->store.chunks[i];
         bool unanswered = shard->applying && i >= shard->answer_next;
         uint64_t newest = shard->decided - unanswered;
-        const struct parked_pull *head = &shard->parked.lists[i];
-        for (const struct parked_pull *p = head->behind; p != head; p = p->behind, count++)
-            check(p->last == i && p->version > newest);
+        const struct parked_pull *ring = chunk->waiting;
+        for (const struct parked_pull *p = ring->behind; p != ring; p = p->behind, count++)
+            check(chunk->awaited || p->version > newest);
     }
+    for (const struct parked_pull *p = shard->later->behind; p != shard->later; p = p->behind)
+        count++;
+    for (const struct parked_pull *p = shard->again->behind; p != shard->again; p = p->behind)
+        count++;
     check(count == shard->parked.count);
+}
+
+static void check_moves(const struct shard *shard)
+{
+    uint32_t leaving = 0, awaited = 0, sent = 0;
+    for (uint32_t i = 0; i < shard->store.count; i++) { /* 8 */
+        const struct chunk *chunk = &shard->store.chunks[i];
+        leaving += chunk->leaving;
+        awaited += chunk->awaited;
+        sent += chunk->sent;
+        check(!chunk->sent || chunk->leaving);
+        check(!chunk->leaving || !chunk->awaited);
+        check(!chunk->awaited || chunk->since == shard->decided);
+        for (uint64_t t = shard->decided;
+             chunk->leaving && t <= shard->version + shard->config.delay; t++)
+            check(!chunk->summed[t % shard->store.open_steps]);
+    }
+    check(leaving == shard->leaving_count);
+    check(awaited == shard->awaited_count);
+    check(sent == shard->transfers && sent <= SHARD_TRANSFERS_MAX);
 }
 
 void shard_check(const struct shard *shard)
@@ -894,6 +1013,7 @@ void shard_check(const struct shard *shard)
     check(!shard->applying || shard->answer_next <= shard->apply_next);
     check_chunks(shard);
     check_parked(shard);
+    check_moves(shard);
     check(!shard->snapshot || !shard->applying ||
           shard->snapshot_next >= shard->apply_next); /* 7 */
 }

@@ -22,8 +22,9 @@
  * - pull of a version that is not there yet: parked, with a TOO_EARLY refusal as notice; of one
  *   that is gone (P5: v is readable until commit(v + delay)): TOO_LATE.
  * - a pull of more than WIRE_PAYLOAD_BYTES_MAX of weights: MALFORMED.
- * - a chunk that is not ours: NOT_FOUND. Sizes, parts and nodes that do not fit: MALFORMED. With a
- *   lossy push codec only nodes of the run's node size fit (P4).
+ * - a chunk that is not ours: MOVED; a pull of a version behind the newest decision is parked
+ *   instead, because the commit that brings the chunk may be under way. Sizes, parts and nodes that
+ * do not fit: MALFORMED. With a lossy push codec only nodes of the run's node size fit (P4).
  *
  * `async`: each ticket is applied by itself, as its push comes (async.h says who is answered what);
  * a pull is answered with whatever version each chunk has; a commit only says that a step is over,
@@ -33,9 +34,12 @@
  * ascending order, one per free copy buffer; a later apply never overtakes that, it waits
  * (shard_work() says so) and pushes and pulls go on meanwhile. So memory is bounded.
  *
- * Memory, all taken in shard_new(): weights, states, two published copies (+ delay), the sums'
- * buffers (touched only when used), the copy buffers. Later only a parked pull's names (capped)
- * and a third published copy of a chunk while a slow peer still holds the oldest.
+ * Moves (P11): a commit may take chunks from this shard and bring others; shard_move.c says how.
+ *
+ * Memory, all taken in shard_new(), and by a commit that brings chunks: weights, states, two
+ * published copies (+ delay), the sums' buffers (touched only when used), the copy buffers. Later
+ * only a parked pull's names (capped) and a third published copy of a chunk while a slow peer still
+ * holds the oldest.
  *
  * Invariants (shard_check):
  *  1 a chunk's sums are those of steps in [version, version + delay], and of the step that is being
@@ -46,7 +50,9 @@
  *  4 every readable version of a chunk is a copy that we hold a reference to;
  *  5 every parked pull waits for a version above its last chunk's, in that chunk's list;
  *  6 every buffer of a chunk is either free or in exactly one tree or sum;
- *  7 the snapshot cursor is at or above the apply cursor while a snapshot is under way. */
+ *  7 the snapshot cursor is at or above the apply cursor while a snapshot is under way;
+ *  8 a chunk that leaves has no sums of steps that are not decided; one that is awaited comes with
+ *    the newest decision, and only then that is carried out (shard_move.c). */
 #ifndef ROOST_SERVER_SHARD_H
 #define ROOST_SERVER_SHARD_H
 
@@ -60,7 +66,14 @@
 #include "server/optimizer.h"
 #include "server/reduce.h"
 
-enum { SHARD_PARTS_MAX = 4, SHARD_EFFECTS_MAX = 64, SHARD_COPIES_MAX = 2048, SHARD_DELAY_MAX = 32 };
+enum {
+    SHARD_PARTS_MAX = 4,
+    SHARD_EFFECTS_MAX = 64,
+    SHARD_COPIES_MAX = 2048,
+    SHARD_DELAY_MAX = 32,
+    SHARD_TRANSFERS_MAX = 4, /* sent and not answered, at a time */
+};
+#define SHARD_FILE_NONE UINT32_MAX /* the server is not in the cut */
 
 /* Settings of `async`. */
 struct shard_async {
@@ -99,11 +112,24 @@ struct shard_config {
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
     uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
     uint32_t parked_bytes_max;
+    uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
     uint32_t snapshot_copies; /* chunk copies that may be with the writer at a time, at least 1 */
     struct spec_optimizer optimizer;
     struct shard_async async;
     uint32_t chunk_count;
     const struct shard_chunk *chunks; /* ascending numbers; copied */
+};
+
+/* What moves with a commit (P11), of this shard's chunks. */
+struct shard_moves {
+    uint32_t file; /* this server's in the commit's cut, if it is one; SHARD_FILE_NONE */
+    uint32_t leave_count;
+    const struct shard_leave {
+        uint32_t chunk;
+        uint32_t to; /* the caller's name for the new owner */
+    } * leaves;
+    uint32_t take_count;
+    const struct shard_chunk *takes;
 };
 
 /* What the optimizer works on; `n` values each, NULL beyond optimizer_states(). */
@@ -120,7 +146,8 @@ enum shard_effect_kind {
     SHARD_COMMITTED,
     SHARD_SNAPSHOT,
     SHARD_WRONG_BITS,
-    SHARD_ORDER
+    SHARD_ORDER,
+    SHARD_TRANSFER
 };
 
 /* async: what a pull was given, what a chunk took, or (BEGIN) what it began with. */
@@ -163,6 +190,7 @@ struct shard_effect {
         } committed;
         struct {
             struct cut_name cut;
+            uint32_t file; /* the server's in the cut */
             uint32_t chunk;
             uint32_t n;
             uint32_t states;
@@ -183,6 +211,10 @@ struct shard_effect {
             uint32_t part;
         } wrong_bits;
         struct shard_order order;
+        struct {
+            uint32_t to;
+            struct transfer header; /* its values: shard_transfer_copy(), before the next call */
+        } transfer;
     };
 };
 
@@ -255,14 +287,30 @@ void shard_cancel(struct shard *shard, uint64_t sender);
 /* The coordinator's decision for a step, for the server's start `boot`. OK: taken, shard_work()
  * carries it out; for a step below the version: COMMITTED comes again. Else nothing changed:
  * OLD_TERM, OLD_BOOT, OLD_GENERATION, BEHIND; TOO_EARLY: not reduced, or the last one is still
- * being carried out; EXISTS: another decision for that step was taken before. */
+ * being carried out; EXISTS: another decision for that step was taken before; MALFORMED: its moves
+ * are not of what is here, or not with no open sums; NOMEM: for what comes.
+ * `moves` may be NULL: nothing moves, and the file's number stays. */
 enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
-                      struct shard_effects *effects) MUST_USE;
+                      const struct shard_moves *moves, struct shard_effects *effects) MUST_USE;
 /* Does one bounded piece of what is left to do: applies a chunk, answers parked pulls, hands out a
- * snapshot's chunk, or applies what waited for the log. *ret_more: call it again; otherwise nothing
- * is left, or it waits for a copy that the writer holds. ERR_NOMEM: nothing changed. Effects:
- * WEIGHTS, COMMITTED, SNAPSHOT. */
+ * snapshot's chunk, sends one that leaves, or applies what waited for the log. *ret_more: call it
+ * again; otherwise nothing is left, or it waits for a copy that the writer holds, or for a
+ * transfer's answer. ERR_NOMEM: nothing changed. Effects: WEIGHTS, REFUSAL, COMMITTED, SNAPSHOT,
+ * TRANSFER. */
 enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more) MUST_USE;
+
+/* What is sent of a chunk that leaves: header.arrays times header.weights values, in the order of a
+ * snapshot's copy. Only in a SHARD_TRANSFER effect of the newest call. */
+void shard_transfer_copy(const struct shard *shard, const struct transfer *header, void *ret_data);
+/* What the new owner said. OK, TOO_LATE: it has it, and here it is no more. Anything else: it is
+ * sent again by shard_work(). Late answers are passed over. */
+void shard_transferred(struct shard *shard, const struct transfer *header, enum err err);
+/* A chunk arrives; `payload` holds its values and is read before the call returns. OK: it is here,
+ * now or before. OLD_GENERATION, BEHIND; TOO_EARLY: its commit has not come; TOO_LATE: it has been
+ * here and has left; MALFORMED; NOMEM: send it again. shard_work() answers who waited. Effects:
+ * COMMITTED. */
+enum err shard_arrive(struct shard *shard, const struct transfer *header, struct cursor payload,
+                      struct shard_effects *effects) MUST_USE;
 
 /* Says REDUCED again for every complete step that is not committed, when a report may be lost. */
 void shard_report(const struct shard *shard, struct shard_effects *effects);

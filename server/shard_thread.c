@@ -5,6 +5,7 @@
 #include "common/time.h"
 #include "server/pull.h"
 #include "server/push.h"
+#include "server/transfer.h"
 
 enum {
     MESSAGES_MAX = 4096, /* pushes and pulls that may wait; beyond, BUSY */
@@ -12,16 +13,38 @@ enum {
     BATCH = 16,
     RETRY_MS = 100,      /* when there was no memory to go on */
     DEFERRED_MAX = 4096, /* pushes that wait for the log */
+    /* A chunk that its new owner did not take is sent again: it may not have heard of the commit.
+     */
+    AGAIN_MS_MIN = 4,
+    AGAIN_DOUBLED_MAX = 7,
 };
 
-enum item_kind { ITEM_MESSAGE, ITEM_PREPARE, ITEM_COMMIT, ITEM_REPORT, ITEM_END, ITEM_WAKE };
+enum item_kind {
+    ITEM_MESSAGE,
+    ITEM_PREPARE,
+    ITEM_COMMIT,
+    ITEM_REPORT,
+    ITEM_END,
+    ITEM_WAKE,
+    ITEM_ARRIVAL,
+    ITEM_TRANSFERRED
+};
+
+/* A commit, and what of it concerns this thread's chunks, in one piece of memory. */
+struct order {
+    uint64_t boot;
+    struct commit commit;
+    struct shard_moves moves;
+};
 
 struct item {
     enum item_kind kind;
     union {
         struct exchange_message *message;
         struct prepared *prepared;
-        struct commit *commit;
+        struct order *order;
+        struct transfer_arrival *arrival;
+        struct transfer_sent *sent;
     };
 };
 
@@ -48,6 +71,10 @@ struct shard_thread {
     uint64_t retry_ns;         /* not before this moment */
     struct deferred *deferred; /* a ring of DEFERRED_MAX; NULL: none yet */
     uint32_t deferred_first, deferred_count;
+    struct order *late;           /* a commit that there was no memory for; NULL: none */
+    struct transfer_sent *failed; /* to be sent again … */
+    uint64_t failed_ns;           /* … at this moment */
+    unsigned failures;            /* in a row */
     struct shard_effects effects;
 };
 
@@ -62,6 +89,28 @@ static void add_order(struct shard_thread *thread, const struct shard_order *tak
     if (err != ERR_OK)
         log_error(config->logger, "order log has a gap", log_uint("shard", config->index),
                   log_text("err", err_name(err)), log_text("next", "the run cannot be replayed"));
+}
+
+/* Waits for its moment to be sent again. */
+static void transfer_failed(struct shard_thread *thread, struct transfer_sent *take_sent)
+{
+    unsigned doubled = thread->failures < AGAIN_DOUBLED_MAX ? thread->failures : AGAIN_DOUBLED_MAX;
+    thread->failures++;
+    take_sent->next = thread->failed;
+    thread->failed = take_sent;
+    thread->failed_ns = time_after_ms(time_now_ns(), (uint64_t)AGAIN_MS_MIN << doubled);
+}
+
+static void send_transfer(struct shard_thread *thread, const struct shard_effect *effect)
+{
+    enum err err = transfer_send(thread->config.peers, thread, thread->shard, effect);
+    if (err == ERR_OK)
+        return;
+    log_warning(thread->config.logger, "chunk not sent",
+                log_uint("chunk", effect->transfer.header.chunk), log_text("err", err_name(err)),
+                log_text("next", "again"));
+    shard_transferred(thread->shard, &effect->transfer.header, err);
+    thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
 }
 
 static void carry_out_one(struct shard_thread *thread, const struct shard_effect *effect)
@@ -93,6 +142,9 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
         break;
     case SHARD_ORDER:
         add_order(thread, &effect->order);
+        break;
+    case SHARD_TRANSFER:
+        send_transfer(thread, effect);
         break;
     }
 }
@@ -154,8 +206,21 @@ static void handle_message(struct shard_thread *thread, struct exchange_message 
     }
 }
 
+static void forget_transfers(struct shard_thread *thread)
+{
+    while (thread->failed != NULL) {
+        struct transfer_sent *sent = thread->failed;
+        thread->failed = sent->next;
+        free(sent);
+    }
+    thread->failures = 0;
+}
+
 static void forget_shard(struct shard_thread *thread)
 {
+    forget_transfers(thread);
+    free(thread->late);
+    thread->late = NULL;
     if (thread->shard == NULL)
         return;
     for (bool closed = false; !closed;) {
@@ -199,24 +264,69 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
         carry_out(thread, &thread->effects);
     }
     /* A run begins with a recorded cut (P9). */
-    if (err == ERR_OK && !take_prepared->from_cut)
+    if (err == ERR_OK && !take_prepared->from_cut && !take_prepared->joins)
         thread->more = shard_snapshot_begin(thread->shard);
     prepared_unref(take_prepared);
 }
 
-static void handle_commit(struct shard_thread *thread, struct commit *take_commit)
+static void handle_commit(struct shard_thread *thread, struct order *take_order)
 {
+    const struct commit *commit = &take_order->commit;
     enum err err = ERR_NO_RUN;
     if (thread->shard != NULL)
-        err = shard_commit(thread->shard, thread->config.boot, take_commit, &thread->effects);
+        err = shard_commit(thread->shard, take_order->boot, commit, &take_order->moves,
+                           &thread->effects);
     carry_out(thread, &thread->effects);
     thread->more = thread->more || err == ERR_OK;
     if (err != ERR_OK)
-        log_warning(thread->config.logger, "commit refused",
-                    log_uint("generation", take_commit->generation),
-                    log_uint("step", take_commit->step), log_text("err", err_name(err)),
-                    log_text("next", reaction_name(err_reaction(err))));
-    free(take_commit);
+        log_warning(
+            thread->config.logger, "commit refused", log_uint("generation", commit->generation),
+            log_uint("step", commit->step), log_text("err", err_name(err)),
+            log_text("next", err == ERR_NOMEM ? "retry" : reaction_name(err_reaction(err))));
+    if (err == ERR_NOMEM && thread->late == NULL) {
+        thread->late = take_order;
+        thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
+        return;
+    }
+    free(take_order);
+}
+
+static void handle_arrival(struct shard_thread *thread, struct transfer_arrival *take_arrival)
+{
+    enum err err = ERR_BEHIND;
+    struct cursor payload = {&take_arrival->payload, 1, 0, 0};
+    if (thread->shard != NULL)
+        err = shard_arrive(thread->shard, &take_arrival->header, payload, &thread->effects);
+    carry_out(thread, &thread->effects);
+    thread->more = thread->shard != NULL;
+    transfer_answer(take_arrival, err == ERR_NOMEM ? ERR_BUSY : err);
+}
+
+static void handle_transferred(struct shard_thread *thread, struct transfer_sent *take_sent)
+{
+    bool there = take_sent->err == ERR_OK || take_sent->err == ERR_TOO_LATE;
+    if (thread->shard != NULL && !there && err_reaction(take_sent->err) != REACT_REJOIN) {
+        transfer_failed(thread, take_sent);
+        return;
+    }
+    if (thread->shard != NULL && there) {
+        shard_transferred(thread->shard, &take_sent->header, ERR_OK);
+        thread->failures = 0;
+        thread->more = true;
+    }
+    free(take_sent);
+}
+
+/* What was not taken is sent again by the shard. */
+static void send_again(struct shard_thread *thread)
+{
+    while (thread->failed != NULL) {
+        struct transfer_sent *sent = thread->failed;
+        thread->failed = sent->next;
+        shard_transferred(thread->shard, &sent->header, sent->err);
+        free(sent);
+    }
+    thread->more = true;
 }
 
 static void take_logged(struct shard_thread *thread)
@@ -238,7 +348,13 @@ static void handle(struct shard_thread *thread, const struct item *item)
         handle_prepare(thread, item->prepared);
         break;
     case ITEM_COMMIT:
-        handle_commit(thread, item->commit);
+        handle_commit(thread, item->order);
+        break;
+    case ITEM_ARRIVAL:
+        handle_arrival(thread, item->arrival);
+        break;
+    case ITEM_TRANSFERRED:
+        handle_transferred(thread, item->sent);
         break;
     case ITEM_REPORT:
         if (thread->shard != NULL)
@@ -291,7 +407,21 @@ static void work(struct shard_thread *thread)
 
 static uint64_t wait_until(const struct shard_thread *thread)
 {
-    return !thread->more ? TIME_NEVER : thread->retry_ns;
+    uint64_t until_ns = thread->more || thread->late != NULL ? thread->retry_ns : TIME_NEVER;
+    return thread->failed != NULL && thread->failed_ns < until_ns ? thread->failed_ns : until_ns;
+}
+
+/* What has waited for its moment. */
+static void look_again(struct shard_thread *thread)
+{
+    uint64_t now_ns = time_now_ns();
+    if (thread->late != NULL && now_ns >= thread->retry_ns) {
+        struct order *late = thread->late;
+        thread->late = NULL;
+        handle_commit(thread, late);
+    }
+    if (thread->failed != NULL && now_ns >= thread->failed_ns)
+        send_again(thread);
 }
 
 static void run(void *argument)
@@ -306,6 +436,8 @@ static void run(void *argument)
         for (size_t i = 0; i < count; i++)
             handle(thread, &items[i]);
         forget_gone(thread);
+        if (thread->late != NULL || thread->failed != NULL)
+            look_again(thread);
         if (thread->more && (thread->retry_ns == 0 || time_now_ns() >= thread->retry_ns))
             work(thread);
     }
@@ -408,17 +540,74 @@ enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prep
     return err;
 }
 
-enum err shard_thread_commit(struct shard_thread *thread, const struct commit *commit)
+/* How many of the moves' chunks are the thread's, those that leave and those that come. */
+static struct order count_moves(const struct shard_thread *thread,
+                                const struct server_command *command)
 {
-    struct commit *copy = malloc(sizeof *copy);
+    struct order order = {.moves = {.file = command->file}};
+    for (uint32_t i = 0; i < command->move_count; i++) {
+        const struct server_move *move = &command->moves[i];
+        uint32_t *count = move->to[0] == 0 ? &order.moves.take_count : &order.moves.leave_count;
+        for (uint32_t c = 0; c < move->count; c++)
+            *count +=
+                prepared_thread(move->first + c, thread->config.count) == thread->config.index;
+    }
+    return order;
+}
+
+static void fill_moves(const struct shard_thread *thread, const struct server_command *command,
+                       const struct thread_moves *about, struct shard_leave *leaves,
+                       struct shard_chunk *takes)
+{
+    for (uint32_t i = 0; i < command->move_count; i++) {
+        const struct server_move *move = &command->moves[i];
+        for (uint32_t c = move->first; c < move->first + move->count; c++) {
+            if (prepared_thread(c, thread->config.count) != thread->config.index)
+                continue;
+            if (move->to[0] == 0)
+                *takes++ = prepare_chunk(about->model, c);
+            else
+                *leaves++ = (struct shard_leave){c, about->peers[i]};
+        }
+    }
+}
+
+enum err shard_thread_commit(struct shard_thread *thread, const struct server_command *command,
+                             const struct thread_moves *about)
+{
+    struct order order = count_moves(thread, command);
+    size_t leaves_bytes = order.moves.leave_count * sizeof(struct shard_leave);
+    size_t takes_bytes = order.moves.take_count * sizeof(struct shard_chunk);
+    struct order *copy = malloc(sizeof *copy + takes_bytes + leaves_bytes);
     if (copy == NULL)
         return ERR_NOMEM;
-    *copy = *commit;
-    struct item item = {.kind = ITEM_COMMIT, .commit = copy};
+    struct shard_chunk *takes = (struct shard_chunk *)(copy + 1);
+    struct shard_leave *leaves = (struct shard_leave *)(takes + order.moves.take_count);
+    fill_moves(thread, command, about, leaves, takes);
+    *copy = order;
+    copy->boot = thread->config.boot;
+    copy->commit = command->commit;
+    copy->moves.leaves = leaves;
+    copy->moves.takes = takes;
+    struct item item = {.kind = ITEM_COMMIT, .order = copy};
     enum err err = inbox_post(thread->inbox, &item);
     if (err != ERR_OK)
         free(copy);
     return err;
+}
+
+enum err shard_thread_arrival(struct shard_thread *thread, struct transfer_arrival *arrival)
+{
+    struct item item = {.kind = ITEM_ARRIVAL, .arrival = arrival};
+    return inbox_post(thread->inbox, &item);
+}
+
+void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent)
+{
+    struct item item = {.kind = ITEM_TRANSFERRED, .sent = take_sent};
+    /* There is room for the few that are under way, unless the thread has ended. */
+    if (inbox_post(thread->inbox, &item) != ERR_OK)
+        free(take_sent);
 }
 
 enum err shard_thread_report(struct shard_thread *thread)

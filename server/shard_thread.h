@@ -23,6 +23,10 @@ struct shard_thread_events {
     void (*wrong_bits)(void *owner, uint32_t index, const struct shard_effect *effect);
 };
 
+struct transfer_arrival; /* transfer.h */
+struct transfer_peers;
+struct transfer_sent;
+
 struct shard_thread_config {
     uint32_t index;
     uint32_t count; /* threads of this server: chunk c is thread c % count's */
@@ -31,6 +35,7 @@ struct shard_thread_config {
     const struct logger *logger;
     struct cut_writer *cut_writer;
     struct order_writer *order_writer;
+    struct transfer_peers *peers;
     const struct shard_thread_events *events;
     void *owner;
 };
@@ -54,11 +59,22 @@ void shard_thread_wake(struct shard_thread *thread);
 
 /* So many gradients of the shard of that generation are on disk. Any thread. */
 void shard_thread_logged(struct shard_thread *thread, uint64_t generation, uint64_t durable);
+/* A chunk comes. Any thread. ERR_BUSY, ERR_CANCELLED: it is still the caller's. */
+enum err shard_thread_arrival(struct shard_thread *thread,
+                              struct transfer_arrival *arrival) MUST_USE;
+/* What became of a chunk that was sent. Any thread. */
+void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent);
 
 /* Commands, of one thread at a time. ERR_BUSY: the thread is far behind; nothing was done. */
 /* Forgets its shard and makes that of `prepared`; says `ready`. Takes a reference. */
 enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prepared) MUST_USE;
-enum err shard_thread_commit(struct shard_thread *thread, const struct commit *commit) MUST_USE;
+/* What a commit's moves mean here: the run's model, and of each move the peer that it goes to. */
+struct thread_moves {
+    const struct model *model;
+    const uint32_t *peers;
+};
+enum err shard_thread_commit(struct shard_thread *thread, const struct server_command *command,
+                             const struct thread_moves *about) MUST_USE;
 /* Says `reduced` again where a report may be lost. */
 enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
 /* Forgets its shard. */

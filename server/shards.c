@@ -1,11 +1,13 @@
 /* Commands to all threads; reports of all threads as the server's. */
 #include "server/shards.h"
 
+#include "common/scoped.h"
 #include "common/thread.h"
 #include "server/cut_writer.h"
 #include "server/exchange.h"
 #include "server/order_writer.h"
 #include "server/shard_thread.h"
+#include "server/transfer.h"
 
 #include <string.h>
 
@@ -24,7 +26,11 @@ struct shards {
     struct exchange exchange;
     struct cut_writer *cut_writer;
     struct order_writer *order_writer;
-    uint64_t term; /* main thread's: the highest seen (P7) */
+    struct transfer_peers *peers;
+    /* Main thread's: */
+    uint64_t term;             /* the highest seen (P7) */
+    struct prepared *prepared; /* the newest; NULL: none */
+    bool may_leave, draining;
 
     struct thread_mutex mutex; /* guards everything below */
     bool told;                 /* what to hold, by any command */
@@ -224,6 +230,7 @@ static enum err start_threads(struct shards *shards)
     shards->exchange.threads = calloc(count, sizeof(struct shard_thread *));
     if (shards->exchange.threads == NULL)
         return ERR_NOMEM;
+    TRY(transfer_peers_new(config->loop, config->identity, &shards->peers));
     TRY(cut_writer_new(&(struct cut_writer_config){.ops = &file_ops_real,
                                                    .logger = config->logger,
                                                    .threads = count,
@@ -243,6 +250,7 @@ static enum err start_threads(struct shards *shards)
                                          .logger = config->logger,
                                          .cut_writer = shards->cut_writer,
                                          .order_writer = shards->order_writer,
+                                         .peers = shards->peers,
                                          .events = &thread_events,
                                          .owner = shards};
     for (; thread.index < count; thread.index++) {
@@ -281,11 +289,13 @@ void shards_free(struct shards *shards)
         return;
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_stop(shards->exchange.threads[i]);
+    transfer_peers_free(shards->peers);
     cut_writer_free(shards->cut_writer); /* gives copies back to threads that are still there */
     order_writer_free(shards->order_writer);
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_free(shards->exchange.threads[i]);
     free(shards->exchange.threads);
+    prepared_unref(shards->prepared);
     kernels_free(shards->kernels);
     thread_mutex_release(&shards->mutex);
     free(shards);
@@ -312,7 +322,8 @@ static bool begin_prepare(struct shards *shards, const struct server_command *co
     bool newer = generation > shards->held.generation;
     shards->told = true;
     if (newer) {
-        uint64_t version = command->prepare.from_cut ? command->prepare.cut.version : 0;
+        bool goes_on = command->prepare.from_cut || command->prepare.joins;
+        uint64_t version = goes_on ? command->prepare.cut.version : 0;
         shards->held = (struct cut_name){generation, version};
         shards->prepare_err = ERR_OK;
         shards->prepare_reason = (struct reason){{0}};
@@ -339,7 +350,6 @@ static void fail_prepare(struct shards *shards, enum err err, const struct reaso
 static enum err give_to_threads(struct shards *shards, struct prepared *prepared)
 {
     struct cut_writer_run cuts = {.generation = prepared->generation,
-                                  .server = prepared->server,
                                   .keep = prepared->spec.checkpoint.keep,
                                   .checkpoint_dir = prepared->checkpoint_dir};
     TRY(cut_writer_prepare(shards->cut_writer, &cuts));
@@ -379,7 +389,24 @@ static void prepare(struct shards *shards, const struct server_command *command)
         reason_set(&reason, err, "the shard threads cannot prepare: %s", err_text(err));
     if (err != ERR_OK)
         fail_prepare(shards, err, &reason);
-    prepared_unref(prepared);
+    prepared_unref(shards->prepared);
+    shards->prepared = prepared;
+}
+
+/* The command's moves, judged, with the peers that they go to. */
+static enum err judge_moves(struct shards *shards, const struct server_command *command,
+                            uint32_t *ret_peers, struct reason *reason)
+{
+    uint32_t chunks = shards->prepared == NULL ? 0 : shards->prepared->model.chunks_count;
+    for (uint32_t i = 0; i < command->move_count; i++) {
+        const struct server_move *move = &command->moves[i];
+        if (move->first > chunks || move->count > chunks - move->first)
+            return reason_set(reason, ERR_INVALID, "chunks %u to %u of %u move", move->first,
+                              move->first + move->count, chunks);
+        if (move->to[0] != 0)
+            TRY(transfer_peer(shards->peers, move->to, &ret_peers[i], reason));
+    }
+    return ERR_OK;
 }
 
 static void not_given(const struct shards *shards, const char *what, enum err err)
@@ -401,6 +428,40 @@ static void end(struct shards *shards)
         not_given(shards, "end", shard_thread_end(shards->exchange.threads[i]));
 }
 
+static void commit(struct shards *shards, const struct server_command *command)
+{
+    struct reason reason = {{0}};
+    scoped(free_scoped) uint32_t *peers = calloc(command->move_count + 1, sizeof *peers);
+    enum err err = peers == NULL ? reason_set(&reason, ERR_NOMEM, "out of memory")
+                                 : judge_moves(shards, command, peers, &reason);
+    if (err != ERR_OK) {
+        log_error(shards->config.logger, "commit refused", log_text("err", err_name(err)),
+                  log_text("reason", reason.text), log_text("next", "none"));
+        return;
+    }
+    const struct thread_moves about = {shards->prepared == NULL ? NULL : &shards->prepared->model,
+                                       peers};
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        not_given(shards, "commit",
+                  shard_thread_commit(shards->exchange.threads[i], command, &about));
+}
+
+static void say_drain(struct shards *shards)
+{
+    report(shards, &(struct server_report){.kind = SERVER_DRAIN});
+}
+
+void shards_drain(struct shards *shards)
+{
+    shards->draining = true;
+    say_drain(shards);
+}
+
+bool shards_may_leave(const struct shards *shards)
+{
+    return shards->may_leave;
+}
+
 void shards_command(struct shards *shards, const struct server_command *command)
 {
     if (command->term < shards->term || command->boot != shards->config.boot)
@@ -414,9 +475,7 @@ void shards_command(struct shards *shards, const struct server_command *command)
         if (shards->async && command->commit.cut)
             not_given(shards, "cut",
                       order_writer_cut(shards->order_writer, command->commit.step + 1));
-        for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-            not_given(shards, "commit",
-                      shard_thread_commit(shards->exchange.threads[i], &command->commit));
+        commit(shards, command);
         break;
     case SERVER_RECORDED:
         not_given(shards, "recorded", cut_writer_prune(shards->cut_writer, command->recorded));
@@ -426,6 +485,10 @@ void shards_command(struct shards *shards, const struct server_command *command)
         break;
     case SERVER_END:
         end(shards);
+        break;
+    case SERVER_LEAVE:
+        end(shards);
+        shards->may_leave = true;
         break;
     }
 }
@@ -440,6 +503,8 @@ void shards_report_again(struct shards *shards)
     committed.committed.generation = shards->held.generation;
     committed.committed.step = shards->committed - 1;
     thread_unlock(&shards->mutex);
+    if (shards->draining)
+        say_drain(shards);
     if (has_committed)
         report(shards, &committed);
     if (has_manifest)
@@ -473,4 +538,9 @@ struct cut_name shards_held(const struct shards *shards)
 struct rpc_method shards_exchange_method(struct shards *shards)
 {
     return exchange_method(&shards->exchange);
+}
+
+struct rpc_method shards_transfer_method(struct shards *shards)
+{
+    return transfer_method(&shards->exchange);
 }

@@ -16,6 +16,9 @@ struct shards;
 struct shards_config {
     uint32_t threads; /* shard threads; 0: one per core */
     uint64_t boot;    /* of this start; in every report and in Welcome */
+    /* To reach other servers; must outlive the shards. NULL, NULL: none. */
+    struct rpc_loop *loop;
+    const struct tls_identity *identity;
     const struct logger *logger;
     /* A report for the coordinator; any thread of the shards; must not block. What it points to is
      * borrowed for the call. */
@@ -41,7 +44,14 @@ bool shards_loaded(const struct shards *shards);
  * nothing. Any thread. */
 struct cut_name shards_held(const struct shards *shards);
 
-/* The row of Shard.Exchange for the daemon's method table. */
+/* The coordinator has said that nothing is needed of this server any more. Main thread. */
+bool shards_may_leave(const struct shards *shards);
+/* Asks the coordinator to move the chunks elsewhere, because the daemon is to end; the answer is
+ * that shards_may_leave(). Main thread. */
+void shards_drain(struct shards *shards);
+
+/* The rows of Shard.Exchange and Shard.Transfer for the daemon's method table. */
 struct rpc_method shards_exchange_method(struct shards *shards);
+struct rpc_method shards_transfer_method(struct shards *shards);
 
 #endif

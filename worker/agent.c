@@ -1,8 +1,11 @@
 #include "worker/agent.h"
 
+#include <string.h>
+
 enum {
     /* Parked pulls hold no credit, but a record each: so much may arrive at once. */
     PULL_SLOTS = 2 * WIRE_CREDITS,
+    MAP_FAILURES_MAX = 5, /* no newer map in a row: the next answer MOVED asks again */
 };
 
 enum phase {
@@ -85,6 +88,11 @@ struct agent {
     unsigned acquire_failures;
     uint64_t sequence;
 
+    uint64_t map_number;
+    bool map_wanted, mapping; /* a newer map is needed; it is asked for */
+    uint64_t map_at;          /* and not before this moment */
+    unsigned map_failures;    /* in a row: no newer one came */
+
     bool has_ticket;
     struct ticket ticket;
     bool compute_started; /* for this ticket */
@@ -131,13 +139,18 @@ static void queue_drop_first(struct queue *queue)
 
 /* ---- life ---- */
 
+static void queues_free(struct server *servers, uint32_t count)
+{
+    for (uint32_t s = 0; s < count; s++) {
+        free(servers[s].pulls.items);
+        free(servers[s].pushes.items);
+    }
+    free(servers);
+}
+
 static void servers_free(struct agent *agent)
 {
-    for (uint32_t s = 0; s < agent->server_count; s++) {
-        free(agent->servers[s].pulls.items);
-        free(agent->servers[s].pushes.items);
-    }
-    free(agent->servers);
+    queues_free(agent->servers, agent->server_count);
     agent->servers = NULL;
     agent->server_count = 0;
 }
@@ -290,7 +303,7 @@ static void go_away(struct agent *agent, uint64_t now_ms)
 /* What an error of a peer means for this worker. */
 static void react(struct agent *agent, uint64_t now_ms, enum err err)
 {
-    if (err == ERR_MOVED || err_reaction(err) == REACT_REJOIN)
+    if (err_reaction(err) == REACT_REJOIN)
         go_away(agent, now_ms);
     else if (agent->has_ticket && err_reaction(err) == REACT_DROP)
         end_ticket(agent, err);
@@ -303,8 +316,7 @@ static void react(struct agent *agent, uint64_t now_ms, enum err err)
 static bool is_passing(enum err err)
 {
     enum reaction reaction = err_reaction(err);
-    return err == ERR_CANCELLED ||
-           (err != ERR_MOVED && (reaction == REACT_RETRY || reaction == REACT_WAIT));
+    return err == ERR_CANCELLED || reaction == REACT_RETRY || reaction == REACT_WAIT;
 }
 
 /* ---- joining ---- */
@@ -316,14 +328,10 @@ static enum err queue_init(struct queue *queue, uint32_t capacity)
     return queue->items != NULL ? ERR_OK : ERR_NOMEM;
 }
 
-static enum err servers_new(struct agent *agent, const struct agent_map *map)
+/* Queues for what each server owns; all are empty. */
+static enum err queues_new(struct agent *agent, const struct agent_map *map, struct server *servers)
 {
     const struct model *model = agent->config.model;
-    servers_free(agent);
-    agent->servers = calloc(map->server_count, sizeof *agent->servers);
-    if (agent->servers == NULL)
-        return ERR_NOMEM;
-    agent->server_count = map->server_count;
     for (uint32_t s = 0; s < map->server_count; s++) {
         uint32_t chunks = 0, pieces = 0;
         for (uint32_t c = 0; c < model->chunks_count; c++)
@@ -331,12 +339,115 @@ static enum err servers_new(struct agent *agent, const struct agent_map *map)
                 chunks++;
                 pieces += chunk_pieces(agent, c);
             }
-        TRY(queue_init(&agent->servers[s].pulls, chunks));
-        TRY(queue_init(&agent->servers[s].pushes, pieces));
+        TRY(queue_init(&servers[s].pulls, chunks));
+        TRY(queue_init(&servers[s].pushes, pieces));
     }
-    for (uint32_t c = 0; c < model->chunks_count; c++)
-        agent->chunks[c].server = map->chunk_servers[c];
     return ERR_OK;
+}
+
+static void take_map(struct agent *agent, const struct agent_map *map)
+{
+    for (uint32_t c = 0; c < agent->config.model->chunks_count; c++)
+        agent->chunks[c].server = map->chunk_servers[c];
+    agent->map_number = map->number;
+    agent->map_wanted = agent->mapping = false;
+    agent->map_failures = 0;
+}
+
+static enum err servers_new(struct agent *agent, const struct agent_map *map)
+{
+    servers_free(agent);
+    agent->servers = calloc(map->server_count, sizeof *agent->servers);
+    if (agent->servers == NULL)
+        return ERR_NOMEM;
+    agent->server_count = map->server_count;
+    TRY(queues_new(agent, map, agent->servers));
+    take_map(agent, map);
+    return ERR_OK;
+}
+
+/* What waited at each server waits at its chunk's new one, in the same order. */
+static void requeue(struct agent *agent, const struct server *before, uint32_t count)
+{
+    for (uint32_t s = 0; s < count; s++) {
+        struct queue pulls = before[s].pulls, pushes = before[s].pushes;
+        for (; pulls.count > 0; queue_drop_first(&pulls)) {
+            uint32_t chunk = queue_peek(&pulls);
+            queue_put(&agent->servers[agent->chunks[chunk].server].pulls, chunk);
+        }
+        for (; pushes.count > 0; queue_drop_first(&pushes)) {
+            uint32_t piece = queue_peek(&pushes), chunk = agent->pieces[piece].chunk;
+            queue_put(&agent->servers[agent->chunks[chunk].server].pushes, piece);
+        }
+    }
+}
+
+/* Streams and what is under way on them stay; the queues are new. */
+static enum err servers_change(struct agent *agent, const struct agent_map *map)
+{
+    struct server *before = agent->servers;
+    uint32_t count_before = agent->server_count;
+    uint32_t count = map->server_count > count_before ? map->server_count : count_before;
+    struct server *servers = calloc(count, sizeof *servers);
+    if (servers == NULL)
+        return ERR_NOMEM;
+    memcpy(servers, before, count_before * sizeof *servers);
+    for (uint32_t s = 0; s < count; s++)
+        servers[s].pulls = servers[s].pushes = (struct queue){0};
+    enum err err =
+        queues_new(agent, &(struct agent_map){map->number, count, map->chunk_servers}, servers);
+    if (err != ERR_OK) {
+        queues_free(servers, count);
+        return err;
+    }
+    for (uint32_t s = 0; s < count; s++)
+        servers[s].retry_at = 0;
+    agent->servers = servers;
+    agent->server_count = count;
+    take_map(agent, map);
+    requeue(agent, before, count_before);
+    queues_free(before, count_before);
+    return ERR_OK;
+}
+
+/* Asks again later, and less often each time. */
+static void map_later(struct agent *agent, uint64_t now_ms)
+{
+    agent->mapping = false;
+    agent->map_at = now_ms + backoff_ms(agent, agent->map_failures++);
+}
+
+void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map)
+{
+    if (agent->phase != MEMBER || !agent->mapping)
+        return;
+    if (map->number <= agent->map_number) {
+        map_later(agent, now_ms); /* the coordinator is ahead of its servers, or they of it */
+        agent->map_wanted = agent->map_failures < MAP_FAILURES_MAX;
+        return;
+    }
+    enum err err = servers_change(agent, map);
+    if (err != ERR_OK)
+        stop(agent, err);
+}
+
+void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
+{
+    if (agent->phase != MEMBER || !agent->mapping)
+        return;
+    if (is_passing(err))
+        map_later(agent, now_ms);
+    else
+        react(agent, now_ms, err);
+}
+
+/* A server says that a chunk is not its. */
+static void want_map(struct agent *agent, uint64_t now_ms)
+{
+    if (agent->map_wanted)
+        return;
+    agent->map_wanted = true;
+    agent->map_at = now_ms;
 }
 
 void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply *reply,
@@ -457,6 +568,8 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
     }
     agent->sequence++;
     agent->acquire_failures = 0;
+    if (reply->map_number > agent->map_number)
+        want_map(agent, now_ms);
     if (reply->result == ACQUIRE_TICKET && !agent->leaving)
         begin_ticket(agent, &reply->ticket);
     else if (reply->result == ACQUIRE_END)
@@ -513,24 +626,24 @@ void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint
         end_ticket(agent, ERR_STALE); /* P12: what it was computed on may be lost */
 }
 
-static void retry_push(struct agent *agent, struct server *server, struct push_slot *slot,
-                       uint32_t first)
+static void retry_push(struct agent *agent, struct push_slot *slot, uint32_t first)
 {
     for (uint32_t i = first; !slot->forsaken && i < slot->count; i++) {
-        agent->pieces[slot->pieces[i]].state = PIECE_WAITING;
-        queue_put(&server->pushes, slot->pieces[i]);
+        struct piece *piece = &agent->pieces[slot->pieces[i]];
+        piece->state = PIECE_WAITING;
+        queue_put(&agent->servers[agent->chunks[piece->chunk].server].pushes, slot->pieces[i]);
     }
     slot->id = 0;
 }
 
-static void retry_pull(struct agent *agent, struct server *server, struct pull_slot *slot)
+static void retry_pull(struct agent *agent, struct pull_slot *slot)
 {
     for (uint32_t i = 0; i < slot->count; i++) {
         uint32_t chunk = slot->chunks[i];
         if (agent->chunks[chunk].asked != slot->id)
             continue; /* it arrived */
         agent->chunks[chunk].asked = 0;
-        queue_put(&server->pulls, chunk);
+        queue_put(&agent->servers[agent->chunks[chunk].server].pulls, chunk);
     }
     slot->id = 0;
 }
@@ -549,13 +662,13 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server_ind
     server->retry_at = now_ms + backoff_ms(agent, server->failures++);
     for (uint32_t i = 0; i < WIRE_CREDITS; i++)
         if (server->push_slots[i].id != 0)
-            retry_push(agent, server, &server->push_slots[i], 0);
+            retry_push(agent, &server->push_slots[i], 0);
     bool unanswered = false;
     for (uint32_t i = 0; i < PULL_SLOTS; i++) {
         if (server->pull_slots[i].id == 0)
             continue;
         unanswered = unanswered || !server->pull_slots[i].forsaken;
-        retry_pull(agent, server, &server->pull_slots[i]);
+        retry_pull(agent, &server->pull_slots[i]);
     }
     if (agent->config.async && agent->has_ticket && unanswered)
         end_ticket(agent, ERR_STALE); /* asked again, a chunk might be another version */
@@ -631,7 +744,7 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server_index,
 /* What is said of an earlier ticket matters only when it is about more than that. */
 static void answer_forsaken(struct agent *agent, uint64_t now_ms, enum err err)
 {
-    if (err == ERR_MOVED || err_reaction(err) == REACT_REJOIN)
+    if (err_reaction(err) == REACT_REJOIN)
         go_away(agent, now_ms);
 }
 
@@ -650,7 +763,9 @@ void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server_index,
         slot->id = 0;
         answer_forsaken(agent, now_ms, refusal->code);
     } else if (is_passing(refusal->code)) {
-        retry_pull(agent, server, slot);
+        if (refusal->code == ERR_MOVED)
+            want_map(agent, now_ms);
+        retry_pull(agent, slot);
         server->retry_at = now_ms + backoff_ms(agent, server->failures++);
     } else {
         slot->id = 0;
@@ -711,6 +826,8 @@ void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server_index,
         return;
     }
     bool passing = ack->code != ERR_OK && is_passing(ack->code);
+    if (ack->code == ERR_MOVED)
+        want_map(agent, now_ms);
     if (ack->code != ERR_OK && !passing) {
         slot->id = 0;
         react(agent, now_ms, ack->code);
@@ -720,7 +837,7 @@ void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server_index,
     if (counted > slot->count)
         counted = slot->count;
     pieces_acked(agent, slot, counted);
-    retry_push(agent, server, slot, counted);
+    retry_push(agent, slot, counted);
     server->busy = ack->code == ERR_BUSY && counted == 0 ? server->busy + 1 : 0;
     if (passing)
         server->retry_at = now_ms + backoff_ms(agent, server->failures++);
@@ -954,14 +1071,29 @@ static bool next_push(struct agent *agent, uint32_t server_index, struct agent_e
     return true;
 }
 
+/* One that has none is not needed. */
+static bool owns_chunks(const struct server *server)
+{
+    return server->pulls.capacity > 0;
+}
+
 static bool next_open(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
 {
     struct server *server = &agent->servers[server_index];
-    if (server->open || server->opening)
+    if (server->open || server->opening || !owns_chunks(server))
         return false;
     server->opening = true;
     effect->kind = AGENT_OPEN;
     effect->server = server_index;
+    return true;
+}
+
+static bool next_map(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
+{
+    if (!agent->map_wanted || agent->mapping || now_ms < agent->map_at)
+        return false;
+    agent->mapping = true;
+    effect->kind = AGENT_DESCRIBE;
     return true;
 }
 
@@ -1001,7 +1133,7 @@ bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_e
         return true;
     if (agent->has_ticket && agent->compute_started && next_unit(agent, ret_effect))
         return true;
-    return next_traffic(agent, now_ms, ret_effect);
+    return next_map(agent, now_ms, ret_effect) || next_traffic(agent, now_ms, ret_effect);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -1013,7 +1145,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static bool waits_for_retry(const struct agent *agent, const struct server *server)
 {
     if (!server->open)
-        return !server->opening;
+        return !server->opening && owns_chunks(server);
     return agent->has_ticket && agent->compute_started && (may_push(server) || may_pull(server));
 }
 
@@ -1028,6 +1160,8 @@ uint64_t agent_wake_ms(const struct agent *agent)
         return wake;
     if (!agent->has_ticket && !agent->acquiring)
         wake = earlier(wake, agent->acquire_at);
+    if (agent->map_wanted && !agent->mapping)
+        wake = earlier(wake, agent->map_at);
     for (uint32_t s = 0; s < agent->server_count; s++) {
         const struct server *server = &agent->servers[s];
         if (waits_for_retry(agent, server))

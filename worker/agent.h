@@ -19,6 +19,10 @@
  * pulled at and the boot of its server (P12). A server that comes back with another boot, or whose
  * stream breaks with a pull unanswered, ends the attempt: the ticket is dropped and granted again.
  *
+ * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
+ * under a newer map, or an answer MOVED, makes the agent ask for the map; what the old owner did
+ * not take is then sent to the new one, as it is.
+ *
  * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
  * (BUSY, BEHIND, an unreachable server: everything not acknowledged is said again, duplicates do no
  * harm); the ticket dropped and reported so (TOO_LATE; BUSY again and again, because what the
@@ -32,7 +36,8 @@
  *    those of tickets that are over included;
  *  2 a piece is waiting, sent in exactly one message, or acknowledged;
  *  3 no pulls or pushes without a ticket; no ticket without membership;
- *  4 COMPLETE with outcome OK only when all pieces are acknowledged. */
+ *  4 COMPLETE with outcome OK only when all pieces are acknowledged;
+ *  5 what waits to be asked or sent waits at its chunk's server. */
 #ifndef ROOST_WORKER_AGENT_H
 #define ROOST_WORKER_AGENT_H
 
@@ -58,6 +63,7 @@ struct agent_config {
 
 enum agent_effect_kind {
     AGENT_JOIN = 1,   /* Describe and Join; answer with agent_joined() or agent_join_failed() */
+    AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
     AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
     AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
     AGENT_COMPUTE,    /* run the executor on `ticket`; agent_computed() ends it */
@@ -88,8 +94,10 @@ struct agent_effect {
     };
 };
 
-/* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. */
+/* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. A server
+ * keeps its number from map to map; a number without chunks may be nobody's. */
 struct agent_map {
+    uint64_t number;
     uint32_t server_count;
     const uint32_t *chunk_servers;
 };
@@ -108,6 +116,10 @@ uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply *reply,
                   const struct agent_map *map);
 void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err);
+/* The chunk map as it is now. A server whose number has become another's is lost first:
+ * agent_stream_lost(). */
+void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map);
+void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err);
 /* The control stream broke, or a notice says that servers, map or generation changed. */
 void agent_member_lost(struct agent *agent, uint64_t now_ms);
 void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enum err err,

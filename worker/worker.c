@@ -426,15 +426,51 @@ static void send_heartbeat(struct worker *worker)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
 }
 
+/* The link's server, if the place has one. */
+static enum err link_connect(struct worker *worker, struct link *link, const char *address)
+{
+    if (address[0] == 0)
+        return ERR_OK;
+    return rpc_channel_new(worker->loop, address, worker->config->identity, &link->channel,
+                           &worker->failure);
+}
+
 static enum err open_links(struct worker *worker, const struct describe_reply *description)
 {
     worker->links = calloc(description->server_count, sizeof *worker->links);
     if (worker->links == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < description->server_count; i++) {
-        TRY(rpc_channel_new(worker->loop, description->servers[i].address, worker->config->identity,
-                            &worker->links[i].channel, &worker->failure));
+        TRY(link_connect(worker, &worker->links[i], description->servers[i].address));
         worker->link_count = i + 1;
+    }
+    return ERR_OK;
+}
+
+/* The servers as they are now: links to those that stay are kept. */
+static enum err change_links(struct worker *worker, const struct describe_reply *description)
+{
+    uint32_t count = description->server_count;
+    if (count > worker->link_count) {
+        struct link *links = realloc(worker->links, count * sizeof *links);
+        if (links == NULL)
+            return ERR_NOMEM;
+        memset(links + worker->link_count, 0, (count - worker->link_count) * sizeof *links);
+        worker->links = links;
+        worker->link_count = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct link *link = &worker->links[i];
+        const char *address = description->servers[i].address;
+        if (link->channel != NULL && strcmp(rpc_channel_address(link->channel), address) == 0)
+            continue;
+        if (link->channel != NULL) {
+            link_close(link);
+            rpc_channel_free(link->channel);
+            *link = (struct link){0};
+            agent_stream_lost(worker->agent, now_ms(), i, ERR_UNREACHABLE);
+        }
+        TRY(link_connect(worker, link, address));
     }
     return ERR_OK;
 }
@@ -448,8 +484,10 @@ static enum err chunk_servers(const struct model *model, const struct describe_r
     memset(servers, 0xff, model->chunks_count * sizeof *servers);
     for (uint32_t i = 0; i < description->range_count; i++) {
         const struct chunk_range *range = &description->ranges[i];
+        bool known = range->server < description->server_count &&
+                     description->servers[range->server].address[0] != 0;
         for (uint32_t c = 0; c < range->count && range->first + c < model->chunks_count; c++)
-            servers[range->first + c] = range->server;
+            servers[range->first + c] = known ? range->server : UINT32_MAX;
     }
     for (uint32_t c = 0; c < model->chunks_count; c++)
         if (servers[c] == UINT32_MAX) {
@@ -481,7 +519,7 @@ static enum err join(struct worker *worker)
     worker->heartbeat_ms = reply.heartbeat_ms;
     TRY(open_member_stream(worker));
     TRY(open_links(worker, &description));
-    struct agent_map map = {description.server_count, servers};
+    struct agent_map map = {description.map_number, description.server_count, servers};
     agent_joined(worker->agent, now_ms(), &reply, &map);
     log_info(worker->config->logger, "joined", log_uint("member", reply.member),
              log_uint("run", reply.run), log_uint("generation", reply.generation),
@@ -504,6 +542,35 @@ static void do_join(struct worker *worker)
         return;
     log_retry(worker, "join failed", err);
     agent_join_failed(worker->agent, now_ms(), err);
+}
+
+/* ---- chunks that move ---- */
+
+static enum err map_again(struct worker *worker)
+{
+    scoped(buf_release) struct buf response = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = 8 * WIRE_CONTROL_BYTES_MAX};
+    scoped(free_scoped) uint32_t *servers = NULL;
+    struct describe_reply description;
+    TRY(call_describe(worker, &arena, &response, &description));
+    if (is_over(&description)) {
+        agent_run_over(worker->agent, now_ms());
+        return ERR_OK;
+    }
+    TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
+    TRY(change_links(worker, &description));
+    struct agent_map map = {description.map_number, description.server_count, servers};
+    agent_mapped(worker->agent, now_ms(), &map);
+    return ERR_OK;
+}
+
+static void do_describe(struct worker *worker)
+{
+    enum err err = map_again(worker);
+    if (err == ERR_OK)
+        return;
+    log_retry(worker, "map not renewed", err);
+    agent_map_failed(worker->agent, now_ms(), err);
 }
 
 /* ---- effects ---- */
@@ -648,6 +715,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     switch (effect->kind) {
     case AGENT_JOIN:
         do_join(worker);
+        break;
+    case AGENT_DESCRIBE:
+        do_describe(worker);
         break;
     case AGENT_OPEN:
         sent_or_lost(worker, effect->server, open_exchange(worker, effect->server));

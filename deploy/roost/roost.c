@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"stop", command_stop, "end the run after a checkpoint"},
     {"checkpoint", command_checkpoint, "make the next step a checkpoint"},
     {"replay", command_replay, "repeat a run in one process and compare its bytes"},
+    {"drain", command_drain, "move a server's chunks to the others and end it; the run goes on"},
     {"sample", command_sample, "text from a run's newest checkpoint"},
     {"digest", command_digest, "SHA-256 of a checkpoint's weights and optimizer state"},
     {"ledger", command_ledger,

@@ -70,6 +70,8 @@ static void put_server(struct json_writer *writer, const struct server_descripti
     print_uint(writer, "boot", server->boot);
     json_put_key(writer, "connected");
     json_put_bool(writer, server->connected);
+    print_text(writer, "state", server->state);
+    print_uint(writer, "chunks", server->chunks);
     json_put_end(writer);
 }
 
@@ -93,6 +95,7 @@ static void print_tool(const struct status_reply *status)
     print_text(&writer, "cut_state", status->cut_state);
     print_uint(&writer, "workers_joined", status->workers_joined);
     print_uint(&writer, "workers_lost", status->workers_lost);
+    print_moves(&writer, &status->moves);
     json_put_key(&writer, "workers");
     json_put_array(&writer);
     for (uint32_t i = 0; i < status->member_count; i++)
@@ -129,8 +132,15 @@ static void print_people(const struct status_reply *status)
            status->cut.generation, status->cut.version, status->cut_state[0] != 0 ? ", " : "",
            status->cut_state);
     for (uint32_t i = 0; i < status->server_count; i++)
-        printf("server %-16s %-22s %s\n", status->servers[i].name, status->servers[i].address,
-               status->servers[i].connected ? "connected" : "LOST");
+        printf("server %-16s %-22s %-10s %8u chunks\n", status->servers[i].name,
+               status->servers[i].address,
+               status->servers[i].connected ? status->servers[i].state : "LOST",
+               status->servers[i].chunks);
+    if (status->moves.commits > 0)
+        printf("moved: %" PRIu64 " chunks (%.1f MB), %" PRIu64 " servers added, %" PRIu64
+               " drained; longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
+               status->moves.chunks, (double)status->moves.bytes / 1e6, status->moves.servers_added,
+               status->moves.servers_drained, status->moves.gap_ms_max, status->moves.step_ms);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
 }

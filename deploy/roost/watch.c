@@ -183,6 +183,7 @@ static void print_tool(const struct summary *summary)
     print_uint(&writer, "tickets_redone", counts.redone);
     print_uint(&writer, "duplicates", counts.duplicates);
     print_uint(&writer, "skipped_steps", status->skipped_steps);
+    print_moves(&writer, &status->moves);
     print_uint(&writer, "pushed_bytes", status->pushed_bytes);
     print_uint(&writer, "pulled_bytes", status->pulled_bytes);
     if (summary->effort != NULL)
@@ -239,6 +240,11 @@ static void print_people(const struct summary *summary)
            counts.joined, counts.lost, counts.redone, counts.duplicates);
     if (summary->effort != NULL)
         print_effort(summary->effort);
+    if (status->moves.commits > 0)
+        printf("moved      %" PRIu64 " chunks, %" PRIu64 " servers added, %" PRIu64
+               " drained; longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
+               status->moves.chunks, status->moves.servers_added, status->moves.servers_drained,
+               status->moves.gap_ms_max, status->moves.step_ms);
     if (status->skipped_steps > 0)
         printf("skipped    %" PRIu64 " steps with a non-finite gradient\n", status->skipped_steps);
     if (status->cut_state[0] != 0)

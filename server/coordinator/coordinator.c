@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
 #include "server/coordinator/window.h"
 
@@ -133,10 +134,27 @@ void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, u
     if (server == NULL)
         return;
     server->link = 0;
-    bool ours = server->map_index != SERVERS_NONE && run_active(&coordinator->run);
+    bool ours =
+        server->map_index != SERVERS_NONE && !server->emptied && run_active(&coordinator->run);
     effects_log(&coordinator->effects, ours, "server lost  server=%s next=%s", server->name,
                 ours ? "wait for it" : "go on");
     run_advance(coordinator, now_ms);
+}
+
+enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, const char *name,
+                           struct coordinator_drained *ret_drained, struct reason *reason)
+{
+    struct server_entry *server = servers_named(&coordinator->servers, name);
+    if (server == NULL)
+        return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
+    TRY(moves_drain(coordinator, now_ms, server, 0, reason));
+    const struct run *run = &coordinator->run;
+    *ret_drained = (struct coordinator_drained){
+        .drained = server->left_boot == server->boot,
+        .chunks_left =
+            server->map_index == SERVERS_NONE ? 0 : map_chunks(&run->map, server->map_index),
+    };
+    return ERR_OK;
 }
 
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
@@ -290,8 +308,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     }
     if (again && tickets_find(&run->tickets, member->ticket.attempt) != NULL) {
         /* P1: asked again, the lease it was given. */
-        run_answer(coordinator, member, ERR_OK,
-                   &(struct acquire_reply){ACQUIRE_TICKET, member->ticket});
+        run_answer_ticket(coordinator, member);
         return ERR_OK;
     }
     member->ticket.attempt = 0;
@@ -414,8 +431,8 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     const struct servers *servers = &coordinator->servers;
     ret_text[0] = 0;
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
-        const struct server_entry *server = &servers->list[servers->chosen[i]];
-        if (server->link == 0) {
+        const struct server_entry *server = servers_active(servers, i);
+        if (server != NULL && server->link == 0) {
             snprintf(ret_text, text_bytes, "server %s is lost; waiting for it", server->name);
             return;
         }
@@ -459,6 +476,8 @@ void coordinator_status(const struct coordinator *coordinator,
         .redone = run->tickets.redone,
         .speculative = run->tickets.speculative,
         .skipped = run->skipped,
+        .map_number = run->map_number,
+        .moves = run->moves.status,
     };
     memcpy(ret_status->reason, run->reason, sizeof ret_status->reason);
     memcpy(ret_status->cut_error, run->cut_error, sizeof ret_status->cut_error);
@@ -485,14 +504,6 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
     return true;
 }
 
-static uint32_t chunks_of(const struct map *map, uint32_t map_index)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < map->range_count; i++)
-        count += map->ranges[i].server == map_index ? map->ranges[i].count : 0;
-    return count;
-}
-
 bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_server *ret_server)
 {
@@ -502,7 +513,9 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
     *ret_server = (struct coordinator_server){
         .boot = server->boot,
         .connected = server->link != 0,
-        .chunk_count = chunks_of(&coordinator->run.map, server->map_index),
+        .chunk_count = map_chunks(&coordinator->run.map, server->map_index),
+        .has_left = server->left_boot == server->boot,
+        .state = moves_state(coordinator, server),
         .pushed_bytes = server->pushed_bytes,
         .pulled_bytes = server->pulled_bytes,
         .duplicates = server->duplicates,
@@ -522,7 +535,10 @@ bool coordinator_map_server(const struct coordinator *coordinator, uint32_t serv
                             struct coordinator_server *ret_server)
 {
     const struct servers *servers = &coordinator->servers;
-    return server < servers->chosen_count &&
+    if (server >= servers->chosen_count)
+        return false;
+    *ret_server = (struct coordinator_server){.state = ""};
+    return servers->chosen[server] == SERVERS_NONE ||
            coordinator_server(coordinator, servers->chosen[server], ret_server);
 }
 

@@ -21,15 +21,17 @@
  *  P8  decisions and cuts carry the counters.
  *  P9  cuts are recorded when every manifest is there, newest only; version 0 before the first
  *      grant, the last version before the end.
- *  P10 a rewind is stored before it is acted on.
+ *  P10 a rewind is stored before it is acted on, and restores its cut's chunk map.
+ *  P11 chunks move inside a commit; who drains leaves when the newest cut is without it.
  * A server that was lost pauses the run; when it is back with a new boot, or a new coordinator
  * starts on a stored run, the run is rewound: the newest recorded cut, under generation + 1.
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
- * generation.c (beginnings), reports.c (what servers say), doubts.c (who computes wrongly), run.c
- * (the run's states: it ties them together), coordinator.c (the calls below). */
+ * moves.c (servers come and go), generation.c (beginnings), reports.c (what servers say), doubts.c
+ * (who computes wrongly), run.c (the run's states: it ties them together), coordinator.c (the calls
+ * below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -233,6 +235,15 @@ enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now
                                    const struct server_report *report) MUST_USE;
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);
 
+/* The server is to give its chunks away (P11) and then to end; asked again, says how far that is.
+ * ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks. */
+struct coordinator_drained {
+    bool drained;
+    uint32_t chunks_left;
+};
+enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, const char *name,
+                           struct coordinator_drained *ret_drained, struct reason *reason) MUST_USE;
+
 /* What became of an EFFECT_STORE_CUT. OK: the cut is recorded, which may have further effects.
  * Anything else: this cut will not be; training goes on where it can. */
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
@@ -280,6 +291,8 @@ struct coordinator_server {
     char address[256];
     uint64_t boot;
     bool connected;
+    bool has_left;        /* drained; nothing is expected of it */
+    const char *state;    /* "serving", or "idle", "joining", "draining", … */
     uint32_t chunk_count; /* 0: not one of the run's */
     uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
 };
@@ -301,6 +314,8 @@ struct coordinator_status {
     uint64_t useful_ms; /* of attempts that were counted first, from lease to completion */
     uint64_t wasted_ms; /* the same of all others that are over */
     uint64_t redone, speculative, skipped; /* slots, slots, steps */
+    uint64_t map_number;
+    struct move_status moves;
 };
 
 void coordinator_status(const struct coordinator *coordinator,
@@ -310,7 +325,8 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_member *ret_member);
 bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_server *ret_server);
-/* The map, NULL while there is none, and the run's servers in its order. */
+/* The map, NULL while there is none, and the run's servers in its order; a place that is free has
+ * one without a name. */
 const struct map *coordinator_map(const struct coordinator *coordinator);
 bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
                             struct coordinator_server *ret_server);

@@ -1,6 +1,8 @@
 /* Which cut is durable. */
 #include "server/coordinator/cuts.h"
 
+#include "server/coordinator/map.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,9 @@ enum err cuts_init(struct cuts *cuts, const struct cut_record *newest)
 
 void cuts_release(struct cuts *cuts)
 {
+    if (cuts->pending != NULL)
+        cuts_forget(cuts);
+    map_release(&cuts->map);
     free(cuts->pending);
     *cuts = (struct cuts){0};
 }
@@ -40,16 +45,19 @@ static struct pending_cut *find(const struct cuts *cuts, struct cut_name name)
 /* Forgets the pending cuts below `count`. */
 static void shift(struct cuts *cuts, uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++)
+        map_release(&cuts->pending[i].map);
     cuts->pending_count -= count;
     memmove(cuts->pending, cuts->pending + count, cuts->pending_count * sizeof *cuts->pending);
 }
 
-void cuts_order(struct cuts *cuts, const struct cut_record *record)
+void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map)
 {
     if (cuts->pending_count == CUTS_PENDING_MAX)
         shift(cuts, 1);
     struct pending_cut *pending = &cuts->pending[cuts->pending_count++];
-    *pending = (struct pending_cut){.record = *record};
+    *pending = (struct pending_cut){.record = *record, .map = *take_map};
+    *take_map = (struct map){0};
 }
 
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
@@ -66,15 +74,24 @@ static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
     return false;
 }
 
-const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
+uint32_t cuts_file(const struct cut_record *record, const char *server)
+{
+    for (uint32_t i = 0; i < record->server_count; i++)
+        if (strcmp(record->servers[i].name, server) == 0)
+            return i;
+    return WIRE_SERVERS_MAX;
+}
+
+const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES])
 {
     struct pending_cut *pending = find(cuts, name);
-    if (pending == NULL || server >= pending->record.server_count || pending->have[server])
+    uint32_t file = pending == NULL ? WIRE_SERVERS_MAX : cuts_file(&pending->record, server);
+    if (file == WIRE_SERVERS_MAX || pending->have[file])
         return NULL;
-    pending->have[server] = true;
+    pending->have[file] = true;
     pending->have_count++;
-    memcpy(pending->record.servers[server].digest, digest, WIRE_DIGEST_BYTES);
+    memcpy(pending->record.servers[file].digest, digest, WIRE_DIGEST_BYTES);
     bool complete = pending->have_count == pending->record.server_count;
     pending->complete =
         complete && newer(name, cuts->newest.name) && !newer_is_complete(cuts, name);
@@ -87,6 +104,9 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     if (pending == NULL || !newer(name, cuts->newest.name))
         return false;
     cuts->newest = pending->record;
+    map_release(&cuts->map);
+    cuts->map = pending->map;
+    pending->map = (struct map){0};
     shift(cuts, (uint32_t)(pending - cuts->pending) + 1);
     return true;
 }
@@ -96,6 +116,7 @@ bool cuts_fail(struct cuts *cuts, struct cut_name name)
     struct pending_cut *pending = find(cuts, name);
     if (pending == NULL)
         return false;
+    map_release(&pending->map);
     size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
     memmove(pending, pending + 1, behind * sizeof *pending);
     cuts->pending_count--;
@@ -104,5 +125,5 @@ bool cuts_fail(struct cuts *cuts, struct cut_name name)
 
 void cuts_forget(struct cuts *cuts)
 {
-    cuts->pending_count = 0;
+    shift(cuts, cuts->pending_count);
 }

@@ -10,6 +10,7 @@ enum { CUTS_PENDING_MAX = 8 };
 
 struct pending_cut {
     struct cut_record record;
+    struct map map; /* servers as the record numbers them */
     uint32_t have_count;
     bool complete; /* it is to be written down */
     bool have[WIRE_SERVERS_MAX];
@@ -17,6 +18,7 @@ struct pending_cut {
 
 struct cuts {
     struct cut_record newest; /* recorded; generation 0: none */
+    struct map map;           /* its chunk map (P10); no ranges: not known, from another start */
     uint32_t pending_count;
     struct pending_cut *pending; /* CUTS_PENDING_MAX, oldest first */
 };
@@ -26,13 +28,15 @@ void cuts_release(struct cuts *cuts);
 
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
  * is given up: it would be the first to be pruned. */
-void cuts_order(struct cuts *cuts, const struct cut_record *record);
+void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
-/* A server's manifest. The record: it was the last one missing; borrowed until the cut is recorded
- * or has failed. NULL: others are missing, nobody waits for it (any more), or a newer one is being
- * written down, which this one must not follow. */
-const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, uint32_t server,
+/* The manifest of the server of this name. The record: it was the last one missing; borrowed until
+ * the cut is recorded or has failed. NULL: others are missing, nobody waits for it (any more), or a
+ * newer one is being written down, which this one must not follow. */
+const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES]);
+/* Its number in the record; WIRE_SERVERS_MAX: the cut needs none of its files. */
+uint32_t cuts_file(const struct cut_record *record, const char *server);
 /* It is written down: `newest` is this cut now, older ones are forgotten. False: nobody waits. */
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);
 /* It could not be written. False: nobody waits for it. */

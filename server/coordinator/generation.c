@@ -1,22 +1,40 @@
 /* Generations: who takes part, from which cut, and who has lost what. */
 #include "server/coordinator/generation.h"
 
+#include "server/coordinator/moves.h"
 #include "server/coordinator/window.h"
 
 #include <string.h>
 
-void generation_order_cut(struct coordinator *coordinator)
+/* A cut numbers its servers without gaps. */
+static void number_files(struct coordinator *coordinator, struct cut_record *record)
+{
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL)
+            continue;
+        server->file = WIRE_FILE_NONE;
+        if (server->newcomer)
+            continue; /* what it gets comes after the cut */
+        server->file = record->server_count++;
+        memcpy(record->servers[server->file].name, server->name, sizeof server->name);
+    }
+}
+
+enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
 {
     struct run *run = &coordinator->run;
+    struct map map;
     struct cut_record record = {
-        .name = {run->generation, run->version},
+        .name = {run->generation, version},
         .counters = run->counters,
-        .server_count = run->server_count,
     };
-    for (uint32_t i = 0; i < run->server_count; i++)
-        memcpy(record.servers[i].name, servers_of_map(&coordinator->servers, i)->name,
-               sizeof record.servers[i].name);
-    cuts_order(&run->cuts, &record);
+    TRY(map_copy(&run->map, &map));
+    number_files(coordinator, &record);
+    for (uint32_t i = 0; i < map.range_count; i++)
+        map.ranges[i].server = servers_active(&coordinator->servers, map.ranges[i].server)->file;
+    cuts_order(&run->cuts, &record, &map);
+    return ERR_OK;
 }
 
 static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
@@ -66,6 +84,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
     run->version = run->cuts.newest.name.version;
     run->counters = run->cuts.newest.counters;
+    run->granted_step = run->version;
     run->committed = false;
     run->committed_ms = now_ms;
     run->validating = false;
@@ -74,12 +93,18 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     cuts_forget(&run->cuts);
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
+    moves_forget(coordinator);
+    run->map_number++;
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < run->server_count; i++)
         command_prepare(coordinator, servers_of_map(&coordinator->servers, i));
-    if (run->cuts.newest.name.generation == 0)
-        generation_order_cut(coordinator); /* P9: servers write version 0 without being asked */
+    /* P9: servers write version 0 without being asked. */
+    if (run->cuts.newest.name.generation == 0 &&
+        generation_order_cut(coordinator, run->version) != ERR_OK) {
+        run_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+        return;
+    }
     run->phase = PHASE_PREPARE;
     effects_log(
         &coordinator->effects, false, "generation begins  generation=%llu version=%llu servers=%u",
@@ -96,6 +121,29 @@ static enum err choose_servers(struct coordinator *coordinator)
     if (err == ERR_OK)
         run->server_count = count;
     return err;
+}
+
+/* P10: the servers and the map of the newest recorded cut; as they are when it is of another start,
+ * or there is none. */
+static enum err restore_map(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    const struct cut_record *cut = &run->cuts.newest;
+    struct map map;
+    if (cut->name.generation == 0 || run->cuts.map.range_count == 0)
+        return ERR_OK;
+    TRY(map_copy(&run->cuts.map, &map));
+    servers_unchoose(&coordinator->servers);
+    for (uint32_t i = 0; i < cut->server_count; i++) {
+        struct server_entry *server = servers_named(&coordinator->servers, cut->servers[i].name);
+        bool chosen = server != NULL && servers_choose_one(&coordinator->servers, server);
+        check(chosen); /* names of this start are kept while a cut needs them */
+    }
+    run->server_count = cut->server_count;
+    map_release(&run->map);
+    run->map = map;
+    run->moves.uneven = true; /* it may be in the middle of being made even */
+    return ERR_OK;
 }
 
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
@@ -123,8 +171,16 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         return;
     }
     if (server->map_index == SERVERS_NONE && run->server_count > 0 && server->held_generation == 0)
-        run_command(coordinator, server, SERVER_END); /* the run has its servers */
-    if (server->map_index == SERVERS_NONE || run->phase == PHASE_GATHER) {
+        run_command(coordinator, server, SERVER_END); /* nothing to load, so far */
+    if (server->map_index == SERVERS_NONE) {
+        /* One that joins is told again, unless it is ready and has kept what it holds. */
+        bool kept = server->ready && server->prepared_boot == server->boot &&
+                    server->held_generation == run->generation;
+        server->ready = kept;
+        server->prepared_boot = kept ? server->boot : 0;
+    }
+    if (server->map_index == SERVERS_NONE || server->emptied || run->phase == PHASE_GATHER) {
+        moves_let_go(coordinator);
         run_advance(coordinator, now_ms);
         return;
     }
@@ -145,6 +201,10 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         tickets_open(&run->tickets, (struct tickets_open){0});
         run->validating = false;
         run->phase = PHASE_GATHER;
+        if (restore_map(coordinator) != ERR_OK) {
+            run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+            return;
+        }
     } else if (!server->ready) {
         command_prepare(coordinator, server);
     } else if (run->committed && !server->acknowledged) {

@@ -10,7 +10,8 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
 /* A server said hello: it goes on where it was, or has lost its memory. */
 void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
                             struct server_entry *server);
-/* The run's version is a cut from now on, to be recorded. */
-void generation_order_cut(struct coordinator *coordinator);
+/* The version is a cut of the present servers and map, to be recorded; each is given the number of
+ * its file. ERR_NOMEM. */
+enum err generation_order_cut(struct coordinator *coordinator, uint64_t version) MUST_USE;
 
 #endif

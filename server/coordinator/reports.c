@@ -2,6 +2,7 @@
 #include "server/coordinator/reports.h"
 
 #include "server/coordinator/doubts.h"
+#include "server/coordinator/moves.h"
 #include "server/coordinator/window.h"
 
 #include <string.h>
@@ -34,9 +35,11 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         run_advance(coordinator, now_ms);
         return ERR_OK;
     }
-    for (uint32_t i = 0; i < run->server_count; i++)
-        if (!servers_of_map(&coordinator->servers, i)->ready)
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        const struct server_entry *other = servers_active(&coordinator->servers, i);
+        if (other != NULL && !other->ready)
             return ERR_OK;
+    }
     if (run->phase != PHASE_PREPARE)
         return ERR_OK;
     run->phase = PHASE_FIRST_CUT;
@@ -89,14 +92,15 @@ static void cut_recorded(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     for (uint32_t i = 0; i < run->server_count; i++) {
-        struct server_entry *server = servers_of_map(&coordinator->servers, i);
-        if (server->link != 0)
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && server->link != 0)
             run_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
     }
     run->cut_error[0] = 0;
     effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
                 (unsigned long long)run->cuts.newest.name.generation,
                 (unsigned long long)run->cuts.newest.name.version);
+    moves_let_go(coordinator);
     if (run->phase == PHASE_FIRST_CUT) {
         run->state = RUN_TRAINING;
         run_store_state(coordinator);
@@ -154,10 +158,24 @@ static enum err manifest(struct coordinator *coordinator, const struct server_en
         return ERR_OK;
     }
     const struct cut_record *record =
-        cuts_manifest(&run->cuts, cut, server->map_index, report->manifest.digest);
+        cuts_manifest(&run->cuts, cut, server->name, report->manifest.digest);
     if (record != NULL)
         effects_add(&coordinator->effects, EFFECT_STORE_CUT)->cut = record;
     return ERR_OK;
+}
+
+/* A daemon that was told to end. When nobody can take its chunks it may end all the same: the run
+ * waits for it, as for any that is lost. */
+static void drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server)
+{
+    struct reason reason;
+    enum err err = moves_drain(coordinator, now_ms, server, server->boot, &reason);
+    if (err == ERR_OK)
+        return;
+    effects_log(&coordinator->effects, true,
+                "server cannot drain  server=%s err=%s next=it ends reason=\"%.120s\"",
+                server->name, err_name(err), reason.text);
+    run_command(coordinator, server, SERVER_LEAVE);
 }
 
 enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
@@ -170,7 +188,18 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         server->open_nodes_max = report->statistics.open_nodes_max;
         return ERR_OK;
     }
-    if (!run_active(&coordinator->run) || server->map_index == SERVERS_NONE)
+    if (report->kind == SERVER_DRAIN) {
+        drain(coordinator, now_ms, server);
+        return ERR_OK;
+    }
+    if (!run_active(&coordinator->run))
+        return ERR_OLD_GENERATION;
+    if (report->kind == SERVER_READY && server->map_index == SERVERS_NONE) {
+        moves_ready(coordinator, server, report);
+        run_advance(coordinator, now_ms);
+        return ERR_OK;
+    }
+    if (server->map_index == SERVERS_NONE)
         return ERR_OLD_GENERATION;
     switch (report->kind) {
     case SERVER_READY:

@@ -2,6 +2,7 @@
 #include "server/coordinator/run.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/moves.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ void run_due(struct coordinator *coordinator, uint64_t due_ms)
 void run_release(struct run *run)
 {
     map_release(&run->map);
+    moves_release(&run->moves);
     for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
         seal_release(&run->seals[i]);
     free(run->seals);
@@ -32,9 +34,11 @@ void run_release(struct run *run)
 bool run_servers_connected(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    for (uint32_t i = 0; i < run->server_count; i++)
-        if (servers_of_map(&coordinator->servers, i)->link == 0)
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && server->link == 0)
             return false;
+    }
     return run->server_count > 0;
 }
 
@@ -76,6 +80,13 @@ void run_answer(struct coordinator *coordinator, struct member *member, enum err
     effect->answer.err = err;
     if (reply != NULL)
         effect->answer.reply = *reply;
+}
+
+void run_answer_ticket(struct coordinator *coordinator, struct member *member)
+{
+    run_answer(
+        coordinator, member, ERR_OK,
+        &(struct acquire_reply){ACQUIRE_TICKET, member->ticket, coordinator->run.map_number});
 }
 
 void run_answer_all(struct coordinator *coordinator, enum err err,
@@ -141,6 +152,7 @@ void run_over(struct coordinator *coordinator, enum run_state state, const char 
         if (coordinator->servers.list[i].link != 0)
             run_command(coordinator, &coordinator->servers.list[i], SERVER_END);
     servers_unchoose(&coordinator->servers);
+    moves_let_go(coordinator);
     run_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
     run_notice_over(coordinator);
     static const char *const words[RUN_STATE_COUNT] = {
@@ -280,12 +292,21 @@ static bool validation_due(const struct run *run)
            run->version % settings->validate_every == 0;
 }
 
+/* The open steps that somebody has begun, the oldest at least. Chunks move when it is the only one
+ * (P11): with no open sums. */
+static uint32_t steps_begun(const struct run *run)
+{
+    return run->granted_step > run->version ? (uint32_t)(run->granted_step - run->version) + 1 : 1;
+}
+
 /* The version can be computed on: its tickets are open. */
 void run_open_version(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     uint64_t left = run->settings.steps - run->version;
     uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
+    if (moves_wanted(coordinator))
+        steps = steps_begun(run) < steps ? steps_begun(run) : steps;
     run->validating = validation_due(run);
     validation_restart(&run->validation);
     struct tickets_open open = {
@@ -309,7 +330,9 @@ static bool cut_due(const struct run *run, uint64_t version)
 
 void run_command_commit(struct coordinator *coordinator, struct server_entry *server)
 {
-    run_command(coordinator, server, SERVER_COMMIT)->commit = coordinator->run.commit;
+    struct server_command *command = run_command(coordinator, server, SERVER_COMMIT);
+    command->commit = coordinator->run.commit;
+    moves_say(&coordinator->run, server, command);
 }
 
 /* What the step's slots took; async: what was done since the newest commit, of whatever step. */
@@ -342,6 +365,7 @@ static void step_effect(struct coordinator *coordinator, uint64_t now_ms,
         .duration_ms = now_ms - run->committed_ms,
         .slot_ms = slot_ms(run, now_ms),
     };
+    moves_count_step(run, run->last_step.duration_ms);
     run->redone_before = tickets->redone;
     run->speculative_before = tickets->speculative;
     run->committed_ms = now_ms;
@@ -368,6 +392,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     struct run *run = &coordinator->run;
     struct seal_metrics metrics;
     struct commit commit;
+    moves_arrived(coordinator);
     struct seal *seal = run_seal(run, run->version);
     enum err err = ERR_OK;
     if (run->settings.async)
@@ -388,16 +413,21 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     commit.cut = cut_due(run, run->version + 1);
     run->commit = commit;
     run->committed = true;
+    moves_plan(coordinator);
+    if (commit.cut && generation_order_cut(coordinator, run->version + 1) != ERR_OK) {
+        run_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+        return;
+    }
+    run->cut_asked = run->cut_asked && !commit.cut;
     for (uint32_t i = 0; i < run->server_count; i++) {
-        struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL)
+            continue;
         server->acknowledged = false;
         run_command_commit(coordinator, server);
     }
+    moves_apply(coordinator);
     run->version++;
-    if (commit.cut) {
-        generation_order_cut(coordinator);
-        run->cut_asked = false;
-    }
     seal_restart(seal);
     if (run->settings.async)
         window_sealed(run, commit.step);
@@ -407,9 +437,11 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
 
 static bool all_acknowledged(struct coordinator *coordinator)
 {
-    for (uint32_t i = 0; i < coordinator->run.server_count; i++)
-        if (!servers_of_map(&coordinator->servers, i)->acknowledged)
+    for (uint32_t i = 0; i < coordinator->run.server_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && !server->acknowledged)
             return false;
+    }
     return true;
 }
 
@@ -484,6 +516,8 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
     if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
         return false;
     bool train = lease->kind == TICKET_TRAIN;
+    if (train && lease->step > run->granted_step)
+        run->granted_step = lease->step;
     member->ticket = (struct ticket){
         .kind = lease->kind,
         .generation = run->generation,
@@ -494,8 +528,7 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .speculative = lease->speculative,
     };
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
-    run_answer(coordinator, member, ERR_OK,
-               &(struct acquire_reply){ACQUIRE_TICKET, member->ticket});
+    run_answer_ticket(coordinator, member);
     return true;
 }
 
@@ -523,6 +556,7 @@ void run_advance(struct coordinator *coordinator, uint64_t now_ms)
     if (coordinator->run.phase == PHASE_GATHER && !coordinator->run.stopping)
         generation_gather(coordinator, now_ms);
     finish_validation(coordinator);
+    moves_invite(coordinator);
     try_commit(coordinator, now_ms);
     try_last(&coordinator->run);
     try_over(coordinator);
@@ -591,7 +625,10 @@ void run_check(struct coordinator *coordinator)
         return;
     bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
     for (uint32_t i = 0; i < run->server_count && open; i++)
-        check(run->settings.async || servers_of_map(&coordinator->servers, i)->ready);
+        check(run->settings.async || servers_active(&coordinator->servers, i) == NULL ||
+              servers_active(&coordinator->servers, i)->ready);
+    for (uint32_t i = 0; i < run->map.range_count && open; i++)
+        check(servers_active(&coordinator->servers, run->map.ranges[i].server) != NULL);
     check(!open || run->cuts.newest.name.generation > 0);
     if (run->settings.async) {
         window_check(run);

@@ -15,7 +15,8 @@
  *
  * run_advance() is the one place where the run moves on: each event changes what it knows and calls
  * it. Invariants (run_check):
- *  1 in STEPS and LAST every server of the run is ready, and a cut is recorded;
+ *  1 in STEPS and LAST every server of the run is ready, every chunk's is one of them, and a cut
+ *    is recorded;
  *  2 training tickets are open exactly in STEPS: those of step `version` and of up to `delay`
  *    steps behind it;
  *  3 the newest cut is at or below the version;
@@ -36,6 +37,19 @@
 
 enum phase { PHASE_NONE, PHASE_GATHER, PHASE_PREPARE, PHASE_FIRST_CUT, PHASE_STEPS, PHASE_LAST };
 
+/* What moves (moves.h). */
+struct moves {
+    bool uneven;    /* servers have come or gone since the map was as even as can be */
+    uint32_t count; /* of the newest commit; 0 again when they have arrived */
+    bool arrived;   /* the commit before it had some */
+    struct map_move *list;
+    struct server_move *said; /* the same, as servers are told */
+    uint32_t said_first[WIRE_SERVERS_MAX], said_count[WIRE_SERVERS_MAX]; /* by map index */
+    struct map next;                                                     /* once it is said */
+    struct move_status status;
+    uint64_t quiet_steps; /* that status.step_ms is the mean of */
+};
+
 struct run {
     enum run_state state;
     enum phase phase;
@@ -45,14 +59,17 @@ struct run {
     bool has_fingerprint;
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
 
-    uint32_t server_count; /* 0: not chosen yet */
+    uint32_t server_count; /* places in the map, free ones included; 0: not chosen yet */
     struct map map;
+    uint64_t map_number; /* rises whenever map or servers change */
     uint32_t chunk_count;
+    struct moves moves;
 
     uint64_t version;
     struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
     struct seal_counters counters;
-    bool committed; /* `commit` is a decision of this generation */
+    uint64_t granted_step; /* the newest of which a ticket was granted, in this generation */
+    bool committed;        /* `commit` is a decision of this generation */
     struct commit commit;
 
     struct tickets tickets;
@@ -136,6 +153,7 @@ void run_command_commit(struct coordinator *coordinator, struct server_entry *se
 void run_store_state(struct coordinator *coordinator);
 void run_answer(struct coordinator *coordinator, struct member *member, enum err err,
                 const struct acquire_reply *reply);
+void run_answer_ticket(struct coordinator *coordinator, struct member *member);
 void run_answer_all(struct coordinator *coordinator, enum err err,
                     const struct acquire_reply *reply);
 /* The timer must not sleep beyond this. */

@@ -17,7 +17,7 @@ void servers_release(struct servers *servers)
     *servers = (struct servers){0};
 }
 
-static struct server_entry *find_name(struct servers *servers, const char *name)
+struct server_entry *servers_named(const struct servers *servers, const char *name)
 {
     for (uint32_t i = 0; i < servers->count; i++)
         if (strcmp(servers->list[i].name, name) == 0)
@@ -28,7 +28,7 @@ static struct server_entry *find_name(struct servers *servers, const char *name)
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older)
 {
-    struct server_entry *server = find_name(servers, hello->hello.name);
+    struct server_entry *server = servers_named(servers, hello->hello.name);
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
     if (server == NULL) {
@@ -38,6 +38,10 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     }
     memcpy(server->address, hello->hello.address, sizeof server->address);
     server->boot = hello->boot;
+    if (server->drain_boot != 0 && server->drain_boot != hello->boot) {
+        server->draining = false; /* it has ended, and is back */
+        server->drain_boot = 0;
+    }
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;
@@ -55,10 +59,17 @@ struct server_entry *servers_find(struct servers *servers, uint64_t link)
     return NULL;
 }
 
-struct server_entry *servers_of_map(struct servers *servers, uint32_t map_index)
+struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_index)
 {
     check(map_index < servers->chosen_count);
-    return &servers->list[servers->chosen[map_index]];
+    uint32_t place = servers->chosen[map_index];
+    return place == SERVERS_NONE ? NULL : &servers->list[place];
+}
+
+struct server_entry *servers_active(const struct servers *servers, uint32_t map_index)
+{
+    struct server_entry *server = servers_of_map(servers, map_index);
+    return server == NULL || server->emptied ? NULL : server;
 }
 
 uint32_t servers_connected(const struct servers *servers)
@@ -75,7 +86,8 @@ static struct server_entry *next_by_name(struct servers *servers, const char *na
     struct server_entry *next = NULL;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (server->link == 0 || (name != NULL && strcmp(server->name, name) <= 0))
+        if (server->link == 0 || server->draining ||
+            (name != NULL && strcmp(server->name, name) <= 0))
             continue;
         if (next == NULL || strcmp(server->name, next->name) < 0)
             next = server;
@@ -88,17 +100,39 @@ uint32_t servers_choose(struct servers *servers)
     servers_unchoose(servers);
     for (struct server_entry *server = next_by_name(servers, NULL); server != NULL;
          server = next_by_name(servers, server->name)) {
-        server->map_index = servers->chosen_count++;
-        servers->chosen[server->map_index] = (uint32_t)(server - servers->list);
+        bool chosen = servers_choose_one(servers, server);
+        check(chosen); /* there are as many places as names */
     }
     return servers->chosen_count;
 }
 
+bool servers_choose_one(struct servers *servers, struct server_entry *server)
+{
+    uint32_t place = 0;
+    while (place < servers->chosen_count && servers->chosen[place] != SERVERS_NONE)
+        place++;
+    if (place == WIRE_SERVERS_MAX)
+        return false;
+    if (place == servers->chosen_count)
+        servers->chosen_count++;
+    servers->chosen[place] = (uint32_t)(server - servers->list);
+    server->map_index = place;
+    server->emptied = false;
+    return true;
+}
+
+void servers_unchoose_one(struct servers *servers, struct server_entry *server)
+{
+    servers->chosen[server->map_index] = SERVERS_NONE;
+    server->map_index = SERVERS_NONE;
+    server->ready = server->emptied = false;
+    while (servers->chosen_count > 0 && servers->chosen[servers->chosen_count - 1] == SERVERS_NONE)
+        servers->chosen_count--;
+}
+
 void servers_unchoose(struct servers *servers)
 {
-    for (uint32_t i = 0; i < servers->chosen_count; i++) {
-        servers_of_map(servers, i)->ready = false;
-        servers_of_map(servers, i)->map_index = SERVERS_NONE;
-    }
-    servers->chosen_count = 0;
+    for (uint32_t i = servers->chosen_count; i-- > 0;)
+        if (i < servers->chosen_count && servers_of_map(servers, i) != NULL)
+            servers_unchoose_one(servers, servers_of_map(servers, i));
 }

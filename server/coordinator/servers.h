@@ -1,5 +1,8 @@
 /* The daemons that the coordinator knows, by name: whether they are connected, since which boot,
- * and how far each is with what it was told. Pure; one owner. */
+ * and how far each is with what it was told. Pure; one owner.
+ *
+ * A run's servers have an index in its chunk map each, for as long as they are: one that has
+ * drained leaves its place free, one that is added takes the lowest free place. */
 #ifndef ROOST_SERVER_COORDINATOR_SERVERS_H
 #define ROOST_SERVER_COORDINATOR_SERVERS_H
 
@@ -19,14 +22,22 @@ struct server_entry {
     uint64_t prepared_boot; /* the boot that was told to prepare (P3) */
     bool ready;             /* it has its chunks */
     bool acknowledged;      /* the newest commit (P6) */
+    uint32_t file;          /* its file in the newest cut that was ordered */
+    /* Coming and going: */
+    bool draining;       /* it is to give its chunks away */
+    uint64_t drain_boot; /* … which this start of it asked for; 0: an operator did */
+    bool newcomer;       /* its first chunks come with the commit that is being decided */
+    bool emptied;        /* draining, and none is left: no more commits, no more cuts */
+    uint64_t left_boot;  /* this start of it was told that it may end; 0: none */
+    uint64_t unfit_boot; /* this start of it cannot hold chunks of the run; 0: none */
     uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
 };
 
 struct servers {
     uint32_t count;
-    struct server_entry *list; /* WIRE_SERVERS_MAX; entries never move */
-    uint32_t chosen_count;
-    uint32_t chosen[WIRE_SERVERS_MAX]; /* the run's, by map index */
+    struct server_entry *list;         /* WIRE_SERVERS_MAX; entries never move */
+    uint32_t chosen_count;             /* places in the map, free ones included */
+    uint32_t chosen[WIRE_SERVERS_MAX]; /* the run's, by map index; SERVERS_NONE: free */
     uint64_t links;                    /* how many there have been */
 };
 
@@ -38,12 +49,19 @@ void servers_release(struct servers *servers);
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older) MUST_USE;
 struct server_entry *servers_find(struct servers *servers, uint64_t link); /* NULL: a dead link */
-struct server_entry *servers_of_map(struct servers *servers, uint32_t map_index);
+/* NULL: the place is free. */
+struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_index);
+/* The same, but NULL also for one that is emptied: only its files may be needed yet. */
+struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
+struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
 uint32_t servers_connected(const struct servers *servers);
 
-/* All that are connected become the run's, numbered in the order of their names. Returns how many.
- */
+/* All that are connected and do not drain become the run's, numbered in the order of their names.
+ * Returns how many. */
 uint32_t servers_choose(struct servers *servers);
+/* One more; false: there is no place. */
+bool servers_choose_one(struct servers *servers, struct server_entry *server);
+void servers_unchoose_one(struct servers *servers, struct server_entry *server);
 void servers_unchoose(struct servers *servers);
 
 #endif

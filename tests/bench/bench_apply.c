@@ -165,7 +165,7 @@ static void apply_step(struct bench *bench)
                             .bias1 = 0.1f,
                             .bias2 = 0.05f};
     bench->effects.count = 0;
-    check(shard_commit(bench->shard, 0, &commit, &bench->effects) == ERR_OK);
+    check(shard_commit(bench->shard, 0, &commit, NULL, &bench->effects) == ERR_OK);
     for (bool more = true; more;) {
         bench->effects.count = 0;
         check(shard_work(bench->shard, &bench->effects, &more) == ERR_OK);

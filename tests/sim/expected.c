@@ -185,7 +185,7 @@ static bool commit(struct single *single, uint64_t step, struct expected_step *r
     ret_step->skipped = !decision.apply;
     check(decision.apply != scenario_bad(scenario, step, &slot));
     single->effects.count = 0;
-    check(shard_commit(single->shard, 1, &decision, &single->effects) == ERR_OK);
+    check(shard_commit(single->shard, 1, &decision, NULL, &single->effects) == ERR_OK);
     while (more) {
         single->effects.count = 0;
         check(shard_work(single->shard, &single->effects, &more) == ERR_OK);

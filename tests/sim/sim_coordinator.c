@@ -425,6 +425,7 @@ static void describe(struct sim *sim, const struct sim_coordinator *coordinator,
             server->name, server->address, server->boot, server->connected};
     }
     reply.servers = descriptions;
+    reply.map_number = status.map_number;
     reply.range_count = map != NULL ? map->range_count : 0;
     reply.ranges = map != NULL ? map->ranges : NULL;
     network_respond(sim, call->number, ERR_OK,

@@ -192,6 +192,9 @@ static void carry_out(struct sim *sim, struct sim_server *server, struct sim_thr
     case SHARD_WRONG_BITS:
         report_wrong_bits(sim, server, effect);
         break;
+    case SHARD_TRANSFER:
+        sim_violated(sim, 11, "s%u sends a chunk that nobody moved", server->index);
+        break;
     case SHARD_ORDER: /* of async alone, which no scenario has */
         check(false);
     }
@@ -482,7 +485,7 @@ static void commit_thread(struct sim *sim, struct sim_server *server, struct sim
     struct commit decision = command->commit;
     mutate_commit(sim, thread, &decision);
     thread->effects.count = 0;
-    enum err err = shard_commit(thread->shard, command->boot, &decision, &thread->effects);
+    enum err err = shard_commit(thread->shard, command->boot, &decision, NULL, &thread->effects);
     sim_trace(sim, "s%u commit(%llu)%s%s: %s", server->index, (unsigned long long)decision.step,
               decision.apply ? "" : " skip", decision.cut ? " cut" : "", err_name(err));
     if (err == ERR_OK)
@@ -539,6 +542,7 @@ void sim_server_command(struct sim *sim, struct stream *stream, const struct mes
         prune(sim, server, command.recorded);
         break;
     case SERVER_END:
+    case SERVER_LEAVE:
         if (sim_server_holds(server))
             close_shards(sim, server);
         break;

@@ -136,11 +136,13 @@ static void call(struct sim *sim, struct sim_worker *worker, enum call_kind kind
     network_call(sim, &what, take_request, timeout_ms);
 }
 
-static void call_describe(struct sim *sim, struct sim_worker *worker)
+enum { DESCRIBE_TO_JOIN, DESCRIBE_MAP };
+
+static void call_describe(struct sim *sim, struct sim_worker *worker, uint64_t why)
 {
     const struct describe_request request = {0};
     worker->office = sim_coordinator_find(sim);
-    call(sim, worker, CALL_DESCRIBE, 0,
+    call(sim, worker, CALL_DESCRIBE, why,
          sim_scratch_message(sim, wire_encode_describe_request(&request, &sim->scratch)), CALL_MS);
 }
 
@@ -211,6 +213,7 @@ static enum err described(struct sim *sim, struct sim_worker *worker, const stru
     if (!reply.has_run || reply.server_count == 0)
         return ERR_NO_RUN;
     close_streams(sim, worker, false);
+    worker->map_number = reply.map_number;
     worker->link_count = reply.server_count;
     for (uint32_t s = 0; s < reply.server_count; s++) {
         unsigned server;
@@ -221,6 +224,50 @@ static enum err described(struct sim *sim, struct sim_worker *worker, const stru
         for (uint32_t c = 0; c < reply.ranges[i].count; c++)
             worker->chunk_servers[reply.ranges[i].first + c] = reply.ranges[i].server;
     return ERR_OK;
+}
+
+/* Streams to servers that stay are kept (worker.c: change_links()). */
+static enum err relink(struct sim *sim, struct sim_worker *worker, const struct message *message)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct describe_reply reply;
+    struct slice bytes = {message->data, message->bytes};
+    check(wire_decode_describe_reply(bytes, &arena, &reply, NULL) == ERR_OK);
+    if (!reply.has_run)
+        return ERR_NO_RUN;
+    for (uint32_t s = 0; s < reply.server_count; s++) {
+        unsigned server;
+        if (sscanf(reply.servers[s].address, "s%u", &server) != 1)
+            continue; /* a free place */
+        bool fresh = s >= worker->link_count;
+        if (!fresh && worker->links[s].server == server)
+            continue;
+        if (!fresh) {
+            if (worker->links[s].stream != 0)
+                network_close(sim, network_stream(sim, worker->links[s].stream), OPENER, false);
+            agent_stream_lost(worker->agent, now_ms(sim, worker), s, ERR_UNREACHABLE);
+        }
+        worker->links[s] = (struct sim_link){.server = server};
+    }
+    if (reply.server_count > worker->link_count)
+        worker->link_count = reply.server_count;
+    worker->map_number = reply.map_number;
+    for (uint32_t i = 0; i < reply.range_count; i++)
+        for (uint32_t c = 0; c < reply.ranges[i].count; c++)
+            worker->chunk_servers[reply.ranges[i].first + c] = reply.ranges[i].server;
+    return ERR_OK;
+}
+
+static void mapped(struct sim *sim, struct sim_worker *worker, enum err err,
+                   const struct message *message)
+{
+    if (err == ERR_OK)
+        err = relink(sim, worker, message);
+    const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers};
+    if (err == ERR_OK)
+        agent_mapped(worker->agent, now_ms(sim, worker), &map);
+    else
+        agent_map_failed(worker->agent, now_ms(sim, worker), err);
 }
 
 static void joined(struct sim *sim, struct sim_worker *worker, const struct message *message)
@@ -239,7 +286,7 @@ static void joined(struct sim *sim, struct sim_worker *worker, const struct mess
     send_heartbeat(sim, worker);
     sim_trace(sim, "w%u is member %llx, generation %llu", worker->index,
               (unsigned long long)reply.member, (unsigned long long)reply.generation);
-    const struct agent_map map = {worker->link_count, worker->chunk_servers};
+    const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers};
     agent_joined(worker->agent, now_ms(sim, worker), &reply, &map);
 }
 
@@ -257,7 +304,10 @@ static void carry_out(struct sim *sim, struct sim_worker *worker, const struct a
 {
     switch (effect->kind) {
     case AGENT_JOIN:
-        call_describe(sim, worker);
+        call_describe(sim, worker, DESCRIBE_TO_JOIN);
+        break;
+    case AGENT_DESCRIBE:
+        call_describe(sim, worker, DESCRIBE_MAP);
         break;
     case AGENT_OPEN:
         sim_link_open(sim, worker, effect->server);
@@ -452,6 +502,10 @@ static void take_response(struct sim *sim, struct sim_worker *worker, enum call_
 {
     switch (kind) {
     case CALL_DESCRIBE:
+        if (tag == DESCRIBE_MAP) {
+            mapped(sim, worker, err, message);
+            break;
+        }
         err = err == ERR_OK ? described(sim, worker, message) : err;
         if (err == ERR_OK)
             call_join(sim, worker);

@@ -37,6 +37,7 @@ struct sim_worker {
     uint64_t member, membership;
     uint32_t heartbeat_ms;
     uint64_t member_stream; /* 0: none */
+    uint64_t map_number;
     uint32_t link_count;
     struct sim_link links[SIM_SERVERS_MAX];
     uint32_t *chunk_servers;

@@ -95,7 +95,7 @@ static void wait(struct fixture *f, uint64_t ms)
 static void joined(struct fixture *f, uint64_t generation)
 {
     const struct join_reply reply = {.member = ++f->member, .run = 1, .generation = generation};
-    const struct agent_map map = {SERVERS, f->chunk_servers};
+    const struct agent_map map = {1, SERVERS, f->chunk_servers};
     agent_joined(f->agent, f->now_ms, &reply, &map);
     look(f);
 }
@@ -678,14 +678,50 @@ static void an_unknown_member_joins_anew(void **state)
     teardown(&f);
 }
 
-static void a_moved_chunk_means_joining_anew(void **state)
+/* The map with the chunks of server 0 at server 1, by another number. */
+static void map_to(struct fixture *f, uint64_t number, uint32_t server)
+{
+    uint32_t servers[64];
+    const uint32_t count = f->model.chunks_count;
+    assert_true(count <= 64);
+    for (uint32_t c = 0; c < count; c++)
+        servers[c] = f->chunk_servers[c] == 0 ? server : f->chunk_servers[c];
+    const struct agent_map map = {number, SERVERS, servers};
+    agent_mapped(f->agent, f->now_ms, &map);
+    look(f);
+}
+
+static void a_moved_push_goes_to_the_new_owner_as_it_is(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start_pushed(&f);
+    const struct agent_effect moved = *seen(&f, AGENT_PUSH, 0);
+    assert_int_equal(moved.server, 0);
+    acked(&f, &moved, ERR_MOVED, 0);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    assert_int_equal(count(&f, AGENT_PUSH), 0); /* not before the map is known */
+    map_to(&f, 2, 1);
+    assert_int_equal(f.count, 1); /* nothing is computed again */
+    const struct agent_effect *again = seen(&f, AGENT_PUSH, 0);
+    assert_int_equal(again->server, 1);
+    assert_int_equal(again->push.push.step, moved.push.push.step);
+    teardown(&f);
+}
+
+static void a_map_that_is_not_newer_is_asked_for_again_later(void **state)
 {
     (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
     acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
-    rejoins(&f);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    map_to(&f, 1, 1);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 0);
+    wait(&f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
     teardown(&f);
 }
 
@@ -1222,7 +1258,8 @@ int main(void)
         cmocka_unit_test(an_old_generation_said_of_an_earlier_ticket_means_it_too),
         cmocka_unit_test(a_parked_pull_of_an_old_generation_means_joining_anew),
         cmocka_unit_test(an_unknown_member_joins_anew),
-        cmocka_unit_test(a_moved_chunk_means_joining_anew),
+        cmocka_unit_test(a_moved_push_goes_to_the_new_owner_as_it_is),
+        cmocka_unit_test(a_map_that_is_not_newer_is_asked_for_again_later),
         cmocka_unit_test(a_lost_control_stream_means_joining_anew),
         cmocka_unit_test(a_run_that_is_not_there_yet_is_asked_for_again_soon),
         cmocka_unit_test(joining_waits_longer_after_each_failure),

@@ -355,7 +355,7 @@ static void a_step_is_reduced_when_every_chunk_has_all_its_tickets(void **state)
     assert_true(reduced->reduced.seal_count == COUNT && reduced->reduced.seals[0].finite);
     clear(&f);
     struct commit commit = commit_of(0, false);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
     bool more;
     assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
     assert_int_equal(effect(&f, SHARD_COMMITTED)->committed.step, 0);
@@ -374,8 +374,8 @@ static void a_commit_may_run_ahead_of_a_shard_that_lost_tickets(void **state)
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct commit commit = commit_of(6, false);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
     work(&f);
     assert_int_equal(shard_version(f.shard), 7);
     for (uint64_t ticket = 0; ticket < 8 * SLOTS; ticket++) {
@@ -410,7 +410,7 @@ static void a_cut_knows_what_each_chunk_took(void **state)
     assert_int_equal(push_ticket(&f, 5), ERR_OK);
     clear(&f);
     struct commit commit = commit_of(0, true);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
     struct shard *again = new_shard(&f);
     uint32_t index = 0;
     for (bool more = true; more;) {

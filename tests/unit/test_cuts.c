@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "server/coordinator/cuts.h"
+#include "server/coordinator/map.h"
 
 enum { SERVERS = 2 };
 
@@ -17,16 +18,19 @@ static struct cuts cuts_of(uint64_t generation, uint64_t version)
 
 static struct cut_name order(struct cuts *cuts, uint64_t generation, uint64_t version)
 {
-    struct cut_record record = {.name = {generation, version}, .server_count = SERVERS};
-    cuts_order(cuts, &record);
+    struct cut_record record = {.name = {generation, version},
+                                .server_count = SERVERS,
+                                .servers = {{.name = "a"}, {.name = "b"}}};
+    struct map map = {.chunk_count = 1, .range_count = 1, .ranges = calloc(1, sizeof *map.ranges)};
+    cuts_order(cuts, &record, &map);
     return record.name;
 }
 
 /* Both servers' manifests; the record that is to be written down, if it is. */
 static const struct cut_record *manifests(struct cuts *cuts, struct cut_name name)
 {
-    assert_null(cuts_manifest(cuts, name, 0, digest));
-    return cuts_manifest(cuts, name, 1, digest);
+    assert_null(cuts_manifest(cuts, name, "a", digest));
+    return cuts_manifest(cuts, name, "b", digest);
 }
 
 static void p9_a_cut_needs_every_servers_manifest(void **state)
@@ -34,15 +38,18 @@ static void p9_a_cut_needs_every_servers_manifest(void **state)
     (void)state;
     struct cuts cuts = cuts_of(0, 0);
     struct cut_name name = order(&cuts, 1, 0);
-    assert_null(cuts_manifest(&cuts, name, 1, digest));
-    assert_null(cuts_manifest(&cuts, name, 1, digest)); /* twice is not both */
-    assert_null(cuts_manifest(&cuts, name, SERVERS, digest));
-    const struct cut_record *record = cuts_manifest(&cuts, name, 0, digest);
+    assert_null(cuts_manifest(&cuts, name, "b", digest));
+    assert_null(cuts_manifest(&cuts, name, "b", digest)); /* twice is not both */
+    assert_null(cuts_manifest(&cuts, name, "c", digest));
+    const struct cut_record *record = cuts_manifest(&cuts, name, "a", digest);
     assert_non_null(record);
     assert_int_equal(record->servers[1].digest[0], 7);
     assert_int_equal(cuts.newest.name.generation, 0); /* not yet: it is to be written down */
     assert_true(cuts_recorded(&cuts, name));
     assert_int_equal(cuts.newest.name.generation, 1);
+    assert_int_equal(cuts.map.range_count, 1); /* P10: its map is what a rewind restores */
+    assert_int_equal(cuts_file(&cuts.newest, "b"), 1);
+    assert_int_equal(cuts_file(&cuts.newest, "c"), WIRE_SERVERS_MAX);
     assert_false(cuts_recorded(&cuts, name));
     cuts_release(&cuts);
 }

@@ -107,6 +107,91 @@ static void missing_or_repeated_chunks_are_refused(void **state)
     assert_int_equal(map_build(NULL, 0, 1, 1000, &map), ERR_INVALID);
 }
 
+/* ---- moves ---- */
+
+enum { EVERYTHING = 1 << 30 };
+
+static const struct map_limits together = {1 << 20, EVERYTHING, 4};
+
+/* Plans and moves; how many pieces moved. */
+static uint32_t replan(struct map *map, const enum map_server_role *roles,
+                       const struct map_limits *limits)
+{
+    struct map_move *moves;
+    uint32_t count;
+    struct map next;
+    assert_int_equal(map_plan(map, parameters, PARAMETERS, roles, limits, &moves, &count), ERR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(map_server(map, moves[i].first), moves[i].from);
+    assert_int_equal(map_moved(map, moves, count, &next), ERR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t c = 0; c < moves[i].count; c++)
+            assert_int_equal(map_server(&next, moves[i].first + c), moves[i].to);
+    map_release(map);
+    *map = next;
+    free(moves);
+    return count;
+}
+
+static void what_leaves_goes_to_those_with_least(void **state)
+{
+    (void)state;
+    const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES, MAP_ABSENT, MAP_SERVES};
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    assert_int_equal(replan(&map, roles, &together), PARAMETERS);
+    assert_int_equal(map_chunks(&map, 0) + map_chunks(&map, 2), 0);
+    assert_int_equal(bytes_of(&map, 1), 7500);
+    assert_int_equal(bytes_of(&map, 3), 1750);
+    assert_int_equal(replan(&map, roles, &together), 0);
+    map_release(&map);
+}
+
+static void one_that_is_added_gets_an_even_share_with_few_moves(void **state)
+{
+    (void)state;
+    const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES};
+    const struct map_limits limits = {2000, EVERYTHING, 2};
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
+    assert_in_range(replan(&map, roles, &limits), 1, 4);
+    uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
+    assert_int_equal(one + other, 9250);
+    assert_true(one >= 4000 && other >= 4000);
+    assert_int_equal(replan(&map, roles, &limits), 0);
+    map_release(&map);
+}
+
+static void a_plan_is_bounded_and_the_next_goes_on(void **state)
+{
+    (void)state;
+    const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES};
+    const struct map_limits limits = {2000, 1600, 2};
+    struct map map;
+    uint32_t plans = 0, moved = 0;
+    assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
+    for (uint32_t count; (count = replan(&map, roles, &limits)) > 0; plans++)
+        moved += count;
+    assert_int_equal(moved, 7); /* pieces of the four parameters */
+    assert_in_range(plans, 5, 7);
+    assert_int_equal(map_chunks(&map, 1), CHUNKS);
+    assert_int_equal(map.range_count, 1);
+    map_release(&map);
+}
+
+static void nobody_left_to_take_them_is_an_error(void **state)
+{
+    (void)state;
+    const enum map_server_role roles[] = {MAP_LEAVES, MAP_ABSENT, MAP_ABSENT, MAP_ABSENT};
+    struct map map;
+    struct map_move *moves;
+    uint32_t count;
+    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    assert_int_equal(map_plan(&map, parameters, PARAMETERS, roles, &together, &moves, &count),
+                     ERR_INVALID);
+    map_release(&map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +202,10 @@ int main(void)
         cmocka_unit_test(the_map_is_a_function_of_its_arguments),
         cmocka_unit_test(more_servers_than_pieces_leave_some_without_chunks),
         cmocka_unit_test(missing_or_repeated_chunks_are_refused),
+        cmocka_unit_test(what_leaves_goes_to_those_with_least),
+        cmocka_unit_test(one_that_is_added_gets_an_even_share_with_few_moves),
+        cmocka_unit_test(a_plan_is_bounded_and_the_next_goes_on),
+        cmocka_unit_test(nobody_left_to_take_them_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,12 +31,14 @@ static void open_world(struct world *world, bool coordinator)
                                         .kind = RPC_STREAM,
                                         .roles = TLS_ROLES_ALL,
                                         .events = &no_events};
+    struct rpc_method transfer = exchange;
+    transfer.path = "/roost.v1.Shard/Transfer";
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 2;
     settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
     assert_int_equal(inbox_new(limits, &world->inbox), ERR_OK);
     world->loop = loop_new(&settings);
-    service_init(&world->service, world->inbox, coordinator, exchange);
+    service_init(&world->service, world->inbox, coordinator, exchange, transfer);
     world->server =
         server_new(world->loop, NULL, world->service.methods, world->service.method_count);
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);

@@ -207,7 +207,7 @@ static struct commit decision(uint64_t step)
 static enum err commit(struct fixture *f, const struct commit *commit)
 {
     clear(f);
-    enum err err = shard_commit(f->shard, BOOT, commit, &f->effects);
+    enum err err = shard_commit(f->shard, BOOT, commit, NULL, &f->effects);
     shard_check(f->shard);
     return err;
 }
@@ -528,13 +528,13 @@ static void what_does_not_fit_is_refused(void **state)
     REFUSED(m.push.codec = CODEC_BF16, ERR_MALFORMED, 0);
     REFUSED(m.push.node.index = SLOTS, ERR_MALFORMED, 0);
     REFUSED(m.push.node.level = 3, ERR_MALFORMED, 0);
-    REFUSED(m.entries[0].chunk = 5, ERR_NOT_FOUND, 0);
+    REFUSED(m.entries[0].chunk = 5, ERR_MOVED, 0);
     assert_int_equal(shard_statistics(f.shard).pushed_bytes, 0);
     REFUSED(m.entries[1].part = 2, ERR_MALFORMED, 1);
     REFUSED(m.entries[2].bytes -= 4, ERR_MALFORMED, 2);
     REFUSED(m.value_count -= 1, ERR_MALFORMED, 4); /* payload shorter than its entries */
 #undef REFUSED
-    assert_int_equal(pull_one(&f, 0, 5)->refusal.code, ERR_NOT_FOUND);
+    assert_int_equal(pull_one(&f, 0, 5)->refusal.code, ERR_MOVED);
     assert_int_equal(refusal(pull_some(&f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
     tear_down(&f);
 }
@@ -764,7 +764,7 @@ static void commits_are_fenced(void **state)
     c.term = TERM - 1;
     assert_int_equal(commit(&f, &c), ERR_OLD_TERM);
     c.term = TERM;
-    assert_int_equal(shard_commit(f.shard, BOOT - 1, &c, &f.effects), ERR_OLD_BOOT);
+    assert_int_equal(shard_commit(f.shard, BOOT - 1, &c, NULL, &f.effects), ERR_OLD_BOOT);
     c.generation--;
     assert_int_equal(commit(&f, &c), ERR_OLD_GENERATION);
     c.generation += 2;

@@ -1,0 +1,366 @@
+/* Servers come and go while the run goes on. */
+#include "server/coordinator/moves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void moves_release(struct moves *moves)
+{
+    map_release(&moves->next);
+    free(moves->list);
+    free(moves->said);
+    *moves = (struct moves){0};
+}
+
+/* ---- joining ---- */
+
+/* Can be given chunks, now or when it is ready. */
+static bool is_fit(const struct server_entry *server)
+{
+    return server->link != 0 && !server->draining && server->left_boot != server->boot &&
+           server->unfit_boot != server->boot;
+}
+
+static void invite(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    struct server_command *command = run_command(coordinator, server, SERVER_PREPARE);
+    command->prepare.run = run->settings.run;
+    command->prepare.generation = run->generation;
+    command->prepare.cut = (struct cut_name){run->generation, run->version};
+    command->prepare.joins = true;
+    command->prepare.spec = run->settings.spec;
+    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
+    command->prepare.restore = "";
+    server->prepared_boot = server->boot;
+    server->ready = false;
+}
+
+void moves_invite(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    const struct run *run = &coordinator->run;
+    if (run->phase != PHASE_STEPS || run->stopping || run->settings.async)
+        return;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (server->map_index == SERVERS_NONE && is_fit(server) &&
+            server->prepared_boot != server->boot)
+            invite(coordinator, server);
+    }
+}
+
+void moves_ready(struct coordinator *coordinator, struct server_entry *server,
+                 const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    if (report->ready.cut.generation != run->generation || server->prepared_boot != server->boot)
+        return; /* of a generation before */
+    if (report->ready.code != ERR_OK) {
+        server->unfit_boot = server->boot;
+        effects_log(&coordinator->effects, true,
+                    "server cannot join  server=%s err=%s next=without it reason=\"%.120s\"",
+                    server->name, err_name(report->ready.code), report->ready.text);
+        return;
+    }
+    if (!server->ready)
+        effects_log(&coordinator->effects, false, "server joins  server=%s next=chunks move to it",
+                    server->name);
+    server->ready = true;
+    run->moves.uneven = true;
+}
+
+void moves_forget(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    coordinator->run.moves.count = 0;
+    coordinator->run.moves.arrived = false;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (server->map_index != SERVERS_NONE)
+            continue;
+        server->prepared_boot = 0;
+        server->ready = false;
+    }
+}
+
+/* ---- what moves ---- */
+
+static bool owns_chunks(const struct run *run, const struct server_entry *server)
+{
+    return server->map_index != SERVERS_NONE && map_chunks(&run->map, server->map_index) > 0;
+}
+
+bool moves_wanted(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    const struct servers *servers = &coordinator->servers;
+    if (run->stopping || run->settings.async)
+        return false;
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = servers_active(servers, i);
+        if (server != NULL && server->draining && owns_chunks(run, server))
+            return true;
+    }
+    return run->moves.uneven;
+}
+
+void moves_arrived(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL || !server->draining || owns_chunks(run, server))
+            continue;
+        server->emptied = true;
+        run->cut_asked = true;
+    }
+    run->moves.arrived = run->moves.count > 0;
+    run->moves.count = 0;
+}
+
+/* Which servers the plan may use; those without a place get one for now. */
+static void cast_roles(struct coordinator *coordinator, enum map_server_role *roles)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        server->newcomer = server->map_index == SERVERS_NONE && server->ready && is_fit(server) &&
+                           servers_choose_one(servers, server);
+    }
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = servers_active(servers, i);
+        roles[i] = server == NULL ? MAP_ABSENT : server->draining ? MAP_LEAVES : MAP_SERVES;
+    }
+}
+
+/* Newcomers that get nothing are the run's some other time. */
+static void keep_receivers(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        bool receives = false;
+        for (uint32_t k = 0; server->newcomer && k < run->moves.count; k++)
+            receives |= run->moves.list[k].to == server->map_index;
+        if (server->newcomer && !receives) {
+            servers_unchoose_one(servers, server);
+            server->ready = true;
+            server->newcomer = false;
+        }
+        if (server->newcomer) {
+            run->moves.status.servers_added++;
+            effects_log(&coordinator->effects, false, "server added  server=%s servers=%u",
+                        server->name, servers->chosen_count);
+        }
+    }
+    run->server_count = servers->chosen_count;
+}
+
+/* Rows for the servers, those of one next to each other: what leaves it, what comes to it. */
+static enum err write_down(struct coordinator *coordinator, struct map_move *take_list,
+                           uint32_t count)
+{
+    struct moves *moves = &coordinator->run.moves;
+    struct map next;
+    struct server_move *said = calloc((size_t)2 * count + 1, sizeof *said);
+    enum err err =
+        said == NULL ? ERR_NOMEM : map_moved(&coordinator->run.map, take_list, count, &next);
+    if (err != ERR_OK) {
+        free(said);
+        free(take_list);
+        return err;
+    }
+    uint32_t row = 0;
+    for (uint32_t s = 0; s < coordinator->servers.chosen_count; s++) {
+        moves->said_first[s] = row;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct map_move *move = &take_list[i];
+            if (move->from != s && move->to != s)
+                continue;
+            const char *to =
+                move->to == s ? "" : servers_of_map(&coordinator->servers, move->to)->address;
+            said[row++] = (struct server_move){move->first, move->count, to};
+        }
+        moves->said_count[s] = row - moves->said_first[s];
+    }
+    free(moves->list);
+    free(moves->said);
+    map_release(&moves->next);
+    moves->next = next;
+    moves->list = take_list;
+    moves->said = said;
+    moves->count = count;
+    return ERR_OK;
+}
+
+static void count_moves(struct coordinator *coordinator)
+{
+    struct moves *moves = &coordinator->run.moves;
+    uint64_t chunks = 0, bytes = 0;
+    for (uint32_t i = 0; i < moves->count; i++) {
+        chunks += moves->list[i].count;
+        bytes += moves->list[i].bytes;
+    }
+    moves->status.chunks += chunks;
+    moves->status.bytes += bytes;
+    moves->status.commits++;
+    effects_log(&coordinator->effects, false, "chunks move  version=%llu chunks=%llu bytes=%llu",
+                (unsigned long long)coordinator->run.version + 1, (unsigned long long)chunks,
+                (unsigned long long)bytes);
+}
+
+void moves_plan(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    enum map_server_role roles[WIRE_SERVERS_MAX];
+    run->moves.count = 0;
+    if (!moves_wanted(coordinator) || run->granted_step > run->version ||
+        run->version + 1 >= run->settings.steps)
+        return; /* nothing, not yet, not any more */
+    cast_roles(coordinator, roles);
+    const struct map_limits limits = {
+        .parameter_bytes_max = run->settings.parameter_bytes_max,
+        .bytes_max = MOVES_BYTES_MAX,
+        .server_count = coordinator->servers.chosen_count,
+    };
+    struct map_move *list = NULL;
+    uint32_t count = 0;
+    enum err err = map_plan(&run->map, run->settings.parameters, run->settings.parameter_count,
+                            roles, &limits, &list, &count);
+    if (err == ERR_OK)
+        err = write_down(coordinator, list, count);
+    keep_receivers(coordinator);
+    /* Without memory, or anybody to take chunks, it is tried again with the next commit. */
+    if (err == ERR_OK)
+        run->moves.uneven = count > 0;
+    if (run->moves.count > 0)
+        count_moves(coordinator);
+}
+
+void moves_say(const struct run *run, const struct server_entry *server,
+               struct server_command *command)
+{
+    const struct moves *moves = &run->moves;
+    command->file = run->commit.cut ? server->file : WIRE_FILE_NONE;
+    command->move_count = moves->count > 0 ? moves->said_count[server->map_index] : 0;
+    command->moves = moves->count > 0 ? moves->said + moves->said_first[server->map_index] : NULL;
+}
+
+void moves_apply(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        coordinator->servers.list[i].newcomer = false;
+    if (run->moves.count == 0)
+        return;
+    map_release(&run->map);
+    run->map = run->moves.next;
+    run->moves.next = (struct map){0};
+    run->map_number++;
+}
+
+void moves_count_step(struct run *run, uint64_t duration_ms)
+{
+    struct moves *moves = &run->moves;
+    double ms = (double)duration_ms;
+    if (moves->arrived) {
+        if (ms > moves->status.gap_ms_max)
+            moves->status.gap_ms_max = ms;
+        return;
+    }
+    moves->quiet_steps++;
+    moves->status.step_ms += (ms - moves->status.step_ms) / (double)moves->quiet_steps;
+}
+
+/* ---- draining ---- */
+
+static bool could_take(const struct coordinator *coordinator, const struct server_entry *leaver)
+{
+    const struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        if (&servers->list[i] != leaver && is_fit(&servers->list[i]))
+            return true;
+    return false;
+}
+
+enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
+                     uint64_t drain_boot, struct reason *reason)
+{
+    const struct run *run = &coordinator->run;
+    if (server->draining || (server->boot == server->left_boot && server->link != 0))
+        return ERR_OK; /* it does already, or has */
+    if (run_active(run) && server->map_index != SERVERS_NONE && run->settings.async)
+        return reason_set(reason, ERR_UNSUPPORTED,
+                          "chunks of an async run do not move: stop the run, and resume it without "
+                          "%s",
+                          server->name);
+    if (run_active(run) && server->map_index != SERVERS_NONE && !could_take(coordinator, server))
+        return reason_set(reason, ERR_INVALID,
+                          "no other server is there that could take the chunks of %s",
+                          server->name);
+    server->draining = true;
+    server->drain_boot = drain_boot;
+    effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
+                server->name,
+                owns_chunks(run, server) ? map_chunks(&run->map, server->map_index) : 0,
+                owns_chunks(run, server) ? "its chunks move" : "it may leave");
+    moves_let_go(coordinator);
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+/* P11: no chunk of the run, and no file of the newest recorded cut, is its. */
+static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    if (!run_active(run) || server->map_index == SERVERS_NONE)
+        return true;
+    return server->emptied && cuts_file(&run->cuts.newest, server->name) == WIRE_SERVERS_MAX;
+}
+
+static void let_go(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    if (server->draining) { /* else it has ended, and is back already */
+        server->left_boot = server->boot;
+        if (server->link != 0)
+            run_command(coordinator, server, SERVER_LEAVE);
+    }
+    if (server->map_index != SERVERS_NONE) {
+        servers_unchoose_one(&coordinator->servers, server);
+        run->server_count = coordinator->servers.chosen_count;
+        run->map_number++;
+        run->moves.status.servers_drained++;
+    }
+    server->draining = false;
+    server->drain_boot = 0;
+    effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",
+                server->name);
+}
+
+void moves_let_go(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        if ((servers->list[i].draining || servers->list[i].emptied) &&
+            is_free(coordinator, &servers->list[i]))
+            let_go(coordinator, &servers->list[i]);
+}
+
+/* ---- for people ---- */
+
+const char *moves_state(const struct coordinator *coordinator, const struct server_entry *server)
+{
+    bool joins = server->prepared_boot == server->boot && server->boot != 0;
+    if (server->left_boot == server->boot)
+        return "drained";
+    if (server->draining)
+        return "draining";
+    if (server->map_index != SERVERS_NONE)
+        return "serving";
+    if (server->unfit_boot == server->boot)
+        return "unfit";
+    return run_active(&coordinator->run) && joins ? "joining" : "idle";
+}

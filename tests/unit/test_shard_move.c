@@ -1,0 +1,475 @@
+/* Chunks that move between two shards inside a commit (P11): from whom to whom, when, and once. */
+#include "tests/unit/unit.h"
+
+#include "server/shard.h"
+
+#include <string.h>
+
+enum { N = 20, SLOTS = 2, CHUNKS = 4, GENERATION = 3, OLD = 0, NEW = 1, SENDER = 100 };
+
+static const struct shard_chunk chunk_list[CHUNKS] = {
+    {.chunk = 2, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+    {.chunk = 5, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+    {.chunk = 6, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+    {.chunk = 9, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+};
+
+/* Two servers of one shard each: chunks 2, 5, 6 on OLD, chunk 9 on NEW. */
+struct fixture {
+    const struct kernels *kernels;
+    struct shard *shards[2];
+    struct shard_effects effects;
+    uint32_t delay;
+    uint64_t id;
+    uint32_t answered; /* pulls, by weights */
+    uint64_t committed[2], reduced[2];
+    uint32_t snapshots[2];
+    bool has_transfer;
+    struct transfer transfer; /* the newest sent */
+    float values[3 * N + SHARD_DELAY_MAX * N];
+};
+
+static struct shard *make(const struct fixture *f, const struct shard_chunk *chunks, uint32_t count,
+                          uint32_t boot)
+{
+    const struct shard_config config = {
+        .kernels = f->kernels,
+        .generation = GENERATION,
+        .boot = boot,
+        .slots = SLOTS,
+        .delay = f->delay,
+        .cut_versions = f->delay,
+        .ahead_max = SLOTS,
+        .parked_bytes_max = 1000,
+        .snapshot_copies = 1,
+        .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5},
+        .chunk_count = count,
+        .chunks = chunks,
+    };
+    struct shard *shard;
+    assert_int_equal(shard_new(&config, &shard), ERR_OK);
+    for (uint32_t c = 0; c < count; c++)
+        for (uint32_t i = 0; i < chunks[c].n; i++)
+            shard_state(shard, c).weights[i] = (float)(chunks[c].chunk + i);
+    assert_int_equal(shard_start(shard), ERR_OK);
+    return shard;
+}
+
+static void set_up(struct fixture *f, uint32_t delay)
+{
+    struct kernels_options options = {.backend = KERNELS_CPU};
+    char text[256];
+    memset(f, 0, sizeof *f);
+    f->delay = delay;
+    assert_true(kernels_new(&options, &f->kernels, text, sizeof text));
+    f->shards[OLD] = make(f, chunk_list, 3, OLD);
+    f->shards[NEW] = make(f, chunk_list + 3, 1, NEW);
+}
+
+static void tear_down(struct fixture *f)
+{
+    shard_free(f->shards[OLD]);
+    shard_free(f->shards[NEW]);
+    kernels_free(f->kernels);
+}
+
+/* What the last call of a shard asked for. */
+static void carry_out(struct fixture *f, uint32_t server)
+{
+    for (uint32_t i = 0; i < f->effects.count; i++) {
+        const struct shard_effect *e = &f->effects.items[i];
+        if (e->kind == SHARD_WEIGHTS) {
+            f->answered++;
+            for (uint32_t c = 0; c < e->weights.header.chunk_count; c++)
+                counted_unref(e->weights.copies[c]);
+        } else if (e->kind == SHARD_SNAPSHOT) {
+            f->snapshots[server]++;
+            counted_unref(e->snapshot.copy);
+        } else if (e->kind == SHARD_COMMITTED) {
+            f->committed[server] = e->committed.step + 1;
+        } else if (e->kind == SHARD_REDUCED) {
+            f->reduced[server] = e->reduced.step + 1;
+        } else if (e->kind == SHARD_TRANSFER) {
+            f->has_transfer = true;
+            f->transfer = e->transfer.header;
+            assert_int_equal(e->transfer.to, 7);
+            shard_transfer_copy(f->shards[server], &f->transfer, f->values);
+        }
+    }
+    f->effects.count = 0;
+    shard_check(f->shards[server]);
+}
+
+static void work(struct fixture *f, uint32_t server)
+{
+    bool more = true;
+    for (uint32_t i = 0; more && i < 100; i++) {
+        assert_int_equal(shard_work(f->shards[server], &f->effects, &more), ERR_OK);
+        carry_out(f, server);
+    }
+    assert_false(more); /* a shard that waits does not spin */
+}
+
+static enum err push(struct fixture *f, uint32_t server, uint64_t step, uint32_t slot,
+                     uint32_t chunk)
+{
+    float values[N];
+    for (uint32_t i = 0; i < N; i++)
+        values[i] = (float)(step + 1) * (float)(slot + 1) + (float)chunk;
+    const struct push_entry entry = {.chunk = chunk, .bytes = sizeof values, .digest = slot + 1};
+    const struct push push = {.id = ++f->id,
+                              .generation = GENERATION,
+                              .step = step,
+                              .node = {0, slot},
+                              .entry_count = 1,
+                              .entries = &entry};
+    const struct slice slice = {(const uint8_t *)values, sizeof values};
+    shard_push(f->shards[server], SENDER, &push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+    enum err err = f->effects.items[0].ack.code;
+    carry_out(f, server);
+    return err;
+}
+
+static void push_all(struct fixture *f, uint32_t server, uint64_t step, uint32_t chunk)
+{
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        assert_int_equal(push(f, server, step, slot, chunk), ERR_OK);
+}
+
+/* OK: answered with weights now. */
+static enum err pull(struct fixture *f, uint32_t server, uint64_t version, uint32_t chunk)
+{
+    const struct pull pull = {.id = ++f->id,
+                              .generation = GENERATION,
+                              .version = version,
+                              .chunk_count = 1,
+                              .chunks = &chunk};
+    shard_pull(f->shards[server], SENDER, &pull, &f->effects);
+    const struct shard_effect *effect = &f->effects.items[0];
+    enum err err = effect->kind == SHARD_WEIGHTS ? ERR_OK : effect->refusal.code;
+    carry_out(f, server);
+    return err;
+}
+
+static struct commit decision(uint64_t step, bool cut)
+{
+    return (struct commit){.generation = GENERATION,
+                           .step = step,
+                           .apply = true,
+                           .cut = cut,
+                           .scale = 0.5f,
+                           .lr = 0.25f,
+                           .bias1 = 1,
+                           .bias2 = 1};
+}
+
+static enum err commit(struct fixture *f, uint32_t server, uint64_t step, bool cut,
+                       const struct shard_moves *moves)
+{
+    struct commit commit = decision(step, cut);
+    enum err err = shard_commit(f->shards[server], server, &commit, moves, &f->effects);
+    carry_out(f, server);
+    return err;
+}
+
+static const struct shard_leave leave_5 = {.chunk = 5, .to = 7};
+static const struct shard_moves leaving = {.leave_count = 1, .leaves = &leave_5};
+static const struct shard_moves coming = {.take_count = 1, .takes = &chunk_list[1]};
+
+static void push_step(struct fixture *f, uint64_t step)
+{
+    push_all(f, OLD, step, 2);
+    push_all(f, OLD, step, 5);
+    push_all(f, OLD, step, 6);
+    push_all(f, NEW, step, 9);
+}
+
+static enum err arrive(struct fixture *f, const struct transfer *transfer)
+{
+    size_t bytes = (size_t)transfer->weights * transfer->arrays * sizeof(float);
+    const struct slice slice = {(const uint8_t *)f->values, bytes};
+    enum err err =
+        shard_arrive(f->shards[NEW], transfer, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+    carry_out(f, NEW);
+    return err;
+}
+
+/* Step 0 is decided, and chunk 5 leaves with it; both have carried out what they can. */
+static void move_begun(struct fixture *f, bool cut)
+{
+    push_step(f, 0);
+    assert_int_equal(commit(f, OLD, 0, cut, &leaving), ERR_OK);
+    assert_int_equal(commit(f, NEW, 0, cut, &coming), ERR_OK);
+    work(f, OLD);
+    work(f, NEW);
+    assert_true(f->has_transfer);
+}
+
+static void p11_a_chunk_leaves_with_its_commit_and_arrives_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, false);
+    assert_int_equal(f.transfer.chunk, 5);
+    assert_int_equal(f.transfer.version, 1);
+    assert_int_equal(f.committed[OLD], 1);
+    assert_int_equal(f.committed[NEW], 0); /* not before the chunk is there */
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    assert_int_equal(f.committed[NEW], 1);
+    f.values[0] += 1; /* a copy that differs changes nothing */
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK);
+    shard_check(f.shards[OLD]);
+    work(&f, NEW);
+    assert_int_equal(pull(&f, OLD, 1, 5), ERR_MOVED);
+    assert_int_equal(pull(&f, NEW, 1, 5), ERR_OK);
+    /* Step 1 is reduced where its chunks are now. */
+    push_all(&f, OLD, 1, 2);
+    push_all(&f, OLD, 1, 6);
+    assert_int_equal(f.reduced[OLD], 2);
+    push_all(&f, NEW, 1, 9);
+    assert_int_equal(f.reduced[NEW], 1);
+    push_all(&f, NEW, 1, 5);
+    assert_int_equal(f.reduced[NEW], 2);
+    tear_down(&f);
+}
+
+/* Moved and not moved, a chunk has the same bits two steps later. */
+static void a_moved_chunk_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    struct fixture still, moved;
+    set_up(&still, 0);
+    set_up(&moved, 0);
+    move_begun(&moved, false);
+    assert_int_equal(arrive(&moved, &moved.transfer), ERR_OK);
+    push_step(&still, 0);
+    assert_int_equal(commit(&still, OLD, 0, false, NULL), ERR_OK);
+    work(&still, OLD);
+    for (uint64_t step = 1; step < 3; step++) {
+        push_all(&moved, OLD, step, 2);
+        push_all(&moved, OLD, step, 6);
+        push_all(&moved, NEW, step, 5);
+        push_all(&moved, NEW, step, 9);
+        for (uint32_t server = 0; server < 2; server++) {
+            assert_int_equal(commit(&moved, server, step, false, NULL), ERR_OK);
+            work(&moved, server);
+        }
+        push_all(&still, OLD, step, 2);
+        push_all(&still, OLD, step, 5);
+        push_all(&still, OLD, step, 6);
+        assert_int_equal(commit(&still, OLD, step, false, NULL), ERR_OK);
+        work(&still, OLD);
+    }
+    struct shard_state a = shard_state(still.shards[OLD], 1), b = shard_state(moved.shards[NEW], 0);
+    assert_memory_equal(a.weights, b.weights, N * sizeof(float));
+    assert_memory_equal(a.state[0], b.state[0], N * sizeof(float));
+    tear_down(&still);
+    tear_down(&moved);
+}
+
+static void p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, false);
+    assert_int_equal(push(&f, OLD, 1, 0, 5), ERR_MOVED);
+    assert_int_equal(push(&f, OLD, 0, 0, 5), ERR_OK); /* counted before */
+    assert_int_equal(pull(&f, OLD, 1, 5), ERR_OK);
+    assert_int_equal(push(&f, NEW, 1, 0, 5), ERR_OK); /* its place is there already */
+    assert_int_equal(push(&f, NEW, 0, 0, 5), ERR_OK);
+    tear_down(&f);
+}
+
+static void a_pull_waits_for_the_commit_and_then_for_the_chunk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    push_step(&f, 0);
+    assert_int_equal(pull(&f, NEW, 1, 5), ERR_TOO_EARLY); /* the commit has not come */
+    assert_int_equal(pull(&f, NEW, 0, 5), ERR_MOVED);
+    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
+    assert_int_equal(commit(&f, NEW, 0, false, &coming), ERR_OK);
+    work(&f, OLD);
+    work(&f, NEW); /* goes past the chunk's turn without answering */
+    assert_int_equal(pull(&f, NEW, 1, 5), ERR_TOO_EARLY);
+    assert_int_equal(f.answered, 0);
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(f.answered, 2);
+    assert_int_equal(shard_statistics(f.shards[NEW]).parked, 0);
+    tear_down(&f);
+}
+
+static void p11_a_transfer_is_taken_only_by_who_awaits_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    push_step(&f, 0);
+    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
+    work(&f, OLD);
+    struct transfer transfer = f.transfer;
+    assert_int_equal(arrive(&f, &transfer), ERR_TOO_EARLY); /* its commit has not come */
+    assert_int_equal(commit(&f, NEW, 0, false, &coming), ERR_OK);
+    transfer.generation--;
+    assert_int_equal(arrive(&f, &transfer), ERR_OLD_GENERATION);
+    transfer.generation += 2;
+    assert_int_equal(arrive(&f, &transfer), ERR_BEHIND);
+    transfer = f.transfer;
+    transfer.version = 0;
+    assert_int_equal(arrive(&f, &transfer), ERR_TOO_LATE);
+    transfer = f.transfer;
+    transfer.chunk = 6;
+    assert_int_equal(arrive(&f, &transfer), ERR_TOO_LATE);
+    transfer = f.transfer;
+    transfer.weights--;
+    assert_int_equal(arrive(&f, &transfer), ERR_MALFORMED);
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    tear_down(&f);
+}
+
+static void p11_a_chunk_leaves_after_its_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, true);
+    assert_int_equal(f.snapshots[OLD], 3); /* the chunk is in the old owner's file … */
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(f.snapshots[NEW], 1); /* … and not in the new one's */
+    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK);
+    push_all(&f, OLD, 1, 2);
+    push_all(&f, OLD, 1, 6);
+    push_all(&f, NEW, 1, 5);
+    push_all(&f, NEW, 1, 9);
+    assert_int_equal(commit(&f, OLD, 1, true, NULL), ERR_OK);
+    assert_int_equal(commit(&f, NEW, 1, true, NULL), ERR_OK);
+    work(&f, OLD);
+    work(&f, NEW);
+    assert_int_equal(f.snapshots[OLD], 3 + 2);
+    assert_int_equal(f.snapshots[NEW], 1 + 2);
+    tear_down(&f);
+}
+
+static void what_was_not_taken_is_sent_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, false);
+    f.has_transfer = false;
+    shard_transferred(f.shards[OLD], &f.transfer, ERR_UNREACHABLE);
+    work(&f, OLD);
+    assert_true(f.has_transfer);
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    /* The answer is lost: the next commit proves that the chunk is there. */
+    push_all(&f, OLD, 1, 2);
+    push_all(&f, OLD, 1, 6);
+    assert_int_equal(commit(&f, OLD, 1, false, NULL), ERR_OK);
+    work(&f, OLD);
+    assert_int_equal(pull(&f, OLD, 1, 5), ERR_MOVED);
+    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK); /* late */
+    shard_check(f.shards[OLD]);
+    tear_down(&f);
+}
+
+static void the_next_commit_waits_for_what_comes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, false);
+    push_all(&f, NEW, 1, 5);
+    push_all(&f, NEW, 1, 9);
+    assert_int_equal(commit(&f, NEW, 1, false, NULL), ERR_TOO_EARLY);
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    assert_int_equal(commit(&f, NEW, 1, false, NULL), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(f.committed[NEW], 2);
+    tear_down(&f);
+}
+
+static void a_shard_without_chunks_joins_at_any_step_and_is_emptied_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    shard_free(f.shards[NEW]);
+    f.shards[NEW] = make(&f, NULL, 0, NEW);
+    for (uint64_t step = 0; step < 2; step++) {
+        push_all(&f, OLD, step, 2);
+        push_all(&f, OLD, step, 5);
+        push_all(&f, OLD, step, 6);
+        assert_int_equal(commit(&f, OLD, step, false, step == 1 ? &leaving : NULL), ERR_OK);
+        work(&f, OLD);
+    }
+    assert_int_equal(commit(&f, NEW, 1, false, &coming), ERR_OK);
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(f.committed[NEW], 2);
+    push_all(&f, NEW, 2, 5);
+    assert_int_equal(f.reduced[NEW], 3);
+    assert_int_equal(commit(&f, NEW, 2, false, &leaving), ERR_OK);
+    work(&f, NEW);
+    shard_transferred(f.shards[NEW], &f.transfer, ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(pull(&f, NEW, 2, 5), ERR_MOVED);
+    tear_down(&f);
+}
+
+static void p11_moves_that_are_not_of_what_is_here_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    push_step(&f, 0);
+    const struct shard_leave strange = {.chunk = 9};
+    const struct shard_moves not_here = {.leave_count = 1, .leaves = &strange};
+    assert_int_equal(commit(&f, OLD, 0, false, &not_here), ERR_MALFORMED);
+    assert_int_equal(commit(&f, OLD, 0, false, &coming), ERR_MALFORMED); /* it is here */
+    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
+    tear_down(&f);
+}
+
+static void p11_with_a_delay_open_sums_do_not_move_and_old_versions_do(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1);
+    push_step(&f, 0);
+    assert_int_equal(push(&f, OLD, 1, 0, 5), ERR_OK);
+    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_MALFORMED);
+    tear_down(&f);
+    set_up(&f, 1);
+    move_begun(&f, false);
+    assert_int_equal(f.transfer.arrays, 3); /* weights, momentum, the version before */
+    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(pull(&f, NEW, 0, 5), ERR_OK);
+    assert_int_equal(pull(&f, NEW, 1, 5), ERR_OK);
+    assert_float_equal(f.values[2 * N + 3], 5 + 3, 0); /* version 0 as it was */
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p11_a_chunk_leaves_with_its_commit_and_arrives_once),
+        cmocka_unit_test(a_moved_chunk_goes_on_with_the_same_bits),
+        cmocka_unit_test(p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls),
+        cmocka_unit_test(a_pull_waits_for_the_commit_and_then_for_the_chunk),
+        cmocka_unit_test(p11_a_transfer_is_taken_only_by_who_awaits_it),
+        cmocka_unit_test(p11_a_chunk_leaves_after_its_cut),
+        cmocka_unit_test(what_was_not_taken_is_sent_again),
+        cmocka_unit_test(the_next_commit_waits_for_what_comes),
+        cmocka_unit_test(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again),
+        cmocka_unit_test(p11_moves_that_are_not_of_what_is_here_are_refused),
+        cmocka_unit_test(p11_with_a_delay_open_sums_do_not_move_and_old_versions_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
