@@ -8,8 +8,8 @@ bool kernels_new(const struct kernels_options *options, const struct kernels **r
     check(options->backend == KERNELS_CPU || options->backend == KERNELS_CUDA);
     if (options->backend == KERNELS_CUDA)
         return cuda_load(options, ret_kernels, reason, reason_bytes);
-    if (options->tf32) {
-        snprintf(reason, reason_bytes, "TF32 needs a GPU");
+    if (options->compute != KERNELS_COMPUTE_FP32) {
+        snprintf(reason, reason_bytes, "a CPU computes in fp32 only");
         return false;
     }
     return cpu_new(options, ret_kernels, reason, reason_bytes);

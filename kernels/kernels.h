@@ -1,8 +1,9 @@
 /* The operations that models and optimizers are made of: one table, filled by each backend (CPU,
  * CUDA). Outputs come first; shapes are row-major and stand in the comments.
  *
- * - Arrays are fp32 in the backend's memory (alloc) unless a comment says otherwise. `=` in a
- *   comment overwrites, `+=` accumulates. Outputs overlap inputs only where a comment allows it.
+ * - Arrays are fp32 in the backend's memory (alloc) unless a comment says otherwise; arrays of
+ *   `element` are what the table computes with (below). `=` in a comment overwrites, `+=`
+ *   accumulates. Outputs overlap inputs only where a comment allows it.
  * - The first argument is the table itself: `k->add(k, out, a, b, n)`. Operations keep no state
  *   between calls; on the CPU any number of threads may use one table. A CUDA table is one stream:
  *   operations run in order, and only synchronize() and what fills the host's memory wait for them.
@@ -14,8 +15,9 @@
  *   operations have the same bits on CUDA, sums another fixed order.
  * - Scalars are computed once, in double, by the caller and passed as float.
  *
- * B batch, T time (context), C channels (width), H heads, N rows (often B*T), I inputs, O outputs,
- * V vocabulary, Vp padded vocabulary, n elements. */
+ * B batch, T time (context), C channels (width), H heads, G heads of keys and values, S channels of
+ * a head, N rows (often B*T), I inputs, O outputs, V vocabulary, Vp padded vocabulary, n elements.
+ */
 #ifndef ROOST_KERNELS_KERNELS_H
 #define ROOST_KERNELS_KERNELS_H
 
@@ -26,6 +28,15 @@
 #include <stdint.h>
 
 enum kernels_backend { KERNELS_CPU, KERNELS_CUDA };
+
+/* What linear_* and attention_* multiply; sums are fp32 always. TF32 rounds fp32 factors to 10 bits
+ * of mantissa, BF16 makes all elements bf16. Decides bits; a CPU has FP32 only. */
+enum kernels_compute { KERNELS_COMPUTE_FP32, KERNELS_COMPUTE_TF32, KERNELS_COMPUTE_BF16 };
+
+/* Weights, activations and the gradients of activations. On a table opened for BF16 such an array
+ * holds bf16 (element_bytes 2): only the table's operations may look inside, the host finds places
+ * in it with kernels_at(). On every other table it is fp32. */
+typedef float element;
 
 /* The widest instructions our own CPU kernels use; no influence on bits. */
 enum kernels_isa { KERNELS_ISA_AUTO, KERNELS_ISA_SCALAR, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
@@ -42,9 +53,7 @@ struct kernels_options {
      * thread count is refused. */
     const char *gemm_core;
     int gemm_threads; /* 0 means 1; decides bits as well */
-    /* CUDA: linear_* round their factors to TF32 (10 bits of mantissa; sums stay fp32), which
-     * tensor cores multiply. False: fp32 throughout. Decides bits. A CPU refuses it. */
-    bool tf32;
+    enum kernels_compute compute;
 };
 
 /* One step of SGD: d = scale*g + weight_decay*w; w -= lr*d. */
@@ -77,6 +86,7 @@ struct kernels {
     /* Library, version, core type, threads: what decides a GEMM's bits. On CUDA the algorithms of
      * the shapes so far; it grows with each new shape: read it while no operation is called. */
     const char *numerics;
+    size_t element_bytes;                   /* 4, or 2 when elements are bf16 */
     struct kernels_state *state;            /* the backend's own */
     void (*close)(const struct kernels *k); /* call kernels_free() */
 
@@ -98,66 +108,79 @@ struct kernels {
 
     /* -- linear ----------------------------------------------------------------------------- */
     /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */
-    void (*linear_forward)(const struct kernels *k, float *out, const float *inp,
-                           const float *weight, const float *bias, int64_t N, int64_t I, int64_t O);
+    void (*linear_forward)(const struct kernels *k, element *out, const element *inp,
+                           const element *weight, const element *bias, int64_t N, int64_t I,
+                           int64_t O);
+    /* out (N,O) = residual (N,O) + (inp weight^T + bias) */
+    void (*linear_add_forward)(const struct kernels *k, element *out, const element *residual,
+                               const element *inp, const element *weight, const element *bias,
+                               int64_t N, int64_t I, int64_t O);
+    /* pre (N,O) = inp weight^T + bias, kept for the backward pass; out (N,O) = gelu(pre). */
+    void (*linear_gelu_forward)(const struct kernels *k, element *out, element *pre,
+                                const element *inp, const element *weight, const element *bias,
+                                int64_t N, int64_t I, int64_t O);
     /* dinp (N,I) = dout (N,O) weight (O,I) */
-    void (*linear_backward_input)(const struct kernels *k, float *dinp, const float *dout,
-                                  const float *weight, int64_t N, int64_t I, int64_t O);
+    void (*linear_backward_input)(const struct kernels *k, element *dinp, const element *dout,
+                                  const element *weight, int64_t N, int64_t I, int64_t O);
+    /* dpre (N,I) = gelu'(pre (N,I)) * (dout (N,O) weight (O,I)) */
+    void (*linear_gelu_backward_input)(const struct kernels *k, element *dpre, const element *dout,
+                                       const element *weight, const element *pre, int64_t N,
+                                       int64_t I, int64_t O);
     /* dweight (O,I) += dout (N,O)^T inp (N,I); dbias (O) += column sums of dout, may be NULL. */
     void (*linear_backward_weight)(const struct kernels *k, float *dweight, float *dbias,
-                                   const float *dout, const float *inp, int64_t N, int64_t I,
+                                   const element *dout, const element *inp, int64_t N, int64_t I,
                                    int64_t O);
 
     /* -- embedding -------------------------------------------------------------------------- */
     /* out (B,T,C) = wte (V,C)[tokens (B,T)] + wpe (T,C). Every token is in [0, V). */
-    void (*embedding_forward)(const struct kernels *k, float *out, const int32_t *tokens,
-                              const float *wte, const float *wpe, int64_t B, int64_t T, int64_t C,
-                              int64_t V);
+    void (*embedding_forward)(const struct kernels *k, element *out, const int32_t *tokens,
+                              const element *wte, const element *wpe, int64_t B, int64_t T,
+                              int64_t C, int64_t V);
     /* dwte (V,C)[tokens] += dout (B,T,C), dwpe (T,C) += dout; rows in (b,t) order. */
     void (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe,
-                               const int32_t *tokens, const float *dout, int64_t B, int64_t T,
+                               const int32_t *tokens, const element *dout, int64_t B, int64_t T,
                                int64_t C, int64_t V);
 
     /* -- layernorm -------------------------------------------------------------------------- */
     /* out (N,C) = (inp (N,C) - mean) * rstd * gamma (C) + beta (C), rstd = 1/sqrt(var + 1e-5).
      * mean, rstd (N) are kept for the backward pass. */
-    void (*layernorm_forward)(const struct kernels *k, float *out, float *mean, float *rstd,
-                              const float *inp, const float *gamma, const float *beta, int64_t N,
-                              int64_t C);
+    void (*layernorm_forward)(const struct kernels *k, element *out, float *mean, float *rstd,
+                              const element *inp, const element *gamma, const element *beta,
+                              int64_t N, int64_t C);
     /* dinp (N,C) += (so that a residual's gradient can already be there), dgamma (C) +=,
      * dbeta (C) +=. */
-    void (*layernorm_backward)(const struct kernels *k, float *dinp, float *dgamma, float *dbeta,
-                               const float *dout, const float *inp, const float *mean,
-                               const float *rstd, const float *gamma, int64_t N, int64_t C);
+    void (*layernorm_backward)(const struct kernels *k, element *dinp, float *dgamma, float *dbeta,
+                               const element *dout, const element *inp, const float *mean,
+                               const float *rstd, const element *gamma, int64_t N, int64_t C);
 
     /* -- attention -------------------------------------------------------------------------- */
     /* Bytes of `scratch` (alloc) for both passes; never more than two row blocks of T columns. */
     size_t (*attention_scratch_bytes)(const struct kernels *k, int64_t T, int64_t C, int64_t H);
-    /* qkv (B,T,3C): queries, keys, values, each (H, C/H). Per head
-     * out (B,T,C) = softmax(Q K^T / sqrt(C/H)) V; causal: row t sees columns 0…t.
+    /* qkv (B,T,(H+2G)S): H queries, G keys, G values, each of S = C/H channels. G divides H;
+     * queries g·H/G … use key and value g (grouped queries; G = H: each its own). Per query head
+     * out (B,T,C) = softmax(Q K^T / sqrt(S)) V; causal: row t sees columns 0…t.
      * lse (B,H,T) = log of each row's sum of exponentials, kept for the backward pass. */
-    void (*attention_forward)(const struct kernels *k, float *out, float *lse, void *scratch,
-                              const float *qkv, bool causal, int64_t B, int64_t T, int64_t C,
-                              int64_t H);
-    /* dqkv (B,T,3C) =; probabilities are computed again from qkv and lse. */
-    void (*attention_backward)(const struct kernels *k, float *dqkv, void *scratch,
-                               const float *dout, const float *out, const float *lse,
-                               const float *qkv, bool causal, int64_t B, int64_t T, int64_t C,
-                               int64_t H);
+    void (*attention_forward)(const struct kernels *k, element *out, float *lse, void *scratch,
+                              const element *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                              int64_t H, int64_t G);
+    /* dqkv (B,T,(H+2G)S) =; probabilities are computed again from qkv and lse. */
+    void (*attention_backward)(const struct kernels *k, element *dqkv, void *scratch,
+                               const element *dout, const element *out, const float *lse,
+                               const element *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                               int64_t H, int64_t G);
 
     /* -- elementwise; outputs may be the same array as an input ------------------------------- */
-    void (*add)(const struct kernels *k, float *out, const float *a, const float *b, int64_t n);
     /* GELU with tanh (GPT-2's). The backward pass takes the forward's input. */
-    void (*gelu_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
-    void (*gelu_backward)(const struct kernels *k, float *dinp, const float *dout, const float *inp,
-                          int64_t n);
+    void (*gelu_forward)(const struct kernels *k, element *out, const element *inp, int64_t n);
+    void (*gelu_backward)(const struct kernels *k, element *dinp, const element *dout,
+                          const element *inp, int64_t n);
     /* The backward passes of relu and tanh take the forward's output. */
-    void (*relu_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
-    void (*relu_backward)(const struct kernels *k, float *dinp, const float *dout, const float *out,
-                          int64_t n);
-    void (*tanh_forward)(const struct kernels *k, float *out, const float *inp, int64_t n);
-    void (*tanh_backward)(const struct kernels *k, float *dinp, const float *dout, const float *out,
-                          int64_t n);
+    void (*relu_forward)(const struct kernels *k, element *out, const element *inp, int64_t n);
+    void (*relu_backward)(const struct kernels *k, element *dinp, const element *dout,
+                          const element *out, int64_t n);
+    void (*tanh_forward)(const struct kernels *k, element *out, const element *inp, int64_t n);
+    void (*tanh_backward)(const struct kernels *k, element *dinp, const element *dout,
+                          const element *out, int64_t n);
 
     /* -- classifier: softmax and cross-entropy over a block of rows ---------------------------- */
     /* losses (N) = -log softmax(logits (N,Vp)[:, :V])[targets (N)]; correct (N) = 1 where the
@@ -165,19 +188,25 @@ struct kernels {
      * are ignored. Targets are in [0, V); a negative one makes a row that does not count: loss,
      * correct and gradient are 0. Logits are not changed. */
     void (*classifier_forward)(const struct kernels *k, float *losses, int32_t *correct,
-                               const float *logits, const int32_t *targets, int64_t N, int64_t V,
+                               const element *logits, const int32_t *targets, int64_t N, int64_t V,
                                int64_t Vp);
     /* The same, and logits (N,Vp) become their gradient: dloss * (softmax - onehot), 0 in columns
      * V…Vp. */
     void (*classifier_forward_backward)(const struct kernels *k, float *losses, int32_t *correct,
-                                        float *logits, const int32_t *targets, float dloss,
+                                        element *logits, const int32_t *targets, float dloss,
                                         int64_t N, int64_t V, int64_t Vp);
+
+    /* -- gradients of weights ----------------------------------------------------------------- */
+    /* out (n) = a + b; `out` may be either */
+    void (*add)(const struct kernels *k, float *out, const float *a, const float *b, int64_t n);
 
     /* -- wire: `bytes` are in the host's memory, may be unaligned, and are free to be used again on
      *    return; values are little-endian ------------------------------------------------------ */
+    /* dst (n) = the fp32 or bf16 values in bytes (4n or 2n) */
+    void (*cast_from_f32)(const struct kernels *k, element *dst, const void *bytes, int64_t n);
+    void (*cast_from_bf16)(const struct kernels *k, element *dst, const void *bytes, int64_t n);
     /* bytes (2n) = src (n), rounded to nearest even; NaN stays NaN. */
     void (*cast_to_bf16)(const struct kernels *k, void *bytes, const float *src, int64_t n);
-    void (*cast_from_bf16)(const struct kernels *k, float *dst, const void *bytes, int64_t n);
     /* acc (n) += what the bytes (4n or 2n) hold */
     void (*add_f32)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
     void (*add_bf16)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
@@ -208,6 +237,12 @@ struct kernels {
 bool kernels_new(const struct kernels_options *options, const struct kernels **ret_kernels,
                  char *reason, size_t reason_bytes) MUST_USE;
 void kernels_free(const struct kernels *k); /* NULL is fine */
+
+/* Element `index` of an array, as an address; like strchr() it drops the const. */
+static inline void *kernels_at(const struct kernels *k, const element *array, int64_t index)
+{
+    return (char *)array + index * (int64_t)k->element_bytes;
+}
 
 /* What "auto" stands for on this machine. */
 const char *kernels_gemm_core_auto(void);

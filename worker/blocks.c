@@ -13,7 +13,7 @@ size_t blocks_bytes(const struct model *model, uint32_t chunk, enum codec codec)
 }
 
 /* The next `count` numbers at the cursor. */
-static void decode_run(const struct kernels *k, enum codec codec, float *out, size_t count,
+static void decode_run(const struct kernels *k, enum codec codec, element *out, size_t count,
                        struct cursor *cursor)
 {
     while (count > 0) {
@@ -23,8 +23,8 @@ static void decode_run(const struct kernels *k, enum codec codec, float *out, si
         if (codec == CODEC_BF16)
             k->cast_from_bf16(k, out, values, (int64_t)here);
         else
-            k->copy_in(k, out, values, here * sizeof *out);
-        out += here;
+            k->cast_from_f32(k, out, values, (int64_t)here);
+        out = kernels_at(k, out, (int64_t)here);
         count -= here;
     }
 }
@@ -45,12 +45,13 @@ static struct runs runs(const struct model *model, uint32_t chunk)
 }
 
 void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
-                   enum codec codec, struct cursor *cursor, float *parameter)
+                   enum codec codec, struct cursor *cursor, element *parameter)
 {
     codec = blocks_codec(model, chunk, codec);
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++)
-        decode_run(k, codec, parameter + model_row_offset(model, chunk, i), r.length, cursor);
+        decode_run(k, codec, kernels_at(k, parameter, (int64_t)model_row_offset(model, chunk, i)),
+                   r.length, cursor);
 }
 
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,

@@ -21,7 +21,7 @@ enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec co
 /* Reads the chunk's blocks_bytes() at the cursor into its block of `parameter` (the whole
  * parameter's storage). They are there: whoever received them has counted them. */
 void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
-                   enum codec codec, struct cursor *cursor, float *parameter);
+                   enum codec codec, struct cursor *cursor, element *parameter);
 
 /* Writes the chunk's block of `parameter` into blocks_bytes() bytes at `ret_bytes`. */
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,

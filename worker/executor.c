@@ -55,6 +55,7 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i)
     uint64_t sample = (uint64_t)row.microbatch * e->train.microbatch;
     uint64_t prediction = sample * e->model->sample_tokens;
     uint32_t use = e->model->units[row.unit].use_first;
+    size_t input_bytes = e->inputs.tokens ? sizeof(int32_t) : e->k->element_bytes;
     return (struct unit_call){
         .k = e->k,
         .model = e->model,
@@ -64,8 +65,9 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i)
         .training = walk->training,
         .weights = walk->weights + use,
         .gradients = e->gradients + (uint64_t)walk->set * e->model->uses_count + use,
-        .input = row.unit > 0 ? at(e, place->input)
-                              : (uint8_t *)e->device.inputs + sample * e->sample_bytes,
+        .input = row.unit > 0
+                     ? at(e, place->input)
+                     : (uint8_t *)e->device.inputs + sample * e->inputs.count * input_bytes,
         .targets = e->device.targets + prediction,
         .output = at(e, place->output),
         .saved = at(e, place->saved),
@@ -223,7 +225,11 @@ static enum err load(struct walk *walk, const struct executor_samples *samples,
     uint64_t predictions = (uint64_t)walk->samples * e->model->sample_tokens;
     TRY(samples->read(samples->context, kind, first, walk->samples, e->host.inputs,
                       e->host.targets));
-    e->k->copy_in(e->k, e->device.inputs, e->host.inputs, walk->samples * e->sample_bytes);
+    uint64_t inputs = (uint64_t)walk->samples * e->inputs.count;
+    if (e->inputs.tokens)
+        e->k->copy_in(e->k, e->device.inputs, e->host.inputs, inputs * sizeof(int32_t));
+    else
+        e->k->cast_from_f32(e->k, e->device.inputs, e->host.inputs, (int64_t)inputs);
     e->k->copy_in(e->k, e->device.targets, e->host.targets, predictions * sizeof(int32_t));
     return ERR_OK;
 }
@@ -348,7 +354,7 @@ enum err executor_validate(struct executor *e, const struct ticket *ticket,
 
 /* ---- chunks ---- */
 
-float *executor_weights(struct executor *e, uint32_t parameter)
+element *executor_weights(struct executor *e, uint32_t parameter)
 {
     check(parameter < e->model->parameters_count);
     return e->parameters[parameter];
@@ -365,7 +371,7 @@ const float *executor_gradient(const struct executor *e, uint32_t parameter, uin
 void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struct cursor *cursor)
 {
     check(chunk < e->model->chunks_count);
-    float *parameter = e->parameters[e->model->chunks[chunk].parameter];
+    element *parameter = e->parameters[e->model->chunks[chunk].parameter];
     blocks_decode(e->k, e->model, chunk, codec, cursor, parameter);
 }
 

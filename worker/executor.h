@@ -120,7 +120,7 @@ uint64_t executor_encode(const struct executor *executor, uint32_t chunk, uint32
                          enum codec codec, void *ret_bytes);
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. */
-float *executor_weights(struct executor *executor, uint32_t parameter);
+element *executor_weights(struct executor *executor, uint32_t parameter);
 const float *executor_gradient(const struct executor *executor, uint32_t parameter, uint32_t part);
 
 /* What the device said when a run ended in ERR_IO; "" before. */

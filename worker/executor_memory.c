@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLOATS_ALIGNMENT = 16 };
+enum { ALIGNMENT = 32 }; /* numbers: at least 64 bytes */
 
-static uint64_t align_floats(uint64_t floats)
+static uint64_t align(uint64_t numbers)
 {
-    return (floats + FLOATS_ALIGNMENT - 1) / FLOATS_ALIGNMENT * FLOATS_ALIGNMENT;
+    return (numbers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 static enum err copy_program(const struct program *from, struct program *ret_program)
@@ -65,9 +65,9 @@ static void size_weights(struct executor *e)
 {
     const struct model *model = e->model;
     for (uint32_t i = 0; i < model->parameters_count; i++)
-        e->memory.weights += align_floats(model->parameters[i].weights) * sizeof(float);
+        e->memory.weights += align(model->parameters[i].weights) * e->k->element_bytes;
     for (uint32_t use = 0; use < model->uses_count; use++)
-        e->set_floats += align_floats(model->parameters[model->uses[use].parameter].weights);
+        e->set_floats += align(model->parameters[model->uses[use].parameter].weights);
     if (e->node_slots_max > 0)
         e->memory.gradient_sets = tree_level(e->node_slots_max) + 1;
     e->memory.gradients = e->memory.gradient_sets * e->set_floats * sizeof(float);
@@ -76,26 +76,27 @@ static void size_weights(struct executor *e)
 /* NULL only when out of memory: also for 0 bytes there is a place. */
 static void *device_alloc(struct executor *e, uint64_t bytes)
 {
-    return e->k->alloc(e->k, bytes > 0 ? bytes : FLOATS_ALIGNMENT);
+    return e->k->alloc(e->k, bytes > 0 ? bytes : ALIGNMENT);
 }
 
 static enum err alloc_slot(struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
     uint64_t predictions = samples * e->model->sample_tokens;
+    uint64_t inputs_bytes = samples * e->inputs.count * sizeof(float); /* or tokens; at most */
     e->device = (struct slot_memory){
-        .inputs = device_alloc(e, samples * e->sample_bytes),
+        .inputs = device_alloc(e, inputs_bytes),
         .targets = device_alloc(e, predictions * sizeof(int32_t)),
         .losses = device_alloc(e, predictions * sizeof(float)),
         .correct = device_alloc(e, predictions * sizeof(int32_t)),
     };
     e->host = (struct slot_memory){
-        .inputs = malloc(samples * e->sample_bytes),
+        .inputs = malloc(inputs_bytes),
         .targets = malloc(predictions * sizeof(int32_t)),
         .losses = malloc(predictions * sizeof(float)),
         .correct = malloc(predictions * sizeof(int32_t)),
     };
-    e->memory.scratch += samples * e->sample_bytes + 3 * predictions * sizeof(int32_t);
+    e->memory.scratch += inputs_bytes + 3 * predictions * sizeof(int32_t);
     if (!e->device.inputs || !e->device.targets || !e->device.losses || !e->device.correct)
         return ERR_NOMEM;
     if (!e->host.inputs || !e->host.targets || !e->host.losses || !e->host.correct)
@@ -133,10 +134,10 @@ static enum err alloc_tables(struct executor *e)
 static void fill_tables(struct executor *e)
 {
     const struct model *model = e->model;
-    float *weights = e->weights;
+    uint64_t first = 0;
     for (uint32_t i = 0; i < model->parameters_count; i++) {
-        e->parameters[i] = weights;
-        weights += align_floats(model->parameters[i].weights);
+        e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
+        first += align(model->parameters[i].weights);
     }
     for (uint32_t use = 0; use < model->uses_count; use++) {
         struct model_use u = model->uses[use];
@@ -147,7 +148,7 @@ static void fill_tables(struct executor *e)
     for (uint64_t set = 0; set < e->memory.gradient_sets; set++) {
         for (uint32_t use = 0; use < model->uses_count; use++) {
             e->gradients[set * model->uses_count + use] = gradient;
-            gradient += align_floats(model->parameters[model->uses[use].parameter].weights);
+            gradient += align(model->parameters[model->uses[use].parameter].weights);
         }
     }
 }
@@ -176,7 +177,7 @@ enum err executor_new(const struct executor_options *options, struct executor **
     e->train = *options->train;
     e->node_slots_max = options->node_slots_max;
     e->local.settings = options->local;
-    e->sample_bytes = unit_sample_bytes(options->model);
+    e->inputs = unit_inputs(options->model);
     enum err err = set_up(e, options->program, reason);
     if (err != ERR_OK) {
         executor_free(e);

@@ -10,7 +10,7 @@ enum { EXECUTOR_FAILURE_BYTES = 256 };
 
 /* Device memory and its copy on the host for what crosses between them once a slot. */
 struct slot_memory {
-    void *inputs;     /* (slot_samples) × sample_bytes */
+    void *inputs;     /* (slot_samples, inputs.count) */
     int32_t *targets; /* (slot_samples, sample_tokens), likewise the two below */
     float *losses;
     int32_t *correct;
@@ -35,15 +35,15 @@ struct executor {
     struct program program;
     struct program_places places;
     struct executor_memory memory;
-    uint64_t set_floats; /* of one gradient set */
-    uint64_t sample_bytes;
+    uint64_t set_floats;       /* of one gradient set */
+    struct unit_inputs inputs; /* of a sample */
     /* Host tables. */
-    float **parameters;  /* (parameters) whole parameters' weights */
-    float **use_weights; /* (uses) the same by use */
-    float **gradients;   /* (sets, uses) */
-    uint32_t *part_uses; /* (parameters, MODEL_PARTS_MAX) the use of a part */
+    element **parameters;  /* (parameters) whole parameters' weights */
+    element **use_weights; /* (uses) the same by use */
+    float **gradients;     /* (sets, uses) */
+    uint32_t *part_uses;   /* (parameters, MODEL_PARTS_MAX) the use of a part */
     /* Device memory, each of one alloc. */
-    float *weights;
+    element *weights;
     float *gradient_sets;
     uint8_t *arena;
     void *scratch;

@@ -87,9 +87,9 @@ static enum err probe_attention(struct probe *probe, int64_t B)
         k->free(k, lse);
         return ERR_NOMEM;
     }
-    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H);
+    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H, H);
     add_result(probe, probe->c, B * T * C);
-    k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C,
+    k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C, H,
                           H);
     add_result(probe, probe->d, B * T * 3 * C);
     k->free(k, scratch);

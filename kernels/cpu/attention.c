@@ -10,28 +10,46 @@
  * With 64 and T = 1024 the two score blocks are 512 KiB: half an L2. */
 #define ROWS 64
 
-/* One head of one sample: where its pieces are. Rows of q, k, v are 3C apart, of out C. */
+/* One head of one sample: where its pieces are. Rows of q, k, v are `wide` apart, of out C. */
 struct head {
     const struct gemm *gemm;
     int64_t T, C, size; /* size = C/H */
+    int64_t wide;       /* a row of qkv */
+    int64_t shares;     /* queries that share a key and a value */
     int64_t stride;     /* of a score row */
     float scale;
     bool causal;
 };
 
-static struct head head_of(const struct kernels *k, int64_t T, int64_t C, int64_t H, bool causal)
+static struct head head_of(const struct kernels *k, int64_t T, int64_t C, int64_t H, int64_t G,
+                           bool causal)
 {
     int64_t size = C / H;
     check(size * H == C);
+    check(H % G == 0);
     return (struct head){
         .gemm = &k->state->gemm,
         .T = T,
         .C = C,
         .size = size,
+        .wide = (H + 2 * G) * size,
+        .shares = H / G,
         .stride = (T + LANES - 1) / LANES * LANES,
         .scale = 1 / __builtin_sqrtf((float)size),
         .causal = causal,
     };
+}
+
+/* Where a head of a sample begins in qkv and in dqkv. */
+struct places {
+    int64_t queries, keys, values;
+};
+
+static struct places places_of(const struct head *head, int64_t b, int64_t h)
+{
+    int64_t sample = b * head->T * head->wide, keys = sample + head->C;
+    int64_t values = keys + (head->wide - head->C) / 2, shared = h / head->shares * head->size;
+    return (struct places){sample + h * head->size, keys + shared, values + shared};
 }
 
 static int64_t block_rows(const struct head *head, int64_t first)
@@ -53,7 +71,7 @@ static int64_t row_columns(const struct head *head, int64_t first, int64_t row)
 
 static struct gemm_matrix qkv_rows(const struct head *head, const float *data)
 {
-    return (struct gemm_matrix){data, 3 * head->C, GEMM_AS_IS};
+    return (struct gemm_matrix){data, head->wide, GEMM_AS_IS};
 }
 
 static struct gemm_matrix out_rows(const struct head *head, const float *data)
@@ -80,7 +98,7 @@ static void zero_values(float *x, int64_t n)
 /* Two blocks of scores and, per row, a sum. */
 size_t VARIANT(attention_scratch_bytes)(SELF, int64_t T, int64_t C, int64_t H)
 {
-    struct head head = head_of(k, T, C, H, true);
+    struct head head = head_of(k, T, C, H, H, true);
     return (size_t)(2 * ROWS * head.stride + ROWS) * sizeof(float);
 }
 
@@ -102,17 +120,18 @@ static void exponentiate(const struct head *head, float *scores, float *sums, fl
 /* out (rows, size) = P V, lse (rows). Rows are divided by their sum after the product, where they
  * are shortest. */
 static void forward_block(const struct head *head, float *out, float *lse, float *scores,
-                          const float *qkv, int64_t first)
+                          const float *qkv, struct places at, int64_t first)
 {
     int64_t rows = block_rows(head, first), columns = block_columns(head, first);
-    const float *keys = qkv + head->C, *values = qkv + 2 * head->C;
+    struct gemm_matrix queries = qkv_rows(head, qkv + at.queries + first * head->wide);
+    struct gemm_matrix keys = qkv_rows(head, qkv + at.keys),
+                       values = qkv_rows(head, qkv + at.values);
     float *sums = scores + ROWS * head->stride;
-    gemm_multiply(head->gemm, scores, head->stride, head->scale,
-                  qkv_rows(head, qkv + first * 3 * head->C), transposed(qkv_rows(head, keys)), 0,
-                  rows, columns, head->size);
+    gemm_multiply(head->gemm, scores, head->stride, head->scale, queries, transposed(keys), 0, rows,
+                  columns, head->size);
     exponentiate(head, scores, sums, lse, first);
-    gemm_multiply(head->gemm, out, head->C, 1, score_rows(head, scores), qkv_rows(head, values), 0,
-                  rows, head->size, columns);
+    gemm_multiply(head->gemm, out, head->C, 1, score_rows(head, scores), values, 0, rows,
+                  head->size, columns);
     for (int64_t row = 0; row < rows; row++)
         row_scale(out + row * head->C, 1 / sums[row], head->size);
     for (int64_t row = 0; row < rows; row += LANES) {
@@ -122,15 +141,15 @@ static void forward_block(const struct head *head, float *out, float *lse, float
 }
 
 void VARIANT(attention_forward)(SELF, float *out, float *lse, void *scratch, const float *qkv,
-                                bool causal, int64_t B, int64_t T, int64_t C, int64_t H)
+                                bool causal, int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
-    struct head head = head_of(k, T, C, H, causal);
+    struct head head = head_of(k, T, C, H, G, causal);
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
             for (int64_t first = 0; first < T; first += ROWS)
                 forward_block(&head, out + (b * T + first) * C + h * head.size,
-                              lse + (b * H + h) * T + first, scratch,
-                              qkv + b * T * 3 * C + h * head.size, first);
+                              lse + (b * H + h) * T + first, scratch, qkv, places_of(&head, b, h),
+                              first);
         }
     }
 }
@@ -157,13 +176,14 @@ static void differentiate_row(float *score, float *dscore, float lse, float D, i
 
 /* The block's rows of dQ =, and dK, dV += (= when `overwrite`) for the columns it sees. */
 static void backward_block(const struct head *head, float *dqkv, float *scores, const float *dout,
-                           const float *out, const float *lse, const float *qkv, int64_t first,
-                           bool overwrite)
+                           const float *out, const float *lse, const float *qkv, struct places at,
+                           int64_t first, bool overwrite)
 {
     int64_t rows = block_rows(head, first), columns = block_columns(head, first), C = head->C;
+    int64_t wide = head->wide, block = at.queries + first * wide;
     float *dscores = scores + ROWS * head->stride, beta = overwrite ? 0 : 1;
-    struct gemm_matrix q = qkv_rows(head, qkv + first * 3 * C), keys = qkv_rows(head, qkv + C);
-    struct gemm_matrix values = qkv_rows(head, qkv + 2 * C), d = out_rows(head, dout);
+    struct gemm_matrix q = qkv_rows(head, qkv + block), keys = qkv_rows(head, qkv + at.keys);
+    struct gemm_matrix values = qkv_rows(head, qkv + at.values), d = out_rows(head, dout);
     gemm_multiply(head->gemm, scores, head->stride, head->scale, q, transposed(keys), 0, rows,
                   columns, head->size);
     gemm_multiply(head->gemm, dscores, head->stride, 1, d, transposed(values), 0, rows, columns,
@@ -177,28 +197,29 @@ static void backward_block(const struct head *head, float *dqkv, float *scores, 
         zero_values(dscore + seen, columns - seen);
     }
     struct gemm_matrix p = score_rows(head, scores), ds = score_rows(head, dscores);
-    gemm_multiply(head->gemm, dqkv + first * 3 * C, 3 * C, head->scale, ds, keys, 0, rows,
-                  head->size, columns);
-    gemm_multiply(head->gemm, dqkv + C, 3 * C, head->scale, transposed(ds), q, beta, columns,
+    gemm_multiply(head->gemm, dqkv + block, wide, head->scale, ds, keys, 0, rows, head->size,
+                  columns);
+    gemm_multiply(head->gemm, dqkv + at.keys, wide, head->scale, transposed(ds), q, beta, columns,
                   head->size, rows);
-    gemm_multiply(head->gemm, dqkv + 2 * C, 3 * C, 1, transposed(p), d, beta, columns, head->size,
-                  rows);
+    gemm_multiply(head->gemm, dqkv + at.values, wide, 1, transposed(p), d, beta, columns,
+                  head->size, rows);
 }
 
-/* The last block, which sees all columns, comes first: it overwrites dK and dV. */
+/* The last block of the first query head, which sees all columns, comes first: it overwrites dK and
+ * dV. */
 void VARIANT(attention_backward)(SELF, float *dqkv, void *scratch, const float *dout,
                                  const float *out, const float *lse, const float *qkv, bool causal,
-                                 int64_t B, int64_t T, int64_t C, int64_t H)
+                                 int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
-    struct head head = head_of(k, T, C, H, causal);
+    struct head head = head_of(k, T, C, H, G, causal);
     int64_t last = (T - 1) / ROWS * ROWS;
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
-            int64_t at = b * T * 3 * C + h * head.size;
             for (int64_t first = last; first >= 0; first -= ROWS) {
                 int64_t row = (b * T + first) * C + h * head.size;
-                backward_block(&head, dqkv + at, scratch, dout + row, out + row,
-                               lse + (b * H + h) * T + first, qkv + at, first, first == last);
+                backward_block(&head, dqkv, scratch, dout + row, out + row,
+                               lse + (b * H + h) * T + first, qkv, places_of(&head, b, h), first,
+                               first == last && h % head.shares == 0);
             }
         }
     }

@@ -1,5 +1,10 @@
 #include "kernels/cpu/cpu.h"
 
+void VARIANT(cast_from_f32)(SELF, float *dst, const void *bytes, int64_t n)
+{
+    memcpy(dst, bytes, (size_t)n * sizeof *dst);
+}
+
 void VARIANT(cast_to_bf16)(SELF, void *bytes, const float *src, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)

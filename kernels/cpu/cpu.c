@@ -84,6 +84,7 @@ bool cpu_new(const struct kernels_options *options, const struct kernels **ret_k
     *k = *variant->table;
     k->name = state->name;
     k->numerics = state->gemm.numerics;
+    k->element_bytes = sizeof(float);
     k->state = state;
     k->alloc = host_alloc;
     k->free = host_free;

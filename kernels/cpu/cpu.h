@@ -15,7 +15,10 @@ struct kernels_state {
 /* Every member of struct kernels that is compiled per variant. */
 #define CPU_OPERATIONS(X)                                                                          \
     X(linear_forward)                                                                              \
+    X(linear_add_forward)                                                                          \
+    X(linear_gelu_forward)                                                                         \
     X(linear_backward_input)                                                                       \
+    X(linear_gelu_backward_input)                                                                  \
     X(linear_backward_weight)                                                                      \
     X(embedding_forward)                                                                           \
     X(embedding_backward)                                                                          \
@@ -33,8 +36,9 @@ struct kernels_state {
     X(tanh_backward)                                                                               \
     X(classifier_forward)                                                                          \
     X(classifier_forward_backward)                                                                 \
-    X(cast_to_bf16)                                                                                \
+    X(cast_from_f32)                                                                               \
     X(cast_from_bf16)                                                                              \
+    X(cast_to_bf16)                                                                                \
     X(copy_in_uncached)                                                                            \
     X(add_f32)                                                                                     \
     X(add_bf16)                                                                                    \

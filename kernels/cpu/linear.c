@@ -17,11 +17,34 @@ void VARIANT(linear_forward)(SELF, float *out, const float *inp, const float *we
                   (struct gemm_matrix){weight, I, GEMM_TRANSPOSED}, bias ? 1 : 0, N, O, I);
 }
 
+void VARIANT(linear_add_forward)(SELF, float *out, const float *residual, const float *inp,
+                                 const float *weight, const float *bias, int64_t N, int64_t I,
+                                 int64_t O)
+{
+    VARIANT(linear_forward)(k, out, inp, weight, bias, N, I, O);
+    VARIANT(add)(k, out, out, residual, N * O);
+}
+
+void VARIANT(linear_gelu_forward)(SELF, float *out, float *pre, const float *inp,
+                                  const float *weight, const float *bias, int64_t N, int64_t I,
+                                  int64_t O)
+{
+    VARIANT(linear_forward)(k, pre, inp, weight, bias, N, I, O);
+    VARIANT(gelu_forward)(k, out, pre, N * O);
+}
+
 void VARIANT(linear_backward_input)(SELF, float *dinp, const float *dout, const float *weight,
                                     int64_t N, int64_t I, int64_t O)
 {
     gemm_multiply(&k->state->gemm, dinp, I, 1, (struct gemm_matrix){dout, O, GEMM_AS_IS},
                   (struct gemm_matrix){weight, I, GEMM_AS_IS}, 0, N, I, O);
+}
+
+void VARIANT(linear_gelu_backward_input)(SELF, float *dpre, const float *dout, const float *weight,
+                                         const float *pre, int64_t N, int64_t I, int64_t O)
+{
+    VARIANT(linear_backward_input)(k, dpre, dout, weight, N, I, O);
+    VARIANT(gelu_backward)(k, dpre, dpre, pre, N * I);
 }
 
 /* dbias (O) += the rows of dout (N,O), first to last. */

@@ -10,28 +10,14 @@
  * A block's threads are SIDE x SIDE. Thread (y, x) owns rows y*EACH … of its tile; of the columns
  * of scores it owns x, x + SIDE …, of the channels x*4 … x*4+3 of every 64. WIDTH is the head's
  * size rounded up to what a template is there for; what is beyond the size is 0. */
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/math.cuh"
 
 enum {
     SIDE = 16,
-    FOUR = 4,            /* channels that are loaded at once */
-    WIDE = SIDE * FOUR,  /* channels that a block's row of threads owns at once */
-    HEAD_SIZE_MAX = 256, /* channels */
-};
-
-/* All heads of all samples, as the kernels see them. Rows of q, k, v are 3C apart, of out C. */
-struct heads {
-    int64_t T, C, H, size; /* size = C/H */
-    float scale;
-    bool causal;
-};
-
-/* The tile of a block: which rows of which head. */
-struct tile {
-    int64_t first; /* row */
-    int64_t qkv;   /* where the head's queries begin in qkv … */
-    int64_t out;   /* … and its output in out */
-    int64_t lse;   /* … and its rows in lse */
+    FOUR = 4,           /* channels that are loaded at once */
+    WIDE = SIDE * FOUR, /* channels that a block's row of threads owns at once */
+    SIZE_MAX_F32 = 256, /* channels of a head */
 };
 
 /* Four tiles of channels and one of scores fit in the 99 KiB of shared memory that every GPU since
@@ -62,18 +48,9 @@ static __device__ int thread_y(void)
 template <int TILE> static __device__ struct tile tile_of(const struct heads &heads)
 {
     int64_t tiles = (heads.T + TILE - 1) / TILE, head = blockIdx.x / tiles;
-    int64_t b = head / heads.H, h = head % heads.H;
-    struct tile tile;
+    struct tile tile = head_of(heads, head / heads.H, head % heads.H);
     tile.first = (tiles - 1 - blockIdx.x % tiles) * TILE;
-    tile.qkv = b * heads.T * 3 * heads.C + h * heads.size;
-    tile.out = b * heads.T * heads.C + h * heads.size;
-    tile.lse = head * heads.T;
     return tile;
-}
-
-static __device__ bool sees(const struct heads &heads, int64_t query, int64_t key)
-{
-    return query < heads.T && key < heads.T && (!heads.causal || key <= query);
 }
 
 /* -- tiles in shared memory -------------------------------------------------------------------- */
@@ -163,7 +140,7 @@ static __device__ void add_products(struct owned<WIDTH, EACH> &sums, const float
 
 /* The thread's products become the tile's scores, for all threads. */
 template <int WIDTH, int EACH>
-static __device__ void share(float *scores, const float (&products)[EACH][EACH])
+static __device__ void share_scores(float *scores, const float (&products)[EACH][EACH])
 {
     using L = layout<WIDTH, EACH>;
     for (int i = 0; i < EACH; i++)
@@ -241,7 +218,6 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     struct tile tile = tile_of<L::TILE>(heads);
     int64_t query = tile.first + thread_y() * EACH;
     int64_t end = heads.causal && tile.first + L::TILE < heads.T ? tile.first + L::TILE : heads.T;
-    const float *head = qkv + tile.qkv;
     struct softmax_rows<EACH> rows;
     struct owned<WIDTH, EACH> sums = {
     };
@@ -250,17 +226,17 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
         rows.largest[i] = -INFINITY;
         rows.sum[i] = 0;
     }
-    load_rows<WIDTH, EACH>(queries, head, tile.first, 3 * heads.C, heads);
+    load_rows<WIDTH, EACH>(queries, qkv + tile.queries, tile.first, heads.wide, heads);
     for (int64_t key = 0; key < end; key += L::TILE) {
         __syncthreads(); /* the values before have been used */
-        load_rows<WIDTH, EACH>(others, head + heads.C, key, 3 * heads.C, heads);
+        load_rows<WIDTH, EACH>(others, qkv + tile.keys, key, heads.wide, heads);
         __syncthreads();
         multiply_rows<WIDTH, EACH>(products, queries, others, heads.size);
         exponentiate<EACH>(products, rows, factor, query, key + thread_x(), heads);
         scale_rows<WIDTH, EACH>(sums, factor);
-        share<WIDTH, EACH>(scores, products);
+        share_scores<WIDTH, EACH>(scores, products);
         __syncthreads(); /* the keys have been used */
-        load_rows<WIDTH, EACH>(others, head + 2 * heads.C, key, 3 * heads.C, heads);
+        load_rows<WIDTH, EACH>(others, qkv + tile.values, key, heads.wide, heads);
         __syncthreads();
         add_products<WIDTH, EACH>(sums, scores, others);
     }
@@ -319,12 +295,11 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     struct tile tile = tile_of<L::TILE>(heads);
     int64_t query = tile.first + thread_y() * EACH;
     int64_t end = heads.causal && tile.first + L::TILE < heads.T ? tile.first + L::TILE : heads.T;
-    const float *head = qkv + tile.qkv;
     struct owned<WIDTH, EACH> sums = {
     };
     struct query_row rows[EACH];
     float products[EACH][EACH], dproducts[EACH][EACH], scale[EACH];
-    load_rows<WIDTH, EACH>(queries, head, tile.first, 3 * heads.C, heads);
+    load_rows<WIDTH, EACH>(queries, qkv + tile.queries, tile.first, heads.wide, heads);
     load_rows<WIDTH, EACH>(douts, dout + tile.out, tile.first, heads.C, heads);
     __syncthreads();
     for (int i = 0; i < EACH; i++) {
@@ -333,8 +308,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     }
     for (int64_t key = 0; key < end; key += L::TILE) {
         __syncthreads(); /* keys and scores before have been used */
-        load_rows<WIDTH, EACH>(keys, head + heads.C, key, 3 * heads.C, heads);
-        load_rows<WIDTH, EACH>(values, head + 2 * heads.C, key, 3 * heads.C, heads);
+        load_rows<WIDTH, EACH>(keys, qkv + tile.keys, key, heads.wide, heads);
+        load_rows<WIDTH, EACH>(values, qkv + tile.values, key, heads.wide, heads);
         __syncthreads();
         multiply_rows<WIDTH, EACH>(products, queries, keys, heads.size);
         multiply_rows<WIDTH, EACH>(dproducts, douts, values, heads.size);
@@ -343,15 +318,15 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
                 products[i][j] = probability(products[i][j], rows[i].lse, query + i,
                                              key + thread_x() + j * SIDE, heads) *
                                  (dproducts[i][j] - rows[i].D);
-        share<WIDTH, EACH>(scores, products);
+        share_scores<WIDTH, EACH>(scores, products);
         __syncthreads();
         add_products<WIDTH, EACH>(sums, scores, keys);
     }
-    store_rows<WIDTH, EACH>(dqkv + tile.qkv, tile.first, 3 * heads.C, sums, scale, heads);
+    store_rows<WIDTH, EACH>(dqkv + tile.queries, tile.first, heads.wide, sums, scale, heads);
 }
 
-/* A tile of keys: dV = P^T dout, dK = scale * dS^T Q. Scores are transposed here: the thread's rows
- * are keys, its columns queries. */
+/* A tile of keys: dV = P^T dout, dK = scale * dS^T Q, over the query heads that share them, first
+ * to last. Scores are transposed here: the thread's rows are keys, its columns queries. */
 template <int WIDTH, int EACH>
 static __global__ void __launch_bounds__(SIDE *SIDE)
     backward_keys(float *dqkv, const float *dout, const float *out, const float *lse,
@@ -362,106 +337,83 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     float *keys = (float *)shared, *values = keys + L::ROWS, *queries = values + L::ROWS;
     float *douts = queries + L::ROWS, *scores = douts + L::ROWS;
     __shared__ struct query_row rows[L::TILE];
-    struct tile tile = tile_of<L::TILE>(heads);
-    int64_t key = tile.first + thread_y() * EACH;
-    const float *head = qkv + tile.qkv;
+    int64_t tiles = (heads.T + L::TILE - 1) / L::TILE, group = blockIdx.x / tiles;
+    int64_t first_key = (tiles - 1 - blockIdx.x % tiles) * L::TILE, shares = heads.H / heads.G;
     struct owned<WIDTH, EACH> dkeys = {}, dvalues = {
     };
     float products[EACH][EACH], dproducts[EACH][EACH], scale[EACH], one[EACH];
-    load_rows<WIDTH, EACH>(keys, head + heads.C, tile.first, 3 * heads.C, heads);
-    load_rows<WIDTH, EACH>(values, head + 2 * heads.C, tile.first, 3 * heads.C, heads);
-    for (int64_t first = heads.causal ? tile.first : 0; first < heads.T; first += L::TILE) {
-        __syncthreads(); /* queries and scores before have been used */
-        load_rows<WIDTH, EACH>(queries, head, first, 3 * heads.C, heads);
-        load_rows<WIDTH, EACH>(douts, dout + tile.out, first, heads.C, heads);
-        __syncthreads();
-        for (int i = 0; i < EACH; i++) {
-            struct query_row row = query_row<WIDTH, EACH>(douts, out, lse, tile, first, i, heads);
-            if (thread_x() == 0)
-                rows[thread_y() * EACH + i] = row;
-        }
-        multiply_rows<WIDTH, EACH>(products, keys, queries, heads.size);
-        multiply_rows<WIDTH, EACH>(dproducts, values, douts, heads.size);
-        __syncthreads();
-        for (int i = 0; i < EACH; i++)
-            for (int j = 0; j < EACH; j++) {
-                int column = thread_x() + j * SIDE;
-                products[i][j] =
-                    probability(products[i][j], rows[column].lse, first + column, key + i, heads);
-                dproducts[i][j] = products[i][j] * (dproducts[i][j] - rows[column].D);
+    struct tile tile = head_of(heads, group / heads.G, group % heads.G * shares);
+    int64_t key = first_key + thread_y() * EACH;
+    load_rows<WIDTH, EACH>(keys, qkv + tile.keys, first_key, heads.wide, heads);
+    load_rows<WIDTH, EACH>(values, qkv + tile.values, first_key, heads.wide, heads);
+    for (int64_t share = 0; share < shares; share++) {
+        tile = head_of(heads, group / heads.G, group % heads.G * shares + share);
+        for (int64_t first = heads.causal ? first_key : 0; first < heads.T; first += L::TILE) {
+            __syncthreads(); /* queries and scores before have been used */
+            load_rows<WIDTH, EACH>(queries, qkv + tile.queries, first, heads.wide, heads);
+            load_rows<WIDTH, EACH>(douts, dout + tile.out, first, heads.C, heads);
+            __syncthreads();
+            for (int i = 0; i < EACH; i++) {
+                struct query_row row =
+                    query_row<WIDTH, EACH>(douts, out, lse, tile, first, i, heads);
+                if (thread_x() == 0)
+                    rows[thread_y() * EACH + i] = row;
             }
-        share<WIDTH, EACH>(scores, products);
-        __syncthreads();
-        add_products<WIDTH, EACH>(dvalues, scores, douts);
-        __syncthreads(); /* P has been used */
-        share<WIDTH, EACH>(scores, dproducts);
-        __syncthreads();
-        add_products<WIDTH, EACH>(dkeys, scores, queries);
+            multiply_rows<WIDTH, EACH>(products, keys, queries, heads.size);
+            multiply_rows<WIDTH, EACH>(dproducts, values, douts, heads.size);
+            __syncthreads();
+            for (int i = 0; i < EACH; i++)
+                for (int j = 0; j < EACH; j++) {
+                    int column = thread_x() + j * SIDE;
+                    products[i][j] = probability(products[i][j], rows[column].lse, first + column,
+                                                 key + i, heads);
+                    dproducts[i][j] = products[i][j] * (dproducts[i][j] - rows[column].D);
+                }
+            share_scores<WIDTH, EACH>(scores, products);
+            __syncthreads();
+            add_products<WIDTH, EACH>(dvalues, scores, douts);
+            __syncthreads(); /* P has been used */
+            share_scores<WIDTH, EACH>(scores, dproducts);
+            __syncthreads();
+            add_products<WIDTH, EACH>(dkeys, scores, queries);
+        }
     }
     for (int i = 0; i < EACH; i++) {
         scale[i] = heads.scale;
         one[i] = 1;
     }
-    store_rows<WIDTH, EACH>(dqkv + tile.qkv + heads.C, tile.first, 3 * heads.C, dkeys, scale,
-                            heads);
-    store_rows<WIDTH, EACH>(dqkv + tile.qkv + 2 * heads.C, tile.first, 3 * heads.C, dvalues, one,
-                            heads);
+    store_rows<WIDTH, EACH>(dqkv + tile.keys, first_key, heads.wide, dkeys, scale, heads);
+    store_rows<WIDTH, EACH>(dqkv + tile.values, first_key, heads.wide, dvalues, one, heads);
 }
 
 /* -- which template ---------------------------------------------------------------------------- */
 
-static struct heads heads_of(int64_t T, int64_t C, int64_t H, bool causal)
-{
-    struct heads heads;
-    heads.T = T;
-    heads.C = C;
-    heads.H = H;
-    heads.size = C / H;
-    heads.scale = 1 / sqrtf((float)heads.size);
-    heads.causal = causal;
-    check(heads.size * H == C);
-    return heads;
-}
-
-/* A block for each tile, with shared memory for `row_tiles` tiles of channels and one of scores:
- * more than a launch may have without asking. */
-template <int WIDTH, int EACH, typename... Parameters, typename... Arguments>
-static void launch_tiles(SELF, int row_tiles, int64_t B, const struct heads &heads,
-                         void (*kernel)(Parameters...), Arguments... arguments)
+/* Shared memory of `row_tiles` tiles of channels and one of scores. */
+template <int WIDTH, int EACH> static size_t shared_bytes(int row_tiles)
 {
     using L = layout<WIDTH, EACH>;
-    size_t bytes = (size_t)(row_tiles * L::ROWS + L::SCORES) * sizeof(float);
-    if (cuda_ok(k,
-                cudaFuncSetAttribute((const void *)kernel,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                "attention's shared memory"))
-        launch(k, B * heads.H * ceil_div(heads.T, L::TILE), SIDE * SIDE, bytes, kernel,
-               arguments...);
+    return (size_t)(row_tiles * L::ROWS + L::SCORES) * sizeof(float);
 }
 
 template <int WIDTH, int EACH>
 static void forward_as(SELF, float *out, float *lse, const float *qkv, int64_t B,
                        const struct heads &heads)
 {
-    launch_tiles<WIDTH, EACH>(k, 2, B, heads, forward<WIDTH, EACH>, out, lse, qkv, heads);
+    int64_t tiles = ceil_div(heads.T, layout<WIDTH, EACH>::TILE);
+    launch_tiles(k, B * heads.H, tiles, SIDE * SIDE, shared_bytes<WIDTH, EACH>(2),
+                 forward<WIDTH, EACH>, out, lse, qkv, heads);
 }
 
 template <int WIDTH, int EACH>
 static void backward_as(SELF, float *dqkv, const float *dout, const float *out, const float *lse,
                         const float *qkv, int64_t B, const struct heads &heads)
 {
-    launch_tiles<WIDTH, EACH>(k, 4, B, heads, backward_queries<WIDTH, EACH>, dqkv, dout, out, lse,
-                              qkv, heads);
-    launch_tiles<WIDTH, EACH>(k, 4, B, heads, backward_keys<WIDTH, EACH>, dqkv, dout, out, lse, qkv,
-                              heads);
-}
-
-static bool size_fits(SELF, const struct heads &heads)
-{
-    if (heads.size > HEAD_SIZE_MAX)
-        cuda_fail(k, "attention: heads of %lld channels; a GPU computes at most %d",
-                  (long long)heads.size, HEAD_SIZE_MAX);
-    return heads.size <= HEAD_SIZE_MAX;
+    int64_t tiles = ceil_div(heads.T, layout<WIDTH, EACH>::TILE);
+    size_t bytes = shared_bytes<WIDTH, EACH>(4);
+    launch_tiles(k, B * heads.H, tiles, SIDE * SIDE, bytes, backward_queries<WIDTH, EACH>, dqkv,
+                 dout, out, lse, qkv, heads);
+    launch_tiles(k, B * heads.G, tiles, SIDE * SIDE, bytes, backward_keys<WIDTH, EACH>, dqkv, dout,
+                 out, lse, qkv, heads);
 }
 
 size_t cuda_attention_scratch_bytes(SELF, int64_t T, int64_t C, int64_t H)
@@ -473,12 +425,16 @@ size_t cuda_attention_scratch_bytes(SELF, int64_t T, int64_t C, int64_t H)
     return 0;
 }
 
-void cuda_attention_forward(SELF, float *out, float *lse, void *scratch, const float *qkv,
-                            bool causal, int64_t B, int64_t T, int64_t C, int64_t H)
+void cuda_attention_forward(SELF, element *out, float *lse, void *scratch, const element *qkv,
+                            bool causal, int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(T, C, H, causal);
-    if (!size_fits(k, heads))
+    struct heads heads = heads_of(k, T, C, H, G, causal);
+    if (k->state->bf16) {
+        attention_bf16_forward(k, (bf16 *)out, lse, (const bf16 *)qkv, B, heads);
+        return;
+    }
+    if (!head_size_fits(k, heads, SIZE_MAX_F32))
         return;
     if (heads.size <= 64)
         forward_as<64, 4>(k, out, lse, qkv, B, heads);
@@ -488,13 +444,18 @@ void cuda_attention_forward(SELF, float *out, float *lse, void *scratch, const f
         forward_as<256, 1>(k, out, lse, qkv, B, heads);
 }
 
-void cuda_attention_backward(SELF, float *dqkv, void *scratch, const float *dout, const float *out,
-                             const float *lse, const float *qkv, bool causal, int64_t B, int64_t T,
-                             int64_t C, int64_t H)
+void cuda_attention_backward(SELF, element *dqkv, void *scratch, const element *dout,
+                             const element *out, const float *lse, const element *qkv, bool causal,
+                             int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(T, C, H, causal);
-    if (!size_fits(k, heads))
+    struct heads heads = heads_of(k, T, C, H, G, causal);
+    if (k->state->bf16) {
+        attention_bf16_backward(k, (bf16 *)dqkv, (const bf16 *)dout, (const bf16 *)out, lse,
+                                (const bf16 *)qkv, B, heads);
+        return;
+    }
+    if (!head_size_fits(k, heads, SIZE_MAX_F32))
         return;
     if (heads.size <= 64)
         backward_as<64, 4>(k, dqkv, dout, out, lse, qkv, B, heads);

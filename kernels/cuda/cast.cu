@@ -1,43 +1,55 @@
 /* Two runs are equal: one thread an element. The bytes are the host's; pieces of them pass through
- * the staging memory on the device. */
-#include "kernels/cuda/bf16.cuh"
+ * the staging memory on the device, unless elements are written as they are. */
+#include "kernels/cuda/elements.cuh"
 
-static const int64_t PIECE = STAGING_BYTES / sizeof(uint16_t);
-
-static int64_t piece(int64_t left)
-{
-    return left < PIECE ? left : PIECE;
-}
-
-static __global__ void to_bytes(uint16_t *bytes, const float *src, int64_t n)
+template <typename To, typename From>
+static __global__ void cast(To *to, const From *from, int64_t n)
 {
     int64_t i = element_index();
     if (i < n)
-        bytes[i] = to_bf16(src[i]);
+        to[i] = rounded<To>(value(from[i]));
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+template <typename To, typename From>
+static void cast_in(SELF, element *to, const void *bytes, int64_t n)
+{
+    const int64_t most = STAGING_BYTES / sizeof(From);
+    From *staging = (From *)k->state->staging;
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t count = smaller(n - i, most);
+        cuda_copy_in(k, staging, (const From *)bytes + i, (size_t)count * sizeof(From));
+        launch_each(k, count, cast<To, From>, (To *)to + i, staging, count);
+    }
+}
+
+void cuda_cast_from_f32(SELF, element *dst, const void *bytes, int64_t n)
+{
+    if (k->state->bf16)
+        cast_in<bf16, float>(k, dst, bytes, n);
+    else
+        cuda_copy_in(k, dst, bytes, (size_t)n * sizeof(float));
+}
+
+void cuda_cast_from_bf16(SELF, element *dst, const void *bytes, int64_t n)
+{
+    if (k->state->bf16)
+        cuda_copy_in(k, dst, bytes, (size_t)n * sizeof(bf16));
+    else
+        cast_in<float, bf16>(k, dst, bytes, n);
 }
 
 void cuda_cast_to_bf16(SELF, void *bytes, const float *src, int64_t n)
 {
-    uint16_t *staging = (uint16_t *)k->state->staging;
-    for (int64_t i = 0; i < n; i += PIECE) {
-        launch_each(k, piece(n - i), to_bytes, staging, src + i, piece(n - i));
-        cuda_copy_out(k, (char *)bytes + 2 * i, staging, (size_t)piece(n - i) * sizeof *staging);
-    }
-}
-
-static __global__ void from_bytes(float *dst, const uint16_t *bytes, int64_t n)
-{
-    int64_t i = element_index();
-    if (i < n)
-        dst[i] = from_bf16(bytes[i]);
-}
-
-void cuda_cast_from_bf16(SELF, float *dst, const void *bytes, int64_t n)
-{
-    uint16_t *staging = (uint16_t *)k->state->staging;
-    for (int64_t i = 0; i < n; i += PIECE) {
-        cuda_copy_in(k, staging, (const char *)bytes + 2 * i,
-                     (size_t)piece(n - i) * sizeof *staging);
-        launch_each(k, piece(n - i), from_bytes, dst + i, staging, piece(n - i));
+    const int64_t most = STAGING_BYTES / sizeof(bf16);
+    bf16 *staging = (bf16 *)k->state->staging;
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t count = smaller(n - i, most);
+        launch_each(k, count, cast<bf16, float>, staging, src + i, count);
+        cuda_copy_out(k, (bf16 *)bytes + i, staging, (size_t)count * sizeof(bf16));
     }
 }

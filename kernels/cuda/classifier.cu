@@ -1,4 +1,5 @@
 /* Two runs are equal: a block a row, with fixed trees over its threads. */
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
 enum { ROW_THREADS = 512 };
@@ -9,18 +10,27 @@ struct row {
     bool correct;
 };
 
-static __device__ struct row classify_row(const float *logits, int32_t target, int64_t V)
+template <typename Element, int COUNT>
+static __device__ struct row classify_row(const Element *logits, int32_t target, int64_t V,
+                                          int64_t Vp)
 {
+    const int64_t first = (int64_t)threadIdx.x * COUNT, step = ROW_THREADS * COUNT;
     float largest = -INFINITY, sum = 0;
-    for (int64_t i = threadIdx.x; i < V; i += ROW_THREADS)
-        largest = larger(largest, logits[i]);
+    for (int64_t i = first; i < Vp; i += step) {
+        pack<Element, COUNT> in = load<COUNT>(logits + i);
+        for (int j = 0; j < COUNT && i + j < V; j++)
+            largest = larger(largest, value(in.at[j]));
+    }
     struct row row;
     row.largest = block_largest(largest);
-    row.logit = logits[target];
+    row.logit = value(logits[target]);
     bool earlier = false; /* a lower index that is the largest, too */
-    for (int64_t i = threadIdx.x; i < V; i += ROW_THREADS) {
-        sum += exp_of(logits[i] - row.largest);
-        earlier |= i < target && logits[i] == row.largest;
+    for (int64_t i = first; i < Vp; i += step) {
+        pack<Element, COUNT> in = load<COUNT>(logits + i);
+        for (int j = 0; j < COUNT && i + j < V; j++) {
+            sum += exp_of(value(in.at[j]) - row.largest);
+            earlier |= i + j < target && value(in.at[j]) == row.largest;
+        }
     }
     row.sum = block_sum(sum);
     row.correct = !__syncthreads_or(earlier) && row.logit == row.largest;
@@ -37,18 +47,25 @@ static __device__ void store_row(float *losses, int32_t *correct, float loss, bo
 }
 
 /* logits = their gradient */
-static __device__ void differentiate_row(float *logits, const struct row *row, int32_t target,
+template <typename Element, int COUNT>
+static __device__ void differentiate_row(Element *logits, const struct row *row, int32_t target,
                                          float dloss, int64_t V, int64_t Vp)
 {
+    const int64_t first = (int64_t)threadIdx.x * COUNT, step = ROW_THREADS * COUNT;
     float scale = dloss / row->sum;
-    for (int64_t i = threadIdx.x; i < Vp; i += ROW_THREADS) {
-        float d = i < V ? exp_of(logits[i] - row->largest) * scale : 0;
-        logits[i] = i == target ? d - dloss : d;
+    for (int64_t i = first; i < Vp; i += step) {
+        pack<Element, COUNT> in = load<COUNT>(logits + i);
+        for (int j = 0; j < COUNT; j++) {
+            float d = i + j < V ? exp_of(value(in.at[j]) - row->largest) * scale : 0;
+            in.at[j] = rounded<Element>(i + j == target ? d - dloss : d);
+        }
+        store<COUNT>(logits + i, in);
     }
 }
 
 /* A block a row; `differentiate`: logits become their gradient. */
-static __global__ void classify(float *losses, int32_t *correct, float *logits,
+template <typename Element, int COUNT>
+static __global__ void classify(float *losses, int32_t *correct, Element *logits,
                                 const int32_t *targets, bool differentiate, float dloss, int64_t V,
                                 int64_t Vp)
 {
@@ -57,26 +74,27 @@ static __global__ void classify(float *losses, int32_t *correct, float *logits,
     if (target < 0) {
         store_row(losses, correct, 0, false);
         for (int64_t i = threadIdx.x; i < Vp && differentiate; i += ROW_THREADS)
-            logits[i] = 0;
+            logits[i] = rounded<Element>(0);
         return;
     }
     device_check(target < V);
-    struct row row = classify_row(logits, target, V);
+    struct row row = classify_row<Element, COUNT>(logits, target, V, Vp);
     store_row(losses, correct, log_of(row.sum) + (row.largest - row.logit), row.correct);
     if (differentiate)
-        differentiate_row(logits, &row, target, dloss, V, Vp);
+        differentiate_row<Element, COUNT>(logits, &row, target, dloss, V, Vp);
 }
 
-void cuda_classifier_forward(SELF, float *losses, int32_t *correct, const float *logits,
+void cuda_classifier_forward(SELF, float *losses, int32_t *correct, const element *logits,
                              const int32_t *targets, int64_t N, int64_t V, int64_t Vp)
 {
-    launch(k, N, ROW_THREADS, 0, classify, losses, correct, (float *)logits, targets, false, 0.0f,
-           V, Vp);
+    LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct,
+                 (element *)logits, targets, false, 0.0f, V, Vp);
 }
 
-void cuda_classifier_forward_backward(SELF, float *losses, int32_t *correct, float *logits,
+void cuda_classifier_forward_backward(SELF, float *losses, int32_t *correct, element *logits,
                                       const int32_t *targets, float dloss, int64_t N, int64_t V,
                                       int64_t Vp)
 {
-    launch(k, N, ROW_THREADS, 0, classify, losses, correct, logits, targets, true, dloss, V, Vp);
+    LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct, logits,
+                 targets, true, dloss, V, Vp);
 }

@@ -1,70 +1,74 @@
 /* Sums over the rows of a matrix (N,C), per column, in two stages: the rows are cut into parts, a
- * block adds COLUMNS columns of one part, and then a thread a column adds the parts, first to last.
- * Which rows make a part follows from N and C alone. */
+ * block adds COLUMNS packs of columns of one part, and then a thread a column adds the parts, first
+ * to last. Which rows make a part follows from N, C and the pack alone. */
 #ifndef ROOST_KERNELS_CUDA_COLUMNS_CUH
 #define ROOST_KERNELS_CUDA_COLUMNS_CUH
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/elements.cuh"
 
 enum {
-    COLUMNS = 32,
+    COLUMNS = 32,                  /* packs */
     ROW_LANES = THREADS / COLUMNS, /* rows of a part that a block has in hand at a time */
     BLOCKS_WANTED = 1024,          /* several for each multiprocessor of a large GPU */
 };
 
 struct row_parts {
     int64_t count, rows; /* of each but the last, which may have fewer */
+    int64_t tiles;       /* that the columns are cut into */
 };
 
-static inline struct row_parts row_parts(int64_t N, int64_t C)
+/* `pack`: columns that a thread loads at once. */
+static inline struct row_parts row_parts(int64_t N, int64_t C, int pack)
 {
-    int64_t wanted = ceil_div(BLOCKS_WANTED, ceil_div(C, COLUMNS));
-    int64_t most = ceil_div(N, 4 * ROW_LANES);
     struct row_parts parts;
+    parts.tiles = ceil_div(C, COLUMNS * pack);
+    int64_t wanted = ceil_div(BLOCKS_WANTED, parts.tiles), most = ceil_div(N, 4 * ROW_LANES);
     parts.rows = ceil_div(N, wanted < most ? wanted : most);
     parts.count = ceil_div(N, parts.rows);
     return parts;
 }
 
 /* Blocks of a first stage; they are numbered part by part. */
-static inline int64_t part_blocks(struct row_parts parts, int64_t C)
+static inline int64_t part_blocks(struct row_parts parts)
 {
-    return parts.count * ceil_div(C, COLUMNS);
+    return parts.count * parts.tiles;
 }
 
-/* What a thread of a first stage adds: rows `row`, row + ROW_LANES … below `end` of a column, which
- * may lie beyond C. */
+/* What a thread of a first stage adds: rows `row`, row + ROW_LANES … below `end` of the columns
+ * from `column` on, which may lie beyond C. */
 struct column_walk {
     int64_t part, column, row, end;
 };
 
-static __device__ inline struct column_walk column_walk(struct row_parts parts, int64_t N,
-                                                        int64_t C)
+template <int COUNT>
+static __device__ inline struct column_walk column_walk(struct row_parts parts, int64_t N)
 {
-    int64_t tiles = (C + COLUMNS - 1) / COLUMNS;
     struct column_walk walk;
-    walk.part = blockIdx.x / tiles;
-    walk.column = blockIdx.x % tiles * COLUMNS + threadIdx.x % COLUMNS;
+    walk.part = blockIdx.x / parts.tiles;
+    walk.column = (blockIdx.x % parts.tiles * COLUMNS + threadIdx.x % COLUMNS) * COUNT;
     walk.row = walk.part * parts.rows + threadIdx.x / COLUMNS;
     walk.end = (walk.part + 1) * parts.rows < N ? (walk.part + 1) * parts.rows : N;
     return walk;
 }
 
-/* sums (parts,C) = each thread's sum, added over the block's row lanes: with the lane 4 away, then
+/* sums (parts,C) = each thread's sums, added over the block's row lanes: with the lane 4 away, then
  * 2, 1. Called by all threads. */
-static __device__ inline void store_part(float *sums, struct column_walk walk, float sum, int64_t C)
+template <int COUNT>
+static __device__ inline void store_part(float *sums, struct column_walk walk,
+                                         const float (&own)[COUNT], int64_t C)
 {
-    __shared__ float lanes[ROW_LANES][COLUMNS];
+    __shared__ float lanes[ROW_LANES][COUNT][COLUMNS];
     int lane = threadIdx.x / COLUMNS, x = threadIdx.x % COLUMNS;
     __syncthreads(); /* the sums of an earlier call have been read */
-    lanes[lane][x] = sum;
+    for (int i = 0; i < COUNT; i++)
+        lanes[lane][i][x] = own[i];
     for (int half = ROW_LANES / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (lane < half)
-            lanes[lane][x] += lanes[lane + half][x];
+        for (int i = 0; i < COUNT && lane < half; i++)
+            lanes[lane][i][x] += lanes[lane + half][i][x];
     }
-    if (lane == 0 && walk.column < C)
-        sums[walk.part * C + walk.column] = lanes[0][x];
+    for (int i = 0; i < COUNT && lane == 0 && walk.column < C; i++)
+        sums[walk.part * C + walk.column + i] = lanes[0][i][x];
 }
 
 /* The second stage: out (C) += sums (parts,C), a thread a column. */

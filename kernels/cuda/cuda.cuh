@@ -28,6 +28,7 @@ enum {
 };
 
 struct kernels_state {
+    bool bf16; /* elements are */
     cudaStream_t stream;
     struct gemm *gemm;
     void *workspace; /* on the device: whatever the running operation needs */
@@ -41,7 +42,10 @@ struct kernels_state {
 /* Every member of struct kernels that is an operation; each is cuda_NAME in its file. */
 #define CUDA_OPERATIONS(X)                                                                         \
     X(linear_forward)                                                                              \
+    X(linear_add_forward)                                                                          \
+    X(linear_gelu_forward)                                                                         \
     X(linear_backward_input)                                                                       \
+    X(linear_gelu_backward_input)                                                                  \
     X(linear_backward_weight)                                                                      \
     X(embedding_forward)                                                                           \
     X(embedding_backward)                                                                          \
@@ -59,8 +63,9 @@ struct kernels_state {
     X(tanh_backward)                                                                               \
     X(classifier_forward)                                                                          \
     X(classifier_forward_backward)                                                                 \
-    X(cast_to_bf16)                                                                                \
+    X(cast_from_f32)                                                                               \
     X(cast_from_bf16)                                                                              \
+    X(cast_to_bf16)                                                                                \
     X(add_f32)                                                                                     \
     X(add_bf16)                                                                                    \
     X(sum_squares)                                                                                 \

@@ -5,23 +5,31 @@
  * from there and adds the rows that have the same one; all other blocks meet an earlier row with
  * their token and end. A token that is frequent is met soon, so this costs little beside reading
  * dout once, and no memory. */
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/elements.cuh"
 
-static __global__ void forward(float *out, const int32_t *tokens, const float *wte,
-                               const float *wpe, int64_t n, int64_t T, int64_t C, int64_t V)
+template <typename Element, int COUNT>
+static __global__ void forward(Element *out, const int32_t *tokens, const Element *wte,
+                               const Element *wpe, int64_t n, int64_t T, int64_t C, int64_t V)
 {
-    int64_t i = element_index();
+    int64_t i = element_index() * COUNT;
     if (i >= n)
         return;
     int64_t row = i / C, c = i % C, token = tokens[row];
     device_check(token >= 0 && token < V);
-    out[i] = wte[token * C + c] + wpe[row % T * C + c];
+    pack<Element, COUNT> sum = load<COUNT>(wte + token * C + c);
+    pack<Element, COUNT> position = load<COUNT>(wpe + row % T * C + c);
+    for (int j = 0; j < COUNT; j++)
+        sum.at[j] = rounded<Element>(value(sum.at[j]) + value(position.at[j]));
+    store<COUNT>(out + i, sum);
 }
 
-void cuda_embedding_forward(SELF, float *out, const int32_t *tokens, const float *wte,
-                            const float *wpe, int64_t B, int64_t T, int64_t C, int64_t V)
+void cuda_embedding_forward(SELF, element *out, const int32_t *tokens, const element *wte,
+                            const element *wpe, int64_t B, int64_t T, int64_t C, int64_t V)
 {
-    launch_each(k, B * T * C, forward, out, tokens, wte, wpe, B * T * C, T, C, V);
+    int64_t n = B * T * C;
+    bool packed = packs_fit(k, C, out, wte, wpe);
+    LAUNCH_PACKS(k, packed, ceil_div(n, (int64_t)THREADS * pack_count(k, packed)), THREADS, 0,
+                 forward, out, tokens, wte, wpe, n, T, C, V);
 }
 
 /* Whether a row before `first` has its token; the same answer in all threads of the block. */
@@ -55,7 +63,8 @@ static __device__ int list_threads(int *found, bool same)
 }
 
 /* A block a row. */
-static __global__ void backward_tokens(float *dwte, const int32_t *tokens, const float *dout,
+template <typename Element>
+static __global__ void backward_tokens(float *dwte, const int32_t *tokens, const Element *dout,
                                        int64_t rows, int64_t C, int64_t V)
 {
     __shared__ int found[THREADS];
@@ -70,27 +79,29 @@ static __global__ void backward_tokens(float *dwte, const int32_t *tokens, const
         for (int64_t c = threadIdx.x; c < C && count > 0; c += THREADS) {
             float sum = dwte[c];
             for (int i = 0; i < count; i++)
-                sum += dout[(base + found[i]) * C + c];
+                sum += value(dout[(base + found[i]) * C + c]);
             dwte[c] = sum;
         }
     }
 }
 
 /* A thread for each element of dwpe (n = T*C). */
-static __global__ void backward_positions(float *dwpe, const float *dout, int64_t B, int64_t n)
+template <typename Element>
+static __global__ void backward_positions(float *dwpe, const Element *dout, int64_t B, int64_t n)
 {
     int64_t i = element_index();
     if (i >= n)
         return;
     float sum = dwpe[i];
     for (int64_t b = 0; b < B; b++)
-        sum += dout[b * n + i];
+        sum += value(dout[b * n + i]);
     dwpe[i] = sum;
 }
 
 void cuda_embedding_backward(SELF, float *dwte, float *dwpe, const int32_t *tokens,
-                             const float *dout, int64_t B, int64_t T, int64_t C, int64_t V)
+                             const element *dout, int64_t B, int64_t T, int64_t C, int64_t V)
 {
-    launch(k, B * T, THREADS, 0, backward_tokens, dwte, tokens, dout, B * T, C, V);
-    launch_each(k, T * C, backward_positions, dwpe, dout, B, T * C);
+    LAUNCH_ELEMENTS(k, B * T, THREADS, 0, backward_tokens, dwte, tokens, dout, B * T, C, V);
+    LAUNCH_ELEMENTS(k, ceil_div(T * C, THREADS), THREADS, 0, backward_positions, dwpe, dout, B,
+                    T * C);
 }

@@ -1,4 +1,5 @@
 /* Two runs are equal: one thread an element. The formulas are explained in kernels/cpu/gelu.c. */
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
 #define SQRT_2_OVER_PI 0.7978845608028654
@@ -11,35 +12,37 @@ static __device__ float exp_minus_2u(float x, float square)
     return exp_of(x * inner);
 }
 
-static __global__ void forward(float *out, const float *inp, int64_t n)
+template <typename Element>
+static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
     int64_t i = element_index();
     if (i >= n)
         return;
-    float x = inp[i];
-    out[i] = x / (1 + exp_minus_2u(x, x * x));
+    float x = value(inp[i]);
+    out[i] = rounded<Element>(x / (1 + exp_minus_2u(x, x * x)));
 }
 
-void cuda_gelu_forward(SELF, float *out, const float *inp, int64_t n)
+void cuda_gelu_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    launch_each(k, n, forward, out, inp, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
 }
 
 /* With s = 1 / (1 + e), e = e^(-2u): d(x s) = s + x s (1 - s) 2u', and 1 - s = e s. */
-static __global__ void backward(float *dinp, const float *dout, const float *inp, int64_t n)
+template <typename Element>
+static __global__ void backward(Element *dinp, const Element *dout, const Element *inp, int64_t n)
 {
     const float linear = (float)(2 * SQRT_2_OVER_PI), cubic = (float)(6 * SQRT_2_OVER_PI * CUBIC);
     int64_t i = element_index();
     if (i >= n)
         return;
-    float x = inp[i], square = x * x;
+    float x = value(inp[i]), square = x * x;
     float e = exp_minus_2u(x, square);
     float s = 1 / (1 + e);
     float slope = x * fmaf(cubic, square, linear); /* x 2u' */
-    dinp[i] = dout[i] * fmaf(slope * s, e * s, s);
+    dinp[i] = rounded<Element>(value(dout[i]) * fmaf(slope * s, e * s, s));
 }
 
-void cuda_gelu_backward(SELF, float *dinp, const float *dout, const float *inp, int64_t n)
+void cuda_gelu_backward(SELF, element *dinp, const element *dout, const element *inp, int64_t n)
 {
-    launch_each(k, n, backward, dinp, dout, inp, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, inp, n);
 }

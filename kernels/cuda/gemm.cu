@@ -7,14 +7,15 @@
 enum {
     PLANS_MAX = 256,     /* a model needs three a linear, times the row counts that occur */
     CANDIDATES_MAX = 16, /* asked of the heuristic */
-    ALIGNMENT = 16,      /* bytes; what is aligned less counts as aligned to a float */
+    ALIGNMENT = 16,      /* bytes; what is aligned less counts as aligned to an element */
     PLAN_TEXT_BYTES = 80,
 };
 
 /* How one shape is computed. */
 struct plan {
     int64_t M, N, K;
-    bool transpose_a, transpose_b, bias;
+    bool transpose_a, transpose_b, c_is_float, adds;
+    enum gemm_epilogue epilogue;
     uint32_t alignment;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
@@ -23,7 +24,7 @@ struct plan {
 
 struct gemm {
     cublasLtHandle_t handle;
-    bool tf32;
+    enum kernels_compute compute;
     int plans_count;
     struct plan plans[PLANS_MAX];
     size_t text_bytes;
@@ -58,9 +59,10 @@ bool gemm_new(const struct kernels_options *options, const cudaDeviceProp *devic
         free(gemm);
         return false;
     }
-    gemm->tf32 = options->tf32;
+    gemm->compute = options->compute;
+    static const char *const names[] = {"fp32", "tf32", "bf16"};
     add_text(gemm, "cuBLASLt %zu %s %s, %d SMs of sm_%d%d:", cublasLtGetVersion(),
-             gemm->tf32 ? "tf32" : "fp32", device->name, device->multiProcessorCount, device->major,
+             names[gemm->compute], device->name, device->multiProcessorCount, device->major,
              device->minor);
     *ret_gemm = gemm;
     return true;
@@ -111,18 +113,48 @@ static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
 }
 
 /* A row-major matrix (rows, columns), which cuBLASLt sees as column-major (columns, rows). */
-static cublasStatus_t new_layout(cublasLtMatrixLayout_t *ret_layout, bool transposed, int64_t rows,
-                                 int64_t columns)
+static cublasStatus_t new_layout(cublasLtMatrixLayout_t *ret_layout, cudaDataType_t type,
+                                 bool transposed, int64_t rows, int64_t columns)
 {
     int64_t stored_rows = transposed ? columns : rows, stored_columns = transposed ? rows : columns;
-    return cublasLtMatrixLayoutCreate(ret_layout, CUDA_R_32F, (uint64_t)stored_columns,
+    return cublasLtMatrixLayoutCreate(ret_layout, type, (uint64_t)stored_columns,
                                       (uint64_t)stored_rows, stored_columns);
 }
 
-static bool create(SELF, struct plan *plan, const float *bias)
+static cublasStatus_t set_pointer(cublasLtMatmulDesc_t operation,
+                                  cublasLtMatmulDescAttributes_t attribute, const void *value)
 {
-    const cublasComputeType_t compute =
-        k->state->gemm->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+}
+
+/* What the epilogue reads and writes beside the product: different with each call. */
+static bool point(SELF, const struct plan *plan, const struct gemm_product *product)
+{
+    switch (plan->epilogue) {
+    case GEMM_PLAIN:
+        return true;
+    case GEMM_BIAS:
+        return ok(k,
+                  set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->bias));
+    case GEMM_GELU:
+        return ok(k,
+                  set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->bias)) &&
+               ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                 product->pre));
+    case GEMM_GELU_BACKWARD:
+        return ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                 product->pre));
+    }
+    return false;
+}
+
+static bool create_operation(SELF, struct plan *plan, const struct gemm_product *product)
+{
+    static const int32_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+    const cublasComputeType_t compute = k->state->gemm->compute == KERNELS_COMPUTE_TF32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
     /* Column-major, the product is c^T = b^T a^T: b comes first. */
     return ok(k, cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F)) &&
            ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
@@ -130,12 +162,21 @@ static bool create(SELF, struct plan *plan, const float *bias)
            ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB,
                                plan->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N)) &&
            ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                               bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT)) &&
-           ok(k, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &bias, sizeof bias)) &&
-           ok(k, new_layout(&plan->a, plan->transpose_a, plan->M, plan->K)) &&
-           ok(k, new_layout(&plan->b, plan->transpose_b, plan->K, plan->N)) &&
-           ok(k, new_layout(&plan->c, false, plan->M, plan->N));
+                               epilogues[plan->epilogue])) &&
+           ok(k,
+              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                             &plan->N, sizeof plan->N)) &&
+           point(k, plan, product);
+}
+
+static bool create(SELF, struct plan *plan, const struct gemm_product *product)
+{
+    const cudaDataType_t elements = k->state->bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t result = plan->c_is_float ? CUDA_R_32F : elements;
+    return create_operation(k, plan, product) &&
+           ok(k, new_layout(&plan->a, elements, plan->transpose_a, plan->M, plan->K)) &&
+           ok(k, new_layout(&plan->b, elements, plan->transpose_b, plan->K, plan->N)) &&
+           ok(k, new_layout(&plan->c, result, false, plan->M, plan->N));
 }
 
 /* What may be chosen: nothing that adds up partial products of a split K. */
@@ -197,22 +238,25 @@ static bool choose(SELF, struct plan *plan, cublasLtMatmulPreference_t preferenc
     return false;
 }
 
-/* " NTb 64x50304x768/16: 71.20.5.0.2": transposition, bias, shape, alignment, and then the
+/* " NTb+f 64x50304x768/16: 71.20.5.0.2": transposition; b bias, g GELU, d its backward; + something
+ * is added, f the result is fp32 and the factors are not; shape, alignment, and then the
  * algorithm's number, tile, stages, inner shape and cluster. */
 static void note(struct gemm *gemm, const struct plan *plan)
 {
+    static const char *const epilogues[] = {"", "b", "g", "d"};
+    bool widens = plan->c_is_float && gemm->compute == KERNELS_COMPUTE_BF16;
     const cublasLtMatmulAlgo_t *algorithm = &plan->algorithm;
-    add_text(gemm, " %c%c%s %lldx%lldx%lld/%u: %u.%u.%u.%u.%u", plan->transpose_a ? 'T' : 'N',
-             plan->transpose_b ? 'T' : 'N', plan->bias ? "b" : "", (long long)plan->M,
-             (long long)plan->N, (long long)plan->K, plan->alignment,
-             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID, 0),
+    add_text(gemm, " %c%c%s%s%s %lldx%lldx%lld/%u: %u.%u.%u.%u.%u", plan->transpose_a ? 'T' : 'N',
+             plan->transpose_b ? 'T' : 'N', epilogues[plan->epilogue], plan->adds ? "+" : "",
+             widens ? "f" : "", (long long)plan->M, (long long)plan->N, (long long)plan->K,
+             plan->alignment, configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID, 0),
              configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, 0),
              configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID, 0),
              configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 0),
              configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 0));
 }
 
-static struct plan *new_plan(SELF, const struct plan *wanted, const float *bias)
+static struct plan *new_plan(SELF, const struct plan *wanted, const struct gemm_product *product)
 {
     struct gemm *gemm = k->state->gemm;
     cublasLtMatmulPreference_t preference = NULL;
@@ -222,7 +266,7 @@ static struct plan *new_plan(SELF, const struct plan *wanted, const float *bias)
     }
     struct plan *plan = &gemm->plans[gemm->plans_count];
     *plan = *wanted;
-    bool ready = create(k, plan, bias) && ok(k, cublasLtMatmulPreferenceCreate(&preference)) &&
+    bool ready = create(k, plan, product) && ok(k, cublasLtMatmulPreferenceCreate(&preference)) &&
                  choose(k, plan, preference);
     cublasLtMatmulPreferenceDestroy(preference);
     if (!ready) {
@@ -237,51 +281,61 @@ static struct plan *new_plan(SELF, const struct plan *wanted, const float *bias)
 static bool same_shape(const struct plan *a, const struct plan *b)
 {
     return a->M == b->M && a->N == b->N && a->K == b->K && a->transpose_a == b->transpose_a &&
-           a->transpose_b == b->transpose_b && a->bias == b->bias && a->alignment == b->alignment;
+           a->transpose_b == b->transpose_b && a->c_is_float == b->c_is_float &&
+           a->adds == b->adds && a->epilogue == b->epilogue && a->alignment == b->alignment;
 }
 
-static struct plan *find_plan(SELF, const struct plan *wanted, const float *bias)
+static struct plan *find_plan(SELF, const struct plan *wanted, const struct gemm_product *product)
 {
     struct gemm *gemm = k->state->gemm;
     for (int i = 0; i < gemm->plans_count; i++)
         if (same_shape(&gemm->plans[i], wanted))
             return &gemm->plans[i];
-    return new_plan(k, wanted, bias);
+    return new_plan(k, wanted, product);
 }
 
 /* -- products ---------------------------------------------------------------------------------- */
 
-/* ALIGNMENT when everything is: pointers, and rows of K or N floats (or whatever lies in a row). */
-static uint32_t common_alignment(const float *const *pointers, int count, const int64_t *columns)
+bool gemm_may_fuse(SELF, const element *pre, int64_t N)
 {
-    for (int i = 0; i < count; i++)
-        if ((uintptr_t)pointers[i] % ALIGNMENT != 0 || columns[i] * 4 % ALIGNMENT != 0)
-            return sizeof(float);
-    return ALIGNMENT;
+    return k->state->bf16 && packs_fit(k, N, pre);
 }
 
-void gemm_multiply(SELF, float *c, struct gemm_matrix a, struct gemm_matrix b, const float *bias,
-                   float beta, int64_t M, int64_t N, int64_t K)
+/* ALIGNMENT when everything is: where a matrix begins, and its rows as they lie in memory. */
+static uint32_t common_alignment(SELF, const struct gemm_product *p)
 {
-    if (M == 0 || N == 0)
+    const size_t bytes = k->element_bytes, c_bytes = p->c_is_float ? sizeof(float) : bytes;
+    const void *arrays[] = {p->a.data, p->b.data, p->c, p->add, p->bias, p->pre};
+    const size_t rows[] = {(size_t)(p->a.transposed ? p->M : p->K) * bytes,
+                           (size_t)(p->b.transposed ? p->K : p->N) * bytes, (size_t)p->N * c_bytes};
+    bool aligned = true;
+    for (const void *array : arrays)
+        aligned = aligned && (uintptr_t)array % ALIGNMENT == 0;
+    for (size_t row : rows)
+        aligned = aligned && row % ALIGNMENT == 0;
+    return aligned ? (uint32_t)ALIGNMENT : (uint32_t)bytes;
+}
+
+void gemm_multiply(SELF, const struct gemm_product *product)
+{
+    if (product->M == 0 || product->N == 0)
         return;
-    const float *pointers[] = {a.data, b.data, c, bias ? bias : c};
-    const int64_t columns[] = {a.transposed ? M : K, b.transposed ? K : N, N, N};
     struct plan wanted = {};
-    wanted.M = M;
-    wanted.N = N;
-    wanted.K = K;
-    wanted.transpose_a = a.transposed;
-    wanted.transpose_b = b.transposed;
-    wanted.bias = bias != NULL;
-    wanted.alignment = common_alignment(pointers, 4, columns);
-    struct plan *plan = find_plan(k, &wanted, bias);
-    if (!plan)
+    wanted.M = product->M;
+    wanted.N = product->N;
+    wanted.K = product->K;
+    wanted.transpose_a = product->a.transposed;
+    wanted.transpose_b = product->b.transposed;
+    wanted.c_is_float = product->c_is_float;
+    wanted.adds = product->add != NULL;
+    wanted.epilogue = product->epilogue;
+    wanted.alignment = common_alignment(k, product);
+    struct plan *plan = find_plan(k, &wanted, product);
+    if (!plan || !point(k, plan, product))
         return;
-    const float alpha = 1;
-    ok(k, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                         sizeof bias)) &&
-        ok(k, cublasLtMatmul(k->state->gemm->handle, plan->operation, &alpha, b.data, plan->b,
-                             a.data, plan->a, &beta, c, plan->c, c, plan->c, &plan->algorithm,
-                             k->state->workspace, WORKSPACE_BYTES, k->state->stream));
+    const float alpha = 1, beta = product->add ? 1 : 0;
+    const void *add = product->add ? product->add : product->c;
+    ok(k, cublasLtMatmul(k->state->gemm->handle, plan->operation, &alpha, product->b.data, plan->b,
+                         product->a.data, plan->a, &beta, add, plan->c, product->c, plan->c,
+                         &plan->algorithm, k->state->workspace, WORKSPACE_BYTES, k->state->stream));
 }

@@ -3,48 +3,132 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm.cuh"
 
-static struct gemm_matrix as_is(const float *data)
+static struct gemm_matrix as_is(const element *data)
 {
     return gemm_matrix{data, false};
 }
 
-static struct gemm_matrix transposed(const float *data)
+static struct gemm_matrix transposed(const element *data)
 {
     return gemm_matrix{data, true};
 }
 
-void cuda_linear_forward(SELF, float *out, const float *inp, const float *weight, const float *bias,
-                         int64_t N, int64_t I, int64_t O)
+/* out (N,O) = inp (N,I) weight (O,I)^T */
+static struct gemm_product forward(element *out, const element *inp, const element *weight,
+                                   const element *bias, int64_t N, int64_t I, int64_t O)
 {
-    gemm_multiply(k, out, as_is(inp), transposed(weight), bias, 0, N, O, I);
+    struct gemm_product product = {};
+    product.c = out;
+    product.a = as_is(inp);
+    product.b = transposed(weight);
+    product.bias = bias;
+    product.epilogue = bias ? GEMM_BIAS : GEMM_PLAIN;
+    product.M = N;
+    product.N = O;
+    product.K = I;
+    return product;
 }
 
-void cuda_linear_backward_input(SELF, float *dinp, const float *dout, const float *weight,
+void cuda_linear_forward(SELF, element *out, const element *inp, const element *weight,
+                         const element *bias, int64_t N, int64_t I, int64_t O)
+{
+    struct gemm_product product = forward(out, inp, weight, bias, N, I, O);
+    gemm_multiply(k, &product);
+}
+
+void cuda_linear_add_forward(SELF, element *out, const element *residual, const element *inp,
+                             const element *weight, const element *bias, int64_t N, int64_t I,
+                             int64_t O)
+{
+    struct gemm_product product = forward(out, inp, weight, bias, N, I, O);
+    product.add = residual;
+    gemm_multiply(k, &product);
+}
+
+void cuda_linear_gelu_forward(SELF, element *out, element *pre, const element *inp,
+                              const element *weight, const element *bias, int64_t N, int64_t I,
+                              int64_t O)
+{
+    bool fused = bias && gemm_may_fuse(k, pre, O);
+    struct gemm_product product = forward(fused ? out : pre, inp, weight, bias, N, I, O);
+    if (fused) {
+        product.pre = pre;
+        product.epilogue = GEMM_GELU;
+    }
+    gemm_multiply(k, &product);
+    if (!fused)
+        cuda_gelu_forward(k, out, pre, N * O);
+}
+
+/* dinp (N,I) = dout (N,O) weight (O,I) */
+static struct gemm_product backward_input(element *dinp, const element *dout, const element *weight,
+                                          int64_t N, int64_t I, int64_t O)
+{
+    struct gemm_product product = {};
+    product.c = dinp;
+    product.a = as_is(dout);
+    product.b = as_is(weight);
+    product.M = N;
+    product.N = I;
+    product.K = O;
+    return product;
+}
+
+void cuda_linear_backward_input(SELF, element *dinp, const element *dout, const element *weight,
                                 int64_t N, int64_t I, int64_t O)
 {
-    gemm_multiply(k, dinp, as_is(dout), as_is(weight), NULL, 0, N, I, O);
+    struct gemm_product product = backward_input(dinp, dout, weight, N, I, O);
+    gemm_multiply(k, &product);
+}
+
+void cuda_linear_gelu_backward_input(SELF, element *dpre, const element *dout,
+                                     const element *weight, const element *pre, int64_t N,
+                                     int64_t I, int64_t O)
+{
+    struct gemm_product product = backward_input(dpre, dout, weight, N, I, O);
+    bool fused = gemm_may_fuse(k, pre, I);
+    if (fused) {
+        product.pre = (element *)pre;
+        product.epilogue = GEMM_GELU_BACKWARD;
+    }
+    gemm_multiply(k, &product);
+    if (!fused)
+        cuda_gelu_backward(k, dpre, dpre, pre, N * I);
 }
 
 /* The first stage of dbias (O) += the rows of dout (N,O). */
-static __global__ void add_rows(float *sums, const float *dout, struct row_parts parts, int64_t N,
+template <typename Element, int COUNT>
+static __global__ void add_rows(float *sums, const Element *dout, struct row_parts parts, int64_t N,
                                 int64_t O)
 {
-    struct column_walk walk = column_walk(parts, N, O);
-    float sum = 0;
-    if (walk.column < O)
-        for (int64_t row = walk.row; row < walk.end; row += ROW_LANES)
-            sum += dout[row * O + walk.column];
+    struct column_walk walk = column_walk<COUNT>(parts, N);
+    float sum[COUNT] = {};
+    for (int64_t row = walk.row; row < walk.end && walk.column < O; row += ROW_LANES) {
+        pack<Element, COUNT> d = load<COUNT>(dout + row * O + walk.column);
+        for (int i = 0; i < COUNT; i++)
+            sum[i] += value(d.at[i]);
+    }
     store_part(sums, walk, sum, O);
 }
 
-void cuda_linear_backward_weight(SELF, float *dweight, float *dbias, const float *dout,
-                                 const float *inp, int64_t N, int64_t I, int64_t O)
+void cuda_linear_backward_weight(SELF, float *dweight, float *dbias, const element *dout,
+                                 const element *inp, int64_t N, int64_t I, int64_t O)
 {
-    gemm_multiply(k, dweight, transposed(dout), as_is(inp), NULL, 1, O, I, N);
+    struct gemm_product product = {};
+    product.c = dweight;
+    product.c_is_float = true;
+    product.add = dweight;
+    product.a = transposed(dout);
+    product.b = as_is(inp);
+    product.M = O;
+    product.N = I;
+    product.K = N;
+    gemm_multiply(k, &product);
     if (!dbias || N == 0)
         return;
-    struct row_parts parts = row_parts(N, O);
+    bool packed = packs_fit(k, O, dout);
+    struct row_parts parts = row_parts(N, O, pack_count(k, packed));
     float *sums = part_sums(k, parts, O, 0);
-    launch(k, part_blocks(parts, O), THREADS, 0, add_rows, sums, dout, parts, N, O);
+    LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, add_rows, sums, dout, parts, N, O);
     launch_each(k, O, add_parts, dbias, sums, parts.count, O);
 }

@@ -120,6 +120,7 @@ static void fill_table(struct kernels *k)
     CUDA_OPERATIONS(OPERATION_MEMBER)
     k->name = k->state->name;
     k->numerics = gemm_numerics(k->state->gemm);
+    k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;
     k->copy_in = cuda_copy_in;
@@ -132,6 +133,7 @@ static void fill_table(struct kernels *k)
 static bool open_device(const struct kernels_options *options, const cudaDeviceProp *device,
                         struct kernels_state *state, char *reason, size_t reason_bytes)
 {
+    state->bf16 = options->compute == KERNELS_COMPUTE_BF16;
     snprintf(state->name, sizeof state->name, "CUDA, %s, %zu MiB", device->name,
              device->totalGlobalMem >> 20);
     return take_memory(state, reason, reason_bytes) &&

@@ -1,16 +1,6 @@
 /* Two runs are equal: one thread an element. The bytes are the host's; pieces of them pass through
  * the staging memory on the device. */
-#include "kernels/cuda/bf16.cuh"
-
-static __device__ float value(float x)
-{
-    return x;
-}
-
-static __device__ float value(uint16_t bits)
-{
-    return from_bf16(bits);
-}
+#include "kernels/cuda/elements.cuh"
 
 template <typename Wire> static __global__ void add(float *acc, const Wire *bytes, int64_t n)
 {
@@ -37,5 +27,5 @@ void cuda_add_f32(SELF, float *acc, const void *bytes, int64_t n)
 
 void cuda_add_bf16(SELF, float *acc, const void *bytes, int64_t n)
 {
-    add_bytes<uint16_t>(k, acc, bytes, n);
+    add_bytes<bf16>(k, acc, bytes, n);
 }

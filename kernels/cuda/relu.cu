@@ -1,27 +1,29 @@
 /* Two runs are equal: one thread an element. */
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/elements.cuh"
 
 /* NaN stays NaN. */
-static __global__ void forward(float *out, const float *inp, int64_t n)
+template <typename Element>
+static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
     int64_t i = element_index();
     if (i < n)
-        out[i] = 0 > inp[i] ? 0 : inp[i];
+        out[i] = 0 > value(inp[i]) ? rounded<Element>(0) : inp[i];
 }
 
-void cuda_relu_forward(SELF, float *out, const float *inp, int64_t n)
+void cuda_relu_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    launch_each(k, n, forward, out, inp, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
 }
 
-static __global__ void backward(float *dinp, const float *dout, const float *out, int64_t n)
+template <typename Element>
+static __global__ void backward(Element *dinp, const Element *dout, const Element *out, int64_t n)
 {
     int64_t i = element_index();
     if (i < n)
-        dinp[i] = 0 < out[i] ? dout[i] : 0;
+        dinp[i] = 0 < value(out[i]) ? dout[i] : rounded<Element>(0);
 }
 
-void cuda_relu_backward(SELF, float *dinp, const float *dout, const float *out, int64_t n)
+void cuda_relu_backward(SELF, element *dinp, const element *dout, const element *out, int64_t n)
 {
-    launch_each(k, n, backward, dinp, dout, out, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, out, n);
 }

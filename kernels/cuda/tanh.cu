@@ -1,27 +1,32 @@
 /* Two runs are equal: one thread an element. */
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
-static __global__ void forward(float *out, const float *inp, int64_t n)
+template <typename Element>
+static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
     int64_t i = element_index();
     if (i < n)
-        out[i] = tanh_of(inp[i]);
+        out[i] = rounded<Element>(tanh_of(value(inp[i])));
 }
 
-void cuda_tanh_forward(SELF, float *out, const float *inp, int64_t n)
+void cuda_tanh_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    launch_each(k, n, forward, out, inp, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
 }
 
 /* d tanh = 1 - tanh^2 */
-static __global__ void backward(float *dinp, const float *dout, const float *out, int64_t n)
+template <typename Element>
+static __global__ void backward(Element *dinp, const Element *dout, const Element *out, int64_t n)
 {
     int64_t i = element_index();
-    if (i < n)
-        dinp[i] = dout[i] * fmaf(-out[i], out[i], 1);
+    if (i >= n)
+        return;
+    float t = value(out[i]);
+    dinp[i] = rounded<Element>(value(dout[i]) * fmaf(-t, t, 1));
 }
 
-void cuda_tanh_backward(SELF, float *dinp, const float *dout, const float *out, int64_t n)
+void cuda_tanh_backward(SELF, element *dinp, const element *dout, const element *out, int64_t n)
 {
-    launch_each(k, n, backward, dinp, dout, out, n);
+    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, out, n);
 }

@@ -106,13 +106,13 @@ static void classifier(const struct bench *b)
 static void attention_forward(const struct bench *b)
 {
     b->k->attention_forward(b->k, b->narrow[0], b->rows[0], b->scratch, b->wide[0], true, b->B,
-                            b->T, b->C, b->H);
+                            b->T, b->C, b->H, b->H);
 }
 
 static void attention_backward(const struct bench *b)
 {
     b->k->attention_backward(b->k, b->wide[1], b->scratch, b->narrow[1], b->narrow[0], b->rows[0],
-                             b->wide[0], true, b->B, b->T, b->C, b->H);
+                             b->wide[0], true, b->B, b->T, b->C, b->H, b->H);
 }
 
 static void layernorm_forward(const struct bench *b)
@@ -276,16 +276,17 @@ static void free_all(struct bench *b)
     free(b->host);
 }
 
-static bool bench(struct bench b, bool tf32)
+static bool bench(struct bench b, enum kernels_compute compute)
 {
-    const struct kernels_options options = {.backend = KERNELS_CUDA, .tf32 = tf32};
+    static const char *const names[] = {"fp32", "tf32", "bf16"};
+    const struct kernels_options options = {.backend = KERNELS_CUDA, .compute = compute};
     char reason[256];
     if (!kernels_new(&options, &b.k, reason, sizeof reason)) {
         printf("%s\n", reason);
         return false;
     }
     take_all(&b);
-    printf("# %s, %s, B %d T %d C %d H %d V %d, median of %d\n", b.k->name, tf32 ? "tf32" : "fp32",
+    printf("# %s, %s, B %d T %d C %d H %d V %d, median of %d\n", b.k->name, names[compute],
            (int)b.B, (int)b.T, (int)b.C, (int)b.H, (int)b.V, b.repeats);
     report_all(&b);
     printf("# %s\n", b.k->numerics);
@@ -311,5 +312,8 @@ int main(int count, char **words)
     check(b.repeats <= REPEATS_MAX);
     check(b.Vp >= 4 * b.C); /* the tables of a linear's weights and of T positions lie in it */
     check(b.Vp >= b.T);
-    return bench(b, false) && bench(b, true) ? EXIT_SUCCESS : EXIT_FAILURE;
+    for (int compute = KERNELS_COMPUTE_FP32; compute <= KERNELS_COMPUTE_BF16; compute++)
+        if (!bench(b, (enum kernels_compute)compute))
+            return EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

@@ -1,6 +1,7 @@
-/* The CUDA table against the CPU table: every operation on odd shapes, within the tolerances of
+/* The CUDA tables against the CPU table: every operation on odd shapes, within the tolerances of
  * tests/parity or, where no sum is shared between threads, bit for bit; and twice on the device,
- * which must give the same bits. Without a device: one skipped test.
+ * which must give the same bits. A table in bf16 gets inputs that bf16 holds, so what differs is
+ * what is rounded on the way and at the end. Without a device: one skipped test.
  *
  * With -DEMULATED it is linked beside the emulated module, which is there on every machine. */
 #include "tests/unit/unit.h"
@@ -20,7 +21,8 @@ enum compared {
 struct array {
     char name[48];
     enum compared compared;
-    bool on_host; /* for every table */
+    bool on_host;  /* for every table */
+    bool elements; /* maybe bf16 on the device; here they are floats */
     size_t bytes;
     void *start, *expected, *first, *second; /* CPU's result, the device's two */
     void *device;
@@ -31,17 +33,22 @@ struct call {
     struct array arrays[ARRAYS_MAX];
     int arrays_count;
     double terms; /* that the longest sum has, 0: as few as the tolerances were made for */
-    int64_t B, T, C, H, V, N, I, O, n;
+    int64_t B, T, C, H, G, V, N, I, O, n;
     bool flag;
     enum kernels_format format;
+    unsigned elements; /* bit i: the i-th array is of elements */
     struct arrays host;
     /* a[i] is the i-th array in the table's memory */
     void (*operate)(const struct call *call, const struct kernels *k, void *const *a);
 };
 
 struct tables {
-    const struct kernels *cpu, *gpu;
+    const struct kernels *cpu, *gpu, *bf16;
 };
+
+/* How far results of a bf16 table may be: elements, which are rounded themselves to 8 bits, and
+ * floats, which are sums of what was rounded. */
+static const double tolerance_elements = 1e-2, tolerance_floats = 4e-3;
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
@@ -105,6 +112,37 @@ static void integers(struct call *call, int64_t n, int64_t below, bool negatives
 
 /* -- comparing --------------------------------------------------------------------------------- */
 
+static float rounded_to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (x == x)
+        bits += (bits >> 16 & 1) + 0x7fff;
+    bits &= 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The array in the table's memory, and back. */
+static void array_to_device(const struct kernels *k, const struct array *array)
+{
+    if (array->elements)
+        k->cast_from_f32(k, array->device, array->start, (int64_t)(array->bytes / sizeof(float)));
+    else
+        k->copy_in(k, array->device, array->start, array->bytes);
+}
+
+static void array_from_device(const struct kernels *k, const struct array *array, void *host)
+{
+    bool narrow = array->elements && k->element_bytes == 2;
+    k->copy_out(k, host, array->device, narrow ? array->bytes / 2 : array->bytes);
+    uint16_t *half = host;
+    for (size_t i = array->bytes / sizeof(float); narrow && i-- > 0;) {
+        uint32_t bits = (uint32_t)half[i] << 16; /* last to first: they make room for themselves */
+        memcpy((float *)host + i, &bits, sizeof bits);
+    }
+}
+
 static void operate(struct call *call, const struct kernels *k, bool on_device)
 {
     void *memory[ARRAYS_MAX];
@@ -112,7 +150,7 @@ static void operate(struct call *call, const struct kernels *k, bool on_device)
         struct array *array = &call->arrays[i];
         memory[i] = on_device && !array->on_host ? array->device : array->expected;
         if (memory[i] == array->device)
-            k->copy_in(k, array->device, array->start, array->bytes);
+            array_to_device(k, array);
         else
             memcpy(memory[i], array->start, array->bytes);
     }
@@ -138,7 +176,7 @@ static void operate_on_device(struct call *call, const struct kernels *k)
         if (array->on_host)
             memcpy(array->second, array->expected, array->bytes);
         else
-            k->copy_out(k, array->second, array->device, array->bytes);
+            array_from_device(k, array, array->second);
         memcpy(array->expected, kept.memory[i], array->bytes);
     }
     arrays_release(&kept);
@@ -153,7 +191,19 @@ static void compare_bits(const struct array *array)
                      expected[i]);
 }
 
-static void compare_near(const struct call *call, const struct array *array)
+/* Elements of a bf16 table: the CPU's, rounded. */
+static void compare_rounded(const struct array *array)
+{
+    const float *x = array->second, *expected = array->expected;
+    for (size_t i = 0; i < array->bytes / sizeof(float); i++) {
+        float wanted = rounded_to_bf16(expected[i]);
+        if (memcmp(&x[i], &wanted, sizeof wanted) != 0 && (x[i] == x[i] || wanted == wanted))
+            fail_msg("%s: element %zu is %g, not %g", array->name, i, (double)x[i], (double)wanted);
+    }
+}
+
+/* `limit` 0: the tolerance of the array's name */
+static void compare_near(const struct call *call, const struct array *array, double limit)
 {
     int64_t n = (int64_t)(array->bytes / sizeof(float));
     double *expected = malloc((size_t)n * sizeof *expected);
@@ -163,33 +213,53 @@ static void compare_near(const struct call *call, const struct array *array)
     double away = distance(array->second, expected, n);
     free(expected);
     /* an fp32 sum's error grows with the root of its terms */
-    double limit = tolerance(array->name) * (call->terms > 768 ? sqrt(call->terms / 768) : 1);
+    if (limit == 0)
+        limit = tolerance(array->name) * (call->terms > 768 ? sqrt(call->terms / 768) : 1);
     print_message("# %-24s %.1e (limit %.0e)\n", array->name, away, limit);
     if (!(away <= limit))
         fail_msg("%s: %.2e away", array->name, away);
 }
 
-static void compare(struct call *call, const struct tables *tables)
+static void compare_array(const struct call *call, const struct array *array, bool in_bf16)
 {
-    const struct kernels *gpu = tables->gpu;
+    if (memcmp(array->first, array->second, array->bytes) != 0)
+        fail_msg("%s: two runs differ", array->name);
+    if (array->compared == NEAR && in_bf16)
+        compare_near(call, array, array->elements ? tolerance_elements : tolerance_floats);
+    else if (array->compared == NEAR)
+        compare_near(call, array, 0);
+    else if (array->elements && in_bf16)
+        compare_rounded(array);
+    else
+        compare_bits(array);
+}
+
+static void compare_with(struct call *call, const struct kernels *cpu, const struct kernels *gpu)
+{
+    bool in_bf16 = gpu->element_bytes == 2;
     for (int i = 0; i < call->arrays_count; i++) {
         struct array *array = &call->arrays[i];
+        array->elements = call->elements >> i & 1;
+        for (size_t at = 0; in_bf16 && array->elements && at < array->bytes / sizeof(float); at++)
+            ((float *)array->start)[at] = rounded_to_bf16(((float *)array->start)[at]);
         if (!array->on_host)
             assert_non_null(array->device = gpu->alloc(gpu, array->bytes));
     }
-    operate(call, tables->cpu, false);
+    operate(call, cpu, false);
     operate_on_device(call, gpu);
     operate_on_device(call, gpu);
     for (int i = 0; i < call->arrays_count; i++) {
-        struct array *array = &call->arrays[i];
-        gpu->free(gpu, array->device);
-        if (memcmp(array->first, array->second, array->bytes) != 0)
-            fail_msg("%s: two runs differ", array->name);
-        if (array->compared == NEAR)
-            compare_near(call, array);
-        else
-            compare_bits(array);
+        gpu->free(gpu, call->arrays[i].device);
+        compare_array(call, &call->arrays[i], in_bf16);
     }
+}
+
+/* With all tables; operations without elements are the same on those in bf16. */
+static void compare(struct call *call, const struct tables *tables)
+{
+    compare_with(call, tables->cpu, tables->gpu);
+    if (call->elements)
+        compare_with(call, tables->cpu, tables->bf16);
     arrays_release(&call->host);
 }
 
@@ -210,23 +280,74 @@ static void linear_backward_weight(const struct call *c, const struct kernels *k
     k->linear_backward_weight(k, a[0], c->flag ? a[1] : NULL, a[2], a[3], c->N, c->I, c->O);
 }
 
+static void linear_add_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_add_forward(k, a[0], a[1], a[2], a[3], a[4], c->N, c->I, c->O);
+}
+
+static void linear_gelu_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_gelu_forward(k, a[0], a[1], a[2], a[3], a[4], c->N, c->I, c->O);
+}
+
+static void linear_gelu_backward_input(const struct call *c, const struct kernels *k,
+                                       void *const *a)
+{
+    k->linear_gelu_backward_input(k, a[0], a[1], a[2], a[3], c->N, c->I, c->O);
+}
+
+static void fused_linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t O)
+{
+    struct call add = {.elements = 0x1f, .operate = linear_add_forward, .N = N, .I = I, .O = O};
+    output_floats(&add, "linear.out", NEAR, N * O);
+    input(&add, N * O, 1);
+    input(&add, N * I, 1);
+    input(&add, O * I, 1);
+    input(&add, O, 1);
+    compare(&add, tables);
+    struct call gelu = {.elements = 0x1f, .operate = linear_gelu_forward, .N = N, .I = I, .O = O};
+    output_floats(&gelu, "linear.out", NEAR, N * O);
+    output_floats(&gelu, "linear.out", NEAR, N * O);
+    input(&gelu, N * I, 1);
+    input(&gelu, O * I, 0.2f);
+    input(&gelu, O, 1);
+    compare(&gelu, tables);
+    struct call backward = {
+        .elements = 0xf, .operate = linear_gelu_backward_input, .N = N, .I = I, .O = O};
+    output_floats(&backward, "linear.dinp", NEAR, N * I);
+    input(&backward, N * O, 1);
+    input(&backward, O * I, 1);
+    input(&backward, N * I, 3);
+    compare(&backward, tables);
+}
+
 static void linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t O, bool bias)
 {
     print_message("# linear %d x %d x %d\n", (int)N, (int)I, (int)O);
-    struct call forward = {
-        .operate = linear_forward, .N = N, .I = I, .O = O, .flag = bias, .terms = (double)I};
+    struct call forward = {.elements = 0xf,
+                           .operate = linear_forward,
+                           .N = N,
+                           .I = I,
+                           .O = O,
+                           .flag = bias,
+                           .terms = (double)I};
     output_floats(&forward, "linear.out", NEAR, N * O);
     input(&forward, N * I, 1);
     input(&forward, O * I, 1);
     input(&forward, O, 1);
     compare(&forward, tables);
-    struct call backward = {
-        .operate = linear_backward_input, .N = N, .I = I, .O = O, .terms = (double)O};
+    struct call backward = {.elements = 0x7,
+                            .operate = linear_backward_input,
+                            .N = N,
+                            .I = I,
+                            .O = O,
+                            .terms = (double)O};
     output_floats(&backward, "linear.dinp", NEAR, N * I);
     input(&backward, N * O, 1);
     input(&backward, O * I, 1);
     compare(&backward, tables);
-    struct call weight = {.operate = linear_backward_weight, .N = N, .I = I, .O = O, .flag = bias};
+    struct call weight = {
+        .elements = 0xc, .operate = linear_backward_weight, .N = N, .I = I, .O = O, .flag = bias};
     inout(&weight, "linear.dweight", NEAR, O * I);
     inout(&weight, "linear.dbias", bias ? NEAR : SAME, O);
     input(&weight, N * O, 1);
@@ -244,6 +365,9 @@ static void linear_is_the_cpus(void **state)
     linear_at(*state, 130, 768, 65, true);
     linear_at(*state, 7, 3072, 768, true);
     linear_at(*state, 3, 64, 50304, false);
+    fused_linear_at(*state, 1, 1, 1);
+    fused_linear_at(*state, 9, 64, 192);
+    fused_linear_at(*state, 65, 63, 65);
 }
 
 /* -- embedding --------------------------------------------------------------------------------- */
@@ -260,13 +384,15 @@ static void embedding_backward(const struct call *c, const struct kernels *k, vo
 
 static void embedding_at(const struct tables *tables, int64_t B, int64_t T, int64_t C, int64_t V)
 {
-    struct call forward = {.operate = embedding_forward, .B = B, .T = T, .C = C, .V = V};
+    struct call forward = {
+        .elements = 0xd, .operate = embedding_forward, .B = B, .T = T, .C = C, .V = V};
     output_floats(&forward, "embedding.out", SAME, B * T * C);
     integers(&forward, B * T, V, false);
     input(&forward, V * C, 1);
     input(&forward, T * C, 1);
     compare(&forward, tables);
-    struct call backward = {.operate = embedding_backward, .B = B, .T = T, .C = C, .V = V};
+    struct call backward = {
+        .elements = 0x8, .operate = embedding_backward, .B = B, .T = T, .C = C, .V = V};
     inout(&backward, "embedding.dwte", SAME, V * C);
     inout(&backward, "embedding.dwpe", SAME, T * C);
     integers(&backward, B * T, V, false);
@@ -297,7 +423,7 @@ static void layernorm_backward(const struct call *c, const struct kernels *k, vo
 
 static void layernorm_at(const struct tables *tables, int64_t N, int64_t C)
 {
-    struct call forward = {.operate = layernorm_forward, .N = N, .C = C};
+    struct call forward = {.elements = 0x39, .operate = layernorm_forward, .N = N, .C = C};
     output_floats(&forward, "layernorm.out", NEAR, N * C);
     output_floats(&forward, "layernorm.mean", NEAR, N);
     output_floats(&forward, "layernorm.rstd", NEAR, N);
@@ -305,7 +431,7 @@ static void layernorm_at(const struct tables *tables, int64_t N, int64_t C)
     input(&forward, C, 1);
     input(&forward, C, 1);
     compare(&forward, tables);
-    struct call backward = {.operate = layernorm_backward, .N = N, .C = C};
+    struct call backward = {.elements = 0x99, .operate = layernorm_backward, .N = N, .C = C};
     inout(&backward, "layernorm.dinp", NEAR, N * C);
     inout(&backward, "layernorm.dgamma", NEAR, C);
     inout(&backward, "layernorm.dbeta", NEAR, C);
@@ -332,7 +458,7 @@ static void attention_forward(const struct call *c, const struct kernels *k, voi
 {
     void *scratch = k->alloc(k, k->attention_scratch_bytes(k, c->T, c->C, c->H));
     assert_non_null(scratch);
-    k->attention_forward(k, a[0], a[1], scratch, a[2], c->flag, c->B, c->T, c->C, c->H);
+    k->attention_forward(k, a[0], a[1], scratch, a[2], c->flag, c->B, c->T, c->C, c->H, c->G);
     k->free(k, scratch);
 }
 
@@ -340,29 +466,42 @@ static void attention_backward(const struct call *c, const struct kernels *k, vo
 {
     void *scratch = k->alloc(k, k->attention_scratch_bytes(k, c->T, c->C, c->H));
     assert_non_null(scratch);
-    k->attention_backward(k, a[0], scratch, a[1], a[2], a[3], a[4], c->flag, c->B, c->T, c->C,
-                          c->H);
+    k->attention_backward(k, a[0], scratch, a[1], a[2], a[3], a[4], c->flag, c->B, c->T, c->C, c->H,
+                          c->G);
     k->free(k, scratch);
 }
 
 /* The backward pass gets the CPU's forward results, so that each is compared by itself. */
 static void attention_at(const struct tables *tables, bool causal, int64_t B, int64_t T, int64_t H,
-                         int64_t size)
+                         int64_t G, int64_t size)
 {
-    int64_t C = H * size, n = B * T * C;
-    print_message("# attention, %d rows, %d heads of %d\n", (int)T, (int)H, (int)size);
-    struct call forward = {
-        .operate = attention_forward, .B = B, .T = T, .C = C, .H = H, .flag = causal};
+    int64_t C = H * size, n = B * T * C, wide = B * T * (H + 2 * G) * size;
+    print_message("# attention, %d rows, %d (%d) heads of %d\n", (int)T, (int)H, (int)G, (int)size);
+    bool in_bf16 = size <= 128; /* what it has templates for */
+    struct call forward = {.elements = in_bf16 ? 0x5 : 0,
+                           .operate = attention_forward,
+                           .B = B,
+                           .T = T,
+                           .C = C,
+                           .H = H,
+                           .G = G,
+                           .flag = causal};
     output_floats(&forward, "attention.out", NEAR, n);
     output_floats(&forward, "attention.lse", NEAR, B * H * T);
-    input(&forward, 3 * n, 2);
-    struct call backward = {
-        .operate = attention_backward, .B = B, .T = T, .C = C, .H = H, .flag = causal};
-    output_floats(&backward, "attention.dqkv", NEAR, 3 * n);
+    input(&forward, wide, 2);
+    struct call backward = {.elements = in_bf16 ? 0x17 : 0,
+                            .operate = attention_backward,
+                            .B = B,
+                            .T = T,
+                            .C = C,
+                            .H = H,
+                            .G = G,
+                            .flag = causal};
+    output_floats(&backward, "attention.dqkv", NEAR, wide);
     input(&backward, n, 1);
     inout(&backward, "attention.out", SAME, n);
     inout(&backward, "attention.lse", SAME, B * H * T);
-    inout(&backward, "attention.qkv", SAME, 3 * n);
+    inout(&backward, "attention.qkv", SAME, wide);
     operate(&forward, tables->cpu, false);
     memcpy(backward.arrays[2].start, forward.arrays[0].expected, forward.arrays[0].bytes);
     memcpy(backward.arrays[3].start, forward.arrays[1].expected, forward.arrays[1].bytes);
@@ -373,15 +512,17 @@ static void attention_at(const struct tables *tables, bool causal, int64_t B, in
 
 static void attention_is_the_cpus(void **state)
 {
-    attention_at(*state, true, 1, 1, 1, 1);
-    attention_at(*state, true, 2, 63, 3, 16);
-    attention_at(*state, true, 1, 65, 2, 64);
-    attention_at(*state, true, 1, 130, 1, 64);
-    attention_at(*state, true, 1, 65, 1, 1);
-    attention_at(*state, true, 2, 33, 1, 100);
-    attention_at(*state, true, 1, 65, 1, 200);
-    attention_at(*state, false, 1, 65, 2, 64);
-    attention_at(*state, false, 1, 17, 1, 129);
+    attention_at(*state, true, 1, 1, 1, 1, 1);
+    attention_at(*state, true, 2, 63, 3, 3, 16);
+    attention_at(*state, true, 1, 65, 2, 2, 64);
+    attention_at(*state, true, 1, 130, 1, 1, 64);
+    attention_at(*state, true, 1, 65, 1, 1, 1);
+    attention_at(*state, true, 2, 33, 1, 1, 100);
+    attention_at(*state, true, 1, 65, 1, 1, 200);
+    attention_at(*state, false, 1, 65, 2, 2, 64);
+    attention_at(*state, false, 1, 17, 1, 1, 129);
+    attention_at(*state, true, 2, 65, 4, 2, 24);
+    attention_at(*state, true, 1, 70, 3, 1, 64);
 }
 
 static void heads_that_are_too_wide_are_refused(void **state)
@@ -393,7 +534,7 @@ static void heads_that_are_too_wide_are_refused(void **state)
     assert_true(kernels_new(&options, &k, reason, sizeof reason));
     float *memory = k->alloc(k, 4 * 257 * sizeof(float));
     assert_null(k->synchronize(k));
-    k->attention_forward(k, memory, memory, NULL, memory, true, 1, 1, 257, 1);
+    k->attention_forward(k, memory, memory, NULL, memory, true, 1, 1, 257, 1, 1);
     const char *failure = k->synchronize(k);
     assert_non_null(failure);
     assert_non_null(strstr(failure, "heads of 257 channels"));
@@ -414,7 +555,7 @@ static unary *unary_of(const struct kernels *k, int64_t which)
 
 static binary *binary_of(const struct kernels *k, int64_t which)
 {
-    binary *const operations[] = {k->add, k->gelu_backward, k->relu_backward, k->tanh_backward};
+    binary *const operations[] = {k->gelu_backward, k->relu_backward, k->tanh_backward, k->add};
     return operations[which];
 }
 
@@ -451,7 +592,7 @@ static void elementwise_operations_have_the_cpus_bits(void **state)
     for (int i = 0; i < 4; i++) {
         int64_t n = lengths[i];
         for (int64_t which = 0; which < 3; which++) {
-            struct call call = {.operate = run_unary, .V = which, .n = n};
+            struct call call = {.elements = 0x7, .operate = run_unary, .V = which, .n = n};
             output_floats(&call, "out", SAME, n);
             input(&call, n, 1);
             hard_values(&call, 1);
@@ -459,7 +600,8 @@ static void elementwise_operations_have_the_cpus_bits(void **state)
             compare(&call, *state);
         }
         for (int64_t which = 0; which < 4; which++) {
-            struct call call = {.operate = run_binary, .V = which, .n = n};
+            struct call call = {
+                .elements = which < 3 ? 0xf : 0, .operate = run_binary, .V = which, .n = n};
             output_floats(&call, "out", SAME, n);
             input(&call, n, 1);
             input(&call, n, 6);
@@ -491,7 +633,8 @@ static void classifier_at(const struct tables *tables, int64_t N, int64_t V, int
 {
     int64_t Vp = V + padding;
     for (int backward = 0; backward < 2; backward++) {
-        struct call call = {.operate = backward ? classifier_forward_backward : classifier_forward,
+        struct call call = {.elements = 0x8,
+                            .operate = backward ? classifier_forward_backward : classifier_forward,
                             .N = N,
                             .V = V,
                             .C = padding,
@@ -527,6 +670,7 @@ static void wire_operations(const struct call *c, const struct kernels *k, void 
 {
     k->cast_to_bf16(k, (char *)a[0] + 1, a[2], c->n);
     k->cast_from_bf16(k, a[1], (char *)a[0] + 1, c->n);
+    k->cast_from_f32(k, a[5], (char *)a[4] + 1, c->n);
     k->add_f32(k, a[3], (char *)a[4] + 1, c->n);
     k->add_bf16(k, a[3], (char *)a[0] + 1, c->n);
 }
@@ -536,7 +680,7 @@ static void wire_operations_have_the_cpus_bits(void **state)
     static const int64_t lengths[] = {1, 65, 131072, 600001}; /* the last passes in pieces */
     for (int i = 0; i < 4; i++) {
         int64_t n = lengths[i];
-        struct call call = {.operate = wire_operations, .n = n};
+        struct call call = {.elements = 0x22, .operate = wire_operations, .n = n};
         output(&call, "bf16", SAME, (size_t)n * 2 + 1)->on_host = true;
         output_floats(&call, "cast_from_bf16", SAME, n);
         input(&call, n, 1e4f);
@@ -553,6 +697,7 @@ static void wire_operations_have_the_cpus_bits(void **state)
             float value = hash_float(5, (uint32_t)at);
             memcpy((char *)bytes->start + 1 + 4 * at, &value, sizeof value);
         }
+        output_floats(&call, "cast_from_f32", SAME, n);
         compare(&call, *state);
     }
 }
@@ -638,13 +783,14 @@ static void the_table_says_how_products_are_computed(void **state)
     print_message("# %s\n# %s\n", tables->gpu->name, tables->gpu->numerics);
     assert_non_null(strstr(tables->gpu->numerics, "cuBLASLt"));
     assert_non_null(strstr(tables->gpu->numerics, "fp32"));
-    assert_non_null(strstr(tables->gpu->numerics, "TN 768x3072x7/16: ")); /* a dweight */
+    assert_non_null(strstr(tables->gpu->numerics, "TN+ 768x3072x7/16: ")); /* a dweight */
 }
 
 static void with_tf32_products_are_near(void **state)
 {
     const struct tables *tables = *state;
-    const struct kernels_options options = {.backend = KERNELS_CUDA, .tf32 = true};
+    const struct kernels_options options = {.backend = KERNELS_CUDA,
+                                            .compute = KERNELS_COMPUTE_TF32};
     const struct kernels *k;
     char reason[256];
     assert_true(kernels_new(&options, &k, reason, sizeof reason));
@@ -700,6 +846,7 @@ static int hand_over_tables(void **state)
 static int free_tables(void **state)
 {
     (void)state;
+    kernels_free(tables.bf16);
     kernels_free(tables.gpu);
     kernels_free(tables.cpu);
     return 0;
@@ -708,10 +855,13 @@ static int free_tables(void **state)
 /* False: there is no device. */
 static bool open_tables(char *reason, size_t reason_bytes)
 {
-    const struct kernels_options options = {.backend = KERNELS_CUDA};
+    struct kernels_options options = {.backend = KERNELS_CUDA};
     tables.cpu = kernels_for(KERNELS_ISA_AUTO);
     check(tables.cpu);
-    return kernels_new(&options, &tables.gpu, reason, reason_bytes);
+    if (!kernels_new(&options, &tables.gpu, reason, reason_bytes))
+        return false;
+    options.compute = KERNELS_COMPUTE_BF16;
+    return kernels_new(&options, &tables.bf16, reason, reason_bytes);
 }
 
 int main(void)

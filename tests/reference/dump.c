@@ -39,7 +39,7 @@ static enum err dump_samples(const char *dir, const struct spec *spec, const str
                              const struct executor_samples *samples, struct reason *reason)
 {
     uint64_t count = spec_run_samples(spec);
-    uint64_t input_bytes = count * unit_sample_bytes(model);
+    uint64_t input_bytes = count * unit_inputs(model).count * sizeof(float);
     uint64_t target_bytes = count * model->sample_tokens * sizeof(int32_t);
     if (count > UINT32_MAX)
         return reason_set(reason, ERR_INVALID, "too many samples to dump");

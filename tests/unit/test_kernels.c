@@ -65,10 +65,11 @@ static void an_unknown_core_type_is_refused(void **state)
     refused((struct kernels_options){.gemm_core = "Pentium"}, "unknown OpenBLAS core type Pentium");
 }
 
-static void a_cpu_refuses_tf32(void **state)
+static void a_cpu_computes_in_fp32_only(void **state)
 {
     (void)state;
-    refused((struct kernels_options){.tf32 = true}, "TF32 needs a GPU");
+    refused((struct kernels_options){.compute = KERNELS_COMPUTE_TF32}, "fp32 only");
+    refused((struct kernels_options){.compute = KERNELS_COMPUTE_BF16}, "fp32 only");
 }
 
 static void without_the_module_there_is_no_cuda(void **state)
@@ -107,7 +108,7 @@ int main(void)
         cmocka_unit_test(servers_open_it_without_openblas),
         cmocka_unit_test(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded),
         cmocka_unit_test(an_unknown_core_type_is_refused),
-        cmocka_unit_test(a_cpu_refuses_tf32),
+        cmocka_unit_test(a_cpu_computes_in_fp32_only),
         cmocka_unit_test(without_the_module_there_is_no_cuda),
         cmocka_unit_test(memory_is_aligned_and_copies_are_copies),
     };

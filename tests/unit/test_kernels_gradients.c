@@ -272,12 +272,12 @@ static void attention_at(int64_t T, bool causal)
     double *x = as_doubles(&a, qkv, 3 * n), *expected = doubles(&a, n), row[8];
     struct formula f = {attention_formula, 3 * n, n, B, T, C, H, causal, NULL};
     attention_formula(&f, expected, x);
-    k->attention_forward(k, out, lse, scratch, qkv, causal, B, T, C, H);
+    k->attention_forward(k, out, lse, scratch, qkv, causal, B, T, C, H, H);
     assert_near("out", out, expected, n);
     assert_true(fabs(lse[B * H * T - 1] - attend(&f, row, x + (B - 1) * T * 3 * C, H - 1, T - 1)) <
                 1e-5);
     double *dx = differences(&a, &f, x, dout);
-    k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H);
+    k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H, H);
     assert_near("dqkv", dqkv, dx, 3 * n);
     arrays_release(&a);
     kernels_free(k);

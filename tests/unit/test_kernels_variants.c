@@ -158,10 +158,10 @@ static void attention(struct trial *t)
         float *lse = in(t, 0, B * H * T, 0), *dqkv = in(t, 22, B * T * 3 * C, 1);
         float *dout = in(t, 23, B * T * C, 1);
         void *scratch = arrays_take(&t->arrays, k->attention_scratch_bytes(k, T, C, H));
-        k->attention_forward(k, out, lse, scratch, qkv, causal, B, T, C, H);
+        k->attention_forward(k, out, lse, scratch, qkv, causal, B, T, C, H, H);
         wrote_floats(t, out, B * T * C);
         wrote_floats(t, lse, B * H * T);
-        k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H);
+        k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H, H);
         wrote_floats(t, dqkv, B * T * 3 * C);
     }
 }

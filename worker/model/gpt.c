@@ -47,17 +47,28 @@ static bool is_head(const struct model *model, uint32_t unit)
     return unit + 1 == model->units_count;
 }
 
-/* Takes `floats` from a region, 64-byte aligned; with base NULL it only counts. */
+/* Memory that is given out piece by piece, 64-byte aligned; with base NULL it only counts. */
 struct region {
-    float *base;
-    uint64_t floats;
+    const struct kernels *k;
+    uint8_t *base;
+    uint64_t bytes;
 };
 
-static float *take(struct region *region, int64_t floats)
+static void *take_bytes(struct region *region, uint64_t bytes)
 {
-    float *at = region->base ? region->base + region->floats : NULL;
-    region->floats += ((uint64_t)floats + 15) / 16 * 16;
+    void *at = region->base ? region->base + region->bytes : NULL;
+    region->bytes += (bytes + 63) / 64 * 64;
     return at;
+}
+
+static element *take(struct region *region, int64_t elements)
+{
+    return take_bytes(region, (uint64_t)elements * region->k->element_bytes);
+}
+
+static float *take_floats(struct region *region, int64_t floats)
+{
+    return take_bytes(region, (uint64_t)floats * sizeof(float));
 }
 
 /* ---- embedding ---- */
@@ -78,48 +89,48 @@ static void embedding_backward(const struct unit_call *call)
 
 /* ---- block ---- */
 
-/* What a block keeps for its backward: 15 C + 4 + H floats a token. */
+/* What a block keeps for its backward: 15 C elements and 4 + H floats a token. */
 struct block {
-    float *ln1, *ln1_mean, *ln1_rstd; /* (N,C), (N), (N) */
-    float *qkv;                       /* (N,3C) */
-    float *attention, *lse;           /* (N,C), (B,H,T) */
-    float *residual;                  /* (N,C): input + attention's half */
-    float *ln2, *ln2_mean, *ln2_rstd;
-    float *fc, *gelu; /* (N,4C) */
+    element *ln1, *qkv;         /* (N,C), (N,3C) */
+    element *attention;         /* (N,C) */
+    element *residual;          /* (N,C): input + attention's half */
+    element *ln2, *fc, *gelu;   /* (N,C), (N,4C), (N,4C) */
+    float *ln1_mean, *ln1_rstd; /* (N) */
+    float *ln2_mean, *ln2_rstd; /* (N) */
+    float *lse;                 /* (B,H,T) */
 };
 
 static struct block block(struct region *region, struct dims d)
 {
     struct block b;
     b.ln1 = take(region, d.N * d.C);
-    b.ln1_mean = take(region, d.N);
-    b.ln1_rstd = take(region, d.N);
     b.qkv = take(region, d.N * 3 * d.C);
     b.attention = take(region, d.N * d.C);
-    b.lse = take(region, d.N * d.H);
     b.residual = take(region, d.N * d.C);
     b.ln2 = take(region, d.N * d.C);
-    b.ln2_mean = take(region, d.N);
-    b.ln2_rstd = take(region, d.N);
     b.fc = take(region, d.N * 4 * d.C);
     b.gelu = take(region, d.N * 4 * d.C);
+    b.ln1_mean = take_floats(region, d.N);
+    b.ln1_rstd = take_floats(region, d.N);
+    b.ln2_mean = take_floats(region, d.N);
+    b.ln2_rstd = take_floats(region, d.N);
+    b.lse = take_floats(region, d.N * d.H);
     return b;
 }
 
 struct block_scratch {
-    float *wide;   /* (N,4C): gradient of fc, then of qkv */
-    float *narrow; /* (N,C) */
-    float *attention;
+    element *wide;   /* (N,4C): gradient of fc, then of qkv */
+    element *narrow; /* (N,C) */
+    void *attention;
 };
 
-static struct block_scratch block_scratch(struct region *region, const struct kernels *k,
-                                          struct dims d)
+static struct block_scratch block_scratch(struct region *region, struct dims d)
 {
-    size_t bytes = k->attention_scratch_bytes(k, d.T, d.C, d.H);
+    const struct kernels *k = region->k;
     struct block_scratch s;
     s.wide = take(region, d.N * 4 * d.C);
     s.narrow = take(region, d.N * d.C);
-    s.attention = take(region, (int64_t)((bytes + sizeof(float) - 1) / sizeof(float)));
+    s.attention = take_bytes(region, k->attention_scratch_bytes(k, d.T, d.C, d.H));
     return s;
 }
 
@@ -127,40 +138,38 @@ static void block_forward(const struct unit_call *call)
 {
     const struct kernels *k = call->k;
     struct dims d = dims(call->model, call->samples);
-    float *const *w = call->weights;
-    struct block b = block(&(struct region){.base = call->saved}, d);
-    struct block_scratch s = block_scratch(&(struct region){.base = call->scratch}, k, d);
-    const float *input = call->input;
-    float *output = call->output;
+    element *const *w = call->weights;
+    struct block b = block(&(struct region){.k = k, .base = call->saved}, d);
+    struct block_scratch s = block_scratch(&(struct region){.k = k, .base = call->scratch}, d);
+    const element *input = call->input;
+    element *output = call->output;
 
     k->layernorm_forward(k, b.ln1, b.ln1_mean, b.ln1_rstd, input, w[LN1_WEIGHT], w[LN1_BIAS], d.N,
                          d.C);
     k->linear_forward(k, b.qkv, b.ln1, w[QKV_WEIGHT], w[QKV_BIAS], d.N, d.C, 3 * d.C);
-    k->attention_forward(k, b.attention, b.lse, s.attention, b.qkv, true, d.B, d.T, d.C, d.H);
-    k->linear_forward(k, b.residual, b.attention, w[PROJ_WEIGHT], w[PROJ_BIAS], d.N, d.C, d.C);
-    k->add(k, b.residual, b.residual, input, d.N * d.C);
+    k->attention_forward(k, b.attention, b.lse, s.attention, b.qkv, true, d.B, d.T, d.C, d.H, d.H);
+    k->linear_add_forward(k, b.residual, input, b.attention, w[PROJ_WEIGHT], w[PROJ_BIAS], d.N, d.C,
+                          d.C);
 
     k->layernorm_forward(k, b.ln2, b.ln2_mean, b.ln2_rstd, b.residual, w[LN2_WEIGHT], w[LN2_BIAS],
                          d.N, d.C);
-    k->linear_forward(k, b.fc, b.ln2, w[FC_WEIGHT], w[FC_BIAS], d.N, d.C, 4 * d.C);
-    k->gelu_forward(k, b.gelu, b.fc, d.N * 4 * d.C);
-    k->linear_forward(k, output, b.gelu, w[FCPROJ_WEIGHT], w[FCPROJ_BIAS], d.N, 4 * d.C, d.C);
-    k->add(k, output, output, b.residual, d.N * d.C);
+    k->linear_gelu_forward(k, b.gelu, b.fc, b.ln2, w[FC_WEIGHT], w[FC_BIAS], d.N, d.C, 4 * d.C);
+    k->linear_add_forward(k, output, b.residual, b.gelu, w[FCPROJ_WEIGHT], w[FCPROJ_BIAS], d.N,
+                          4 * d.C, d.C);
 }
 
 static void block_backward(const struct unit_call *call)
 {
     const struct kernels *k = call->k;
     struct dims d = dims(call->model, call->samples);
-    float *const *w = call->weights;
+    element *const *w = call->weights;
     float *const *g = call->gradients;
-    struct block b = block(&(struct region){.base = call->saved}, d);
-    struct block_scratch s = block_scratch(&(struct region){.base = call->scratch}, k, d);
-    float *dres = call->doutput; /* = dinput */
+    struct block b = block(&(struct region){.k = k, .base = call->saved}, d);
+    struct block_scratch s = block_scratch(&(struct region){.k = k, .base = call->scratch}, d);
+    element *dres = call->doutput; /* = dinput */
 
     k->linear_backward_weight(k, g[FCPROJ_WEIGHT], g[FCPROJ_BIAS], dres, b.gelu, d.N, 4 * d.C, d.C);
-    k->linear_backward_input(k, s.wide, dres, w[FCPROJ_WEIGHT], d.N, 4 * d.C, d.C);
-    k->gelu_backward(k, s.wide, s.wide, b.fc, d.N * 4 * d.C);
+    k->linear_gelu_backward_input(k, s.wide, dres, w[FCPROJ_WEIGHT], b.fc, d.N, 4 * d.C, d.C);
     k->linear_backward_weight(k, g[FC_WEIGHT], g[FC_BIAS], s.wide, b.ln2, d.N, d.C, 4 * d.C);
     k->linear_backward_input(k, s.narrow, s.wide, w[FC_WEIGHT], d.N, d.C, 4 * d.C);
     k->layernorm_backward(k, dres, g[LN2_WEIGHT], g[LN2_BIAS], s.narrow, b.residual, b.ln2_mean,
@@ -169,7 +178,7 @@ static void block_backward(const struct unit_call *call)
     k->linear_backward_weight(k, g[PROJ_WEIGHT], g[PROJ_BIAS], dres, b.attention, d.N, d.C, d.C);
     k->linear_backward_input(k, s.narrow, dres, w[PROJ_WEIGHT], d.N, d.C, d.C);
     k->attention_backward(k, s.wide, s.attention, s.narrow, b.attention, b.lse, b.qkv, true, d.B,
-                          d.T, d.C, d.H);
+                          d.T, d.C, d.H, d.H);
     k->linear_backward_weight(k, g[QKV_WEIGHT], g[QKV_BIAS], s.wide, b.ln1, d.N, d.C, 3 * d.C);
     k->linear_backward_input(k, s.narrow, s.wide, w[QKV_WEIGHT], d.N, d.C, 3 * d.C);
     k->layernorm_backward(k, dres, g[LN1_WEIGHT], g[LN1_BIAS], s.narrow, call->input, b.ln1_mean,
@@ -179,15 +188,16 @@ static void block_backward(const struct unit_call *call)
 /* ---- head ---- */
 
 struct head {
-    float *ln, *mean, *rstd; /* (N,C), (N), (N); when training, ln becomes its own gradient */
+    element *ln;        /* (N,C); when training it becomes its own gradient */
+    float *mean, *rstd; /* (N) */
 };
 
 static struct head head(struct region *region, struct dims d)
 {
     struct head h;
     h.ln = take(region, d.N * d.C);
-    h.mean = take(region, d.N);
-    h.rstd = take(region, d.N);
+    h.mean = take_floats(region, d.N);
+    h.rstd = take_floats(region, d.N);
     return h;
 }
 
@@ -195,7 +205,7 @@ static void head_forward(const struct unit_call *call)
 {
     const struct kernels *k = call->k;
     struct dims d = dims(call->model, call->samples);
-    struct head h = head(&(struct region){.base = call->saved}, d);
+    struct head h = head(&(struct region){.k = k, .base = call->saved}, d);
     k->layernorm_forward(k, h.ln, h.mean, h.rstd, call->input, call->weights[LNF_WEIGHT],
                          call->weights[LNF_BIAS], d.N, d.C);
     struct classifier c = {
@@ -219,8 +229,8 @@ static void head_backward(const struct unit_call *call)
 {
     const struct kernels *k = call->k;
     struct dims d = dims(call->model, call->samples);
-    struct head h = head(&(struct region){.base = call->saved}, d);
-    k->zero(k, call->dinput, (size_t)(d.N * d.C) * sizeof(float));
+    struct head h = head(&(struct region){.k = k, .base = call->saved}, d);
+    k->zero(k, call->dinput, (size_t)(d.N * d.C) * k->element_bytes);
     k->layernorm_backward(k, call->dinput, call->gradients[LNF_WEIGHT], call->gradients[LNF_BIAS],
                           h.ln, call->input, h.mean, h.rstd, call->weights[LNF_WEIGHT], d.N, d.C);
 }
@@ -231,23 +241,23 @@ static void gpt_sizes(const struct kernels *k, const struct model *model, uint32
                       uint32_t samples, uint64_t logits_bytes_max, struct unit_sizes *ret_sizes)
 {
     struct dims d = dims(model, samples);
-    struct region saved = {0}, scratch = {0};
-    uint64_t stream = (uint64_t)(d.N * d.C) * sizeof(float);
+    struct region saved = {.k = k}, scratch = {.k = k};
+    uint64_t stream = (uint64_t)(d.N * d.C) * k->element_bytes;
     struct unit_sizes sizes = {0};
     if (is_head(model, unit)) {
         head(&saved, d);
         sizes.dinput = stream;
-        sizes.scratch = classifier_scratch_bytes(d.N, d.Vp, logits_bytes_max);
+        sizes.scratch = classifier_scratch_bytes(k, d.N, d.Vp, logits_bytes_max);
     } else if (unit == 0) {
         sizes.output = stream;
     } else {
         block(&saved, d);
-        block_scratch(&scratch, k, d);
+        block_scratch(&scratch, d);
         sizes.output = stream;
         sizes.in_place = true;
-        sizes.scratch = scratch.floats * sizeof(float);
+        sizes.scratch = scratch.bytes;
     }
-    sizes.saved = saved.floats * sizeof(float);
+    sizes.saved = saved.bytes;
     *ret_sizes = sizes;
 }
 

@@ -24,15 +24,14 @@ static struct dims dims(const struct model *model, uint32_t unit, uint32_t sampl
 static void mlp_sizes(const struct kernels *k, const struct model *model, uint32_t unit,
                       uint32_t samples, uint64_t logits_bytes_max, struct unit_sizes *ret_sizes)
 {
-    (void)k;
     struct dims d = dims(model, unit, samples);
     struct unit_sizes sizes = {0};
     if (d.last)
-        sizes.scratch = classifier_scratch_bytes(d.N, d.O, logits_bytes_max);
+        sizes.scratch = classifier_scratch_bytes(k, d.N, d.O, logits_bytes_max);
     else
-        sizes.output = (uint64_t)(d.N * d.O) * sizeof(float);
+        sizes.output = (uint64_t)(d.N * d.O) * k->element_bytes;
     if (!d.first)
-        sizes.dinput = (uint64_t)(d.N * d.I) * sizeof(float);
+        sizes.dinput = (uint64_t)(d.N * d.I) * k->element_bytes;
     *ret_sizes = sizes;
 }
 

@@ -11,9 +11,9 @@ const struct unit_operations *unit_operations(const struct model *model)
     return kinds[model->settings.kind];
 }
 
-uint64_t unit_sample_bytes(const struct model *model)
+struct unit_inputs unit_inputs(const struct model *model)
 {
     if (model->settings.kind == SPEC_MLP)
-        return model->settings.sizes[0] * sizeof(float);
-    return model->sample_tokens * sizeof(int32_t);
+        return (struct unit_inputs){.count = model->settings.sizes[0]};
+    return (struct unit_inputs){.count = model->sample_tokens, .tokens = true};
 }

@@ -2,7 +2,7 @@
  *
  * The executor gives a unit its arrays for one act on one microbatch; the unit calls kernels and
  * keeps nothing of its own. Activations flow as (N, width) arrays, N predictions = samples ×
- * model->sample_tokens. `saved` is laid out by the unit itself, as is `scratch`. */
+ * model->sample_tokens, of elements. `saved` is laid out by the unit itself, as is `scratch`. */
 #ifndef ROOST_WORKER_MODEL_UNIT_H
 #define ROOST_WORKER_MODEL_UNIT_H
 
@@ -28,16 +28,16 @@ struct unit_call {
     uint64_t logits_bytes_max; /* how many rows of logits there are at once */
     bool training;             /* the last unit's forward computes its gradients as well */
 
-    float *const *weights;   /* whole parameters, in the order of the unit's uses */
+    element *const *weights; /* whole parameters, in the order of the unit's uses */
     float *const *gradients; /* likewise; += */
 
     const void *input;      /* the previous unit's output; unit 0: the samples' inputs */
     const int32_t *targets; /* (N); read by the last unit's forward */
-    float *output;
+    element *output;
     void *saved;
     void *scratch;
-    float *doutput; /* gradient of output; none for the last unit */
-    float *dinput;  /* gradient of input; none for unit 0 */
+    element *doutput; /* gradient of output; none for the last unit */
+    element *dinput;  /* gradient of input; none for unit 0 */
 
     float *losses;    /* (N), written by the last unit's forward */
     int32_t *correct; /* (N), likewise */
@@ -59,8 +59,12 @@ extern const struct unit_operations unit_gpt; /* gpt.c */
 
 const struct unit_operations *unit_operations(const struct model *model);
 
-/* Bytes of one sample's inputs: sample_tokens int32 tokens, or sizes[0] floats. Its targets are
+/* One sample's inputs: int32 tokens, or floats, which are elements on the device. Its targets are
  * sample_tokens int32. */
-uint64_t unit_sample_bytes(const struct model *model);
+struct unit_inputs {
+    uint32_t count;
+    bool tokens;
+};
+struct unit_inputs unit_inputs(const struct model *model);
 
 #endif

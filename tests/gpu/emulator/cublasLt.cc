@@ -9,11 +9,37 @@ struct emulator_handle {
 
 struct emulator_operation {
     int32_t transpose_a, transpose_b, epilogue;
-    const float *bias;
+    const void *bias;
+    void *aux;
+    int64_t aux_stride;
 };
 
 struct emulator_layout {
     int64_t rows, columns, stride;
+    bool bf16;
+
+    float get(const void *data, int64_t i) const
+    {
+        unsigned bits = 0;
+        float x;
+        memcpy(bf16 ? (char *)&bits + 2 : (char *)&bits, (const char *)data + i * bytes(), bytes());
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+
+    void set(void *data, int64_t i, float x) const
+    {
+        unsigned bits;
+        memcpy(&bits, &x, sizeof bits);
+        if (bf16)
+            bits += (bits >> 16 & 1) + 0x7fff;
+        memcpy((char *)data + i * bytes(), bf16 ? (char *)&bits + 2 : (char *)&bits, bytes());
+    }
+
+    size_t bytes() const
+    {
+        return bf16 ? 2 : 4;
+    }
 };
 
 struct emulator_preference {
@@ -60,19 +86,20 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
-    void *const places[] = {&operation->transpose_a, &operation->transpose_b, &operation->epilogue,
-                            &operation->bias};
-    size_t wanted = attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
+    void *const places[] = {&operation->transpose_a, &operation->transpose_b,
+                            &operation->epilogue,    &operation->bias,
+                            &operation->aux,         &operation->aux_stride};
+    size_t wanted = attribute >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
     if (bytes != wanted)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(places[attribute], value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
                                           uint64_t rows, uint64_t columns, int64_t stride)
 {
-    *layout = new emulator_layout{(int64_t)rows, (int64_t)columns, stride};
+    *layout = new emulator_layout{(int64_t)rows, (int64_t)columns, stride, type == CUDA_R_16BF};
     return stride >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -157,7 +184,17 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 
 static bool aligned(const void *data, const emulator_layout *layout, uint32_t alignment)
 {
-    return (uintptr_t)data % alignment == 0 && layout->stride * 4 % alignment == 0;
+    return (uintptr_t)data % alignment == 0 &&
+           layout->stride * (int64_t)layout->bytes() % alignment == 0;
+}
+
+/* As the real one asks of what a GELU leaves or finds: bf16, and rows of 16 bytes. */
+static bool aux_fits(const emulator_operation *operation, const emulator_layout *layout)
+{
+    bool needed = operation->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+                  operation->epilogue == CUBLASLT_EPILOGUE_DGELU;
+    return !needed || (layout->bf16 && operation->aux && (uintptr_t)operation->aux % 16 == 0 &&
+                       operation->aux_stride % 8 == 0 && operation->aux_stride >= layout->rows);
 }
 
 /* How far apart an element of a factor, as the product takes it, is from the one below it and from
@@ -171,9 +208,46 @@ static struct steps steps_of(const emulator_layout *layout, int transpose)
     return transpose ? steps{layout->stride, 1} : steps{1, layout->stride};
 }
 
-static void multiply(const emulator_operation *operation, const float *a,
-                     const emulator_layout *a_layout, const float *b,
-                     const emulator_layout *b_layout, float beta, float *c,
+static double gelu_tanh(double x)
+{
+    return tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+}
+
+static float gelu(double x)
+{
+    return (float)(0.5 * x * (1 + gelu_tanh(x)));
+}
+
+static float gelu_slope(double x)
+{
+    double t = gelu_tanh(x);
+    return (float)(0.5 * (1 + t) +
+                   0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x));
+}
+
+/* What becomes of one sum. */
+static float finish(const emulator_operation *operation, const emulator_layout *layout, float sum,
+                    int64_t row, int64_t column)
+{
+    int64_t at = column * operation->aux_stride + row;
+    switch (operation->epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return sum + layout->get(operation->bias, row);
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        sum += layout->get(operation->bias, row);
+        layout->set(operation->aux, at, sum);
+        return gelu(sum);
+    case CUBLASLT_EPILOGUE_DGELU:
+        return sum * gelu_slope(layout->get(operation->aux, at));
+    default:
+        return sum;
+    }
+}
+
+/* The real one rounds once: c is added before the epilogue. */
+static void multiply(const emulator_operation *operation, const void *a,
+                     const emulator_layout *a_layout, const void *b,
+                     const emulator_layout *b_layout, float beta, const void *c, void *d,
                      const emulator_layout *c_layout)
 {
     struct steps in_a = steps_of(a_layout, operation->transpose_a);
@@ -181,12 +255,12 @@ static void multiply(const emulator_operation *operation, const float *a,
     int64_t inner = columns_of(a_layout, operation->transpose_a);
     for (int64_t column = 0; column < c_layout->columns; column++) {
         for (int64_t row = 0; row < c_layout->rows; row++) {
-            const float *x = a + row * in_a.down, *y = b + column * in_b.right;
-            float sum = operation->epilogue == CUBLASLT_EPILOGUE_BIAS ? operation->bias[row] : 0;
+            int64_t x = row * in_a.down, y = column * in_b.right;
+            int64_t at = column * c_layout->stride + row;
+            float sum = beta == 0 ? 0 : beta * c_layout->get(c, at);
             for (int64_t i = 0; i < inner; i++)
-                sum += x[i * in_a.right] * y[i * in_b.down];
-            float *at = c + column * c_layout->stride + row;
-            *at = beta == 0 ? sum : beta * *at + sum;
+                sum += a_layout->get(a, x + i * in_a.right) * b_layout->get(b, y + i * in_b.down);
+            c_layout->set(d, at, finish(operation, c_layout, sum, row, column));
         }
     }
 }
@@ -197,15 +271,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t,
                               const cublasLtMatmulAlgo_t *algorithm, void *, size_t, cudaStream_t)
 {
-    bool right = shapes_fit(operation, a_layout, b_layout, c_layout) && c == d &&
-                 *(const float *)alpha == 1 && aligned(a, a_layout, algorithm->alignment) &&
-                 aligned(b, b_layout, algorithm->alignment) &&
-                 aligned(d, c_layout, algorithm->alignment) && algorithm->splits == 1;
+    bool right =
+        shapes_fit(operation, a_layout, b_layout, c_layout) && aux_fits(operation, c_layout) &&
+        *(const float *)alpha == 1 && aligned(a, a_layout, algorithm->alignment) &&
+        aligned(b, b_layout, algorithm->alignment) && aligned(c, c_layout, algorithm->alignment) &&
+        aligned(d, c_layout, algorithm->alignment) && algorithm->splits == 1;
     if (!right)
         return CUBLAS_STATUS_INVALID_VALUE;
     device_open();
-    multiply(operation, (const float *)a, a_layout, (const float *)b, b_layout,
-             *(const float *)beta, (float *)d, c_layout);
+    multiply(operation, a, a_layout, b, b_layout, *(const float *)beta, c, d, c_layout);
     device_close();
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -50,6 +50,23 @@ template <typename Value> Value __shfl_xor_sync(unsigned lanes, Value value, int
     return value;
 }
 
+/* Tensor cores and asynchronous copies, as kernels/cuda/mma.cuh has them for a GPU. Copies are
+ * there at once. */
+struct mma_sum;
+struct mma_left;
+struct mma_right;
+struct bf16;
+void mma(mma_sum &sum, const mma_left &a, const mma_right &b);
+void load_tiles(unsigned (&pairs)[4], const bf16 *row);
+void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row);
+void copy_async(bf16 *to, const bf16 *from);
+static inline void copies_are_a_group()
+{
+}
+template <int GROUPS> void wait_for_copies()
+{
+}
+
 static inline int __popc(unsigned bits)
 {
     return __builtin_popcount(bits);

@@ -12,6 +12,7 @@
  * It does not emulate that warps run in parallel: memory that two threads of a block write at the
  * same time is found only when the order of their turns shows. */
 #include "tests/gpu/emulator/device.h"
+#include "kernels/cuda/mma.cuh"
 
 #include <algorithm>
 #include <map>
@@ -336,6 +337,92 @@ unsigned __ballot_sync(unsigned lanes, int condition)
     for (unsigned lane = 0; lane < LANES; lane++)
         votes |= (unsigned)here.fibers[threadIdx.x / LANES * LANES + lane].bits[half] << lane;
     return votes;
+}
+
+/* -- tensor cores ------------------------------------------------------------------------------ */
+
+/* What every lane of the warp brings, by lane. */
+struct brought {
+    uint64_t bits[LANES];
+};
+
+static brought bring(uint64_t bits)
+{
+    unsigned half = meet(0xffffffffu, bits), first = threadIdx.x / LANES * LANES;
+    brought all;
+    for (unsigned lane = 0; lane < LANES; lane++)
+        all.bits[lane] = here.fibers[first + lane].bits[half];
+    return all;
+}
+
+static uint64_t joined(unsigned low, unsigned high)
+{
+    return low | (uint64_t)high << 32;
+}
+
+/* Of the pairs that lie `place` 16-bit numbers up in a lane's 64 bits. */
+static float number(uint64_t bits, unsigned place)
+{
+    return value(bf16{(uint16_t)(bits >> 16 * place)});
+}
+
+/* Lane l of the left factor has in pair q row l/4 + q%2*8, inner l%4*2 + q/2*8; of the right one
+ * column l/4, inner l%4*2 + q*8 (PTX ISA, matrix fragments for mma.m16n8k16). */
+void mma(mma_sum &sum, const mma_left &a, const mma_right &b)
+{
+    brought first = bring(joined(a.pairs[0], a.pairs[1]));
+    brought second = bring(joined(a.pairs[2], a.pairs[3]));
+    brought right = bring(joined(b.pairs[0], b.pairs[1]));
+    unsigned lane = threadIdx.x % LANES;
+    for (unsigned j = 0; j < 4; j++) {
+        unsigned row = lane / 4 + j / 2 * 8, column = lane % 4 * 2 + j % 2;
+        for (unsigned inner = 0; inner < 16; inner++) {
+            unsigned of_row = row % 8 * 4 + inner % 8 / 2, of_column = column * 4 + inner % 8 / 2;
+            const brought &left = inner < 8 ? first : second;
+            sum.at[j] += number(left.bits[of_row], row / 8 * 2 + inner % 2) *
+                         number(right.bits[of_column], inner / 8 * 2 + inner % 2);
+        }
+    }
+}
+
+static const bf16 *shared_row(uint64_t bits)
+{
+    const bf16 *row = (const bf16 *)(uintptr_t)bits;
+    if ((const char *)row < (const char *)shared ||
+        (const char *)(row + 8) > (const char *)(&shared + 1))
+        complain("a tile's row is not in shared memory");
+    if ((uintptr_t)row % 16 != 0)
+        complain("a tile's row is not aligned");
+    return row;
+}
+
+void load_tiles(unsigned (&pairs)[4], const bf16 *row)
+{
+    brought rows = bring((uint64_t)(uintptr_t)row);
+    unsigned lane = threadIdx.x % LANES;
+    for (unsigned tile = 0; tile < 4; tile++) {
+        const bf16 *from = shared_row(rows.bits[tile * 8 + lane / 4]) + lane % 4 * 2;
+        pairs[tile] = from[0].bits | (unsigned)from[1].bits << 16;
+    }
+}
+
+void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row)
+{
+    brought rows = bring((uint64_t)(uintptr_t)row);
+    unsigned lane = threadIdx.x % LANES;
+    for (unsigned tile = 0; tile < 4; tile++) {
+        const bf16 *low = shared_row(rows.bits[tile * 8 + lane % 4 * 2]);
+        const bf16 *high = shared_row(rows.bits[tile * 8 + lane % 4 * 2 + 1]);
+        pairs[tile] = low[lane / 4].bits | (unsigned)high[lane / 4].bits << 16;
+    }
+}
+
+void copy_async(bf16 *to, const bf16 *from)
+{
+    shared_row((uint64_t)(uintptr_t)to);
+    if ((uintptr_t)from % 16 != 0)
+        complain("an asynchronous copy is not aligned");
+    memcpy(to, from, 16);
 }
 
 /* -- launches ---------------------------------------------------------------------------------- */

@@ -1,0 +1,522 @@
+/* Attention on tensor cores (FlashAttention-2: Dao 2023, algorithms 1 and 2), arranged as in
+ * attention.cu: a block owns rows of one head, WARPS warps with 16 * TILES rows each, and walks
+ * over the other side, OTHERS rows at a time, the next ones on their way while these are used.
+ * Scores live in registers only: a warp's scores, rounded to bf16, are the left factor of its next
+ * product.
+ *
+ * Two runs are equal, for attention.cu's reasons. What is rounded to bf16: the inputs, P and dS,
+ * and the results; all sums are fp32. Exponentials are powers of 2: e^x = 2^(x log2 e). */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/math.cuh"
+#include "kernels/cuda/mma.cuh"
+
+enum {
+    WARPS = 4,
+    LANES_OF_ROW = 4,    /* lanes that share a row of a result */
+    SIZE_MAX_BF16 = 128, /* channels of a head: what registers hold */
+};
+
+static const float LOG2_E = 1.4426950408889634f;
+
+/* WIDTH: the head's size rounded up to what a template is there for; what is beyond it is 0. */
+template <int WIDTH, int TILES, int OTHERS> struct shape {
+    enum {
+        ROWS = WARPS * TILES * 16, /* of a block */
+        STRIDE = WIDTH + 8,        /* of rows in shared memory: no two of 8 rows share a bank */
+        OWN = ROWS * STRIDE,       /* elements of a tile of own rows … */
+        OTHER = OTHERS * STRIDE,   /* … and of others */
+        INNER = WIDTH / 16,        /* steps over the channels */
+        OTHER_PAIRS = OTHERS / 16, /* pairs of 8 others: two results side by side */
+        CHANNEL_PAIRS = WIDTH / 16,
+    };
+};
+
+static __device__ int lane(void)
+{
+    return threadIdx.x % WARP;
+}
+
+static __device__ int warp(void)
+{
+    return threadIdx.x / WARP;
+}
+
+/* to = rows first … of `from`, `stride` apart; 0 beyond T and beyond the head's size. */
+template <int WIDTH, int ROWS>
+static __device__ void fetch(bf16 *to, const bf16 *from, int64_t first, int64_t stride,
+                             const struct heads &heads)
+{
+    for (int i = threadIdx.x; i < ROWS * WIDTH / 8; i += WARPS * WARP) {
+        int row = i / (WIDTH / 8), c = i % (WIDTH / 8) * 8;
+        bf16 *at = to + row * (WIDTH + 8) + c;
+        const bf16 *source = from + (first + row) * stride + c;
+        bool there = first + row < heads.T && c < heads.size;
+        if (there && heads.packed) {
+            copy_async(at, source);
+            continue;
+        }
+        pack<bf16, 8> elements = {};
+        for (int j = 0; j < 8 && there && c + j < heads.size; j++)
+            elements.at[j] = source[j];
+        store<8>(at, elements);
+    }
+}
+
+/* Rows 16*tile … of the warp's own, channels 16*step …: a left factor. */
+template <int STRIDE>
+static __device__ void load_left(mma_left &left, const bf16 *own, int tile_row, int step)
+{
+    load_tiles(left.pairs, own + (tile_row + lane() % 16) * STRIDE + step * 16 + lane() / 16 * 8);
+}
+
+/* Two right factors that lie side by side: columns are rows n … n + 15 of `others`, the inner
+ * dimension is its channels 16*step … */
+template <int STRIDE>
+static __device__ void load_rows_as_columns(mma_right (&right)[2], const bf16 *others, int n,
+                                            int step)
+{
+    unsigned pairs[4];
+    int row = n + lane() % 8 + lane() / 16 * 8;
+    load_tiles(pairs, others + row * STRIDE + step * 16 + lane() / 8 % 2 * 8);
+    right[0] = mma_right{{pairs[0], pairs[1]}};
+    right[1] = mma_right{{pairs[2], pairs[3]}};
+}
+
+/* The same where the inner dimension is rows 16*step … of `others` and the columns are its channels
+ * c … c + 15. */
+template <int STRIDE>
+static __device__ void load_rows_as_rows(mma_right (&right)[2], const bf16 *others, int c, int step)
+{
+    unsigned pairs[4];
+    load_tiles_transposed(pairs, others + (step * 16 + lane() % 16) * STRIDE + c + lane() / 16 * 8);
+    right[0] = mma_right{{pairs[0], pairs[1]}};
+    right[1] = mma_right{{pairs[2], pairs[3]}};
+}
+
+/* A warp's results: 16 rows a tile, `PAIRS` times 16 columns. */
+template <int TILES, int PAIRS> struct sums {
+    mma_sum at[TILES][PAIRS][2];
+};
+
+/* Loops over results are unrolled to the last: an index that is not known when compiling would put
+ * them in memory instead of registers. */
+#define EACH_RESULT(TILES, PAIRS)                                                                  \
+    _Pragma("unroll") for (int t = 0; t < TILES; t++)                                              \
+        _Pragma("unroll") for (int p = 0; p < PAIRS; p++)                                          \
+            _Pragma("unroll") for (int i = 0; i < 2; i++)
+#define EACH_ELEMENT(TILES, PAIRS)                                                                 \
+    EACH_RESULT(TILES, PAIRS) _Pragma("unroll") for (int j = 0; j < 4; j++)
+
+template <int TILES, int PAIRS> static __device__ void clear(sums<TILES, PAIRS> &s)
+{
+    EACH_RESULT(TILES, PAIRS)
+    s.at[t][p][i] = mma_sum{};
+}
+
+/* scores = own rows (of the warp) others^T */
+template <int WIDTH, int TILES, int OTHERS>
+static __device__ void multiply_rows(sums<TILES, OTHERS / 16> &scores, const bf16 *own,
+                                     const bf16 *others)
+{
+    using S = shape<WIDTH, TILES, OTHERS>;
+    clear(scores);
+#pragma unroll
+    for (int step = 0; step < S::INNER; step++) {
+        mma_left left[TILES];
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            load_left<S::STRIDE>(left[t], own, (warp() * TILES + t) * 16, step);
+#pragma unroll
+        for (int p = 0; p < S::OTHER_PAIRS; p++) {
+            mma_right right[2];
+            load_rows_as_columns<S::STRIDE>(right, others, p * 16, step);
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                mma(scores.at[t][p][0], left[t], right[0]);
+                mma(scores.at[t][p][1], left[t], right[1]);
+            }
+        }
+    }
+}
+
+/* products += rounded(scores) others */
+template <int WIDTH, int TILES, int OTHERS>
+static __device__ void add_products(sums<TILES, WIDTH / 16> &products,
+                                    const sums<TILES, OTHERS / 16> &scores, const bf16 *others)
+{
+    using S = shape<WIDTH, TILES, OTHERS>;
+#pragma unroll
+    for (int step = 0; step < S::OTHER_PAIRS; step++) {
+        mma_left left[TILES];
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+            left[t] = left_of(scores.at[t][step][0], scores.at[t][step][1]);
+#pragma unroll
+        for (int p = 0; p < S::CHANNEL_PAIRS; p++) {
+            mma_right right[2];
+            load_rows_as_rows<S::STRIDE>(right, others, p * 16, step);
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                mma(products.at[t][p][0], left[t], right[0]);
+                mma(products.at[t][p][1], left[t], right[1]);
+            }
+        }
+    }
+}
+
+/* Where element j of the i-th result of pair p lies: row of the tile, column. */
+static __device__ int row_in_tile(int j)
+{
+    return lane() / 4 + j / 2 * 8;
+}
+
+static __device__ int column_of(int p, int i, int j)
+{
+    return p * 16 + i * 8 + lane() % 4 * 2 + j % 2;
+}
+
+/* to's rows first … (`stride` apart) = scale[row] * products, of the warp's own rows */
+template <int TILES, int PAIRS>
+static __device__ void store_rows(bf16 *to, int64_t first, int64_t stride,
+                                  const sums<TILES, PAIRS> &products,
+                                  const float (&scale)[TILES][2], const struct heads &heads)
+{
+    EACH_ELEMENT(TILES, PAIRS)
+    {
+        int64_t row = first + (warp() * TILES + t) * 16 + row_in_tile(j);
+        int c = column_of(p, i, j);
+        if (row < heads.T && c < heads.size)
+            to[row * stride + c] = to_bf16(scale[t][j / 2] * products.at[t][p][i].at[j]);
+    }
+}
+
+/* The scores of queries and keys that do not see each other become -infinity, whose exponential is
+ * 0. `row`, `column`: what the warp's first row and the first column stand for. */
+template <bool ROWS_ARE_QUERIES, int TILES, int PAIRS>
+static __device__ void hide(sums<TILES, PAIRS> &scores, int64_t row, int64_t column,
+                            const struct heads &heads)
+{
+    int64_t query = ROWS_ARE_QUERIES ? row : column, key = ROWS_ARE_QUERIES ? column : row;
+    int queries = ROWS_ARE_QUERIES ? TILES * 16 : PAIRS * 16;
+    int keys = ROWS_ARE_QUERIES ? PAIRS * 16 : TILES * 16;
+    if (query + queries <= heads.T && key + keys <= heads.T &&
+        (!heads.causal || key + keys <= query + 1))
+        return; /* all see all */
+    EACH_ELEMENT(TILES, PAIRS)
+    {
+        int64_t r = row + t * 16 + row_in_tile(j), c = column + column_of(p, i, j);
+        if (!(ROWS_ARE_QUERIES ? sees(heads, r, c) : sees(heads, c, r)))
+            scores.at[t][p][i].at[j] = -INFINITY;
+    }
+}
+
+/* -- forward ----------------------------------------------------------------------------------- */
+
+/* What a lane keeps of its two rows of each tile: the largest score, which the row's lanes all
+ * know, and the sum of its own columns' exponentials. */
+template <int TILES> struct softmax_rows {
+    float largest[TILES][2], sum[TILES][2];
+};
+
+/* scores -> 2^(scale2 (score - largest so far)); products so far are scaled to the new largest.
+ * `scale2`: scale * log2 e. */
+template <int TILES, int PAIRS, int CHANNELS>
+static __device__ void exponentiate(sums<TILES, PAIRS> &scores, sums<TILES, CHANNELS> &products,
+                                    struct softmax_rows<TILES> &rows, float scale2)
+{
+    float base[TILES][2], factor[TILES][2], largest[TILES][2];
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+        largest[t][0] = rows.largest[t][0], largest[t][1] = rows.largest[t][1];
+    EACH_ELEMENT(TILES, PAIRS)
+    largest[t][j / 2] = larger(scores.at[t][p][i].at[j], largest[t][j / 2]);
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            largest[t][half] = warp_largest(largest[t][half], LANES_OF_ROW);
+            /* a row that has seen no key so far: all of it stays 0 */
+            base[t][half] = largest[t][half] == -INFINITY ? 0 : largest[t][half] * scale2;
+            factor[t][half] = exp2_of(rows.largest[t][half] * scale2 - base[t][half]);
+            rows.largest[t][half] = largest[t][half];
+            rows.sum[t][half] *= factor[t][half];
+        }
+    EACH_ELEMENT(TILES, PAIRS)
+    {
+        float &score = scores.at[t][p][i].at[j];
+        score = exp2_of(fmaf(score, scale2, -base[t][j / 2]));
+        rows.sum[t][j / 2] += score;
+    }
+    EACH_ELEMENT(TILES, CHANNELS)
+    products.at[t][p][i].at[j] *= factor[t][j / 2];
+}
+
+/* The last tiles come first: when causal they have most to do. */
+template <int ROWS> static __device__ int64_t first_row(const struct heads &heads)
+{
+    int64_t tiles = (heads.T + ROWS - 1) / ROWS;
+    return (tiles - 1 - blockIdx.x % tiles) * ROWS;
+}
+
+template <int ROWS> static __device__ int64_t head_number(const struct heads &heads)
+{
+    return blockIdx.x / ((heads.T + ROWS - 1) / ROWS);
+}
+
+static __device__ int64_t keys_seen(const struct heads &heads, int64_t first, int rows)
+{
+    return heads.causal && first + rows < heads.T ? first + rows : heads.T;
+}
+
+template <int WIDTH, int TILES, int OTHERS>
+static __global__ void __launch_bounds__(WARPS *WARP)
+    forward(bf16 *out, float *lse, const bf16 *qkv, struct heads heads)
+{
+    using S = shape<WIDTH, TILES, OTHERS>;
+    extern __shared__ float4 shared[];
+    bf16 *queries = (bf16 *)shared, *keys = queries + S::OWN, *values = keys + 2 * S::OTHER;
+    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    struct tile tile = head_of(heads, number / heads.H, number % heads.H);
+    int64_t query = first + warp() * TILES * 16, end = keys_seen(heads, first, S::ROWS);
+    const float scale2 = heads.scale * LOG2_E;
+    struct softmax_rows<TILES> rows;
+    sums<TILES, S::CHANNEL_PAIRS> products;
+    sums<TILES, S::OTHER_PAIRS> scores;
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        rows.largest[t][0] = rows.largest[t][1] = -INFINITY;
+        rows.sum[t][0] = rows.sum[t][1] = 0;
+    }
+    clear(products);
+    fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(values, qkv + tile.values, 0, heads.wide, heads);
+    copies_are_a_group();
+    for (int64_t key = 0; key < end; key += OTHERS) {
+        int now = (int)(key / OTHERS % 2), next = 1 - now;
+        wait_for_copies<0>();
+        __syncthreads(); /* these are there for all, and what `next` held has been used */
+        if (key + OTHERS < end) {
+            fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
+                                 heads);
+            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.values, key + OTHERS,
+                                 heads.wide, heads);
+        }
+        copies_are_a_group();
+        multiply_rows<WIDTH, TILES, OTHERS>(scores, queries, keys + now * S::OTHER);
+        hide<true>(scores, query, key, heads);
+        exponentiate(scores, products, rows, scale2);
+        add_products<WIDTH, TILES, OTHERS>(products, scores, values + now * S::OTHER);
+    }
+    float factor[TILES][2];
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = warp_sum(rows.sum[t][half], LANES_OF_ROW);
+            int64_t row = query + t * 16 + row_in_tile(half * 2);
+            factor[t][half] = 1 / sum;
+            if (lane() % LANES_OF_ROW == 0 && row < heads.T)
+                lse[tile.lse + row] = heads.scale * rows.largest[t][half] + log_of(sum);
+        }
+    store_rows(out + tile.out, first, heads.C, products, factor, heads);
+}
+
+/* -- backward ---------------------------------------------------------------------------------- */
+
+/* D (B,H,T) = sum(dout * out) of each query: sum(P * dP). A warp a query. */
+static __global__ void sum_rows(float *D, const bf16 *dout, const bf16 *out, int64_t rows,
+                                struct heads heads)
+{
+    int64_t number = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    if (number >= rows)
+        return;
+    int64_t head = number / heads.T;
+    struct tile tile = head_of(heads, head / heads.H, head % heads.H);
+    int64_t at = tile.out + number % heads.T * heads.C;
+    float sum = 0;
+    for (int64_t c = lane(); c < heads.size; c += WARP)
+        sum = fmaf(value(dout[at + c]), value(out[at + c]), sum);
+    sum = warp_sum(sum);
+    if (lane() == 0)
+        D[number] = sum;
+}
+
+/* score -> P, dscore -> dS = P * (dP - D) */
+static __device__ void differentiate(float &score, float &dscore, float lse2, float D, float scale2)
+{
+    score = exp2_of(fmaf(score, scale2, -lse2));
+    dscore = score * (dscore - D);
+}
+
+/* A tile of queries: dQ = scale * dS K, dP = dout V^T. */
+template <int WIDTH, int OTHERS>
+static __global__ void __launch_bounds__(WARPS *WARP)
+    backward_queries(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
+                     const bf16 *qkv, struct heads heads)
+{
+    using S = shape<WIDTH, 1, OTHERS>;
+    extern __shared__ float4 shared[];
+    bf16 *queries = (bf16 *)shared, *douts = queries + S::OWN, *keys = douts + S::OWN;
+    bf16 *values = keys + 2 * S::OTHER;
+    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    struct tile tile = head_of(heads, number / heads.H, number % heads.H);
+    int64_t query = first + warp() * 16, end = keys_seen(heads, first, S::ROWS);
+    const float scale2 = heads.scale * LOG2_E;
+    float lse2[2] = {}, row_D[2] = {}, scale[1][2] = {{heads.scale, heads.scale}};
+    sums<1, S::CHANNEL_PAIRS> products;
+    sums<1, S::OTHER_PAIRS> scores, dscores;
+    for (int half = 0; half < 2; half++) {
+        int64_t row = query + row_in_tile(half * 2);
+        if (row < heads.T) {
+            lse2[half] = lse[tile.lse + row] * LOG2_E;
+            row_D[half] = D[tile.lse + row];
+        }
+    }
+    clear(products);
+    fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
+    fetch<WIDTH, S::ROWS>(douts, dout + tile.out, first, heads.C, heads);
+    fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(values, qkv + tile.values, 0, heads.wide, heads);
+    copies_are_a_group();
+    for (int64_t key = 0; key < end; key += OTHERS) {
+        int now = (int)(key / OTHERS % 2), next = 1 - now;
+        wait_for_copies<0>();
+        __syncthreads(); /* as in forward */
+        if (key + OTHERS < end) {
+            fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
+                                 heads);
+            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.values, key + OTHERS,
+                                 heads.wide, heads);
+        }
+        copies_are_a_group();
+        multiply_rows<WIDTH, 1, OTHERS>(scores, queries, keys + now * S::OTHER);
+        multiply_rows<WIDTH, 1, OTHERS>(dscores, douts, values + now * S::OTHER);
+        hide<true>(scores, query, key, heads);
+        EACH_ELEMENT(1, S::OTHER_PAIRS)
+        differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[j / 2],
+                      row_D[j / 2], scale2);
+        add_products<WIDTH, 1, OTHERS>(products, dscores, keys + now * S::OTHER);
+    }
+    store_rows(dqkv + tile.queries, first, heads.wide, products, scale, heads);
+}
+
+/* A tile of keys: dV = P^T dout, dK = scale * dS^T Q, over the query heads that share them, first
+ * to last. Scores are transposed here: the warp's rows are keys, its columns queries. */
+template <int WIDTH, int OTHERS>
+static __global__ void __launch_bounds__(WARPS *WARP)
+    backward_keys(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D, const bf16 *qkv,
+                  struct heads heads)
+{
+    using S = shape<WIDTH, 1, OTHERS>;
+    extern __shared__ float4 shared[];
+    bf16 *keys = (bf16 *)shared, *values = keys + S::OWN, *queries = values + S::OWN;
+    bf16 *douts = queries + 2 * S::OTHER;
+    __shared__ float lse2[OTHERS], row_D[OTHERS];
+    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    int64_t shares = heads.H / heads.G, b = number / heads.G, h = number % heads.G * shares;
+    struct tile tile = head_of(heads, b, h);
+    const int64_t key = first + warp() * 16, begin = heads.causal ? first / OTHERS * OTHERS : 0;
+    const int64_t tiles = (heads.T - begin + OTHERS - 1) / OTHERS; /* of queries, a head */
+    const float scale2 = heads.scale * LOG2_E;
+    const float scale[1][2] = {{heads.scale, heads.scale}}, one[1][2] = {{1, 1}};
+    sums<1, S::CHANNEL_PAIRS> dkeys, dvalues;
+    sums<1, S::OTHER_PAIRS> scores, dscores;
+    clear(dkeys);
+    clear(dvalues);
+    fetch<WIDTH, S::ROWS>(keys, qkv + tile.keys, first, heads.wide, heads);
+    fetch<WIDTH, S::ROWS>(values, qkv + tile.values, first, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(queries, qkv + tile.queries, begin, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(douts, dout + tile.out, begin, heads.C, heads);
+    copies_are_a_group();
+    for (int64_t step = 0; step < shares * tiles; step++) {
+        int now = (int)(step % 2), next = 1 - now;
+        int64_t query = begin + step % tiles * OTHERS;
+        tile = head_of(heads, b, h + step / tiles);
+        wait_for_copies<0>();
+        __syncthreads(); /* as in forward; and the rows' numbers before have been used */
+        for (int i = threadIdx.x; i < OTHERS; i += WARPS * WARP) {
+            bool there = query + i < heads.T;
+            lse2[i] = there ? lse[tile.lse + query + i] * LOG2_E : 0;
+            row_D[i] = there ? D[tile.lse + query + i] : 0;
+        }
+        if (step + 1 < shares * tiles) {
+            struct tile then = head_of(heads, b, h + (step + 1) / tiles);
+            int64_t row = begin + (step + 1) % tiles * OTHERS;
+            fetch<WIDTH, OTHERS>(queries + next * S::OTHER, qkv + then.queries, row, heads.wide,
+                                 heads);
+            fetch<WIDTH, OTHERS>(douts + next * S::OTHER, dout + then.out, row, heads.C, heads);
+        }
+        copies_are_a_group();
+        multiply_rows<WIDTH, 1, OTHERS>(scores, keys, queries + now * S::OTHER);
+        multiply_rows<WIDTH, 1, OTHERS>(dscores, values, douts + now * S::OTHER);
+        __syncthreads(); /* the rows' numbers are there */
+        hide<false>(scores, key, query, heads);
+        EACH_ELEMENT(1, S::OTHER_PAIRS)
+        differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[column_of(p, i, j)],
+                      row_D[column_of(p, i, j)], scale2);
+        add_products<WIDTH, 1, OTHERS>(dvalues, scores, douts + now * S::OTHER);
+        add_products<WIDTH, 1, OTHERS>(dkeys, dscores, queries + now * S::OTHER);
+    }
+    store_rows(dqkv + tile.keys, first, heads.wide, dkeys, scale, heads);
+    store_rows(dqkv + tile.values, first, heads.wide, dvalues, one, heads);
+}
+
+/* -- which template ---------------------------------------------------------------------------- */
+
+/* Tiles of `own` arrays of own rows, and two of each of two arrays of others. */
+template <int WIDTH, int TILES, int OTHERS> static size_t shared_bytes(int own)
+{
+    using S = shape<WIDTH, TILES, OTHERS>;
+    return (size_t)(own * S::OWN + 4 * S::OTHER) * sizeof(bf16);
+}
+
+template <int WIDTH, int TILES, int OTHERS>
+static void forward_as(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_t B,
+                       const struct heads &heads)
+{
+    int64_t tiles = ceil_div(heads.T, shape<WIDTH, TILES, OTHERS>::ROWS);
+    launch_tiles(k, B * heads.H, tiles, WARPS * WARP, shared_bytes<WIDTH, TILES, OTHERS>(1),
+                 forward<WIDTH, TILES, OTHERS>, out, lse, qkv, heads);
+}
+
+void attention_bf16_forward(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_t B,
+                            const struct heads &heads)
+{
+    if (!head_size_fits(k, heads, SIZE_MAX_BF16))
+        return;
+    if (heads.size <= 64)
+        forward_as<64, 2, 64>(k, out, lse, qkv, B, heads);
+    else
+        forward_as<128, 1, 64>(k, out, lse, qkv, B, heads);
+}
+
+template <int WIDTH, int OTHERS>
+static void backward_as(SELF, bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
+                        const bf16 *qkv, int64_t B, const struct heads &heads)
+{
+    int64_t tiles = ceil_div(heads.T, shape<WIDTH, 1, OTHERS>::ROWS);
+    size_t bytes = shared_bytes<WIDTH, 1, OTHERS>(2);
+    launch_tiles(k, B * heads.H, tiles, WARPS * WARP, bytes, backward_queries<WIDTH, OTHERS>, dqkv,
+                 dout, lse, D, qkv, heads);
+    launch_tiles(k, B * heads.G, tiles, WARPS * WARP, bytes, backward_keys<WIDTH, OTHERS>, dqkv,
+                 dout, lse, D, qkv, heads);
+}
+
+void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out, const float *lse,
+                             const bf16 *qkv, int64_t B, const struct heads &heads)
+{
+    int64_t rows = B * heads.H * heads.T;
+    if (!head_size_fits(k, heads, SIZE_MAX_BF16))
+        return;
+    if (rows * (int64_t)sizeof(float) > WORKSPACE_BYTES) {
+        cuda_fail(k, "attention: more than %d queries at a time", WORKSPACE_BYTES / 4);
+        return;
+    }
+    float *D = (float *)k->state->workspace;
+    launch(k, ceil_div(rows, THREADS / WARP), THREADS, 0, sum_rows, D, dout, out, rows, heads);
+    if (heads.size <= 64)
+        backward_as<64, 64>(k, dqkv, dout, lse, D, qkv, B, heads);
+    else
+        backward_as<128, 32>(k, dqkv, dout, lse, D, qkv, B, heads);
+}
