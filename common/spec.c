@@ -13,6 +13,7 @@ static const char *const model_kinds[] = {"gpt", "mlp", NULL};
 static const char *const activations[] = {"relu", "tanh", NULL};
 static const char *const data_kinds[] = {"text", "tokens", "spiral", NULL};
 static const char *const precisions[] = {"fp32", "bf16", NULL};
+static const char *const computes[] = {"fp32", "tf32", "bf16", NULL};
 static const char *const optimizer_kinds[] = {"sgd", "momentum", "adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const consistency_kinds[] = {"sync", "delay", "ssp", "async", "local", NULL};
@@ -31,6 +32,7 @@ _Static_assert(COUNT(consistency_kinds) == SPEC_LOCAL + 2, "a name for each");
 _Static_assert(COUNT(outer_kinds) == SPEC_NESTEROV + 2, "a name for each");
 _Static_assert(COUNT(inner_states) == SPEC_INNER_RESET + 2, "a name for each");
 _Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for each");
+_Static_assert(COUNT(computes) == SPEC_COMPUTE_BF16 + 2, "a name for each");
 _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
 _Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
 
@@ -127,6 +129,8 @@ static const struct config_field fields[] = {
      ROW(train, seed, REFUSED), .max = UINT64_MAX, .initial = "1"},
     {"train.precision", "of weights and gradients on the wire; sums and state stay fp32",
      CONFIG_NAME, ROW(train, precision, DIGEST), .names = precisions, .initial = "fp32"},
+    {"train.compute", "what workers multiply, sums are fp32; tf32 and bf16 need GPUs", CONFIG_NAME,
+     ROW(train, compute, DIGEST), .names = computes, .initial = "fp32"},
     {"train.threads", "of one worker's kernels", CONFIG_U32,
      ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
     {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "

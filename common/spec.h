@@ -52,6 +52,9 @@ struct spec_data {
     double noise;
 };
 
+/* What a worker multiplies (kernels/kernels.h, in this order). */
+enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
+
 struct spec_train {
     uint64_t steps;
     uint32_t slots;        /* fixed pieces of a step's batch */
@@ -59,7 +62,8 @@ struct spec_train {
     uint32_t microbatch;   /* divides slot_samples */
     uint64_t seed;
     enum spec_precision
-        precision;       /* of the wire and of published copies; weights, state, sums: fp32 */
+        precision; /* of the wire and of published copies; weights, state, sums: fp32 */
+    enum spec_compute compute;
     uint32_t threads;    /* of one worker's kernels */
     uint32_t node_slots; /* slots a push sums, a power of two ≤ slots; 0: the coordinator
                             chooses (fp32 only: a lossy push codec needs a fixed node) */

@@ -8,15 +8,15 @@
 struct probe {
     const struct kernels *k;
     const struct model *model;
-    int64_t rows; /* predictions of a microbatch */
-    size_t count; /* floats in each array */
-    float *a, *b, *c, *d;
+    int64_t rows;         /* predictions of a microbatch */
+    size_t count;         /* elements or floats in each array */
+    float *a, *b, *c, *d; /* as large as floats need */
     float *host;
     struct digest_stream digest;
 };
 
 /* Values in [-0.5, 0.5) that look random and are exact in fp32. */
-static void fill(struct probe *probe, float *array, uint32_t salt)
+static void fill(struct probe *probe, element *array, uint32_t salt)
 {
     for (size_t i = 0; i < probe->count; i++) {
         uint32_t x = (uint32_t)i * 2654435761u + salt * 40503u;
@@ -25,34 +25,45 @@ static void fill(struct probe *probe, float *array, uint32_t salt)
         x ^= x >> 13;
         probe->host[i] = (float)(x >> 8) / 16777216.0f - 0.5f;
     }
-    probe->k->copy_in(probe->k, array, probe->host, probe->count * sizeof(float));
+    probe->k->cast_from_f32(probe->k, array, probe->host, (int64_t)probe->count);
 }
 
-static void add_result(struct probe *probe, const float *array, int64_t n)
+static void add_bytes(struct probe *probe, const void *array, size_t bytes)
 {
-    probe->k->copy_out(probe->k, probe->host, array, (size_t)n * sizeof(float));
-    digest_stream_add(&probe->digest,
-                      (struct slice){(const uint8_t *)probe->host, (size_t)n * sizeof(float)});
+    probe->k->copy_out(probe->k, probe->host, array, bytes);
+    digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)probe->host, bytes});
+}
+
+static void add_result(struct probe *probe, const element *array, int64_t n)
+{
+    add_bytes(probe, array, (size_t)n * probe->k->element_bytes);
 }
 
 /* out = a (N,I) · b (O,I), its backward, N rows at a time as the model calls it. */
-static void probe_linear(struct probe *probe, const float *bias, int64_t N, int64_t I, int64_t O)
+static void probe_linear(struct probe *probe, const element *bias, int64_t N, int64_t I, int64_t O)
 {
     const struct kernels *k = probe->k;
     k->linear_forward(k, probe->c, probe->a, probe->b, bias, N, I, O);
     add_result(probe, probe->c, N * O);
+    if (bias != NULL) { /* a head has none, and nothing after it */
+        k->linear_add_forward(k, probe->d, probe->c, probe->a, probe->b, bias, N, I, O);
+        add_result(probe, probe->d, N * O);
+        k->linear_gelu_forward(k, probe->c, probe->d, probe->a, probe->b, bias, N, I, O);
+        add_result(probe, probe->c, N * O);
+    }
     k->linear_backward_input(k, probe->d, probe->a, probe->b, N, I, O);
     add_result(probe, probe->d, N * I);
     k->zero(k, probe->d, probe->count * sizeof(float));
     k->linear_backward_weight(k, probe->d, NULL, probe->a, probe->a, N, I, O);
-    add_result(probe, probe->d, O * I);
+    add_bytes(probe, probe->d, (size_t)(O * I) * sizeof(float));
 }
 
 /* Rows that the model gives a linear at once: the head makes logits in blocks of rows. */
 static int64_t linear_rows(const struct probe *probe, const struct model_parameter *parameter,
                            const struct spec_train *train)
 {
-    int64_t block = (int64_t)(train->logits_bytes_max / (parameter->rows * sizeof(float)));
+    int64_t block =
+        (int64_t)(train->logits_bytes_max / (parameter->rows * probe->k->element_bytes));
     if (parameter->parts == 1 || probe->rows <= block)
         return probe->rows;
     return block > 0 ? block : 1;
@@ -69,7 +80,7 @@ static void probe_linears(struct probe *probe, const struct spec_train *train)
                    model->parameters[q].cols == parameter->cols;
         if (seen)
             continue;
-        const float *bias = parameter->parts == 1 ? probe->b : NULL; /* a tied head has none */
+        const element *bias = parameter->parts == 1 ? probe->b : NULL; /* a tied head has none */
         probe_linear(probe, bias, linear_rows(probe, parameter, train), parameter->cols,
                      parameter->rows);
     }

@@ -5,11 +5,16 @@
 
 #include <string.h>
 
+_Static_assert((int)SPEC_COMPUTE_TF32 == (int)KERNELS_COMPUTE_TF32 &&
+                   (int)SPEC_COMPUTE_BF16 == (int)KERNELS_COMPUTE_BF16,
+               "the spec's words are the table's");
+
 static enum err open_kernels(struct run *run, const struct run_options *options,
                              struct reason *reason)
 {
     struct kernels_options kernels = {
         .backend = options->backend,
+        .compute = (enum kernels_compute)run->spec.train.compute,
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,
     };

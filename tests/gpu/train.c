@@ -14,12 +14,14 @@
 #ifdef EMULATED
 enum { STEPS = 2, SMALLER = 6 };
 static const char *const gpt_sets[] = {
-    "model.layers=1", "model.width=32",       "model.context=24",     "data.validation=0.02",
-    "train.slots=3",  "train.slot_samples=1", "train.recompute=true", "train.precision=bf16"};
+    "model.layers=1",       "model.width=32",       "model.context=24",
+    "data.validation=0.02", "train.slots=3",        "train.slot_samples=1",
+    "train.recompute=true", "train.precision=bf16", "train.compute=bf16"};
 static const char *const mlp_sets[] = {"train.slots=3"};
 #else
 enum { STEPS = 20, SMALLER = 0 };
-static const char *const gpt_sets[] = {"train.recompute=true", "train.precision=bf16"};
+static const char *const gpt_sets[] = {"train.recompute=true", "train.precision=bf16",
+                                       "train.compute=bf16"};
 static const char *const mlp_sets[] = {"train.slots=6"};
 #endif
 
@@ -90,6 +92,20 @@ static void in_bf16_it_has_nearly_the_cpus_losses(void **state)
     compare(GPT, gpt_sets, SMALLER + 2, tolerance_bf16);
 }
 
+/* The CPU computes in fp32 all the same. */
+static void with_bf16_elements_it_has_nearly_the_cpus_losses(void **state)
+{
+    (void)state;
+    compare(GPT, gpt_sets, SMALLER + 3, tolerance_bf16);
+}
+
+static void an_mlp_with_bf16_elements_as_well(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"train.slots=3", "train.compute=bf16"};
+    compare(MLP, sets, 2, tolerance_bf16);
+}
+
 static void an_mlp_has_the_cpus_losses_and_twice_the_same_bits(void **state)
 {
     (void)state;
@@ -127,6 +143,8 @@ int main(void)
         cmocka_unit_test(a_gpt_has_the_cpus_losses_and_twice_the_same_bits),
         cmocka_unit_test(so_it_has_with_recompute),
         cmocka_unit_test(in_bf16_it_has_nearly_the_cpus_losses),
+        cmocka_unit_test(with_bf16_elements_it_has_nearly_the_cpus_losses),
+        cmocka_unit_test(an_mlp_with_bf16_elements_as_well),
         cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
         cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
     };

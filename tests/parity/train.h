@@ -26,10 +26,13 @@ static inline void must(enum err err, const struct reason *reason)
         fail_msg("%s: %s", err_name(err), reason->text);
 }
 
+/* On a CPU always in fp32: it is what the others are compared with, and the shard's. */
 static inline const struct kernels *open_kernels(enum kernels_backend backend,
                                                  const struct spec *spec)
 {
-    const struct kernels_options options = {.backend = backend, .gemm_core = spec->train.gemm_core};
+    struct kernels_options options = {.backend = backend, .gemm_core = spec->train.gemm_core};
+    if (backend == KERNELS_CUDA)
+        options.compute = (enum kernels_compute)spec->train.compute;
     const struct kernels *kernels = NULL;
     char reason[256];
     if (!kernels_new(&options, &kernels, reason, sizeof reason))

@@ -153,7 +153,8 @@ static enum err run(const struct arguments *arguments, struct reason *reason)
     const struct config_overrides overrides = {.flags = arguments->sets,
                                                .flags_count = arguments->sets_count};
     TRY(local_spec(arguments->spec, &overrides, &spec, reason));
-    const struct kernels_options options = {.gemm_core = spec.train.gemm_core,
+    const struct kernels_options options = {.compute = (enum kernels_compute)spec.train.compute,
+                                            .gemm_core = spec.train.gemm_core,
                                             .gemm_threads = (int)spec.train.threads};
     const struct kernels *kernels = NULL;
     if (!kernels_new(&options, &kernels, reason->text, sizeof reason->text))
