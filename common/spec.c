@@ -476,6 +476,10 @@ static enum err check_consistency(struct draft *draft)
 {
     const struct spec *spec = &draft->spec;
     const struct spec_consistency *consistency = &spec->consistency;
+    if (consistency->kind == SPEC_LOCAL && spec->train.compute == SPEC_COMPUTE_BF16)
+        return COMPLAIN(draft, "train.compute", "consistency.kind",
+                        "local steps update the weights that are computed on, which bf16 is too "
+                        "coarse for: train.compute must be fp32 or tf32");
     /* steps × slots × slot_samples alone is inside by the table's limits. */
     if (consistency->kind == SPEC_LOCAL &&
         spec->train.steps * spec->train.slots * spec->train.slot_samples >

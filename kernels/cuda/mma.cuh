@@ -71,13 +71,15 @@ template <int GROUPS> static __device__ inline void wait_for_copies(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
 }
 
-#endif
-
 /* 2^x; about two units in the last place off. */
 static __device__ inline float exp2_of(float x)
 {
-    return exp2f(x);
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
 }
+
+#endif
 
 /* `low` is the one that comes first. */
 static __device__ inline unsigned pair_of(float low, float high)

@@ -192,7 +192,8 @@ static void attention_is_pytorchs(void **state)
         float *lse = zeroes(g, B * H * T), *dqkv = zeroes(g, 3 * n);
         void *scratch = arrays_take(&g->arrays, k->attention_scratch_bytes(k, T, C, H));
         k->attention_forward(k, out, lse, scratch, qkv, cases[i].causal, B, T, C, H, H);
-        k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, cases[i].causal, B, T, C, H, H);
+        k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, cases[i].causal, B, T, C, H,
+                              H);
         char name[48];
         assert_golden(g, named(name, "attention.out", cases[i].name, T), out, n);
         assert_golden(g, named(name, "attention.lse", cases[i].name, T), lse, B * H * T);

@@ -264,6 +264,9 @@ static void every_refusal_names_the_place(void **state)
          "run.yaml:3: consistency.staleness must be an integer from 0 to 32, not \"-1\""},
         {GPT TEXT "consistency: {kind: async, window: 0}",
          "run.yaml:3: consistency.window must be an integer from 1 to 65536, not \"0\""},
+        {GPT TEXT "train: {compute: bf16}\nconsistency: {kind: local}",
+         "run.yaml:3: local steps update the weights that are computed on, which bf16 is too "
+         "coarse for: train.compute must be fp32 or tf32"},
         {GPT TEXT "consistency: {kind: local, local_steps: 0}",
          "run.yaml:3: consistency.local_steps must be an integer from 1 to 65536, not \"0\""},
         {GPT TEXT "consistency: {kind: local, inner_state: kept}",

@@ -60,6 +60,10 @@ void mma(mma_sum &sum, const mma_left &a, const mma_right &b);
 void load_tiles(unsigned (&pairs)[4], const bf16 *row);
 void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row);
 void copy_async(bf16 *to, const bf16 *from);
+static inline float exp2_of(float x)
+{
+    return exp2f(x);
+}
 static inline void copies_are_a_group()
 {
 }
