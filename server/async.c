@@ -127,6 +127,24 @@ static void count_loss(struct async *async, uint64_t ticket, const float *loss)
         sums[i] += (double)loss[i];
 }
 
+/* What a journal brings may be far ahead of the open step: there is room for its loss as well. */
+static enum err make_room(struct async *async, uint64_t step)
+{
+    if (step < async->open || step - async->open < async->loss_steps)
+        return ERR_OK;
+    uint64_t wanted = step - async->open + async->loss_steps;
+    double(*losses)[MODEL_LOSS_WEIGHTS] =
+        wanted > UINT32_MAX ? NULL : calloc(wanted, sizeof *losses);
+    if (losses == NULL)
+        return ERR_NOMEM;
+    for (uint64_t t = async->open; t < async->open + async->loss_steps; t++)
+        memcpy(losses[t % wanted], async->losses[t % async->loss_steps], sizeof *losses);
+    free(async->losses);
+    async->losses = losses;
+    async->loss_steps = (uint32_t)wanted;
+    return ERR_OK;
+}
+
 /* ---- apply ---- */
 
 /* The chunk takes the ticket: a version more, the next published copy, the bit. */
@@ -159,6 +177,8 @@ enum err async_redo(struct async *async, uint32_t index, const struct async_reco
     if (record->version > chunk->version || record->n != async->store->chunks[index].spec.n ||
         applied_find(&chunk->applied, record->ticket) != APPLIED_NEW)
         return ERR_CORRUPT;
+    if (async->store->chunks[index].spec.loss)
+        TRY(make_room(async, record->ticket / async->store->slots));
     return apply(async, index, record->ticket, record->scale, record->gradient);
 }
 

@@ -186,12 +186,12 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;
     enum err err = shard_new(&config, &shard);
-    if (err == ERR_OK) {
+    if (err == ERR_OK)
         TRY(fill(prepared, shard, chunks, count, reason));
-        TRY(read_journal(prepared, shard, reason));
-    }
     if (err == ERR_OK)
         err = shard_start(shard);
+    if (err == ERR_OK) /* what it applies follows what is published */
+        TRY(read_journal(prepared, shard, reason));
     if (err != ERR_OK)
         return reason_set(reason, err, "cannot hold a shard of %u chunks: %s", count,
                           err_text(err));

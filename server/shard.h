@@ -256,8 +256,8 @@ enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version,
 /* Publishes the version that was filled in. */
 enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
 
-/* async, between the filling and the start: what the chunk took, as it lies in a cut behind its
- * values (`extra` of shard_extra_bytes()), and then what its log says beyond, in the log's order
+/* async: between the filling and the start what the chunk took, as it lies in a cut behind its
+ * values (`extra` of shard_extra_bytes()); after the start what its log says beyond, in its order
  * (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
 uint32_t shard_extra_bytes(const struct shard *shard); /* 0: not async */
 enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra) MUST_USE;

@@ -58,7 +58,8 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     struct run *run = &coordinator->run;
     if (reduced->generation != run->generation)
         return ERR_OLD_GENERATION; /* P2 */
-    if (reduced->step < run->version || run->phase != PHASE_STEPS)
+    /* async: shards that redid their journals may be through a step before the run goes on. */
+    if (reduced->step < run->version || (run->phase != PHASE_STEPS && !run->settings.async))
         return ERR_OK;
     if (reduced->step - run->version > run->settings.delay)
         return ERR_MALFORMED;
