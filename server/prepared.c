@@ -182,6 +182,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.term = prepared->term;
     config.version = prepared->version;
     config.file = prepared->server;
+    config.run_chunk_count = prepared->model.chunks_count;
     config.chunks = chunks;
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;

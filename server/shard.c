@@ -412,13 +412,20 @@ static enum err count_new(struct shard *shard, uint32_t index, const struct push
     return ERR_OK;
 }
 
+/* Why a chunk is not: another server has it, or the run has none of that number. */
+static enum err not_here(const struct shard *shard, uint32_t chunk)
+{
+    uint32_t count = shard->config.run_chunk_count;
+    return count > 0 && chunk >= count ? ERR_NOT_FOUND : ERR_MOVED;
+}
+
 static enum err count_entry(struct shard *shard, uint64_t sender, const struct push *push,
                             const struct push_entry *entry, struct cursor *payload,
                             struct shard_effects *effects)
 {
     uint32_t index = chunk_find(&shard->store, entry->chunk);
     if (index == shard->store.count)
-        return ERR_MOVED;
+        return not_here(shard, entry->chunk);
     struct chunk *chunk = &shard->store.chunks[index];
     if (chunk->leaving && push->step >= shard->decided)
         return ERR_MOVED; /* P11: its sums are the new owner's */
@@ -480,6 +487,8 @@ static enum err pull_place(const struct shard *shard, const struct pull *pull,
         const struct chunk *chunk = &shard->store.chunks[index];
         bool future = pull->version > shard->decided;
         *ret_ring = shard->later;
+        if (index == shard->store.count && not_here(shard, pull->chunks[i]) != ERR_MOVED)
+            return ERR_NOT_FOUND;
         if (index == shard->store.count || (chunk->leaving && future))
             return future ? ERR_TOO_EARLY : ERR_MOVED;
         if (pull->version < version_low(shard, chunk))
@@ -497,7 +506,7 @@ static enum err all_here(const struct shard *shard, const struct pull *pull)
 {
     for (uint32_t i = 0; i < pull->chunk_count; i++)
         if (chunk_find(&shard->store, pull->chunks[i]) == shard->store.count)
-            return ERR_MOVED;
+            return not_here(shard, pull->chunks[i]);
     return ERR_OK;
 }
 

@@ -194,7 +194,6 @@ static void carry_out(struct sim *sim, struct sim_server *server, struct sim_thr
         break;
     case SHARD_TRANSFER:
         sim_violated(sim, 11, "s%u sends a chunk that nobody moved", server->index);
-        break;
     case SHARD_ORDER: /* of async alone, which no scenario has */
         check(false);
     }

@@ -46,6 +46,7 @@ static void set_up(struct fixture *f)
         .parked_bytes_max = 1000,
         .snapshot_copies = 1,
         .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5, .weight_decay = 0.125},
+        .run_chunk_count = 20,
         .chunk_count = COUNT,
         .chunks = chunks,
     };
@@ -529,12 +530,15 @@ static void what_does_not_fit_is_refused(void **state)
     REFUSED(m.push.node.index = SLOTS, ERR_MALFORMED, 0);
     REFUSED(m.push.node.level = 3, ERR_MALFORMED, 0);
     REFUSED(m.entries[0].chunk = 5, ERR_MOVED, 0);
+    REFUSED(m.entries[0].chunk = 20, ERR_NOT_FOUND, 0);
     assert_int_equal(shard_statistics(f.shard).pushed_bytes, 0);
     REFUSED(m.entries[1].part = 2, ERR_MALFORMED, 1);
     REFUSED(m.entries[2].bytes -= 4, ERR_MALFORMED, 2);
     REFUSED(m.value_count -= 1, ERR_MALFORMED, 4); /* payload shorter than its entries */
 #undef REFUSED
     assert_int_equal(pull_one(&f, 0, 5)->refusal.code, ERR_MOVED);
+    assert_int_equal(pull_one(&f, 0, 20)->refusal.code, ERR_NOT_FOUND);
+    assert_int_equal(pull_one(&f, 7, 20)->refusal.code, ERR_NOT_FOUND);
     assert_int_equal(refusal(pull_some(&f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
     tear_down(&f);
 }
