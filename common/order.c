@@ -39,9 +39,9 @@ enum err order_next(struct slice log, const char *path, size_t *offset,
 {
     uint32_t head[2];
     size_t left = log.bytes - *offset;
-    const uint8_t *at = log.data + *offset;
     if (left < HEAD_BYTES)
         return ERR_NOT_FOUND;
+    const uint8_t *at = log.data + *offset;
     memcpy(head, at, sizeof head);
     if (head[0] > ORDER_PAYLOAD_BYTES_MAX)
         return corrupt(path, *offset, "a record's length is impossible", reason);

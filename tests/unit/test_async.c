@@ -437,6 +437,7 @@ static void a_cut_knows_what_each_chunk_took(void **state)
     for (uint32_t i = 0; i < 2; i++)
         assert_memory_equal(shard_state(again, i).weights, shard_state(first, i).weights,
                             N * sizeof(float));
+    clear(&f); /* effects of `again` */
     shard_free(again);
     tear_down(&f);
 }
