@@ -134,8 +134,10 @@ static struct push_ack send(struct fixture *f, struct message *m)
     return f->effects.items[0].ack;
 }
 
-static uint64_t version_of(const struct fixture *f, uint32_t index)
+/* Drops what effects hold: the shard writes over their entries. */
+static uint64_t version_of(struct fixture *f, uint32_t index)
 {
+    clear(f);
     struct shard_effects effects = {0};
     uint32_t next = index;
     assert_true(shard_begin_order(f->shard, &next, &effects));
