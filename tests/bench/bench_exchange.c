@@ -23,7 +23,7 @@ enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, GENERATION = 1 };
 static const char spec_format[] = "model: {kind: mlp, layers: [2, 4096, 4096, 3]}\n"
                                   "data: {kind: spiral}\n"
                                   "optimizer: {kind: sgd, lr: 0.1}\n"
-                                  "train: {steps: 10, slots: %u}\n";
+                                  "train: {steps: 10, slots: %u, slot_samples: 1, microbatch: 1}\n";
 
 static void spec_text(unsigned passes, char *ret_text, size_t bytes)
 {
@@ -173,6 +173,8 @@ static void groups_make(struct worker *worker)
     float *values = (float *)(void *)worker->tensor->data;
     for (size_t i = 0; i < offset / sizeof *values; i++)
         values[i] = (float)(i % 1000) / 1024;
+    const struct model_chunk *loss = &worker->model.chunks[worker->model.chunks_count - 1];
+    values[offset / sizeof *values - loss->weights + MODEL_LOSS_COUNT] = 1; /* slot_samples */
 }
 
 static void send_message(struct worker *worker, const struct to_shard *message,

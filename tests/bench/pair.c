@@ -57,6 +57,7 @@ __attribute__((noreturn)) static void server_process(const struct pair_config *c
                                                      const struct pipes *pipes)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(pipes->result[1]); /* the client's alone: its end is seen by its death too */
     unsigned port = config->serve(config->context);
     check(write(pipes->from[1], &port, sizeof port) == sizeof port);
     char byte;
