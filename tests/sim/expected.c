@@ -14,8 +14,8 @@ struct single {
     struct shard_effects effects;
     struct seal seal;
     struct seal_counters counters;
-    uint32_t delay;
     float *weights[SIM_STEPS_MAX + 1]; /* as workers see them, by version */
+    const uint8_t *behind;             /* of the step's slots: what they are computed on */
     float *gradients;
     uint8_t *bytes;
 };
@@ -78,10 +78,10 @@ static void push_piece(struct single *single, uint64_t step, struct node node, u
     }
 }
 
-/* The version that step's tickets are computed on. */
-static const float *weights_of(const struct single *single, uint64_t step)
+/* The weights that a node of that step is computed on. */
+static const float *weights_of(const struct single *single, uint64_t step, struct node node)
 {
-    return single->weights[step > single->delay ? step - single->delay : 0];
+    return single->weights[step - single->behind[node_first(node)]];
 }
 
 /* Leaves in order; with a lossy codec the run's nodes. */
@@ -93,7 +93,8 @@ static void push_all(struct single *single, uint64_t step)
     while (train->precision == SPEC_BF16 && UINT32_C(1) << node.level < train->node_slots)
         node.level++;
     for (; node_valid(node, train->slots); node.index++) {
-        compute_train(single->compute, step, node, weights_of(single, step), single->gradients);
+        compute_train(single->compute, step, node, weights_of(single, step, node),
+                      single->gradients);
         for (uint32_t c = 0; c < model->chunks_count; c++)
             for (uint32_t p = 0; p < model->parameters[model->chunks[c].parameter].parts; p++)
                 push_piece(single, step, node, c, p);
@@ -125,7 +126,7 @@ static void sum_node(struct single *single, uint64_t step, struct node node, flo
     const struct spec_train *train = &compute->scenario->spec.train;
     uint32_t count = compute_gradients_count(compute);
     if (node_end(node) - node_first(node) == (train->node_slots > 0 ? train->node_slots : 1)) {
-        compute_train(compute, step, node, weights_of(single, step), ret_sum);
+        compute_train(compute, step, node, weights_of(single, step, node), ret_sum);
         round_gradients(single, ret_sum);
         return;
     }
@@ -258,7 +259,6 @@ static void compare_with_reference(const struct compute *compute, const struct d
 static void open_single(struct single *single, struct compute *compute)
 {
     *single = (struct single){.compute = compute};
-    single->delay = spec_staleness(&compute->scenario->spec);
     for (uint32_t v = 0; v <= SIM_STEPS_MAX; v++) {
         single->weights[v] = calloc(compute_weights_count(compute), sizeof(float));
         check(single->weights[v] != NULL);
@@ -288,30 +288,68 @@ static void note_version(struct single *single, struct expected *expected, uint6
     expected->validations[version] = validate(single, version);
 }
 
-void expected_run(struct expected *expected, struct compute *compute)
+void expected_begin(struct expected *expected, struct compute *compute)
 {
     uint64_t steps = compute->scenario->spec.train.steps;
-    struct single single;
-    *expected = (struct expected){0};
-    check(steps <= SIM_STEPS_MAX);
+    check(steps <= SIM_STEPS_MAX && compute->scenario->spec.train.slots <= SIM_SLOTS_MAX);
+    *expected = (struct expected){.single = malloc(sizeof *expected->single)};
     expected->published =
         calloc((steps + 1) * compute->model.chunks_count, sizeof *expected->published);
-    check(expected->published != NULL);
-    open_single(&single, compute);
+    check(expected->published != NULL && expected->single != NULL);
+    open_single(expected->single, compute);
+    note_version(expected->single, expected, 0);
+}
+
+void expected_step(struct expected *expected, const uint8_t *behind)
+{
+    struct single *single = expected->single;
+    uint64_t step = expected->version;
+    memcpy(expected->behind[step], behind, single->compute->scenario->spec.train.slots);
+    single->behind = expected->behind[step];
+    push_all(single, step);
+    expected->failed = !commit(single, step, &expected->steps[step]);
+    expected->failed_step = step;
+    if (expected->failed)
+        return;
+    expected->version++;
+    note_version(single, expected, expected->version);
+}
+
+void expected_branch(struct expected *expected, const struct expected *from, uint64_t version,
+                     struct compute *compute)
+{
+    check(version <= from->version);
+    expected_begin(expected, compute);
+    while (expected->version < version)
+        expected_step(expected, from->behind[expected->version]);
+}
+
+static void close_expected(struct expected *expected)
+{
+    if (expected->single != NULL)
+        close_single(expected->single);
+    free(expected->single);
+    expected->single = NULL;
+}
+
+void expected_run(struct expected *expected, struct compute *compute)
+{
+    const struct spec *spec = &compute->scenario->spec;
+    uint64_t steps = spec->train.steps;
+    uint32_t delay = spec->consistency.kind == SPEC_DELAY ? spec->consistency.delay : 0;
+    uint8_t behind[SIM_SLOTS_MAX];
+    expected_begin(expected, compute);
     for (uint64_t step = 0; step < steps && !expected->failed; step++) {
-        note_version(&single, expected, step);
-        push_all(&single, step);
-        expected->failed = !commit(&single, step, &expected->steps[step]);
-        expected->failed_step = step;
+        memset(behind, (int)(step < delay ? step : delay), sizeof behind);
+        expected_step(expected, behind);
     }
-    if (!expected->failed)
-        note_version(&single, expected, steps);
+    close_expected(expected);
     if (compute->executor != NULL && compute->scenario->bad_percent == 0)
         compare_with_reference(compute, &expected->digests[steps]);
-    close_single(&single);
 }
 
 void expected_release(struct expected *expected)
 {
+    close_expected(expected);
     free(expected->published);
 }

@@ -1,6 +1,9 @@
 /* What a run must come to: one shard and the coordinator's arithmetic in a straight loop, slots
  * pushed in order; no cluster. As tests/reference, with this scenario's gradients; where these are
- * the executor's, tests/reference runs as well and must end alike. */
+ * the executor's, tests/reference runs as well and must end alike.
+ *
+ * With `ssp` that follows from the order log alone: one `expected` for each generation, which is
+ * taken a step further when the coordinator logs what the step was computed on. */
 #ifndef ROOST_TESTS_SIM_EXPECTED_H
 #define ROOST_TESTS_SIM_EXPECTED_H
 
@@ -17,7 +20,13 @@ struct expected_validation {
     uint64_t samples;
 };
 
+struct single;
+
 struct expected {
+    struct single *single; /* what computes it, as long as there are steps to come */
+    uint64_t version;      /* it has come to */
+    /* What the steps' slots were computed on. */
+    uint8_t behind[SIM_STEPS_MAX][SIM_SLOTS_MAX];
     uint64_t *published; /* digest of chunk c's copy of version v, at v * chunks_count + c */
     struct expected_step steps[SIM_STEPS_MAX];
     struct expected_validation validations[SIM_STEPS_MAX + 1]; /* of every version */
@@ -26,7 +35,14 @@ struct expected {
     struct digest digests[SIM_STEPS_MAX + 1]; /* of every version's state */
 };
 
+/* The whole run, when its spec says what steps are computed on. */
 void expected_run(struct expected *expected, struct compute *compute);
+/* One step after another: from the beginning; from where `from` was at `version`; a step further,
+ * slot i computed on behind[i] versions before the step's. */
+void expected_begin(struct expected *expected, struct compute *compute);
+void expected_branch(struct expected *expected, const struct expected *from, uint64_t version,
+                     struct compute *compute);
+void expected_step(struct expected *expected, const uint8_t *behind);
 void expected_release(struct expected *expected);
 
 uint64_t expected_published(const struct expected *expected, const struct compute *compute,

@@ -96,6 +96,7 @@ static void check_truth(struct sim *sim, const struct sim_thread *thread, const 
                      thread->index, (unsigned long long)push->step, push->node.level,
                      push->node.index, (unsigned long long)truth->step, truth->node.level,
                      truth->node.index);
+    order_pushed(sim, truth);
 }
 
 void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
@@ -196,8 +197,8 @@ void ledger_published(struct sim *sim, struct sim_thread *thread, const struct w
                      (unsigned long long)generation);
     for (uint32_t i = 0; i < header->chunk_count; i++) {
         uint64_t digest = digest_fast64((struct slice){copies[i]->data, copies[i]->bytes});
-        if (digest !=
-            expected_published(&sim->expected, &sim->compute, header->version, header->chunks[i]))
+        if (digest != expected_published(order_expected(sim, generation), &sim->compute,
+                                         header->version, header->chunks[i]))
             sim_violated(sim, 2, "s%u serves chunk %u as version %llu, which it is not",
                          thread->index, header->chunks[i], (unsigned long long)header->version);
     }
@@ -205,14 +206,15 @@ void ledger_published(struct sim *sim, struct sim_thread *thread, const struct w
 
 /* ---- the coordinator ---- */
 
-void ledger_generation(struct sim *sim, uint64_t generation, uint64_t version)
+void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut)
 {
     if (generation <= sim->ledger.generation || generation >= LEDGER_GENERATIONS_MAX)
         sim_violated(sim, 4, "generation %llu comes after %llu", (unsigned long long)generation,
                      (unsigned long long)sim->ledger.generation);
     sim->options.progress->rewinds += sim->ledger.generation > 0;
     sim->ledger.generation = generation;
-    sim->ledger.versions[generation] = version;
+    sim->ledger.versions[generation] = cut.version;
+    order_generation(sim, generation, cut);
 }
 
 void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office)
@@ -226,11 +228,13 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
         open = ticket->step >= version && ticket->step - version <= delay &&
                ticket->step < sim->scenario.spec.train.steps;
     }
-    if (ticket->generation != generation || ticket->version != used || !open)
+    bool ssp = ticket->kind == TICKET_TRAIN && sim->scenario.spec.consistency.kind == SPEC_SSP;
+    if (ticket->generation != generation || (!ssp && ticket->version != used) || !open)
         sim_violated(sim, 3,
                      "step %llu is granted on version %llu at version %llu of generation %llu",
                      (unsigned long long)ticket->step, (unsigned long long)ticket->version,
                      (unsigned long long)version, (unsigned long long)generation);
+    order_granted(sim, ticket);
     sim->options.progress->speculative += ticket->speculative;
 }
 
@@ -282,7 +286,7 @@ static void check_validated(struct sim *sim, uint64_t version)
 
 void ledger_step(struct sim *sim, const struct step_row *row, bool in_office)
 {
-    const struct expected_step *expected = &sim->expected.steps[row->step];
+    const struct expected_step *expected = &order_expected(sim, row->generation)->steps[row->step];
     if ((in_office && row->generation != sim->ledger.generation) ||
         row->step != sim->ledger.versions[row->generation])
         sim_violated(sim, 4, "step %llu is decided at version %llu", (unsigned long long)row->step,
@@ -308,7 +312,8 @@ void ledger_step(struct sim *sim, const struct step_row *row, bool in_office)
 
 void ledger_validation(struct sim *sim, const struct validation_row *row)
 {
-    const struct expected_validation *expected = &sim->expected.validations[row->version];
+    const struct expected_validation *expected =
+        &order_expected(sim, row->generation)->validations[row->version];
     if (row->generation == sim->ledger.generation)
         sim->ledger.validated[row->version] = row->generation;
     if (!same_double(row->loss, expected->loss) ||
@@ -377,7 +382,6 @@ static bool is_right_end(const struct sim *sim, enum run_state state)
 void ledger_over(struct sim *sim, enum run_state state, const char *reason)
 {
     uint64_t version = sim->ledger.recorded.version;
-    const struct digest *expected = &sim->expected.digests[version];
     struct digest digest;
     if (!is_right_end(sim, state))
         sim_violated(sim, 8, "the run is over in state %d with the cut of version %llu: %s",
@@ -387,6 +391,8 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
         check_validated(sim, version);
     if (sim->ledger.recorded.generation == 0)
         return; /* before there was anything */
+    const struct digest *expected =
+        &order_expected(sim, sim->ledger.recorded.generation)->digests[version];
     const struct state_digest_source source = {
         sim, read_cut, 1 + optimizer_states(spec_server_optimizer(&sim->scenario.spec).kind)};
     enum err err = state_digest(&sim->compute.model, &source, &digest);
@@ -402,9 +408,10 @@ void ledger_computing(struct sim *sim, const struct sim_worker *worker)
 {
     const struct model *model = &sim->compute.model;
     uint64_t version = worker->ticket.version;
+    const struct expected *expected = order_expected(sim, worker->ticket.generation);
     for (uint32_t c = 0; c < model->chunks_count; c++)
         if (model->chunks[c].parameter != model->loss_parameter &&
-            worker->held[c] != expected_published(&sim->expected, &sim->compute, version, c))
+            worker->held[c] != expected_published(expected, &sim->compute, version, c))
             sim_violated(sim, 3, "w%u computes step %llu, but its chunk %u is not version %llu",
                          worker->index, (unsigned long long)worker->ticket.step, c,
                          (unsigned long long)version);

@@ -5,14 +5,14 @@
 
 #include "server/coordinator/coordinator.h"
 #include "server/shard.h"
-#include "tests/sim/queue.h"
+#include "tests/sim/order.h"
 #include "tests/sim/scenario.h"
 
 struct sim;
 struct sim_thread;
 struct sim_worker;
 
-enum { LEDGER_GENERATIONS_MAX = 256 };
+enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 
 struct ledger {
     uint64_t generation;                       /* the newest */
@@ -45,7 +45,8 @@ void ledger_published(struct sim *sim, struct sim_thread *thread, const struct w
 
 /* ---- the coordinator; 3, 4, 9, 10, 13 ---- */
 
-void ledger_generation(struct sim *sim, uint64_t generation, uint64_t version);
+/* A generation begins from that cut. */
+void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut);
 /* `in_office`: by a coordinator whose office is not over. */
 void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office);
 void ledger_completed(struct sim *sim, const struct complete_request *complete);

@@ -44,6 +44,7 @@ struct truth {
     uint64_t generation;
     uint64_t step;
     struct node node;
+    uint64_t version; /* that it was computed on */
 };
 
 enum { MESSAGE_COPIES_MAX = 64 };

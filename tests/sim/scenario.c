@@ -90,10 +90,14 @@ static void choose_consistency(struct scenario *scenario, struct rand_state *ran
 {
     struct spec_consistency *consistency = &scenario->spec.consistency;
     uint64_t which = rand_below(random, 100);
-    if (which < 40) {
+    if (which < 35) {
         consistency->kind = SPEC_DELAY;
         consistency->delay = (uint32_t)between(random, 1, SIM_DELAY_MAX);
-    } else if (which < 55 && !scenario->executor) {
+    } else if (which < 60) {
+        consistency->kind = SPEC_SSP;
+        consistency->staleness = (uint32_t)between(random, 0, SIM_DELAY_MAX);
+        scenario->spec.train.skip_max = 0; /* the log ends before the step that fails */
+    } else if (which < 70 && !scenario->executor) {
         consistency->kind = SPEC_LOCAL;
         consistency->local_steps = (uint32_t)between(random, 1, 3);
         consistency->outer.kind = chance(random, 50) ? SPEC_AVERAGE : SPEC_NESTEROV;
@@ -339,6 +343,7 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
         .servers_min = scenario->servers,
         .slots = spec->train.slots,
         .slot_samples = spec->train.slot_samples,
+        .ssp = spec->consistency.kind == SPEC_SSP,
         .delay = spec_staleness(spec),
         .node_slots = spec->train.node_slots,
         .data_served = true,
@@ -376,7 +381,7 @@ void scenario_print(const struct scenario *scenario)
 {
     static const char *const models[] = {"toy", "mlp", "deep mlp", "gpt"};
     static const char *const consistencies[] = {
-        [SPEC_SYNC] = "sync", [SPEC_DELAY] = "delay", [SPEC_LOCAL] = "local"};
+        [SPEC_SYNC] = "sync", [SPEC_DELAY] = "delay", [SPEC_SSP] = "ssp", [SPEC_LOCAL] = "local"};
     const struct spec_train *train = &scenario->spec.train;
     printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
            "validation %llu, bad %u %%; %u servers of %u threads, %u workers, ahead_max %u, lease "
@@ -385,7 +390,7 @@ void scenario_print(const struct scenario *scenario)
            "repeated %u/1000; %u faults before %.3f s\n",
            (unsigned long long)scenario->seed, models[scenario->model],
            scenario->executor ? "computed" : "made up",
-           consistencies[scenario->spec.consistency.kind], scenario->spec.consistency.delay,
+           consistencies[scenario->spec.consistency.kind], spec_staleness(&scenario->spec),
            spec_precision_name(train->precision), (unsigned long long)train->steps, train->slots,
            train->node_slots, spec_optimizer_kind_name(scenario->spec.optimizer.kind),
            scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,

@@ -14,6 +14,7 @@ enum {
     SIM_WORKERS_MAX = 12,
     SIM_FAULTS_MAX = 64,
     SIM_STEPS_MAX = 8,
+    SIM_SLOTS_MAX = 16,
     SIM_THREADS_MAX = 3,
     SIM_DELAY_MAX = 3
 };

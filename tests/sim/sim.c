@@ -125,7 +125,8 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     *sim = (struct sim){.options = *options, .random = {~seed}};
     scenario_init(&sim->scenario, seed);
     compute_init(&sim->compute, &sim->scenario, options->kernels);
-    expected_run(&sim->expected, &sim->compute);
+    if (sim->scenario.spec.consistency.kind != SPEC_SSP || spec_staleness(&sim->scenario.spec) == 0)
+        expected_run(&sim->expected, &sim->compute);
     if (options->trace)
         scenario_print(&sim->scenario);
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
@@ -151,6 +152,7 @@ static void release(struct sim *sim)
     queue_release(&sim->queue);
     network_release(&sim->network);
     expected_release(&sim->expected);
+    order_release(&sim->order);
     compute_release(&sim->compute);
     buf_release(&sim->scratch);
 }

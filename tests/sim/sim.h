@@ -8,7 +8,7 @@
  * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
  * there may be two at once; sim_server, sim_exchange and disk;
  * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
- * (the invariants), mutate (bugs planted to see that they are found).
+ * and order (the invariants), mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -28,7 +28,8 @@
  *     found again, whole;
  *  11 what belongs to another generation, boot or term is not counted, served or acted on;
  *  12 the lowest missing slot is always admitted: BUSY never stops the step;
- *  13 each step's metrics, each validation and the final state are the reference's, bit for bit.
+ *  13 each step's metrics, each validation and the final state are the reference's, bit for bit;
+ *  14 ssp: a slot is computed on one version, within the bound, and that is what is logged.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -39,6 +40,7 @@
 #include "tests/sim/ledger.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
+#include "tests/sim/order.h"
 #include "tests/sim/process.h"
 #include "tests/sim/queue.h"
 #include "tests/sim/scenario.h"
@@ -69,7 +71,8 @@ struct sim {
     struct sim_options options;
     struct rand_state random;
     struct compute compute;
-    struct expected expected;
+    struct expected expected; /* when the spec says what steps are computed on */
+    struct order order;
     struct queue queue;
     struct network network;
     struct ledger ledger;

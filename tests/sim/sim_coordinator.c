@@ -255,7 +255,7 @@ static bool store(struct sim *sim, struct sim_coordinator *coordinator, const st
     case EFFECT_STORE_REWIND:
         store->stored = true;
         store->past.generation = effect->generation;
-        ledger_generation(sim, effect->generation, store->past.cut.name.version);
+        ledger_generation(sim, effect->generation, store->past.cut.name);
         break;
     case EFFECT_STORE_FINGERPRINT:
         store->past.has_fingerprint = true;
@@ -283,7 +283,8 @@ static bool carry_out(struct sim *sim, struct sim_coordinator *coordinator,
     case EFFECT_STORE_CUT:
     case EFFECT_STORE_STATE:
         return store(sim, coordinator, effect);
-    case EFFECT_STORE_ORDER: /* nobody repeats a scenario from its log */
+    case EFFECT_STORE_ORDER:
+        order_logged(sim, &effect->order);
         break;
     case EFFECT_COMMAND:
         command(sim, coordinator, effect);

@@ -62,8 +62,8 @@ void sim_link_push(struct sim *sim, struct sim_worker *worker, uint32_t link,
     check(wire_encode_to_shard(&to, &sim->scratch) == ERR_OK);
     struct message *message =
         sim_scratch_message(sim, buf_append(&sim->scratch, payload, to.payload_bytes));
-    message->truth =
-        (struct truth){worker->ticket.generation, worker->ticket.step, worker->ticket.node};
+    message->truth = (struct truth){worker->ticket.generation, worker->ticket.step,
+                                    worker->ticket.node, worker->ticket.version};
     sim_trace(sim, "w%u pushes %u pieces of step %llu node %u:%u to s%u, id %llu", worker->index,
               push->entry_count, (unsigned long long)push->step, push->node.level, push->node.index,
               worker->links[link].server, (unsigned long long)push->id);
