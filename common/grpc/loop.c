@@ -59,8 +59,8 @@ void rpc_process_init(bool say)
 
 struct rpc_settings rpc_settings_default(void)
 {
-    return (struct rpc_settings){.keepalive_ms = 10000,
-                                 .keepalive_timeout_ms = 5000,
+    return (struct rpc_settings){.keepalive_ms = 5000,
+                                 .keepalive_timeout_ms = 4000,
                                  .message_bytes_max = 1 << 20,
                                  .queue_messages_max = 256,
                                  .calls_max = 128,
