@@ -249,7 +249,7 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     if (found == NULL)
         return ERR_UNKNOWN_MEMBER;
     found->seen_ms = now_ms;
-    if (!run_active(&coordinator->run))
+    if (run_is_over(&coordinator->run))
         run_notice_over(coordinator); /* its stream may be younger than the first notice */
     return ERR_OK;
 }
@@ -302,7 +302,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     if (!again && tickets_held(&run->tickets, member->id) >= COORDINATOR_LEASES_MAX)
         return ERR_BUSY;
     member->sequence = request->sequence;
-    if (!run_active(run)) {
+    if (run_is_over(run)) {
         run_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
         return ERR_OK;
     }
@@ -457,7 +457,7 @@ void coordinator_status(const struct coordinator *coordinator,
     const struct run *run = &coordinator->run;
     *ret_status = (struct coordinator_status){
         .state = run->state,
-        .paused = run->pausing && !run_active(run),
+        .paused = run_paused(run),
         .run = run->settings.run,
         .term = coordinator->settings.term,
         .generation = run->generation,

@@ -123,7 +123,7 @@ void run_notice_over(struct coordinator *coordinator)
 }
 
 /* Stored it is still training. */
-static void run_paused(struct coordinator *coordinator, const char *reason)
+static void pause_now(struct coordinator *coordinator, const char *reason)
 {
     struct run *run = &coordinator->run;
     run->phase = PHASE_NONE;
@@ -140,7 +140,7 @@ void run_over(struct coordinator *coordinator, enum run_state state, const char 
 {
     struct run *run = &coordinator->run;
     if (run->pausing && state == RUN_STOPPED) {
-        run_paused(coordinator, reason);
+        pause_now(coordinator, reason);
         return;
     }
     run->state = state;

@@ -118,6 +118,17 @@ static inline bool run_active(const struct run *run)
     return run->phase != PHASE_NONE;
 }
 
+/* The run is not active, but a successor goes on with it: members are told nothing. */
+static inline bool run_paused(const struct run *run)
+{
+    return run->pausing && !run_active(run);
+}
+
+static inline bool run_is_over(const struct run *run)
+{
+    return !run_active(run) && !run->pausing;
+}
+
 enum err run_may_start(const struct run *active, const struct coordinator_run *settings,
                        uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
 enum err run_start(struct coordinator *coordinator, uint64_t now_ms,

@@ -1989,6 +1989,12 @@ static void a_pause_cuts_and_leaves_the_run_to_a_successor(void **state)
     assert_null(seen(&f, EFFECT_ANSWER));
     assert_null(command(&f, 0, SERVER_END));
     assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_NO_RUN);
+    /* Who asks before the daemon has ended is told no end: it looks for the successor. */
+    assert_int_equal(acquire(&f, worker, 3, 5000), ERR_OK);
+    assert_null(seen(&f, EFFECT_ANSWER));
+    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
+    look(&f);
+    assert_null(seen(&f, EFFECT_NOTICE));
     teardown(&f);
 }
 
