@@ -1,14 +1,15 @@
 /* One daemon.
  *
  * Threads:
- *   main       owns the office (on the coordinator's daemon), the link to the coordinator, the
- * store and the run's record; waits for events in its inbox. Every decision happens here, one event
- * after another. rpc …      gRPC's polling threads, one per core: decode requests (service.c) and
- * data messages (push, pull); post to main's or a shard's inbox; never wait. shard …    each owns
- * its chunks; waits for pushes, pulls and commands in its inbox (shards.h). cuts     writes cuts'
- * files; waits for chunk copies of the shards. order      writes an async run's order log and
- * journal; waits for the shards'. signals    waits for SIGTERM, SIGINT and SIGHUP;
- * posts an event.
+ *   main     owns the office (on the coordinator's daemon), the link to the coordinator, the store
+ *            and the run's record; waits for events in its inbox. Every decision happens here, one
+ *            event after another.
+ *   rpc …    gRPC's polling threads, one per core: decode requests (service.c) and data messages
+ *            (push, pull); post to main's or a shard's inbox; never wait.
+ *   shard …  each owns its chunks; waits for pushes, pulls and commands in its inbox (shards.h).
+ *   cuts     writes cuts' files; waits for chunk copies of the shards.
+ *   order    writes an async run's order log and journal; waits for the shards'.
+ *   signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
  *
  * Main's loop: take what is in the inbox, at most until the next timer is due; after each event the
  * office has carried out what follows from it. No polling: a parked acquire is answered in the turn
