@@ -489,13 +489,27 @@ static void try_last(struct run *run)
     run->phase = PHASE_LAST;
 }
 
+/* As it stands. What is newer than the newest cut is lost, and said to be. */
+static void stop_now(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    uint64_t cut = run->cuts.newest.name.version;
+    char text[COORDINATOR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%.100s", run->stop_reason);
+    if (run->version > cut)
+        snprintf(text, sizeof text,
+                 "%.100s; version %llu is dropped, the newest cut is of version %llu",
+                 run->stop_reason, (unsigned long long)run->version, (unsigned long long)cut);
+    run_over(coordinator, RUN_STOPPED, text);
+}
+
 /* What training is over with: the cut of the version it stands on, recorded (P9). */
 static void try_over(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     if (run->stopping && (run->phase == PHASE_GATHER || run->phase == PHASE_PREPARE ||
                           run->phase == PHASE_FIRST_CUT)) {
-        run_over(coordinator, RUN_STOPPED, run->stop_reason);
+        stop_now(coordinator);
         return;
     }
     if (run->phase != PHASE_LAST || run->validating ||
@@ -564,16 +578,6 @@ void run_advance(struct coordinator *coordinator, uint64_t now_ms)
 }
 
 /* ---- time ---- */
-
-static void stop_now(struct coordinator *coordinator)
-{
-    struct run *run = &coordinator->run;
-    char text[COORDINATOR_TEXT_BYTES];
-    snprintf(text, sizeof text,
-             "%.100s; version %llu is dropped, the newest cut is of version %llu", run->stop_reason,
-             (unsigned long long)run->version, (unsigned long long)run->cuts.newest.name.version);
-    run_over(coordinator, RUN_STOPPED, text);
-}
 
 /* Every slot is done by workers' words, yet the shards miss something: it is computed again. */
 static uint64_t stall_due_ms(const struct coordinator *coordinator)

@@ -2045,6 +2045,26 @@ static void a_stop_drops_a_step_that_nobody_finishes(void **state)
     teardown(&f);
 }
 
+static void a_stop_says_what_a_lost_server_took_along(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    step(&f, 0);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        coordinator_server_lost(f.coordinator, f.now_ms, f.link[i]);
+    f.boot[0]++;
+    hello(&f, 0, 0);
+    look(&f);
+    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
+    look(&f);
+    assert_int_equal(status(&f).state, RUN_STOPPED);
+    assert_string_equal(status(&f).reason,
+                        "operator; version 1 is dropped, the newest cut is of version 0");
+    teardown(&f);
+}
+
 static void a_stop_does_not_wait_for_validation(void **state)
 {
     (void)state;
@@ -2310,6 +2330,7 @@ int main(void)
         cmocka_unit_test(a_pause_does_not_wait_for_ever),
         cmocka_unit_test(a_stop_on_a_cut_needs_no_further_step),
         cmocka_unit_test(a_stop_drops_a_step_that_nobody_finishes),
+        cmocka_unit_test(a_stop_says_what_a_lost_server_took_along),
         cmocka_unit_test(a_stop_does_not_wait_for_validation),
         cmocka_unit_test(a_stop_before_the_first_step_is_immediate),
         cmocka_unit_test(after_one_run_another_can_start_under_a_higher_generation),
