@@ -6,7 +6,6 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "common/time.h"
-#include "server/shard_thread.h"
 
 #include <string.h>
 
@@ -18,7 +17,7 @@ struct item {
     enum item_kind kind;
     struct cut_writer_run *run;
     struct cut_name recorded;
-    struct shard_thread *thread;
+    uint32_t thread;
     struct shard_effect snapshot;
 };
 
@@ -123,7 +122,7 @@ static void handle_chunk(struct cut_writer *writer, const struct item *item)
     if (writer->run != NULL && writer->run->generation == generation)
         take_chunk(writer, &item->snapshot);
     counted_unref(item->snapshot.snapshot.copy);
-    shard_thread_wake(item->thread);
+    writer->config.freed(writer->config.owner, item->thread);
 }
 
 static void handle_prepare(struct cut_writer *writer, struct cut_writer_run *take_run)
@@ -209,7 +208,7 @@ enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_r
     return err;
 }
 
-void cut_writer_add(struct cut_writer *writer, struct shard_thread *thread,
+void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot)
 {
     struct item item = {.kind = ITEM_CHUNK, .thread = thread, .snapshot = *take_snapshot};

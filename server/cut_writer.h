@@ -7,8 +7,6 @@
 #include "common/log.h"
 #include "server/shard.h"
 
-struct shard_thread;
-
 /* Called on the writer's thread, once for each cut. */
 typedef void cut_written_fn(void *owner, struct cut_name cut, enum err err,
                             const struct digest *manifest, const struct reason *reason);
@@ -18,6 +16,8 @@ struct cut_writer_config {
     const struct logger *logger;
     uint32_t threads; /* shard threads: a cut is whole when each has given its last chunk */
     cut_written_fn *written;
+    /* A copy that came from that shard thread is free again. Called on the writer's thread. */
+    void (*freed)(void *owner, uint32_t thread);
     void *owner;
 };
 
@@ -39,10 +39,10 @@ struct cut_writer_run {
 /* From now on cuts are of this run, which is copied; what is not whole of another one is given up.
  * Any thread. ERR_NOMEM, ERR_BUSY: nothing was done. */
 enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_run *run) MUST_USE;
-/* One SNAPSHOT effect, with its copy's reference; `thread` is woken when the copy is free. A shard
- * has few copies, so there is room, unless the disk hangs while shards without chunks go on: then
- * the cut is lost, and said so in the log. */
-void cut_writer_add(struct cut_writer *writer, struct shard_thread *thread,
+/* One SNAPSHOT effect of that thread's shard, with its copy's reference. A shard has few copies, so
+ * there is room, unless the disk hangs while shards without chunks go on: then the cut is lost, and
+ * said so in the log. */
+void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
 /* That cut is recorded: older ones beyond the run's `keep` go. Any thread. */
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;

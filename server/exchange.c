@@ -5,71 +5,64 @@
 #include "server/push.h"
 #include "server/shard_thread.h"
 
-enum { ARENA_BYTES_MAX = 2 * WIRE_HEADER_BYTES_MAX, MESSAGE_SLACK_BYTES = 64 };
+enum { MESSAGE_SLACK_BYTES = 64 };
 
-struct exchange_stream *exchange_stream_ref(struct exchange_stream *stream)
-{
-    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
-    return stream;
-}
-
-void exchange_stream_unref(struct exchange_stream *stream)
-{
-    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
-        return;
-    pull_forget(stream);
-    thread_mutex_release(&stream->mutex);
-    rpc_stream_unref(stream->rpc);
-    free(stream);
-}
-
-struct exchange_message *exchange_message_new(struct exchange_stream *stream)
-{
-    struct exchange_message *message = malloc(sizeof *message);
-    if (message == NULL)
-        return NULL;
-    message->stream = exchange_stream_ref(stream);
-    message->received = NULL;
-    atomic_init(&message->left, 0);
-    atomic_init(&message->outcome, 0);
-    message->arena.bytes_max = ARENA_BYTES_MAX; /* not all of it: `first` is large */
-    message->arena.bytes = 0;
-    message->arena.blocks = NULL;
-    message->arena.first_used = 0;
-    return message;
-}
-
-void exchange_message_free(struct exchange_message *message)
-{
-    arena_release(&message->arena);
-    rpc_message_unref(message->received);
-    exchange_stream_unref(message->stream);
-    free(message);
-}
-
-void exchange_end(struct exchange_stream *stream, enum err err, const char *text)
+/* Ends the stream; the peer gets the sentence. */
+static void end(struct exchange_stream *stream, enum err err, const char *text)
 {
     stream->ended = true;
     rpc_stream_finish(stream->rpc, err, text);
 }
 
-enum err exchange_send(struct exchange_stream *stream, enum rpc_priority priority,
-                       const struct from_shard *message, const struct rpc_part *parts,
-                       size_t part_count)
+/* ---- to the shard threads ---- */
+
+static void route_push(struct exchange_message *take_message)
 {
-    struct buf header = {0};
-    atomic_fetch_add(&stream->outgoing, 1);
-    enum err err = wire_encode_from_shard(message, &header);
-    if (err == ERR_OK)
-        err = rpc_stream_send(stream->rpc, priority, &header, parts, part_count);
-    else
-        buf_release(&header);
-    if (err == ERR_OK)
-        return ERR_OK;
-    atomic_fetch_sub(&stream->outgoing, 1);
-    if (err != ERR_CANCELLED) /* what cannot be answered must be asked again on a new stream */
-        rpc_stream_cancel(stream->rpc);
-    return err;
+    struct exchange *exchange = take_message->stream->exchange;
+    uint32_t count = take_message->content.push.entry_count;
+    /* The last share is ours: until then nobody else frees the message. */
+    push_begin(take_message, exchange->thread_count + 1);
+    for (uint32_t i = 0; i < exchange->thread_count; i++) {
+        uint32_t first = push_first(take_message, i);
+        enum err err = ERR_OK;
+        if (first < count)
+            err = shard_thread_message(exchange->threads[i], take_message);
+        if (first == count || err != ERR_OK)
+            push_share_done(take_message, &(struct push_share){first, err, 0});
+    }
+    push_share_done(take_message, &(struct push_share){count, ERR_OK, 0});
+}
+
+static void route_pull(struct exchange_message *take_message)
+{
+    struct exchange *exchange = take_message->stream->exchange;
+    bool empty = take_message->content.pull.chunk_count == 0;
+    pull_begin(take_message, exchange->thread_count + 1); /* one is ours, as with a push */
+    for (uint32_t i = 0; i < exchange->thread_count; i++) {
+        bool wanted = pull_wants(take_message, i);
+        enum err err = ERR_OK;
+        if (wanted)
+            err = shard_thread_message(exchange->threads[i], take_message);
+        if (!wanted || err != ERR_OK)
+            pull_share_done(take_message, err);
+    }
+    pull_share_done(take_message, empty ? ERR_MALFORMED : ERR_OK);
+}
+
+/* A push or pull; takes the message. */
+static void route(struct exchange_stream *stream, struct exchange_message *take_message)
+{
+    bool push = take_message->content.kind == TO_SHARD_PUSH;
+    if (atomic_fetch_add(push ? &stream->pushes : &stream->pulls, 1) >= WIRE_CREDITS) {
+        end(stream, ERR_MALFORMED,
+            push ? "more pushes under way than there are credits"
+                 : "more pulls under way than there are credits");
+        exchange_message_free(take_message);
+    } else if (push) {
+        route_push(take_message);
+    } else {
+        route_pull(take_message);
+    }
 }
 
 /* ---- events ---- */
@@ -78,15 +71,9 @@ static enum err stream_open(void *method_owner, struct rpc_stream *rpc, const st
                             void **ret_owner, struct reason *reason)
 {
     (void)peer;
-    struct exchange *exchange = method_owner;
-    size_t links = exchange->thread_count * sizeof(struct exchange_stream *);
-    struct exchange_stream *stream = calloc(1, sizeof *stream + links);
+    struct exchange_stream *stream = exchange_stream_new(method_owner, rpc);
     if (stream == NULL)
         return reason_set(reason, ERR_BUSY, "no memory for another stream");
-    atomic_init(&stream->references, 1);
-    stream->exchange = exchange;
-    stream->rpc = rpc_stream_ref(rpc);
-    thread_mutex_init(&stream->mutex);
     *ret_owner = stream;
     return ERR_OK;
 }
@@ -99,7 +86,7 @@ static void greet(struct exchange_stream *stream, uint64_t member)
         .kind = FROM_SHARD_WELCOME,
         .welcome = {.boot = stream->exchange->boot,
                     .generation = atomic_load(&stream->exchange->generation)}};
-    exchange_send(stream, RPC_URGENT, &welcome, NULL, 0);
+    exchange_stream_send(stream, RPC_URGENT, &welcome, NULL, 0);
 }
 
 /* Takes the message, which decodes. */
@@ -110,13 +97,10 @@ static void dispatch(struct exchange_stream *stream, struct exchange_message *ta
         greet(stream, take_message->content.hello.member);
         exchange_message_free(take_message);
     } else if (kind == TO_SHARD_HELLO || !stream->greeted) {
-        exchange_end(stream, ERR_MALFORMED,
-                     "hello is the first message of a stream, and only that");
+        end(stream, ERR_MALFORMED, "hello is the first message of a stream, and only that");
         exchange_message_free(take_message);
-    } else if (kind == TO_SHARD_PUSH) {
-        push_arrived(take_message);
     } else {
-        pull_arrived(take_message);
+        route(stream, take_message);
     }
 }
 
@@ -128,7 +112,7 @@ static void stream_message(void *owner, struct rpc_stream *rpc, struct rpc_messa
     if (message == NULL) {
         rpc_message_unref(take_received);
         if (!stream->ended)
-            exchange_end(stream, ERR_BUSY, "no memory for another message");
+            end(stream, ERR_BUSY, "no memory for another message");
         return;
     }
     message->received = take_received;
@@ -139,7 +123,7 @@ static void stream_message(void *owner, struct rpc_stream *rpc, struct rpc_messa
         dispatch(stream, message);
         return;
     }
-    exchange_end(stream, err, reason.text);
+    end(stream, err, reason.text);
     exchange_message_free(message);
 }
 

@@ -5,18 +5,11 @@
 #include "common/scoped.h"
 #include "common/time.h"
 #include "server/answers.h"
-#include "server/office_core.h"
+#include "server/office_effects.h"
 
 #include <string.h>
 
 enum { FLUSH_MS = 1000, NS_PER_MS = 1000000 };
-
-bool office_active(const struct office *office)
-{
-    struct coordinator_status status;
-    coordinator_status(office->coordinator, &status);
-    return status.state == RUN_STARTING || status.state == RUN_TRAINING;
-}
 
 /* ---- life ---- */
 

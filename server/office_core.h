@@ -33,15 +33,11 @@ static inline uint64_t office_ms(uint64_t now_ns)
 }
 
 /* Whether a run is starting or training. */
-bool office_active(const struct office *office);
-
-/* Carries out what the core wants, in order; what that adds comes behind. After every call of the
- * core, and before its answer is sent (coordinator.h). A failing store ends the office. */
-void office_effects_carry_out(struct office *office, uint64_t now_ns);
-/* The store failed: the daemon ends. */
-void office_effects_fail(struct office *office, enum err err, const struct reason *reason);
-/* The run's state into the store. On a full disk later: it only says whether a successor goes on
- * with the run by itself, and one that does finds the same cut. */
-enum err office_effects_store_state(struct office *office, struct reason *reason) MUST_USE;
+static inline bool office_active(const struct office *office)
+{
+    struct coordinator_status status;
+    coordinator_status(office->coordinator, &status);
+    return status.state == RUN_STARTING || status.state == RUN_TRAINING;
+}
 
 #endif

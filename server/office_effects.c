@@ -1,7 +1,8 @@
-/* What the core wants of the world, carried out in order. */
+/* The store, answers, logs and commands that effects mean. */
+#include "server/office_effects.h"
+
 #include "common/checkpoint.h"
 #include "server/answers.h"
-#include "server/office_core.h"
 
 #include <string.h>
 

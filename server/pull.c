@@ -1,8 +1,6 @@
 /* Answers of several shards to one pull, and pulls whose weights came when the stream was full. */
 #include "server/pull.h"
 
-#include "server/shard_thread.h"
-
 #include <string.h>
 
 enum {
@@ -12,18 +10,10 @@ enum {
     WAITING_MAX = 8192,
 };
 
-/* A pull whose weights are published, but not sent: only its names. */
-struct pull_waiting {
-    struct pull_waiting *next;
-    uint32_t thread;
-    struct pull pull; /* chunks point to what follows */
-    uint32_t chunks[];
-};
-
 static void send_refusal(struct exchange_stream *stream, uint64_t id, enum err err)
 {
     struct from_shard message = {.kind = FROM_SHARD_REFUSAL, .refusal = {id, err}};
-    exchange_send(stream, RPC_URGENT, &message, NULL, 0);
+    exchange_stream_send(stream, RPC_URGENT, &message, NULL, 0);
 }
 
 /* Sends the copies of a WEIGHTS effect and drops its references. */
@@ -37,7 +27,7 @@ static void send_weights(struct exchange_stream *stream, const struct shard_effe
         parts[i] = (struct rpc_part){copy, 0, copy->bytes};
         message.payload_bytes += copy->bytes;
     }
-    exchange_send(stream, RPC_NORMAL, &message, parts, header->chunk_count);
+    exchange_stream_send(stream, RPC_NORMAL, &message, parts, header->chunk_count);
     for (uint32_t i = 0; i < header->chunk_count; i++)
         counted_unref(effect->weights.copies[i]);
 }
@@ -95,26 +85,19 @@ static uint32_t share_of(const struct exchange_message *message, uint32_t thread
     return count;
 }
 
-void pull_arrived(struct exchange_message *take_message)
+void pull_begin(struct exchange_message *message, uint32_t shares)
 {
-    struct exchange_stream *stream = take_message->stream;
-    if (atomic_fetch_add(&stream->pulls, 1) >= WIRE_CREDITS) {
-        exchange_end(stream, ERR_MALFORMED, "more pulls under way than there are credits");
-        exchange_message_free(take_message);
-        return;
-    }
-    uint32_t threads = stream->exchange->thread_count;
-    atomic_store(&take_message->left, threads + 1); /* one is ours, as in push_arrived() */
-    for (uint32_t i = 0; i < threads; i++) {
-        bool wanted = share_of(take_message, i, NULL) > 0;
-        enum err err = ERR_OK;
-        if (wanted)
-            err = shard_thread_message(stream->exchange->threads[i], take_message);
-        if (!wanted || err != ERR_OK)
-            share_done(take_message, err, NULL);
-    }
-    share_done(take_message, take_message->content.pull.chunk_count > 0 ? ERR_OK : ERR_MALFORMED,
-               NULL);
+    atomic_store(&message->left, shares);
+}
+
+bool pull_wants(const struct exchange_message *message, uint32_t thread)
+{
+    return share_of(message, thread, NULL) > 0;
+}
+
+void pull_share_done(struct exchange_message *take_message, enum err err)
+{
+    share_done(take_message, err, NULL);
 }
 
 void pull_answer(struct exchange_message *take_message, uint32_t index, struct shard *shard,
@@ -237,8 +220,9 @@ static enum err ask(struct exchange_stream *stream, const struct pull_waiting *w
     memcpy(chunks, waiting->chunks, count * sizeof *chunks);
     message->content = (struct to_shard){.kind = TO_SHARD_PULL, .pull = waiting->pull};
     message->content.pull.chunks = chunks;
-    atomic_store(&message->left, 1);
-    enum err err = shard_thread_message(stream->exchange->threads[waiting->thread], message);
+    pull_begin(message, 1);
+    const struct exchange *exchange = stream->exchange;
+    enum err err = exchange->post(exchange->threads[waiting->thread], message);
     if (err != ERR_OK)
         exchange_message_free(message);
     return err;
@@ -250,15 +234,6 @@ void pull_ask_again(struct exchange_stream *stream)
     while (!atomic_load(&stream->closed) && (waiting = waiting_take(stream)) != NULL) {
         if (ask(stream, waiting) != ERR_OK)
             rpc_stream_cancel(stream->rpc); /* as in may_send() */
-        free(waiting);
-    }
-}
-
-void pull_forget(struct exchange_stream *stream)
-{
-    while (stream->waiting != NULL) {
-        struct pull_waiting *waiting = stream->waiting;
-        stream->waiting = waiting->next;
         free(waiting);
     }
 }

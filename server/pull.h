@@ -2,11 +2,15 @@
 #ifndef ROOST_SERVER_PULL_H
 #define ROOST_SERVER_PULL_H
 
-#include "server/exchange.h"
+#include "server/exchange_stream.h"
 #include "server/shard.h"
 
-/* A pull has come; it goes to the threads that own its chunks. Polling thread. */
-void pull_arrived(struct exchange_message *take_message);
+/* A pull has come: so many shares of it are to be done. */
+void pull_begin(struct exchange_message *message, uint32_t shares);
+/* Whether some of its chunks belong to `thread`. */
+bool pull_wants(const struct exchange_message *message, uint32_t thread);
+/* A share is done without weights; the last one ends the pull. */
+void pull_share_done(struct exchange_message *take_message, enum err err);
 /* Asks the shard of thread `index` (NULL: there is none) for its share of the chunks and sends what
  * it says; other effects than the answer stay for the caller, from the second on. Shard thread. */
 void pull_answer(struct exchange_message *take_message, uint32_t index, struct shard *shard,
@@ -18,7 +22,5 @@ void pull_published(const struct shard_effect *weights, uint32_t index, uint64_t
 void pull_refused(const struct shard_effect *refusal);
 /* A message has left: as many as fit are asked for again. Any thread. */
 void pull_ask_again(struct exchange_stream *stream);
-/* Forgets what waits; the stream is over and nobody else uses it. */
-void pull_forget(struct exchange_stream *stream);
 
 #endif

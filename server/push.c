@@ -1,12 +1,80 @@
 /* One acknowledgement for a message, however many threads its entries belong to. */
 #include "server/push.h"
 
-#include "server/shard_thread.h"
-
 /* The first refused entry and its error as one number, so that threads agree on the smallest. */
 static uint64_t outcome_pack(uint32_t refused, enum err err)
 {
     return (uint64_t)refused << 32 | (uint32_t)err;
+}
+
+void push_begin(struct exchange_message *message, uint32_t shares)
+{
+    atomic_store(&message->outcome, outcome_pack(message->content.push.entry_count, ERR_OK));
+    atomic_store(&message->left, shares);
+}
+
+/* Index of the first entry at or after `from` that belongs to `thread`, or entry_count. */
+static uint32_t next_of(const struct exchange_message *message, uint32_t from, uint32_t thread)
+{
+    const struct push *push = &message->content.push;
+    while (from < push->entry_count &&
+           exchange_thread(message->stream->exchange, push->entries[from].chunk) != thread)
+        from++;
+    return from;
+}
+
+uint32_t push_first(const struct exchange_message *message, uint32_t thread)
+{
+    return next_of(message, 0, thread);
+}
+
+struct push_count push_count_begin(struct exchange_message *message, uint32_t thread)
+{
+    struct push_count count = {
+        .message = message,
+        .thread = thread,
+        .payload = {message->received->slices, message->received->slice_count, 0, 0},
+        .share = {.refused = message->content.push.entry_count},
+    };
+    cursor_skip(&count.payload, message->content.payload_offset);
+    return count;
+}
+
+/* Passes over the entries before `to`. */
+static void skip_to(struct push_count *count, uint32_t to)
+{
+    for (; count->at < to; count->at++)
+        cursor_skip(&count->payload, count->message->content.push.entries[count->at].bytes);
+}
+
+bool push_count_next(struct push_count *count, struct shard *shard, struct shard_effects *effects)
+{
+    struct exchange_message *message = count->message;
+    struct push_share *share = &count->share;
+    struct push run = message->content.push;
+    uint32_t first = next_of(message, count->at, count->thread), end = first;
+    if (share->err != ERR_OK || first == run.entry_count)
+        return false;
+    if (shard == NULL) {
+        share->err = ERR_NO_RUN;
+        share->refused = first;
+        return false;
+    }
+    while (end < run.entry_count && next_of(message, end, count->thread) == end)
+        end++;
+    skip_to(count, first);
+    run.member = message->stream->member;
+    run.entries += first;
+    run.entry_count = end - first;
+    shard_push(shard, (uintptr_t)message->stream, &run, count->payload, effects);
+    const struct shard_effect *effect = &effects->items[0]; /* an ACK is always the first */
+    if (effect->after > share->after)
+        share->after = effect->after;
+    share->err = effect->ack.code;
+    if (share->err != ERR_OK)
+        share->refused = first + effect->ack.first_refused;
+    skip_to(count, end);
+    return true;
 }
 
 void push_share_done(struct exchange_message *take_message, const struct push_share *share)
@@ -25,77 +93,6 @@ void push_share_done(struct exchange_message *take_message, const struct push_sh
     struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
     exchange_message_free(take_message);  /* the payload's memory is the transport's again */
     atomic_fetch_sub(&stream->pushes, 1); /* before the peer can know */
-    exchange_send(stream, RPC_URGENT, &message, NULL, 0);
+    exchange_stream_send(stream, RPC_URGENT, &message, NULL, 0);
     exchange_stream_unref(stream);
-}
-
-/* Index of the first entry at or after `from` that belongs to `thread`, or entry_count. */
-static uint32_t next_of(const struct exchange_message *message, uint32_t from, uint32_t thread)
-{
-    const struct push *push = &message->content.push;
-    while (from < push->entry_count &&
-           exchange_thread(message->stream->exchange, push->entries[from].chunk) != thread)
-        from++;
-    return from;
-}
-
-void push_arrived(struct exchange_message *take_message)
-{
-    struct exchange_stream *stream = take_message->stream;
-    const struct push *push = &take_message->content.push;
-    uint32_t count = push->entry_count, threads = stream->exchange->thread_count;
-    if (atomic_fetch_add(&stream->pushes, 1) >= WIRE_CREDITS) {
-        exchange_end(stream, ERR_MALFORMED, "more pushes under way than there are credits");
-        exchange_message_free(take_message);
-        return;
-    }
-    /* The last share is ours: until then nobody else frees the message. */
-    atomic_store(&take_message->outcome, outcome_pack(count, ERR_OK));
-    atomic_store(&take_message->left, threads + 1);
-    for (uint32_t i = 0; i < threads; i++) {
-        uint32_t first = next_of(take_message, 0, i);
-        enum err err = ERR_OK;
-        if (first < count)
-            err = shard_thread_message(stream->exchange->threads[i], take_message);
-        if (first == count || err != ERR_OK)
-            push_share_done(take_message, &(struct push_share){first, err, 0});
-    }
-    push_share_done(take_message, &(struct push_share){count, ERR_OK, 0});
-}
-
-struct push_share push_count(struct exchange_message *message, uint32_t index, struct shard *shard,
-                             struct shard_effects *effects, push_effects_fn *carry_out, void *owner)
-{
-    const struct push *push = &message->content.push;
-    struct cursor payload = {message->received->slices, message->received->slice_count, 0, 0};
-    cursor_skip(&payload, message->content.payload_offset);
-    uint32_t at = 0;
-    struct push_share share = {.refused = push->entry_count};
-    while (share.err == ERR_OK && at < push->entry_count) {
-        uint32_t first = next_of(message, at, index), end = first;
-        for (; at < first; at++)
-            cursor_skip(&payload, push->entries[at].bytes);
-        while (end < push->entry_count && next_of(message, end, index) == end)
-            end++;
-        if (first == end)
-            break;
-        struct push run = *push;
-        run.member = message->stream->member;
-        run.entries += first;
-        run.entry_count = end - first;
-        struct push_ack ack = {.code = ERR_NO_RUN};
-        if (shard != NULL) {
-            shard_push(shard, (uintptr_t)message->stream, &run, payload, effects);
-            ack = effects->items[0].ack; /* an ACK is always the first */
-            if (effects->items[0].after > share.after)
-                share.after = effects->items[0].after;
-            carry_out(owner, effects);
-        }
-        share.err = ack.code;
-        if (share.err != ERR_OK)
-            share.refused = first + ack.first_refused;
-        for (; at < end; at++)
-            cursor_skip(&payload, push->entries[at].bytes);
-    }
-    return share;
 }

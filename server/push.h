@@ -3,14 +3,14 @@
 #ifndef ROOST_SERVER_PUSH_H
 #define ROOST_SERVER_PUSH_H
 
-#include "server/exchange.h"
+#include "common/cursor.h"
+#include "server/exchange_stream.h"
 #include "server/shard.h"
 
-/* A push has come; its entries go to the threads that own their chunks. Polling thread. */
-void push_arrived(struct exchange_message *take_message);
-
-/* Carries out the effects of a call of the shard; ACKs are not for it. */
-typedef void push_effects_fn(void *owner, struct shard_effects *effects);
+/* A push has come: so many shares of it are to be done. */
+void push_begin(struct exchange_message *message, uint32_t shares);
+/* Index of the first entry that belongs to `thread`; entry_count: there is none. */
+uint32_t push_first(const struct exchange_message *message, uint32_t thread);
 
 /* What a thread says of its entries: those before `refused` are counted, that one is answered
  * `err`; not to be said before shard_taken() has come to `after`. */
@@ -20,12 +20,22 @@ struct push_share {
     uint64_t after;
 };
 
-/* Counts the entries of thread `index` in its shard (NULL: there is none), calling `carry_out` for
- * what comes of it. push_share_done() is still to be called. Shard thread. */
-struct push_share push_count(struct exchange_message *message, uint32_t index, struct shard *shard,
-                             struct shard_effects *effects, push_effects_fn *carry_out,
-                             void *owner);
-/* The thread's share is done; the last one acknowledges. */
+/* A thread's way through the entries of a message. */
+struct push_count {
+    struct exchange_message *message;
+    uint32_t thread;
+    uint32_t at; /* what is before it is counted, or not this thread's */
+    struct cursor payload;
+    struct push_share share;
+};
+
+/* `thread` begins to count its entries. Shard thread. */
+struct push_count push_count_begin(struct exchange_message *message, uint32_t thread);
+/* Counts the next of them in the shard (NULL: there is none). True: the caller carries out
+ * `effects` (ACKs are not for it), and there may be more. False: `share` is complete;
+ * push_share_done() is still to be called. */
+bool push_count_next(struct push_count *count, struct shard *shard, struct shard_effects *effects);
+/* A share is done; the last one acknowledges. */
 void push_share_done(struct exchange_message *take_message, const struct push_share *share);
 
 #endif

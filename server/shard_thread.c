@@ -5,7 +5,6 @@
 #include "common/time.h"
 #include "server/pull.h"
 #include "server/push.h"
-#include "server/transfer.h"
 
 enum {
     MESSAGES_MAX = 4096, /* pushes and pulls that may wait; beyond, BUSY */
@@ -103,7 +102,7 @@ static void transfer_failed(struct shard_thread *thread, struct transfer_sent *t
 
 static void send_transfer(struct shard_thread *thread, const struct shard_effect *effect)
 {
-    enum err err = transfer_send(thread->config.peers, thread, thread->shard, effect);
+    enum err err = transfer_send(thread->config.peers, thread->config.index, thread->shard, effect);
     if (err == ERR_OK)
         return;
     log_warning(thread->config.logger, "chunk not sent",
@@ -135,7 +134,7 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
                                   effect->committed.step, &statistics);
         break;
     case SHARD_SNAPSHOT:
-        cut_writer_add(config->cut_writer, thread, effect);
+        cut_writer_add(config->cut_writer, config->index, effect);
         break;
     case SHARD_WRONG_BITS:
         config->events->wrong_bits(config->owner, config->index, effect);
@@ -149,12 +148,17 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     }
 }
 
-static void carry_out(void *owner, struct shard_effects *effects)
+static void carry_out_from(struct shard_thread *thread, uint32_t first)
 {
-    struct shard_thread *thread = owner;
-    for (uint32_t i = 0; i < effects->count; i++)
+    struct shard_effects *effects = &thread->effects;
+    for (uint32_t i = first; i < effects->count; i++)
         carry_out_one(thread, &effects->items[i]);
     effects->count = 0;
+}
+
+static void carry_out(struct shard_thread *thread)
+{
+    carry_out_from(thread, 0);
 }
 
 /* ---- what comes in ---- */
@@ -177,8 +181,10 @@ static void answer_deferred(struct shard_thread *thread, bool all)
 
 static void handle_push(struct shard_thread *thread, struct exchange_message *take_message)
 {
-    struct push_share share = push_count(take_message, thread->config.index, thread->shard,
-                                         &thread->effects, carry_out, thread);
+    struct push_count counting = push_count_begin(take_message, thread->config.index);
+    while (push_count_next(&counting, thread->shard, &thread->effects))
+        carry_out(thread);
+    struct push_share share = counting.share;
     if (share.after > 0 && thread->deferred == NULL)
         thread->deferred = calloc(DEFERRED_MAX, sizeof *thread->deferred);
     bool room = thread->deferred != NULL && thread->deferred_count < DEFERRED_MAX;
@@ -200,9 +206,7 @@ static void handle_message(struct shard_thread *thread, struct exchange_message 
         handle_push(thread, message);
     else {
         pull_answer(message, index, thread->shard, &thread->effects);
-        for (uint32_t i = 1; i < thread->effects.count; i++)
-            carry_out_one(thread, &thread->effects.items[i]);
-        thread->effects.count = 0;
+        carry_out_from(thread, 1); /* behind the answer */
     }
 }
 
@@ -225,7 +229,7 @@ static void forget_shard(struct shard_thread *thread)
         return;
     for (bool closed = false; !closed;) {
         closed = shard_close(thread->shard, &thread->effects);
-        carry_out(thread, &thread->effects);
+        carry_out(thread);
     }
     answer_deferred(thread, true);
     shard_free(thread->shard);
@@ -240,7 +244,7 @@ static void say_beginning(struct shard_thread *thread)
     bool whole = shard_extra_bytes(thread->shard) == 0;
     while (!whole) {
         whole = shard_begin_order(thread->shard, &next, &thread->effects);
-        carry_out(thread, &thread->effects);
+        carry_out(thread);
     }
 }
 
@@ -261,7 +265,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
                           thread->shard, &reason);
     if (thread->shard != NULL && shard_extra_bytes(thread->shard) > 0) {
         shard_report(thread->shard, &thread->effects); /* its step may be complete as it is */
-        carry_out(thread, &thread->effects);
+        carry_out(thread);
     }
     /* A run begins with a recorded cut (P9). */
     if (err == ERR_OK && !take_prepared->from_cut && !take_prepared->joins)
@@ -276,7 +280,7 @@ static void handle_commit(struct shard_thread *thread, struct order *take_order)
     if (thread->shard != NULL)
         err = shard_commit(thread->shard, take_order->boot, commit, &take_order->moves,
                            &thread->effects);
-    carry_out(thread, &thread->effects);
+    carry_out(thread);
     thread->more = thread->more || err == ERR_OK;
     if (err != ERR_OK)
         log_warning(
@@ -297,7 +301,7 @@ static void handle_arrival(struct shard_thread *thread, struct transfer_arrival 
     struct cursor payload = {&take_arrival->payload, 1, 0, 0};
     if (thread->shard != NULL)
         err = shard_arrive(thread->shard, &take_arrival->header, payload, &thread->effects);
-    carry_out(thread, &thread->effects);
+    carry_out(thread);
     thread->more = thread->shard != NULL;
     transfer_answer(take_arrival, err == ERR_NOMEM ? ERR_BUSY : err);
 }
@@ -359,7 +363,7 @@ static void handle(struct shard_thread *thread, const struct item *item)
     case ITEM_REPORT:
         if (thread->shard != NULL)
             shard_report(thread->shard, &thread->effects);
-        carry_out(thread, &thread->effects);
+        carry_out(thread);
         break;
     case ITEM_END:
         forget_shard(thread);
@@ -394,7 +398,7 @@ static void forget_gone(struct shard_thread *thread)
 static void work(struct shard_thread *thread)
 {
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
-    carry_out(thread, &thread->effects);
+    carry_out(thread);
     answer_deferred(thread, false);
     thread->retry_ns = 0;
     if (err == ERR_OK)

@@ -8,9 +8,10 @@
 
 #include "common/log.h"
 #include "server/cut_writer.h"
-#include "server/exchange.h"
+#include "server/exchange_stream.h"
 #include "server/order_writer.h"
 #include "server/prepared.h"
+#include "server/transfer.h"
 
 /* What a thread reports; called on it. What is pointed to is borrowed. `index` is the thread's. */
 struct shard_thread_events {
@@ -22,10 +23,6 @@ struct shard_thread_events {
                       const struct shard_statistics *statistics);
     void (*wrong_bits)(void *owner, uint32_t index, const struct shard_effect *effect);
 };
-
-struct transfer_arrival; /* transfer.h */
-struct transfer_peers;
-struct transfer_sent;
 
 struct shard_thread_config {
     uint32_t index;

@@ -7,7 +7,6 @@
 #include "server/exchange.h"
 #include "server/order_writer.h"
 #include "server/shard_thread.h"
-#include "server/transfer.h"
 
 #include <string.h>
 
@@ -219,6 +218,27 @@ static void journal_failed(void *owner, const struct reason *reason)
     _Exit(EXIT_FAILURE);
 }
 
+static void copy_freed(void *owner, uint32_t thread)
+{
+    struct shards *shards = owner;
+    shard_thread_wake(shards->exchange.threads[thread]);
+}
+
+/* ---- chunks on their way ---- */
+
+static void chunk_sent(void *owner, struct transfer_sent *take_sent)
+{
+    struct shards *shards = owner;
+    shard_thread_transferred(shards->exchange.threads[take_sent->thread], take_sent);
+}
+
+static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
+{
+    struct shards *shards = owner;
+    uint32_t thread = exchange_thread(&shards->exchange, arrival->header.chunk);
+    return shard_thread_arrival(shards->exchange.threads[thread], arrival);
+}
+
 /* ---- life ---- */
 
 static enum err start_threads(struct shards *shards)
@@ -230,11 +250,18 @@ static enum err start_threads(struct shards *shards)
     shards->exchange.threads = calloc(count, sizeof(struct shard_thread *));
     if (shards->exchange.threads == NULL)
         return ERR_NOMEM;
-    TRY(transfer_peers_new(config->loop, config->identity, &shards->peers));
+    shards->exchange.post = shard_thread_message;
+    TRY(transfer_peers_new(&(struct transfer_config){.loop = config->loop,
+                                                     .identity = config->identity,
+                                                     .sent = chunk_sent,
+                                                     .arrived = chunk_arrived,
+                                                     .owner = shards},
+                           &shards->peers));
     TRY(cut_writer_new(&(struct cut_writer_config){.ops = &file_ops_real,
                                                    .logger = config->logger,
                                                    .threads = count,
                                                    .written = cut_written,
+                                                   .freed = copy_freed,
                                                    .owner = shards},
                        &shards->cut_writer));
     TRY(order_writer_new(&(struct order_writer_config){.ops = &file_ops_real,
@@ -542,5 +569,5 @@ struct rpc_method shards_exchange_method(struct shards *shards)
 
 struct rpc_method shards_transfer_method(struct shards *shards)
 {
-    return transfer_method(&shards->exchange);
+    return transfer_method(shards->peers);
 }

@@ -2,28 +2,24 @@
 #include "server/transfer.h"
 
 #include "common/thread.h"
-#include "server/shard_thread.h"
 
 #include <string.h>
 
 /* ---- peers ---- */
 
 struct transfer_peers {
-    struct rpc_loop *loop;
-    const struct tls_identity *identity;
+    struct transfer_config config;
     struct thread_mutex mutex; /* guards the rest; channels stay once they are there */
     uint32_t count;
     struct rpc_channel *channels[TRANSFER_PEERS_MAX];
 };
 
-enum err transfer_peers_new(struct rpc_loop *loop, const struct tls_identity *identity,
-                            struct transfer_peers **ret_peers)
+enum err transfer_peers_new(const struct transfer_config *config, struct transfer_peers **ret_peers)
 {
     struct transfer_peers *peers = calloc(1, sizeof *peers);
     if (peers == NULL)
         return ERR_NOMEM;
-    peers->loop = loop;
-    peers->identity = identity;
+    peers->config = *config;
     thread_mutex_init(&peers->mutex);
     *ret_peers = peers;
     return ERR_OK;
@@ -55,10 +51,10 @@ enum err transfer_peer(struct transfer_peers *peers, const char *address, uint32
     *ret_peer = peer;
     if (peer < peers->count)
         return ERR_OK;
-    if (peers->loop == NULL || peer == TRANSFER_PEERS_MAX)
+    if (peers->config.loop == NULL || peer == TRANSFER_PEERS_MAX)
         return reason_set(reason, ERR_BUSY, "no more servers can be reached than %d",
                           TRANSFER_PEERS_MAX);
-    TRY(rpc_channel_new(peers->loop, address, peers->identity, &channel, reason));
+    TRY(rpc_channel_new(peers->config.loop, address, peers->config.identity, &channel, reason));
     thread_lock(&peers->mutex);
     peers->channels[peers->count++] = channel;
     thread_unlock(&peers->mutex);
@@ -72,7 +68,7 @@ static void answered(void *owner, enum err err, struct slice response, const str
     (void)response, (void)reason;
     struct transfer_sent *sent = owner;
     sent->err = err;
-    shard_thread_transferred(sent->thread, sent);
+    sent->peers->config.sent(sent->peers->config.owner, sent);
 }
 
 static enum err encode(const struct shard *shard, const struct transfer *header,
@@ -87,8 +83,8 @@ static enum err encode(const struct shard *shard, const struct transfer *header,
     return ERR_OK;
 }
 
-enum err transfer_send(struct transfer_peers *peers, struct shard_thread *thread,
-                       const struct shard *shard, const struct shard_effect *effect)
+enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const struct shard *shard,
+                       const struct shard_effect *effect)
 {
     struct buf request = {0};
     struct transfer_sent *sent = malloc(sizeof *sent);
@@ -98,7 +94,8 @@ enum err transfer_send(struct transfer_peers *peers, struct shard_thread *thread
         free(sent);
         return err;
     }
-    *sent = (struct transfer_sent){.thread = thread, .header = effect->transfer.header};
+    *sent =
+        (struct transfer_sent){.peers = peers, .thread = thread, .header = effect->transfer.header};
     thread_lock(&peers->mutex);
     struct rpc_channel *channel = peers->channels[effect->transfer.to];
     thread_unlock(&peers->mutex);
@@ -135,7 +132,7 @@ static enum err decode(struct slice bytes, struct transfer_arrival *arrival, str
 
 static void arrived(void *owner, struct rpc_request *request, struct slice bytes)
 {
-    const struct exchange *exchange = owner;
+    const struct transfer_peers *peers = owner;
     struct reason reason = {.text = "no memory for a chunk that arrives"};
     struct transfer_arrival *arrival = malloc(sizeof *arrival);
     enum err err = arrival == NULL ? ERR_BUSY : decode(bytes, arrival, &reason);
@@ -145,20 +142,19 @@ static void arrived(void *owner, struct rpc_request *request, struct slice bytes
         return;
     }
     arrival->request = request;
-    uint32_t thread = exchange_thread(exchange, arrival->header.chunk);
-    err = shard_thread_arrival(exchange->threads[thread], arrival);
+    err = peers->config.arrived(peers->config.owner, arrival);
     if (err != ERR_OK)
         transfer_answer(arrival, err);
 }
 
-struct rpc_method transfer_method(struct exchange *exchange)
+struct rpc_method transfer_method(struct transfer_peers *peers)
 {
     return (struct rpc_method){
         .path = "/roost.v1.Shard/Transfer",
         .kind = RPC_UNARY,
         .roles = TLS_ROLE_BIT(TLS_ROLE_SERVER),
         .request_bytes_max = WIRE_TRANSFER_BYTES_MAX,
-        .owner = exchange,
+        .owner = peers,
         .requested = arrived,
     };
 }

@@ -1,4 +1,5 @@
-/* The README's tables are the code's: they are compared, so that neither can change alone. */
+/* The README's tables and its tour are the code's: they are compared, so that neither can change
+ * alone. */
 #include "tests/unit/unit.h"
 
 #include "common/file.h"
@@ -43,11 +44,58 @@ static void the_readme_lists_every_error(void **state)
     }
 }
 
+/* What is between the next two backticks from `*text` on, which moves behind them; NULL: nothing
+ * more in this line. Ends the word and the line in place. */
+static char *next_quoted(char **text)
+{
+    char *word = *text + strcspn(*text, "`\n");
+    if (*word != '`')
+        return NULL;
+    word++;
+    char *end = strchr(word, '`');
+    assert_non_null(end);
+    *end = 0;
+    *text = end + 1;
+    return word;
+}
+
+static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf readme = {0};
+    read_readme(&readme);
+    char *rest = strstr((char *)readme.data, "## The tour: follow one gradient");
+    assert_non_null(rest);
+    *strstr(rest, "\n**And the weights back:**") = 0;
+    int found = 0;
+    for (char *row; (row = strstr(rest, "\n| `")) != NULL;) {
+        rest = row + 1;
+        char *cell_end = strstr(rest + 1, " |");
+        *cell_end = '\n';
+        const char *name = next_quoted(&rest), *function;
+        char path[512], call[128];
+        snprintf(path, sizeof path, "%s/%s", SOURCE_ROOT, name);
+        struct reason reason = {0};
+        scoped(buf_release) struct buf file = {0};
+        if (file_read(path, 1 << 20, &file, &reason) != ERR_OK)
+            fail_msg("%s", reason.text);
+        assert_int_equal(buf_append(&file, "", 1), ERR_OK);
+        for (; (function = next_quoted(&rest)) != NULL; found++) {
+            snprintf(call, sizeof call, "%s(", function);
+            if (strstr((char *)file.data, call) == NULL)
+                fail_msg("%s lacks %s", name, function);
+        }
+        rest = cell_end + 1;
+    }
+    assert_true(found > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_readme_has_the_reference_of_the_spec),
         cmocka_unit_test(the_readme_lists_every_error),
+        cmocka_unit_test(the_functions_of_the_tour_are_in_the_files_that_it_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
