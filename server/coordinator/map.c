@@ -265,7 +265,7 @@ static int by_first(const void *a, const void *b)
     return one->first < other->first ? -1 : 1;
 }
 
-/* A piece that moves twice in one plan moves once. */
+/* A piece that moves twice in one plan moves once, or, when it is back, not at all. */
 static void merge_moves(struct plan *plan)
 {
     uint32_t count = 0;
@@ -278,7 +278,11 @@ static void merge_moves(struct plan *plan)
         else
             plan->moves[k].to = plan->moves[i].to;
     }
-    plan->move_count = count;
+    plan->move_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (plan->moves[i].to != plan->moves[i].from)
+            plan->moves[plan->move_count++] = plan->moves[i];
+    count = plan->move_count;
     qsort(plan->moves, count, sizeof *plan->moves, by_first);
 }
 

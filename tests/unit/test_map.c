@@ -179,6 +179,25 @@ static void a_plan_is_bounded_and_the_next_goes_on(void **state)
     map_release(&map);
 }
 
+static void what_a_plan_brings_back_does_not_move(void **state)
+{
+    (void)state;
+    const struct map_parameter small[] = {{0, 2, 48, 96}, {2, 3, 24, 60}, {5, 1, 20, 20},
+                                          {6, 1, 12, 12}, {7, 1, 16, 16}, {8, 1, 12, 12}};
+    const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES, MAP_SERVES};
+    const struct map_limits limits = {64, EVERYTHING, 3};
+    struct map map;
+    struct map_move *moves;
+    uint32_t count;
+    assert_int_equal(map_build(small, 6, 2, 64, &map), ERR_OK);
+    assert_int_equal(map_plan(&map, small, 6, roles, &limits, &moves, &count), ERR_OK);
+    assert_true(count > 0);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_not_equal(moves[i].from, moves[i].to);
+    free(moves);
+    map_release(&map);
+}
+
 static void nobody_left_to_take_them_is_an_error(void **state)
 {
     (void)state;
@@ -205,6 +224,7 @@ int main(void)
         cmocka_unit_test(what_leaves_goes_to_those_with_least),
         cmocka_unit_test(one_that_is_added_gets_an_even_share_with_few_moves),
         cmocka_unit_test(a_plan_is_bounded_and_the_next_goes_on),
+        cmocka_unit_test(what_a_plan_brings_back_does_not_move),
         cmocka_unit_test(nobody_left_to_take_them_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
