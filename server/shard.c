@@ -678,10 +678,17 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
     if (!async && (commit->step != shard->decided || !step_reduced(shard, commit->step)))
         return ERR_TOO_EARLY;
     const struct shard_moves none = {.file = shard->file};
+    bool reduced_before[SHARD_DELAY_MAX + 1];
+    for (uint32_t i = 0; i <= shard->config.delay; i++)
+        reduced_before[i] = step_reduced(shard, commit->step + i);
     TRY(shard_move_begin(shard, commit->step, moves != NULL ? moves : &none));
     shard->decision = *commit;
     shard->has_decision = shard->applying = true;
     shard->decided = commit->step + 1;
+    /* What leaves may have been all that was missing of a later step. */
+    for (uint32_t i = 1; i <= shard->config.delay; i++)
+        if (!reduced_before[i] && step_reduced(shard, commit->step + i))
+            emit_reduced(shard, commit->step + i, effects);
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
     parked_join(shard->again, shard->later);
     /* What the log got before the cut was ordered must be in it: then that log may go. */

@@ -456,6 +456,20 @@ static void p11_with_a_delay_open_sums_do_not_move_and_old_versions_do(void **st
     tear_down(&f);
 }
 
+static void p11_what_leaves_may_be_all_that_a_later_step_misses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1);
+    push_step(&f, 0);
+    push_all(&f, OLD, 1, 2);
+    push_all(&f, OLD, 1, 6); /* those of chunk 5 go to the new owner, who has heard of it first */
+    assert_int_equal(f.reduced[OLD], 1);
+    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
+    assert_int_equal(f.reduced[OLD], 2);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +484,7 @@ int main(void)
         cmocka_unit_test(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again),
         cmocka_unit_test(p11_moves_that_are_not_of_what_is_here_are_refused),
         cmocka_unit_test(p11_with_a_delay_open_sums_do_not_move_and_old_versions_do),
+        cmocka_unit_test(p11_what_leaves_may_be_all_that_a_later_step_misses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
