@@ -89,6 +89,7 @@ struct agent {
     uint64_t sequence;
 
     uint64_t map_number;
+    uint64_t ticket_map;      /* the one that the ticket was granted under */
     bool map_wanted, mapping; /* a newer map is needed; it is asked for */
     uint64_t map_at;          /* and not before this moment */
     unsigned map_failures;    /* in a row: no newer one came */
@@ -410,6 +411,13 @@ static enum err servers_change(struct agent *agent, const struct agent_map *map)
     return ERR_OK;
 }
 
+/* P11: the sums of a ticket's step are those of the owners under its map. An older owner may not
+ * have heard that it is none, and would count what it must not. */
+static bool knows_owners(const struct agent *agent)
+{
+    return agent->map_number >= agent->ticket_map;
+}
+
 /* Asks again later, and less often each time. */
 static void map_later(struct agent *agent, uint64_t now_ms)
 {
@@ -423,7 +431,7 @@ void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *
         return;
     if (map->number <= agent->map_number) {
         map_later(agent, now_ms); /* the coordinator is ahead of its servers, or they of it */
-        agent->map_wanted = agent->map_failures < MAP_FAILURES_MAX;
+        agent->map_wanted = agent->map_failures < MAP_FAILURES_MAX || !knows_owners(agent);
         return;
     }
     enum err err = servers_change(agent, map);
@@ -456,6 +464,7 @@ void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply 
     (void)now_ms;
     if (agent->phase != JOINING)
         return;
+    agent->ticket_map = 0;
     enum err err = servers_new(agent, map);
     if (err != ERR_OK) {
         stop(agent, err);
@@ -568,7 +577,8 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
     }
     agent->sequence++;
     agent->acquire_failures = 0;
-    if (reply->map_number > agent->map_number)
+    agent->ticket_map = reply->map_number;
+    if (!knows_owners(agent))
         want_map(agent, now_ms);
     if (reply->result == ACQUIRE_TICKET && !agent->leaving)
         begin_ticket(agent, &reply->ticket);
@@ -1009,9 +1019,9 @@ static uint32_t free_push(const struct server *server)
     return i;
 }
 
-static bool may_push(const struct server *server)
+static bool may_push(const struct agent *agent, const struct server *server)
 {
-    return server->pushes.count > 0 && free_push(server) < WIRE_CREDITS;
+    return knows_owners(agent) && server->pushes.count > 0 && free_push(server) < WIRE_CREDITS;
 }
 
 static uint32_t piece_bytes(const struct agent *agent, const struct piece *piece)
@@ -1047,7 +1057,7 @@ static void fill_push(struct agent *agent, struct server *server, struct push_sl
 static bool next_push(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
 {
     struct server *server = &agent->servers[server_index];
-    if (!may_push(server))
+    if (!may_push(agent, server))
         return false;
     struct push_slot *slot = &server->push_slots[free_push(server)];
     slot->id = ++agent->last_id;
@@ -1146,7 +1156,8 @@ static bool waits_for_retry(const struct agent *agent, const struct server *serv
 {
     if (!server->open)
         return !server->opening && owns_chunks(server);
-    return agent->has_ticket && agent->compute_started && (may_push(server) || may_pull(server));
+    return agent->has_ticket && agent->compute_started &&
+           (may_push(agent, server) || may_pull(server));
 }
 
 uint64_t agent_wake_ms(const struct agent *agent)
