@@ -438,8 +438,8 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         }
     }
     if (run->phase == PHASE_GATHER)
-        snprintf(ret_text, text_bytes, "%u of %u servers are connected", servers_connected(servers),
-                 run->settings.servers_min);
+        snprintf(ret_text, text_bytes, "%u of %u servers are connected",
+                 servers_available(servers, NULL), run->settings.servers_min);
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->version);

@@ -146,12 +146,26 @@ static enum err restore_map(struct coordinator *coordinator)
     return ERR_OK;
 }
 
+static bool enough_servers(const struct coordinator *coordinator,
+                           const struct server_entry *without)
+{
+    uint32_t wanted = coordinator->run.settings.servers_min;
+    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1);
+}
+
+bool generation_can_begin_without(const struct coordinator *coordinator,
+                                  const struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    bool waits = run->phase == PHASE_GATHER && run->server_count == 0;
+    return !waits || enough_servers(coordinator, server);
+}
+
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     if (run->server_count == 0) {
-        uint32_t wanted = run->settings.servers_min > 0 ? run->settings.servers_min : 1;
-        if (servers_connected(&coordinator->servers) < wanted)
+        if (!enough_servers(coordinator, NULL))
             return;
         if (choose_servers(coordinator) != ERR_OK) {
             run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
@@ -166,6 +180,10 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
                             struct server_entry *server)
 {
     struct run *run = &coordinator->run;
+    if (server->left_boot == server->boot && server->map_index == SERVERS_NONE) {
+        run_command(coordinator, server, SERVER_LEAVE); /* it may not have heard that it may */
+        return;
+    }
     if (!run_active(run)) {
         run_command(coordinator, server, SERVER_END); /* also to hear that it need load nothing */
         return;

@@ -7,6 +7,9 @@
 
 /* In PHASE_GATHER: begins a generation when its servers are there. */
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
+/* It does not wait for servers, or has enough of them without that one. */
+bool generation_can_begin_without(const struct coordinator *coordinator,
+                                  const struct server_entry *server);
 /* A server said hello: it goes on where it was, or has lost its memory. */
 void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
                             struct server_entry *server);

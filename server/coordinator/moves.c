@@ -1,6 +1,8 @@
 /* Servers come and go while the run goes on. */
 #include "server/coordinator/moves.h"
 
+#include "server/coordinator/generation.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,6 +278,20 @@ void moves_count_step(struct run *run, uint64_t duration_ms)
 
 /* ---- draining ---- */
 
+/* The newest recorded cut needs its file; also one of a map before this one. */
+static bool is_in_cut(const struct coordinator *coordinator, const struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    return run_active(run) && cuts_file(&run->cuts.newest, server->name) != WIRE_SERVERS_MAX;
+}
+
+/* P11: no chunk of the run, and no file of the newest recorded cut, is its. */
+static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
+{
+    bool has_chunks = run_active(&coordinator->run) && server->map_index != SERVERS_NONE;
+    return (!has_chunks || server->emptied) && !is_in_cut(coordinator, server);
+}
+
 static bool could_take(const struct coordinator *coordinator, const struct server_entry *leaver)
 {
     const struct servers *servers = &coordinator->servers;
@@ -291,33 +307,33 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     const struct run *run = &coordinator->run;
     if (server->draining || (server->boot == server->left_boot && server->link != 0))
         return ERR_OK; /* it does already, or has */
+    if (!generation_can_begin_without(coordinator, server))
+        return reason_set(reason, ERR_INVALID,
+                          "the run waits for servers and cannot begin without %s", server->name);
     if (run_active(run) && server->map_index != SERVERS_NONE && run->settings.async)
         return reason_set(reason, ERR_UNSUPPORTED,
                           "chunks of an async run do not move: stop the run, and resume it without "
                           "%s",
                           server->name);
-    if (run_active(run) && server->map_index != SERVERS_NONE && !could_take(coordinator, server))
+    bool needed =
+        (run_active(run) && server->map_index != SERVERS_NONE) || is_in_cut(coordinator, server);
+    if (needed && !could_take(coordinator, server))
         return reason_set(reason, ERR_INVALID,
                           "no other server is there that could take the chunks of %s",
                           server->name);
     server->draining = true;
     server->drain_boot = drain_boot;
+    if (server->map_index == SERVERS_NONE && is_in_cut(coordinator, server))
+        coordinator->run.cut_asked = true;
     effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
                 server->name,
                 owns_chunks(run, server) ? map_chunks(&run->map, server->map_index) : 0,
-                owns_chunks(run, server) ? "its chunks move" : "it may leave");
+                owns_chunks(run, server) ? "its chunks move"
+                : needed                 ? "a cut without it"
+                                         : "it may leave");
     moves_let_go(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
-}
-
-/* P11: no chunk of the run, and no file of the newest recorded cut, is its. */
-static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
-{
-    const struct run *run = &coordinator->run;
-    if (!run_active(run) || server->map_index == SERVERS_NONE)
-        return true;
-    return server->emptied && cuts_file(&run->cuts.newest, server->name) == WIRE_SERVERS_MAX;
 }
 
 static void let_go(struct coordinator *coordinator, struct server_entry *server)

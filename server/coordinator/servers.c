@@ -72,22 +72,27 @@ struct server_entry *servers_active(const struct servers *servers, uint32_t map_
     return server == NULL || server->emptied ? NULL : server;
 }
 
-uint32_t servers_connected(const struct servers *servers)
+/* Connected, and neither leaving nor about to. */
+static bool is_available(const struct server_entry *server)
+{
+    return server->link != 0 && !server->draining && server->left_boot != server->boot;
+}
+
+uint32_t servers_available(const struct servers *servers, const struct server_entry *without)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++)
-        count += servers->list[i].link != 0 ? 1 : 0;
+        count += &servers->list[i] != without && is_available(&servers->list[i]) ? 1 : 0;
     return count;
 }
 
-/* The connected server whose name is the lowest above `name` (NULL: the lowest of all). */
+/* The available server whose name is the lowest above `name` (NULL: the lowest of all). */
 static struct server_entry *next_by_name(struct servers *servers, const char *name)
 {
     struct server_entry *next = NULL;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (server->link == 0 || server->draining ||
-            (name != NULL && strcmp(server->name, name) <= 0))
+        if (!is_available(server) || (name != NULL && strcmp(server->name, name) <= 0))
             continue;
         if (next == NULL || strcmp(server->name, next->name) < 0)
             next = server;

@@ -54,9 +54,10 @@ struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_
 /* The same, but NULL also for one that is emptied: only its files may be needed yet. */
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
 struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
-uint32_t servers_connected(const struct servers *servers);
+/* How many could be the run's, beside `without` (NULL: nobody). */
+uint32_t servers_available(const struct servers *servers, const struct server_entry *without);
 
-/* All that are connected and do not drain become the run's, numbered in the order of their names.
+/* All that are available, connected and not leaving, become the run's, in the order of their names.
  * Returns how many. */
 uint32_t servers_choose(struct servers *servers);
 /* One more; false: there is no place. */

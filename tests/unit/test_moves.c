@@ -203,27 +203,33 @@ static void step(struct fixture *f)
     acknowledge(f);
 }
 
-/* Servers 0 and 1 hold version 0, whose cut is recorded. */
-static void set_up(struct fixture *f)
+static const struct coordinator_run run = {
+    .run = 1,
+    .steps = 50,
+    .servers_min = 2,
+    .slots = SLOTS,
+    .slot_samples = 1,
+    .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
+             .sample_predictions = 1},
+    .parameter_count = CHUNKS,
+    .parameters = parameters,
+    .parameter_bytes_max = 1 << 20,
+    .spec = "",
+    .checkpoint_dir = "c",
+};
+
+static void set_up_office(struct fixture *f)
 {
-    static const struct coordinator_run run = {
-        .run = 1,
-        .steps = 50,
-        .servers_min = 2,
-        .slots = SLOTS,
-        .slot_samples = 1,
-        .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
-                 .sample_predictions = 1},
-        .parameter_count = CHUNKS,
-        .parameters = parameters,
-        .parameter_bytes_max = 1 << 20,
-        .spec = "",
-        .checkpoint_dir = "c",
-    };
     *f = (struct fixture){.now_ms = 1000};
     f->coordinator = coordinator_new(&(struct coordinator_settings){
         .term = 1, .heartbeat_ms = 100, .lease_ms = 1000, .stop_ms = 500});
     assert_non_null(f->coordinator);
+}
+
+/* Servers 0 and 1 hold version 0, whose cut is recorded. */
+static void set_up(struct fixture *f)
+{
+    set_up_office(f);
     connect(f, 0, 10);
     connect(f, 1, 11);
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
@@ -413,6 +419,76 @@ static void one_that_cannot_hold_the_run_stays_out(void **state)
     tear_down(&f);
 }
 
+static void who_may_leave_is_told_so_until_it_has_heard(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_drained drained;
+    set_up(&f);
+    connect(&f, 2, 12);
+    assert_int_equal(drain(&f, 2, &drained), ERR_OK);
+    assert_true(f.players[2].told_leave);
+    connect(&f, 2, 12); /* over a link that was broken then */
+    assert_true(f.players[2].told_leave);
+    connect(&f, 2, 13); /* another start: it joins */
+    assert_false(f.players[2].told_leave);
+    tear_down(&f);
+}
+
+static void a_run_that_waits_for_servers_keeps_those_it_needs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_drained drained;
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(drain(&f, 0, &drained), ERR_INVALID); /* it needs two */
+    tear_down(&f);
+}
+
+static void a_run_does_not_begin_on_a_server_that_may_leave(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_drained drained;
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    assert_int_equal(drain(&f, 0, &drained), ERR_OK); /* before there is a run */
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    connect(&f, 1, 11);
+    assert_int_equal(f.generation, 0); /* it waits for a second one */
+    connect(&f, 2, 12);
+    assert_int_equal(f.players[0].generation, 0);
+    assert_int_not_equal(f.players[2].generation, 0);
+    tear_down(&f);
+}
+
+static void p11_a_server_of_the_newest_cut_waits_for_one_without_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_drained drained;
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    connect(&f, 1, 11);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    ready(&f, 0, 7);
+    ready(&f, 1, 7);
+    connect(&f, 2, 12); /* the run goes on without it, from its file */
+    assert_int_equal(drain(&f, 2, &drained), ERR_OK);
+    assert_false(drained.drained);
+    step(&f);
+    assert_true(f.players[2].told_leave);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +499,10 @@ int main(void)
         cmocka_unit_test(nobody_drains_when_nobody_could_take_the_chunks),
         cmocka_unit_test(who_drained_by_itself_and_is_back_gets_a_share_again),
         cmocka_unit_test(one_that_cannot_hold_the_run_stays_out),
+        cmocka_unit_test(who_may_leave_is_told_so_until_it_has_heard),
+        cmocka_unit_test(a_run_that_waits_for_servers_keeps_those_it_needs),
+        cmocka_unit_test(a_run_does_not_begin_on_a_server_that_may_leave),
+        cmocka_unit_test(p11_a_server_of_the_newest_cut_waits_for_one_without_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
