@@ -25,6 +25,12 @@ void disk_release(struct disk *disk)
         cut_release(disk, &disk->cuts[i]);
 }
 
+void disk_clear(struct disk *disk)
+{
+    disk_release(disk);
+    *disk = (struct disk){.chunks_count = disk->chunks_count, .threads = disk->threads};
+}
+
 /* ---- write and read ---- */
 
 static struct disk_cut *find(struct disk *disk, struct cut_name name)

@@ -32,6 +32,7 @@ struct disk {
 };
 
 void disk_release(struct disk *disk);
+void disk_clear(struct disk *disk); /* the machine has another one */
 
 /* A chunk's values, `n` in each of its arrays; `last`: nothing follows from its thread. NULL: a
  * server without chunks. */

@@ -54,7 +54,7 @@ static bool pick_place(struct sim *sim, struct place *ret_place)
 {
     enum place_kind kind = (enum place_kind)sim_below(sim, 3);
     const struct sim_worker *worker = pick_worker(sim, true);
-    const struct sim_server *server = &sim->servers[sim_below(sim, sim->scenario.servers)];
+    const struct sim_server *server = &sim->servers[sim_below(sim, SIM_SERVERS_MAX)];
     const struct sim_coordinator *coordinator =
         &sim->coordinators[sim_below(sim, 8) == 0 ? 1 - sim->office : sim->office];
     switch (kind) {
@@ -242,7 +242,7 @@ static bool cut_off(struct sim *sim)
         place.index = sim->office;
     else
         place.index = (uint32_t)sim_below(sim, place.kind == PLACE_WORKER ? SIM_WORKERS_MAX
-                                                                          : sim->scenario.servers);
+                                                                          : SIM_SERVERS_MAX);
     uint64_t which = sim_below(sim, 3);
     faults->partitions[faults->partition_count++] =
         (struct partition){.place = place,
@@ -255,14 +255,53 @@ static bool cut_off(struct sim *sim)
 static bool fill_disk(struct sim *sim)
 {
     uint64_t until_us = sim->now_us + sim_below(sim, 8 * sim->scenario.write_us + 100000);
-    uint64_t which = sim_below(sim, sim->scenario.servers + 1);
+    uint64_t which = sim_below(sim, SIM_SERVERS_MAX + 1);
     sim->faults.was_full = true;
     sim_trace(sim, "a disk is full until %.3f s", (double)until_us / 1e6);
-    if (which == sim->scenario.servers)
+    if (which == SIM_SERVERS_MAX)
         sim->faults.store_full_us = until_us;
     else
         sim->servers[which].disk.full_us = until_us;
     return true;
+}
+
+/* A server at random among those that are up, or not there at all; NULL: there is none. */
+static struct sim_server *pick_server(struct sim *sim, bool up)
+{
+    uint32_t first = (uint32_t)sim_below(sim, SIM_SERVERS_MAX);
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++) {
+        struct sim_server *server = &sim->servers[(first + i) % SIM_SERVERS_MAX];
+        if (up ? server->up : !server->there)
+            return server;
+    }
+    return NULL;
+}
+
+/* A machine with an empty disk. */
+static bool add_server(struct sim *sim)
+{
+    struct sim_server *server = pick_server(sim, false);
+    if (server == NULL)
+        return false;
+    sim_server_start(sim, server);
+    return true;
+}
+
+/* One server, or all but one; by an operator or by the signal that its machine sends. */
+static bool drain_server(struct sim *sim)
+{
+    struct sim_server *chosen = pick_server(sim, true);
+    bool others = sim_below(sim, 5) == 0;
+    for (uint32_t i = 0; chosen != NULL && i < SIM_SERVERS_MAX; i++) {
+        struct sim_server *server = &sim->servers[i];
+        if (!server->up || server->process.stopped || (server != chosen) != others)
+            continue;
+        if (sim_below(sim, 2) == 0)
+            sim_server_terminate(sim, server);
+        else
+            sim_server_ask_drain(sim, server);
+    }
+    return chosen != NULL;
 }
 
 /* What workers send arrives late: it belongs to a generation that is over by then. */
@@ -277,8 +316,8 @@ static void delay_pushes(struct sim *sim)
 
 static bool crash_server(struct sim *sim)
 {
-    struct sim_server *server = &sim->servers[sim_below(sim, sim->scenario.servers)];
-    if (!server->up)
+    struct sim_server *server = pick_server(sim, true);
+    if (server == NULL)
         return false;
     if (sim_below(sim, 2) == 0)
         return set_trap(sim, (enum trap)(TRAP_COMMIT + sim_below(sim, TRAP_COUNT - TRAP_COMMIT)));
@@ -369,6 +408,10 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return crash_server(sim);
     case FAULT_CRASH_COORDINATOR:
         return crash_coordinator(sim);
+    case FAULT_ADD_SERVER:
+        return add_server(sim);
+    case FAULT_DRAIN_SERVER:
+        return drain_server(sim);
     case FAULT_ASK_CUT:
         return sim_coordinator_ask_cut(sim);
     case FAULT_STOP_RUN:
@@ -396,6 +439,7 @@ void faults_end(struct sim *sim)
     }
     if (!somebody)
         check(add_worker(sim));
+    sim_servers_suffice(sim);
 }
 
 static void break_link(struct sim *sim, const struct sim_server *server)
@@ -410,8 +454,10 @@ static void crash_another(struct sim *sim, uint32_t index)
 {
     if (sim_below(sim, 2) == 0)
         break_link(sim, &sim->servers[index]);
-    uint32_t other = (index + 1) % sim->scenario.servers;
-    if (other != index && sim->servers[other].up)
+    uint32_t other = (index + 1) % SIM_SERVERS_MAX;
+    while (other != index && !sim->servers[other].up)
+        other = (other + 1) % SIM_SERVERS_MAX;
+    if (other != index)
         sim_server_crash(sim, &sim->servers[other]);
     else if (sim_coordinator_in_office(sim)->core != NULL)
         sim_coordinator_crash(sim, sim_coordinator_in_office(sim));
@@ -430,7 +476,10 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
         break_link(sim, &sim->servers[index]);
     else if (trap == TRAP_PARK)
         crash_another(sim, index);
-    else
+    else if (trap == TRAP_TRANSFER && sim_below(sim, 4) == 0 &&
+             sim_coordinator_in_office(sim)->core != NULL)
+        sim_coordinator_crash(sim, sim_coordinator_in_office(sim));
+    else if (sim->servers[index].up)
         sim_server_crash(sim, &sim->servers[index]);
 }
 

@@ -18,6 +18,7 @@ enum trap {
     TRAP_COMMIT,  /* a server has taken a decision, and not yet applied it: it dies */
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
+    TRAP_TRANSFER, /* a chunk is on its way: its old or its new owner dies */
     TRAP_COUNT
 };
 

@@ -1,10 +1,23 @@
 #include "tests/sim/ledger.h"
 
 #include "common/digest.h"
+#include "common/scoped.h"
 #include "common/state_digest.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
+
+void ledger_init(struct sim *sim)
+{
+    sim->ledger.owners =
+        calloc((size_t)SIM_STEPS_MAX * sim->compute.model.chunks_count, sizeof *sim->ledger.owners);
+    check(sim->ledger.owners != NULL);
+}
+
+void ledger_release(struct ledger *ledger)
+{
+    free(ledger->owners);
+}
 
 /* ---- a shard ---- */
 
@@ -38,14 +51,14 @@ static void begin_step(struct sim *sim, struct sim_thread *thread, uint64_t step
            sim->compute.piece_count * sizeof *thread->ledger.counted);
 }
 
-void ledger_prepared(struct sim *sim, struct sim_thread *thread)
+void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
 {
     struct server_ledger *ledger = &thread->ledger;
     uint64_t generation = shard_generation(thread->shard);
     if (generation > sim->ledger.generation)
         sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", thread->index,
                      (unsigned long long)generation);
-    if (generation <= ledger->generation)
+    if (generation < ledger->generation || (generation == ledger->generation && !joins))
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
     ledger->generation = generation;
@@ -70,6 +83,21 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
     return push->generation == thread->ledger.generation &&
            is_counted(sim, thread, push->step, push->node,
                       sim->compute.piece_first[entry->chunk] + entry->part);
+}
+
+/* 15 */
+static void check_owner(struct sim *sim, const struct sim_thread *thread, uint64_t step,
+                        uint32_t chunk)
+{
+    const struct ledger_owner mine = {thread->ledger.generation, thread->index};
+    check(step < SIM_STEPS_MAX);
+    struct ledger_owner *owner =
+        &sim->ledger.owners[step * sim->compute.model.chunks_count + chunk];
+    if (owner->generation == mine.generation && owner->server != mine.server)
+        sim_violated(sim, 15, "chunk %u of step %llu is summed by s%u and by s%u", chunk,
+                     (unsigned long long)step, owner->server, mine.server);
+    if (owner->generation < mine.generation)
+        *owner = mine;
 }
 
 /* 12 */
@@ -116,6 +144,7 @@ void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push
             continue;
         }
         bytes += entry->bytes;
+        check_owner(sim, thread, push->step, entry->chunk);
         *ledger_counted(sim, thread, push->step, piece) |= node_mask(push->node) & all_slots(sim);
     }
     if (ack->code == ERR_BUSY)
@@ -160,6 +189,8 @@ void ledger_reduced(struct sim *sim, struct sim_thread *thread, const struct red
         reduced->generation != ledger->generation || !is_complete(sim, thread, reduced->step))
         sim_violated(sim, 1, "s%u says that step %llu is reduced, but slots are missing",
                      thread->index, (unsigned long long)reduced->step);
+    for (uint32_t i = 0; i < reduced->seal_count; i++)
+        check_owner(sim, thread, reduced->step, reduced->seals[i].chunk);
     ledger->reduced[reduced->step % (delay_of(sim) + 1)] = true;
 }
 
@@ -168,6 +199,11 @@ void ledger_decided(struct sim *sim, struct sim_thread *thread, const struct com
     struct server_ledger *ledger = &thread->ledger;
     if (commit->step < ledger->decided)
         return; /* said again */
+    if (thread->chunk_count == 0 && commit->step > ledger->decided) {
+        ledger->decided = commit->step; /* who has no chunks is not behind with any */
+        for (uint32_t i = 0; i <= delay_of(sim); i++)
+            begin_step(sim, thread, ledger->decided + i);
+    }
     if (commit->step != ledger->decided ||
         (!ledger->reduced[commit->step % (delay_of(sim) + 1)] && thread->chunk_count > 0) ||
         commit->generation != ledger->generation)
@@ -184,6 +220,20 @@ void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
         sim_violated(sim, 4, "s%u says committed(%llu) at version %llu", thread->index,
                      (unsigned long long)step, (unsigned long long)shard_version(thread->shard));
     ledger->version = shard_version(thread->shard);
+}
+
+void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
+                    const struct transfer *transfer, enum err err)
+{
+    bool ours = false;
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        ours = ours || thread->chunks[i].chunk == transfer->chunk;
+    if (err == ERR_OK && (!ours || transfer->generation != thread->ledger.generation ||
+                          transfer->version > thread->ledger.decided))
+        sim_violated(sim, 15, "s%u takes chunk %u of version %llu, which is not given to it",
+                     thread->index, transfer->chunk, (unsigned long long)transfer->version);
+    if (err == ERR_MALFORMED)
+        sim_violated(sim, 7, "s%u calls a chunk malformed", thread->index);
 }
 
 void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
@@ -238,21 +288,24 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     sim->options.progress->speculative += ticket->speculative;
 }
 
-static void check_completed(struct sim *sim, const struct sim_thread *thread,
-                            const struct ticket *ticket)
+/* What is known of a chunk of a ticket that is said to be complete. */
+struct completed {
+    bool owned;   /* by somebody who is there, … */
+    bool counted; /* … and has counted all of it */
+};
+
+static void look_completed(const struct sim *sim, const struct sim_thread *thread,
+                           const struct ticket *ticket, struct completed *chunks)
 {
-    if (thread->shard == NULL && thread->ledger.generation == ticket->generation)
-        return; /* it lost what it had counted: a rewind will follow */
-    for (uint32_t i = 0; i < thread->chunk_count; i++)
-        for (uint32_t p = 0; p < thread->chunks[i].parts; p++) {
-            uint32_t piece = sim->compute.piece_first[thread->chunks[i].chunk] + p;
-            if (thread->ledger.generation != ticket->generation ||
-                !is_counted(sim, thread, ticket->step, ticket->node, piece))
-                sim_violated(sim, 9,
-                             "step %llu node %u:%u is complete, but s%u misses chunk %u part %u",
-                             (unsigned long long)ticket->step, ticket->node.level,
-                             ticket->node.index, thread->index, thread->chunks[i].chunk, p);
-        }
+    for (uint32_t i = 0; i < thread->chunk_count; i++) {
+        struct completed *chunk = &chunks[thread->chunks[i].chunk];
+        bool counted = true;
+        for (uint32_t p = 0; p < thread->chunks[i].parts; p++)
+            counted = counted && is_counted(sim, thread, ticket->step, ticket->node,
+                                            sim->compute.piece_first[thread->chunks[i].chunk] + p);
+        chunk->owned = true;
+        chunk->counted = chunk->counted || counted;
+    }
 }
 
 void ledger_completed(struct sim *sim, const struct complete_request *complete)
@@ -261,9 +314,23 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     if (complete->outcome != ERR_OK || ticket->kind != TICKET_TRAIN || ticket->step < version)
         return;
-    for (uint32_t s = 0; s < sim->scenario.servers; s++)
-        for (uint32_t t = 0; t < sim->servers[s].thread_count; t++)
-            check_completed(sim, &sim->servers[s].threads[t], ticket);
+    scoped(free_scoped) struct completed *chunks =
+        calloc(sim->compute.model.chunks_count, sizeof *chunks);
+    bool lost = false; /* somebody what it had counted: a rewind will follow */
+    check(chunks != NULL);
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
+        for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
+            const struct sim_thread *thread = &sim->servers[s].threads[t];
+            bool ours = thread->ledger.generation == ticket->generation;
+            lost = lost || (ours && thread->shard == NULL);
+            if (ours && thread->shard != NULL)
+                look_completed(sim, thread, ticket, chunks);
+        }
+    for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
+        if (!chunks[c].counted && (chunks[c].owned || !lost))
+            sim_violated(sim, 9, "step %llu node %u:%u is complete, but nobody counted chunk %u",
+                         (unsigned long long)ticket->step, ticket->node.level, ticket->node.index,
+                         c);
 }
 
 static bool same_double(double a, double b)
@@ -325,6 +392,27 @@ void ledger_validation(struct sim *sim, const struct validation_row *row)
                      expected->loss, (unsigned long long)expected->samples);
 }
 
+/* On the disk of the i-th server that the cut names; NULL: it is not there. */
+static const struct disk_cut *file_of(const struct sim *sim, const struct cut_record *cut,
+                                      uint32_t i)
+{
+    unsigned server;
+    check(sscanf(cut->servers[i].name, "s%u", &server) == 1);
+    return disk_find(&sim->servers[server].disk, cut->name);
+}
+
+/* 15 */
+static void check_in_one_file(struct sim *sim, const struct cut_record *cut, uint32_t chunk)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < cut->server_count; i++)
+        count += file_of(sim, cut, i)->values[chunk] != NULL;
+    if (count != 1)
+        sim_violated(sim, 15, "cut %llu.%llu is recorded, and chunk %u is in %u of its files",
+                     (unsigned long long)cut->name.generation,
+                     (unsigned long long)cut->name.version, chunk, count);
+}
+
 void ledger_recorded(struct sim *sim, const struct cut_record *cut)
 {
     struct cut_name before = sim->ledger.recorded;
@@ -335,14 +423,57 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
                      (unsigned long long)cut->name.generation,
                      (unsigned long long)cut->name.version, (unsigned long long)before.generation,
                      (unsigned long long)before.version);
-    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
-        const struct disk_cut *file = disk_find(&sim->servers[s].disk, cut->name);
+    for (uint32_t i = 0; i < cut->server_count; i++) {
+        const struct disk_cut *file = file_of(sim, cut, i);
         if (file == NULL || file->stage != DISK_DURABLE)
-            sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of s%u",
+            sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of %s",
                          (unsigned long long)cut->name.generation,
-                         (unsigned long long)cut->name.version, s);
+                         (unsigned long long)cut->name.version, cut->servers[i].name);
     }
+    for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
+        check_in_one_file(sim, cut, c);
     sim->ledger.recorded = cut->name;
+    sim->ledger.record = *cut;
+}
+
+/* ---- who owns what ---- */
+
+void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers)
+{
+    struct ledger *ledger = &sim->ledger;
+    if (run->phase < PHASE_STEPS)
+        return; /* it is not said to anybody */
+    uint64_t digest =
+        digest_fast64((struct slice){(const uint8_t *)run->map.ranges,
+                                     run->map.range_count * sizeof *run->map.ranges}) ^
+        digest_fast64((struct slice){(const uint8_t *)servers->chosen,
+                                     servers->chosen_count * sizeof *servers->chosen});
+    bool same = run->generation == ledger->map_generation && run->map_number == ledger->map_number;
+    if (run->generation < ledger->map_generation ||
+        (run->generation == ledger->map_generation && run->map_number < ledger->map_number))
+        sim_violated(sim, 15, "map %llu comes after %llu", (unsigned long long)run->map_number,
+                     (unsigned long long)ledger->map_number);
+    if (same && digest != ledger->map_digest)
+        sim_violated(sim, 15, "there are two maps %llu", (unsigned long long)run->map_number);
+    ledger->map_generation = run->generation;
+    ledger->map_number = run->map_number;
+    ledger->map_digest = digest;
+}
+
+bool ledger_names(const struct sim *sim, uint32_t server)
+{
+    char name[16];
+    snprintf(name, sizeof name, "s%u", server);
+    for (uint32_t i = 0; i < sim->ledger.record.server_count; i++)
+        if (strcmp(sim->ledger.record.servers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+void ledger_let_go(struct sim *sim, uint32_t server)
+{
+    if (!sim->over && ledger_names(sim, server))
+        sim_violated(sim, 15, "s%u may leave, but the newest cut needs its file", server);
 }
 
 /* ---- the end ---- */
@@ -352,8 +483,8 @@ static enum err read_cut(void *context, uint32_t chunk, uint32_t array, float *r
 {
     struct sim *sim = context;
     uint32_t n = sim->compute.model.chunks[chunk].weights;
-    for (uint32_t s = 0; s < sim->scenario.servers; s++) {
-        const struct disk_cut *cut = disk_find(&sim->servers[s].disk, sim->ledger.recorded);
+    for (uint32_t i = 0; i < sim->ledger.record.server_count; i++) {
+        const struct disk_cut *cut = file_of(sim, &sim->ledger.record, i);
         if (cut != NULL && cut->values[chunk] != NULL) {
             memcpy(ret_values, cut->values[chunk] + (size_t)array * n, n * sizeof *ret_values);
             return ERR_OK;

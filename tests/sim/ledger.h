@@ -3,7 +3,7 @@
 #ifndef ROOST_TESTS_SIM_LEDGER_H
 #define ROOST_TESTS_SIM_LEDGER_H
 
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/run.h"
 #include "server/shard.h"
 #include "tests/sim/order.h"
 #include "tests/sim/scenario.h"
@@ -18,16 +18,26 @@ struct ledger {
     uint64_t generation;                       /* the newest */
     uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
     struct cut_name recorded;
+    struct cut_record record;              /* the same cut */
     uint64_t validated[SIM_STEPS_MAX + 1]; /* in which generation each version was, last */
     bool stopping;                         /* an operator has asked for it */
+    struct ledger_owner {
+        uint64_t generation;
+        uint32_t server;
+    } * owners; /* of chunk c in step t, at t * chunks + c; generation 0: none yet */
+    uint64_t map_generation, map_number, map_digest; /* the newest map in which steps were made */
 };
 
-/* ---- a shard; invariants 1, 2, 4, 11, 12 ---- */
+void ledger_init(struct sim *sim);
+void ledger_release(struct ledger *ledger);
+
+/* ---- a shard; invariants 1, 2, 4, 11, 12, 15 ---- */
 
 /* The slots of a step that a server has counted of a piece. */
 uint64_t *ledger_counted(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                          uint32_t piece);
-void ledger_prepared(struct sim *sim, struct sim_thread *thread);
+/* `joins`: while steps are made, which one that starts again does again. */
+void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins);
 /* Whether that piece of the push is a duplicate, with the server's generation. */
 bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                    const struct push_entry *entry);
@@ -43,7 +53,11 @@ void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
 void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
                       struct counted *const *copies);
 
-/* ---- the coordinator; 3, 4, 9, 10, 13 ---- */
+/* A chunk was taken, or not. */
+void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
+                    const struct transfer *transfer, enum err err);
+
+/* ---- the coordinator; 3, 4, 9, 10, 13, 15 ---- */
 
 /* A generation begins from that cut. */
 void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut);
@@ -54,6 +68,12 @@ void ledger_step(struct sim *sim, const struct step_row *row, bool in_office);
 void ledger_validation(struct sim *sim, const struct validation_row *row);
 void ledger_recorded(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);
+/* What the coordinator takes for the map now. */
+void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers);
+/* A server may leave for good. */
+void ledger_let_go(struct sim *sim, uint32_t server);
+/* The newest recorded cut needs that server's file, or there is none yet. */
+bool ledger_names(const struct sim *sim, uint32_t server);
 
 /* ---- a worker; 3 ---- */
 

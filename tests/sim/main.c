@@ -171,6 +171,8 @@ static void add(struct progress *sum, const struct progress *one)
     sum->rewinds += one->rewinds;
     sum->speculative += one->speculative;
     sum->skipped += one->skipped;
+    sum->moved += one->moved;
+    sum->left += one->left;
     if (one->calm_us_max > sum->calm_us_max)
         sum->calm_us_max = one->calm_us_max;
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
@@ -191,6 +193,8 @@ static void print_summary(const struct progress *sum, unsigned found, double too
            (unsigned long long)sum->duplicates, (unsigned long long)sum->wrong_bits,
            (unsigned long long)sum->busy, (unsigned long long)sum->rewinds,
            (unsigned long long)sum->speculative, (unsigned long long)sum->skipped);
+    printf("%10llu chunks moved, %llu servers left\n", (unsigned long long)sum->moved,
+           (unsigned long long)sum->left);
     printf("longest from the last fault to the end: %.1f s of fake time\n",
            (double)sum->calm_us_max / 1e6);
     if (found == 0 && sum->seeds > 0) /* the rule of three: Hanley and Lippman-Hand 1983 */

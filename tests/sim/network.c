@@ -189,7 +189,7 @@ static void put_request(struct sim *sim, uint64_t number, struct message *take_r
                                           .message = take_request});
 }
 
-static bool lost(struct sim *sim, struct place from, struct place to)
+bool network_lost(struct sim *sim, struct place from, struct place to)
 {
     if (faults_held_us(sim, from, to) > 0)
         return true;
@@ -222,7 +222,7 @@ uint64_t network_call(struct sim *sim, const struct call *what, struct message *
                                           .kind = EVENT_CALL_DEADLINE,
                                           .index = call->worker,
                                           .number = call->number});
-    if (lost(sim, (struct place){PLACE_WORKER, call->worker}, coordinator)) {
+    if (network_lost(sim, (struct place){PLACE_WORKER, call->worker}, coordinator)) {
         message_unref(take_request);
         if (sim_below(sim, 2) == 0)
             put_error(sim, call, ERR_UNREACHABLE);
@@ -247,7 +247,7 @@ void network_respond(struct sim *sim, uint64_t number, enum err err, struct mess
 {
     const struct call *call = network_find_call(sim, number);
     const struct place coordinator = {PLACE_COORDINATOR, call->office};
-    if (lost(sim, coordinator, (struct place){PLACE_WORKER, call->worker})) {
+    if (network_lost(sim, coordinator, (struct place){PLACE_WORKER, call->worker})) {
         message_unref(take_response);
         if (sim_below(sim, 2) == 0)
             put_error(sim, call, ERR_UNREACHABLE);

@@ -57,6 +57,8 @@ void network_release(struct network *network);
 
 /* How long the next message takes from one to the other. */
 uint64_t network_delay_us(struct sim *sim, struct place from, struct place to);
+/* Whether a call, or its answer, is lost on its way. */
+bool network_lost(struct sim *sim, struct place from, struct place to);
 
 /* `what` names kind, worker, server and coordinator. */
 struct stream *network_open(struct sim *sim, struct stream what);

@@ -133,6 +133,10 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
     case EVENT_SERVER_WORK:
     case EVENT_SERVER_WRITTEN:
     case EVENT_SERVER_FILE:
+    case EVENT_SERVER_GIVE_UP:
+    case EVENT_TRANSFER_ARRIVED:
+    case EVENT_TRANSFER_ANSWERED:
+    case EVENT_TRANSFER_AGAIN:
         *ret_place = (struct place){PLACE_SERVER, event->index};
         return true;
     case EVENT_COORDINATOR_TICK:

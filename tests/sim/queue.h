@@ -21,10 +21,15 @@
     X(SERVER_CONNECT) /* index: server; number: boot */                                            \
     X(SERVER_WORK)    /* index: server; number: boot */                                            \
     X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
-    X(SERVER_FILE) /* index: server; number: boot; detail: the cut whose file is a stage further   \
-                    */                                                                             \
-    X(COORDINATOR_START)  /* index: coordinator */                                                 \
-    X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                   \
+    X(SERVER_FILE)  /* index: server; number: boot; detail: the cut whose file is a stage further  \
+                     */                                                                            \
+    X(SERVER_DRAIN) /* index: server; an operator asks (again) that it gives its chunks away */    \
+    X(SERVER_GIVE_UP)    /* index: server; number: boot; it was told to end and waits no longer */ \
+    X(TRANSFER_ARRIVED)  /* index: server; number: transfer; message */                            \
+    X(TRANSFER_ANSWERED) /* index: server; number: transfer; detail: err */                        \
+    X(TRANSFER_AGAIN)    /* index: server; number: transfer */                                     \
+    X(COORDINATOR_START) /* index: coordinator */                                                  \
+    X(COORDINATOR_TICK)  /* index: coordinator; number: term */                                    \
     X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */        \
     X(COORDINATOR_OVER) /* index: coordinator; number: term; it learns that another has its office \
                          */                                                                        \

@@ -43,6 +43,8 @@ static void choose_train(struct scenario *scenario, struct rand_state *random)
     static const uint32_t slots[] = {8, 8, 8, 8, 6, 6, 6, 6, 5, 4, 3, 1, 13, 16};
     struct spec_train *train = &scenario->spec.train;
     train->steps = between(random, 2, scenario->executor ? 4 : 6);
+    if (scenario->moving)
+        train->steps = between(random, 4, SIM_STEPS_MAX);
     train->slots = PICK(random, slots);
     train->slot_samples = (uint32_t)between(random, 1, 4);
     train->microbatch = 1;
@@ -144,7 +146,7 @@ static void choose_cluster(struct scenario *scenario, struct rand_state *random)
     static const uint64_t bytes_max[] = {UINT64_MAX, UINT64_MAX, 64, 4096};
     static const uint32_t speculation[] = {0, 100, 150, 300};
     uint32_t slots = scenario->spec.train.slots;
-    scenario->servers = (uint32_t)between(random, 1, SIM_SERVERS_MAX);
+    scenario->servers = (uint32_t)between(random, 1, SIM_SERVERS_FIRST);
     scenario->threads = chance(random, 50) ? 1 : (uint32_t)between(random, 2, SIM_THREADS_MAX);
     scenario->workers = (uint32_t)between(random, 1, 8);
     scenario->parameter_bytes_max = PICK(random, bytes_max);
@@ -186,12 +188,15 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
     [FAULT_PARTITION] = 8,     [FAULT_DISK_FULL] = 2,
     [FAULT_CRASH_SERVER] = 10, [FAULT_CRASH_COORDINATOR] = 6,
     [FAULT_SUCCESSOR] = 4,     [FAULT_ASK_CUT] = 3,
-    [FAULT_STOP_RUN] = 1,
+    [FAULT_STOP_RUN] = 1,      [FAULT_ADD_SERVER] = 4,
+    [FAULT_DRAIN_SERVER] = 4,
 };
 
-static enum fault_kind choose_fault(struct rand_state *random)
+static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
 {
     uint32_t sum = 0;
+    if (scenario->moving && chance(random, 30))
+        return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         sum += fault_share[kind];
     uint64_t at = rand_below(random, sum);
@@ -211,13 +216,14 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
     scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, SIM_FAULTS_MAX);
     for (uint32_t i = 0; i < scenario->fault_count; i++)
         scenario->faults[i] =
-            (struct fault){choose_fault(random), rand_below(random, scenario->calm_us)};
+            (struct fault){choose_fault(scenario, random), rand_below(random, scenario->calm_us)};
 }
 
 void scenario_init(struct scenario *scenario, uint64_t seed)
 {
     struct rand_state random = {seed};
     *scenario = (struct scenario){.seed = seed, .executor = seed % 16 == 0};
+    scenario->moving = chance(&random, 30);
     choose_train(scenario, &random);
     choose_optimizer(scenario, &random);
     choose_consistency(scenario, &random);

@@ -10,7 +10,8 @@
 #include "server/shard.h"
 
 enum {
-    SIM_SERVERS_MAX = 3,
+    SIM_SERVERS_MAX = 6,
+    SIM_SERVERS_FIRST = 3, /* at most, at the start */
     SIM_WORKERS_MAX = 12,
     SIM_FAULTS_MAX = 64,
     SIM_STEPS_MAX = 8,
@@ -39,6 +40,8 @@ enum {
     X(PARTITION, "one-way and other partitions")                                                   \
     X(DISK_FULL, "disks full for a while")                                                         \
     X(CRASH_SERVER, "servers crashed")                                                             \
+    X(ADD_SERVER, "servers added")                                                                 \
+    X(DRAIN_SERVER, "servers drained")                                                             \
     X(CRASH_COORDINATOR, "coordinators crashed")                                                   \
     X(SUCCESSOR, "second coordinators at once")                                                    \
     X(ASK_CUT, "cuts asked for")                                                                   \
@@ -68,7 +71,8 @@ struct scenario {
     uint64_t validation_samples;
     uint32_t bad_percent; /* steps with a gradient that is not finite */
 
-    uint32_t servers;
+    uint32_t servers; /* at the start */
+    bool moving;      /* servers come and go often, in a longer run */
     uint32_t threads; /* of each server */
     uint32_t workers; /* at the start */
     uint64_t parameter_bytes_max;

@@ -86,7 +86,21 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_SERVER_WORK:
     case EVENT_SERVER_WRITTEN:
     case EVENT_SERVER_FILE:
+    case EVENT_SERVER_GIVE_UP:
         sim_server_event(sim, event);
+        break;
+    case EVENT_SERVER_DRAIN:
+        if (sim->servers[event->index].drains)
+            sim_server_ask_drain(sim, &sim->servers[event->index]);
+        break;
+    case EVENT_TRANSFER_ARRIVED:
+        sim_transfer_arrived(sim, event);
+        break;
+    case EVENT_TRANSFER_ANSWERED:
+        sim_transfer_answered(sim, event);
+        break;
+    case EVENT_TRANSFER_AGAIN:
+        sim_transfer_again(sim, event);
         break;
     case EVENT_COORDINATOR_START:
         sim_coordinator_start(sim, &sim->coordinators[event->index]);
@@ -127,6 +141,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     compute_init(&sim->compute, &sim->scenario, options->kernels);
     if (sim->scenario.spec.consistency.kind != SPEC_SSP || spec_staleness(&sim->scenario.spec) == 0)
         expected_run(&sim->expected, &sim->compute);
+    ledger_init(sim);
     if (options->trace)
         scenario_print(&sim->scenario);
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
@@ -134,7 +149,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
         sim_coordinator_init(sim, i);
-    for (uint32_t i = 0; i < sim->scenario.servers; i++)
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim_server_init(sim, i);
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
         sim_worker_init(sim, i);
@@ -144,13 +159,15 @@ static void release(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
         sim_worker_release(&sim->workers[i]);
-    for (uint32_t i = 0; i < sim->scenario.servers; i++)
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim_server_release(&sim->servers[i]);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
         sim_coordinator_release(&sim->coordinators[i]);
     free(sim->parameters);
     queue_release(&sim->queue);
     network_release(&sim->network);
+    sim_transfers_release(&sim->transfers);
+    ledger_release(&sim->ledger);
     expected_release(&sim->expected);
     order_release(&sim->order);
     compute_release(&sim->compute);

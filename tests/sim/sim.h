@@ -6,7 +6,7 @@
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
- * there may be two at once; sim_server, sim_exchange and disk;
+ * there may be two at once; sim_server, sim_exchange, sim_transfer and disk;
  * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
  * and order (the invariants), mutate (bugs planted to see that they are found).
  *
@@ -29,7 +29,10 @@
  *  11 what belongs to another generation, boot or term is not counted, served or acted on;
  *  12 the lowest missing slot is always admitted: BUSY never stops the step;
  *  13 each step's metrics, each validation and the final state are the reference's, bit for bit;
- *  14 ssp: a slot is computed on one version, within the bound, and that is what is logged.
+ *  14 ssp: a slot is computed on one version, within the bound, and that is what is logged;
+ *  15 a chunk has one owner a step: no other counts or reports it, and it arrives where its commit
+ *     has come; a recorded cut has each chunk in one file; the map's number never goes back, and
+ *     one number is one map; a server that leaves is in no recorded cut that is the newest (P11).
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -47,6 +50,7 @@
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/sim_exchange.h"
 #include "tests/sim/sim_server.h"
+#include "tests/sim/sim_transfer.h"
 #include "tests/sim/sim_worker.h"
 
 /* What a seed came to; kept where the supervising process sees it. */
@@ -55,7 +59,7 @@ struct progress {
     uint64_t seeds, found; /* finished; violations */
     uint64_t events;
     uint64_t faults[FAULT_KIND_COUNT];
-    uint64_t duplicates, wrong_bits, busy, rewinds, speculative, skipped;
+    uint64_t duplicates, wrong_bits, busy, rewinds, speculative, skipped, moved, left;
     uint64_t calm_us_max; /* the longest from the last fault to the end, in fake time */
 };
 
@@ -75,6 +79,7 @@ struct sim {
     struct order order;
     struct queue queue;
     struct network network;
+    struct sim_transfers transfers;
     struct ledger ledger;
     struct faults faults;
     struct coordinator_run run;

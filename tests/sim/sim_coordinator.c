@@ -54,12 +54,16 @@ void sim_coordinator_start(struct sim *sim, struct sim_coordinator *coordinator)
     struct reason reason;
     if (coordinator->core != NULL || coordinator->index != sim->office)
         return;
+    struct coordinator_run run = sim->run;
+    uint32_t named = sim->store.stored ? sim->store.past.cut.server_count : 0;
+    if (named > 0 && named < run.servers_min)
+        run.servers_min = named; /* not for those that were drained (office.c) */
     coordinator->term = settings.term = ++sim->store.term;
     coordinator->core = coordinator_new(&settings);
     check(coordinator->core != NULL);
     sim_trace(sim, "c%u starts, term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
-    check(coordinator_start(coordinator->core, now_ms(sim, coordinator), &sim->run,
+    check(coordinator_start(coordinator->core, now_ms(sim, coordinator), &run,
                             sim->store.stored ? &sim->store.past : NULL, &reason) == ERR_OK);
     carry_out_all(sim, coordinator);
 }
@@ -136,12 +140,30 @@ static struct stream *find_stream(struct sim *sim, const struct sim_coordinator 
     return NULL;
 }
 
+static struct server_entry *entry_of(const struct coordinator *core, uint32_t server)
+{
+    struct coordinator *inside = (struct coordinator *)(uintptr_t)core;
+    char name[16];
+    snprintf(name, sizeof name, "s%u", server);
+    return servers_named(&inside->servers, name);
+}
+
+/* Drained; or its daemon ends all the same, and the run waits for it. */
+static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, uint32_t server)
+{
+    const struct server_entry *entry = entry_of(coordinator->core, server);
+    if (in_office(sim, coordinator) && entry->left_boot == entry->boot)
+        ledger_let_go(sim, server);
+}
+
 static void command(struct sim *sim, const struct sim_coordinator *coordinator,
                     const struct effect *effect)
 {
     struct stream *stream = find_stream(sim, coordinator, STREAM_LINK, effect->command.link);
     if (stream == NULL)
         return; /* it broke; the core will hear of it */
+    if (effect->command.command.kind == SERVER_LEAVE)
+        let_go(sim, coordinator, stream->server);
     network_send(sim, stream, OPENER,
                  sim_scratch_message(
                      sim, wire_encode_server_command(&effect->command.command, &sim->scratch)));
@@ -352,6 +374,8 @@ static bool carry_out_all(struct sim *sim, struct sim_coordinator *coordinator)
     }
     coordinator_effects_clear(coordinator->core);
     coordinator_check(coordinator->core);
+    if (in_office(sim, coordinator))
+        ledger_map(sim, &coordinator->core->run, &coordinator->core->servers);
     arm_tick(sim, coordinator);
     return true;
 }
@@ -375,6 +399,32 @@ bool sim_coordinator_stop_run(struct sim *sim)
     ignore(coordinator_stop(coordinator->core, now_ms(sim, coordinator), "told to"));
     carry_out_all(sim, coordinator);
     return true;
+}
+
+bool sim_coordinator_drain(struct sim *sim, uint32_t server)
+{
+    struct sim_coordinator *coordinator = &sim->coordinators[sim_coordinator_find(sim)];
+    struct coordinator_drained drained;
+    char name[16];
+    if (coordinator->core == NULL || coordinator->process.stopped)
+        return true;
+    snprintf(name, sizeof name, "s%u", server);
+    enum err err =
+        coordinator_drain(coordinator->core, now_ms(sim, coordinator), name, &drained, NULL);
+    bool again = err == ERR_OK && !drained.drained;
+    if (!again || !sim->servers[server].drains)
+        sim_trace(sim, "c%u is asked to drain %s: %s", coordinator->index, name, err_name(err));
+    carry_out_all(sim, coordinator);
+    return again;
+}
+
+bool sim_coordinator_needs(struct sim *sim, uint32_t server)
+{
+    const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    if (sim->over || coordinator->core == NULL || ledger_names(sim, server))
+        return true;
+    const struct server_entry *entry = entry_of(coordinator->core, server);
+    return entry == NULL || entry->left_boot != sim->servers[server].boot;
 }
 
 void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us)
@@ -586,10 +636,13 @@ static void hello(struct sim *sim, struct sim_coordinator *coordinator, struct s
 static void trace_report(struct sim *sim, const struct stream *stream,
                          const struct server_report *report, enum err err)
 {
-    static const char *const names[] = {
-        [SERVER_READY] = "ready",           [SERVER_REDUCED] = "reduced",
-        [SERVER_COMMITTED] = "committed",   [SERVER_MANIFEST] = "manifest",
-        [SERVER_WRONG_BITS] = "wrong bits", [SERVER_STATISTICS] = "statistics"};
+    static const char *const names[] = {[SERVER_READY] = "ready",
+                                        [SERVER_REDUCED] = "reduced",
+                                        [SERVER_COMMITTED] = "committed",
+                                        [SERVER_MANIFEST] = "manifest",
+                                        [SERVER_WRONG_BITS] = "wrong bits",
+                                        [SERVER_STATISTICS] = "statistics",
+                                        [SERVER_DRAIN] = "drain"};
     uint64_t step = report->kind == SERVER_REDUCED     ? report->reduced.step
                     : report->kind == SERVER_COMMITTED ? report->committed.step
                     : report->kind == SERVER_MANIFEST  ? report->manifest.cut.version

@@ -55,6 +55,10 @@ void sim_coordinator_over(struct sim *sim, const struct event *event);
 /* What operators do; false: there is no coordinator. */
 bool sim_coordinator_ask_cut(struct sim *sim);
 bool sim_coordinator_stop_run(struct sim *sim);
+/* True: the operator shall ask again. */
+bool sim_coordinator_drain(struct sim *sim, uint32_t server);
+/* Nobody has said that the run can do without that server. */
+bool sim_coordinator_needs(struct sim *sim, uint32_t server);
 void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us);
 void sim_coordinator_tick(struct sim *sim, const struct event *event);
 void sim_coordinator_stored(struct sim *sim, const struct event *event);

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { DRAIN_POLL_US = 250000 };
+
 /* ---- reports ---- */
 
 static void report(struct sim *sim, struct sim_server *server, struct server_report *what)
@@ -23,10 +25,10 @@ static void report(struct sim *sim, struct sim_server *server, struct server_rep
 static void report_ready(struct sim *sim, struct sim_server *server)
 {
     report(sim, server,
-           &(struct server_report){.kind = SERVER_READY,
-                                   .ready = {.cut = {server->threads[0].ledger.generation,
-                                                     server->threads[0].ledger.start},
-                                             .text = ""}});
+           &(struct server_report){
+               .kind = SERVER_READY,
+               .ready = {.cut = {server->threads[0].ledger.generation, server->committed},
+                         .text = ""}});
 }
 
 static void report_manifest(struct sim *sim, struct sim_server *server, struct cut_name cut,
@@ -93,7 +95,8 @@ static void answer_weights(struct sim *sim, struct sim_thread *thread,
     send_weights(sim, effect, first, header->chunk_count);
 }
 
-static void arm_work(struct sim *sim, const struct sim_server *server, struct sim_thread *thread)
+void sim_server_work_later(struct sim *sim, const struct sim_server *server,
+                           struct sim_thread *thread)
 {
     if (thread->work_armed)
         return;
@@ -193,7 +196,8 @@ static void carry_out(struct sim *sim, struct sim_server *server, struct sim_thr
         report_wrong_bits(sim, server, effect);
         break;
     case SHARD_TRANSFER:
-        sim_violated(sim, 11, "s%u sends a chunk that nobody moved", server->index);
+        sim_transfer_send(sim, server, thread, effect);
+        break;
     case SHARD_ORDER: /* of async alone, which no scenario has */
         check(false);
     }
@@ -211,14 +215,15 @@ void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim
         sim_violated(sim, 5, "s%u holds %llu parked pulls, not %u", server->index,
                      (unsigned long long)shard_statistics(thread->shard).parked, thread->parked);
     if (more)
-        arm_work(sim, server, thread);
+        sim_server_work_later(sim, server, thread);
 }
 
 /* Pulls that waited are answered by the effects. */
-static void count_answered(struct sim *sim, struct sim_thread *thread, enum shard_effect_kind kind)
+static void count_answered(struct sim *sim, struct sim_thread *thread)
 {
     for (uint32_t i = 0; i < thread->effects.count; i++)
-        if (thread->effects.items[i].kind == kind) {
+        if (thread->effects.items[i].kind == SHARD_WEIGHTS ||
+            thread->effects.items[i].kind == SHARD_REFUSAL) {
             network_stream(sim, thread->effects.items[i].sender)->parked[thread->number]--;
             thread->parked--;
         }
@@ -240,6 +245,7 @@ void sim_server_init(struct sim *sim, uint32_t index)
 {
     struct sim_server *server = &sim->servers[index];
     *server = (struct sim_server){.index = index, .thread_count = sim->scenario.threads};
+    server->there = index < sim->scenario.servers;
     process_init(sim, &server->process);
     server->disk.chunks_count = sim->compute.model.chunks_count;
     server->disk.threads = server->thread_count;
@@ -270,7 +276,7 @@ static void drop_shards(struct sim_server *server)
         free(thread->chunks);
         thread->shard = NULL;
         thread->chunks = NULL;
-        thread->chunk_count = thread->parked = 0;
+        thread->chunk_count = thread->parked = thread->failures = 0;
     }
     server->manifest = (struct server_report){0};
 }
@@ -329,7 +335,7 @@ void sim_server_start(struct sim *sim, struct sim_server *server)
 {
     if (server->up)
         return;
-    server->up = true;
+    server->there = server->up = true;
     server->boot += sim->options.mutation == MUTATE_SAME_BOOT && server->boot > 0 ? 0 : 1;
     sim_trace(sim, "s%u starts, boot %llu", server->index, (unsigned long long)server->boot);
     connect(sim, server);
@@ -349,44 +355,125 @@ static void close_streams(struct sim *sim, struct sim_server *server)
     server->link = 0;
 }
 
-void sim_server_crash(struct sim *sim, struct sim_server *server)
+static void end_process(struct sim *sim, struct sim_server *server)
 {
-    sim_trace(sim, "s%u crashes", server->index);
     close_streams(sim, server);
     process_kill(&server->process);
-    disk_crash(&server->disk, sim_below(sim, 2) == 0, &sim->random);
     drop_shards(server);
     for (uint32_t t = 0; t < server->thread_count; t++)
         server->threads[t].work_armed = false;
-    server->up = false;
+    server->up = server->ending = false;
     server->recorded_count = 0;
+}
+
+static void start_later(struct sim *sim, const struct sim_server *server)
+{
     queue_put(&sim->queue, (struct event){.at_us = sim->now_us + sim_restart_us(sim),
                                           .kind = EVENT_SERVER_START,
                                           .index = server->index});
 }
 
+void sim_server_crash(struct sim *sim, struct sim_server *server)
+{
+    sim_trace(sim, "s%u crashes", server->index);
+    bool power = sim_below(sim, 2) == 0;
+    end_process(sim, server);
+    disk_crash(&server->disk, power, &sim->random);
+    start_later(sim, server);
+}
+
+/* ---- coming and going ---- */
+
+void sim_servers_suffice(struct sim *sim)
+{
+    uint32_t count = 0, wanted = sim->ledger.recorded.generation == 0 ? sim->scenario.servers : 1;
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
+        count += sim->servers[i].there;
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX && count < wanted; i++)
+        if (!sim->servers[i].there) {
+            sim_server_start(sim, &sim->servers[i]);
+            count++;
+        }
+}
+
+/* The process ends in good order. Whose chunks are elsewhere may take its disk with it. */
+static void leave(struct sim *sim, struct sim_server *server)
+{
+    bool needed = sim_coordinator_needs(sim, server->index);
+    sim_trace(sim, "s%u ends%s", server->index, needed ? ", and is needed" : "");
+    end_process(sim, server);
+    sim->options.progress->left += !needed;
+    if (needed || sim_below(sim, 4) == 0) {
+        start_later(sim, server);
+        return;
+    }
+    disk_clear(&server->disk);
+    server->there = server->drains = false;
+    if (sim->calm)
+        sim_servers_suffice(sim);
+}
+
+void sim_server_terminate(struct sim *sim, struct sim_server *server)
+{
+    struct server_report drain = {.kind = SERVER_DRAIN};
+    if (server->ending)
+        return;
+    sim_trace(sim, "s%u is told to end", server->index);
+    if (!sim_server_holds(server) || server->link == 0) {
+        leave(sim, server);
+        return;
+    }
+    server->ending = true;
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + (uint64_t)sim->scenario.office.stop_ms * 1000,
+                             .kind = EVENT_SERVER_GIVE_UP,
+                             .index = server->index,
+                             .number = server->boot});
+    report(sim, server, &drain);
+}
+
+void sim_server_ask_drain(struct sim *sim, struct sim_server *server)
+{
+    if (sim->over || !server->there)
+        return;
+    server->drains = sim_coordinator_drain(sim, server->index);
+    if (server->drains)
+        queue_put(&sim->queue, (struct event){.at_us = sim->now_us + DRAIN_POLL_US,
+                                              .kind = EVENT_SERVER_DRAIN,
+                                              .index = server->index});
+}
+
 /* ---- commands ---- */
 
-static void load(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+/* Checkpoints are shared: whoever wrote the chunk, all can read it. */
+static const float *read_chunk(struct sim *sim, const struct sim_server *reader,
+                               struct cut_name name, uint32_t chunk)
+{
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
+        const struct disk_cut *cut = disk_find(&sim->servers[s].disk, name);
+        if (cut == NULL || cut->values[chunk] == NULL)
+            continue;
+        if (cut->torn)
+            sim_violated(sim, 10, "s%u is to begin from the cut of version %llu, which is torn",
+                         reader->index, (unsigned long long)name.version);
+        return cut->values[chunk];
+    }
+    sim_violated(sim, 10,
+                 "s%u is to begin from the cut of generation %llu version %llu, "
+                 "whose chunk %u is on no disk",
+                 reader->index, (unsigned long long)name.generation,
+                 (unsigned long long)name.version, chunk);
+}
+
+static void load(struct sim *sim, const struct sim_server *server, struct sim_thread *thread,
                  struct cut_name name)
 {
-    const struct disk_cut *cut = disk_find(&server->disk, name);
-    if (cut == NULL)
-        sim_violated(sim, 10,
-                     "s%u is to begin from the cut of generation %llu version %llu, "
-                     "which is not on its disk",
-                     server->index, (unsigned long long)name.generation,
-                     (unsigned long long)name.version);
-    if (cut->torn)
-        sim_violated(sim, 10, "s%u is to begin from the cut of version %llu, which is torn",
-                     server->index, (unsigned long long)name.version);
     const struct shard_config config = scenario_shard(&sim->scenario);
     uint32_t states = optimizer_states(config.optimizer.kind);
     for (uint32_t i = 0; i < thread->chunk_count; i++) {
         const struct shard_chunk *chunk = &thread->chunks[i];
-        const float *values = cut->values[chunk->chunk];
+        const float *values = read_chunk(sim, server, name, chunk->chunk);
         struct shard_state state = shard_state(thread->shard, i);
-        check(values != NULL);
         memcpy(state.weights, values, chunk->n * sizeof *values);
         for (uint32_t s = 0; s < states; s++)
             memcpy(state.state[s], values + (size_t)(1 + s) * chunk->n, chunk->n * sizeof *values);
@@ -418,7 +505,10 @@ static void open_shard(struct sim *sim, struct sim_server *server, struct sim_th
     config.generation = command->prepare.generation;
     config.boot = server->boot;
     config.term = command->term;
-    config.version = command->prepare.from_cut ? command->prepare.cut.version : 0;
+    bool goes_on = command->prepare.from_cut || command->prepare.joins;
+    config.version = goes_on ? command->prepare.cut.version : 0;
+    config.file = command->prepare.server;
+    config.run_chunk_count = model->chunks_count;
     config.chunk_count = thread->chunk_count;
     config.chunks = thread->chunks;
     check(shard_new(&config, &thread->shard) == ERR_OK);
@@ -438,7 +528,7 @@ static void close_shards(struct sim *sim, struct sim_server *server)
         for (bool done = false; !done;) {
             thread->effects.count = 0;
             done = shard_close(thread->shard, &thread->effects);
-            count_answered(sim, thread, SHARD_REFUSAL);
+            count_answered(sim, thread);
             sim_server_carry_out(sim, server, thread, false);
         }
     }
@@ -451,10 +541,10 @@ static void open_shards(struct sim *sim, struct sim_server *server,
     for (uint32_t t = 0; t < server->thread_count; t++) {
         struct sim_thread *thread = &server->threads[t];
         open_shard(sim, server, thread, command);
-        ledger_prepared(sim, thread);
-        if (!command->prepare.from_cut)
+        ledger_prepared(sim, thread, command->prepare.joins);
+        if (!command->prepare.from_cut && !command->prepare.joins)
             check(shard_snapshot_begin(thread->shard)); /* P9: version 0 */
-        arm_work(sim, server, thread);
+        sim_server_work_later(sim, server, thread);
     }
     server->committed = server->threads[0].committed;
 }
@@ -468,7 +558,9 @@ static void prepare(struct sim *sim, struct sim_server *server,
         return;
     sim_trace(sim, "s%u prepares generation %llu from %s version %llu", server->index,
               (unsigned long long)command->prepare.generation,
-              command->prepare.from_cut ? "the cut of" : "nothing:",
+              command->prepare.from_cut ? "the cut of"
+              : command->prepare.joins  ? "nothing, to join at"
+                                        : "nothing:",
               (unsigned long long)command->prepare.cut.version);
     if (command->prepare.generation > held) {
         if (holds)
@@ -478,17 +570,91 @@ static void prepare(struct sim *sim, struct sim_server *server,
     report_ready(sim, server);
 }
 
+static int compare_chunks(const void *a, const void *b)
+{
+    const struct shard_chunk *first = a, *second = b;
+    return first->chunk < second->chunk ? -1 : first->chunk > second->chunk;
+}
+
+static bool is_leaver(const struct shard_moves *moves, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < moves->leave_count; i++)
+        if (moves->leaves[i].chunk == chunk)
+            return true;
+    return false;
+}
+
+/* The thread's chunks are those whose sums of the next step it counts. */
+static void decided(struct sim *sim, struct sim_thread *thread, const struct commit *decision,
+                    const struct shard_moves *moves)
+{
+    bool again = decision->step < thread->ledger.decided;
+    uint32_t room = thread->chunk_count + moves->take_count, count = 0;
+    ledger_decided(sim, thread, decision);
+    if (again || moves->leave_count + moves->take_count == 0)
+        return;
+    struct shard_chunk *chunks = calloc(room + 1, sizeof *chunks);
+    check(chunks != NULL);
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        if (!is_leaver(moves, thread->chunks[i].chunk))
+            chunks[count++] = thread->chunks[i];
+    for (uint32_t i = 0; i < moves->take_count; i++)
+        chunks[count++] = moves->takes[i];
+    qsort(chunks, count, sizeof *chunks, compare_chunks);
+    free(thread->chunks);
+    thread->chunks = chunks;
+    thread->chunk_count = count;
+}
+
+/* The thread's share of what moves, in the arena (shard_thread_commit()). */
+static struct shard_moves choose_moves(struct sim *sim, const struct sim_thread *thread,
+                                       const struct server_command *command, struct arena *arena)
+{
+    const struct model *model = &sim->compute.model;
+    struct shard_leave *leaves = arena_array(arena, model->chunks_count, sizeof *leaves);
+    struct shard_chunk *takes = arena_array(arena, model->chunks_count, sizeof *takes);
+    struct shard_moves moves = {.file = command->file, .leaves = leaves, .takes = takes};
+    check(leaves != NULL && takes != NULL);
+    for (uint32_t i = 0; i < command->move_count; i++) {
+        const struct server_move *move = &command->moves[i];
+        unsigned to = 0;
+        check(move->to[0] == 0 || sscanf(move->to, "s%u", &to) == 1);
+        for (uint32_t c = move->first; c < move->first + move->count; c++) {
+            if (prepared_thread(c, sim->scenario.threads) != thread->number)
+                continue;
+            if (move->to[0] == 0)
+                takes[moves.take_count++] = prepare_chunk(model, c);
+            else
+                leaves[moves.leave_count++] = (struct shard_leave){c, to};
+        }
+    }
+    return moves;
+}
+
+static void trace_moves(struct sim *sim, const struct sim_thread *thread,
+                        const struct shard_moves *moves)
+{
+    for (uint32_t i = 0; i < moves->leave_count; i++)
+        sim_trace(sim, "s%u: chunk %u goes to s%u", thread->index, moves->leaves[i].chunk,
+                  moves->leaves[i].to);
+    for (uint32_t i = 0; i < moves->take_count; i++)
+        sim_trace(sim, "s%u: chunk %u comes", thread->index, moves->takes[i].chunk);
+}
+
 static void commit_thread(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
                           const struct server_command *command)
 {
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct shard_moves moves = choose_moves(sim, thread, command, &arena);
     struct commit decision = command->commit;
     mutate_commit(sim, thread, &decision);
     thread->effects.count = 0;
-    enum err err = shard_commit(thread->shard, command->boot, &decision, NULL, &thread->effects);
+    enum err err = shard_commit(thread->shard, command->boot, &decision, &moves, &thread->effects);
     sim_trace(sim, "s%u commit(%llu)%s%s: %s", server->index, (unsigned long long)decision.step,
               decision.apply ? "" : " skip", decision.cut ? " cut" : "", err_name(err));
+    trace_moves(sim, thread, &moves);
     if (err == ERR_OK)
-        ledger_decided(sim, thread, &decision);
+        decided(sim, thread, &decision, &moves);
     else if (err != ERR_OLD_GENERATION && err != ERR_BEHIND)
         sim_violated(sim, 4, "s%u refuses commit(%llu): %s", server->index,
                      (unsigned long long)decision.step, err_name(err));
@@ -541,9 +707,13 @@ void sim_server_command(struct sim *sim, struct stream *stream, const struct mes
         prune(sim, server, command.recorded);
         break;
     case SERVER_END:
+        if (sim_server_holds(server))
+            close_shards(sim, server);
+        break;
     case SERVER_LEAVE:
         if (sim_server_holds(server))
             close_shards(sim, server);
+        leave(sim, server);
         break;
     }
 }
@@ -555,7 +725,10 @@ void sim_server_link_lost(struct sim *sim, struct stream *stream)
         return;
     sim_trace(sim, "s%u loses its link", server->index);
     server->link = 0;
-    connect_later(sim, server);
+    if (server->ending)
+        leave(sim, server); /* nobody can be told that it drains */
+    else
+        connect_later(sim, server);
 }
 
 /* ---- events ---- */
@@ -568,7 +741,7 @@ static void work(struct sim *sim, struct sim_server *server, struct sim_thread *
         return;
     thread->effects.count = 0;
     check(shard_work(thread->shard, &thread->effects, &more) == ERR_OK);
-    count_answered(sim, thread, SHARD_WEIGHTS);
+    count_answered(sim, thread);
     mutate_worked(sim, thread);
     sim_server_carry_out(sim, server, thread, more);
 }
@@ -629,7 +802,7 @@ static void written(struct sim *sim, struct sim_server *server)
             report_manifest(sim, server, writing.file.cut, ERR_OK);
     }
     counted_unref(writing.copy);
-    arm_work(sim, server, &server->threads[writing.thread]);
+    sim_server_work_later(sim, server, &server->threads[writing.thread]);
     faults_spring(sim, TRAP_WRITE, server->index);
 }
 
@@ -642,7 +815,9 @@ void sim_server_event(struct sim *sim, struct event *event)
     }
     if (!server->up || event->number != server->boot)
         return;
-    if (event->kind == EVENT_SERVER_CONNECT && server->link == 0)
+    if (event->kind == EVENT_SERVER_GIVE_UP)
+        leave(sim, server);
+    else if (event->kind == EVENT_SERVER_CONNECT && server->link == 0)
         connect(sim, server);
     else if (event->kind == EVENT_SERVER_WORK)
         work(sim, server, &server->threads[event->detail]);

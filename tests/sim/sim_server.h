@@ -32,12 +32,14 @@ struct sim_thread {
     uint32_t parked; /* pulls that wait in the shard */
     bool work_armed;
     uint64_t committed; /* versions */
+    unsigned failures;  /* of transfers, in a row */
     struct server_ledger ledger;
 };
 
 struct sim_server {
     uint32_t index;
     uint64_t boot;
+    bool there; /* its machine is: up, or up again soon */
     bool up;
     struct process process;
     uint64_t link; /* stream to the coordinator; 0: none */
@@ -46,6 +48,8 @@ struct sim_server {
     struct sim_thread threads[SIM_THREADS_MAX];
     uint64_t committed; /* versions, of all threads */
     bool spoilt;        /* the push that is being handled */
+    bool ending;        /* told to (SIGTERM): it drains first */
+    bool drains;        /* an operator waits until it has given its chunks away */
 
     struct server_report manifest; /* the newest of this shard; kind 0: none */
     struct disk disk;
@@ -58,7 +62,6 @@ struct sim_server {
     } writing[SIM_WRITES_MAX];
     struct cut_name recorded[DISK_CUTS_MAX]; /* newest last */
     uint32_t recorded_count;
-    struct server_ledger ledger;
 };
 
 void sim_server_init(struct sim *sim, uint32_t index);
@@ -66,6 +69,15 @@ void sim_server_release(struct sim_server *server);
 
 void sim_server_start(struct sim *sim, struct sim_server *server);
 void sim_server_crash(struct sim *sim, struct sim_server *server);
+/* SIGTERM: it ends when its chunks are elsewhere, or when it has waited long enough. */
+void sim_server_terminate(struct sim *sim, struct sim_server *server);
+/* An operator asks the coordinator, and again until it is done or refused. */
+void sim_server_ask_drain(struct sim *sim, struct sim_server *server);
+/* The faults are over: there are as many servers as a run needs to begin. */
+void sim_servers_suffice(struct sim *sim);
+/* The next piece of its work comes soon. */
+void sim_server_work_later(struct sim *sim, const struct sim_server *server,
+                           struct sim_thread *thread);
 /* What the shard's last call asked for, its invariants, and, with `more`, its next piece of work.
  */
 void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim_thread *thread,

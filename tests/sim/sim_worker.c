@@ -203,6 +203,28 @@ static void send_heartbeat(struct sim *sim, struct sim_worker *worker)
     beat_later(sim, worker);
 }
 
+static uint32_t server_of(const struct server_description *description)
+{
+    unsigned server;
+    return sscanf(description->address, "s%u", &server) == 1 ? server : SIM_SERVERS_MAX;
+}
+
+static bool chunks_have_servers(const struct describe_reply *reply)
+{
+    for (uint32_t i = 0; i < reply->range_count; i++)
+        if (reply->ranges[i].server >= reply->server_count ||
+            server_of(&reply->servers[reply->ranges[i].server]) == SIM_SERVERS_MAX)
+            return false;
+    return reply->range_count > 0;
+}
+
+static void take_ranges(struct sim_worker *worker, const struct describe_reply *reply)
+{
+    for (uint32_t i = 0; i < reply->range_count; i++)
+        for (uint32_t c = 0; c < reply->ranges[i].count; c++)
+            worker->chunk_servers[reply->ranges[i].first + c] = reply->ranges[i].server;
+}
+
 /* Which of the run's servers is which of ours, by its address. */
 static enum err described(struct sim *sim, struct sim_worker *worker, const struct message *message)
 {
@@ -212,17 +234,14 @@ static enum err described(struct sim *sim, struct sim_worker *worker, const stru
     check(wire_decode_describe_reply(bytes, &arena, &reply, NULL) == ERR_OK);
     if (!reply.has_run || reply.server_count == 0)
         return ERR_NO_RUN;
+    if (!chunks_have_servers(&reply))
+        return ERR_NO_RUN;
     close_streams(sim, worker, false);
     worker->map_number = reply.map_number;
     worker->link_count = reply.server_count;
-    for (uint32_t s = 0; s < reply.server_count; s++) {
-        unsigned server;
-        check(sscanf(reply.servers[s].address, "s%u", &server) == 1);
-        worker->links[s] = (struct sim_link){.server = server};
-    }
-    for (uint32_t i = 0; i < reply.range_count; i++)
-        for (uint32_t c = 0; c < reply.ranges[i].count; c++)
-            worker->chunk_servers[reply.ranges[i].first + c] = reply.ranges[i].server;
+    for (uint32_t s = 0; s < reply.server_count; s++)
+        worker->links[s] = (struct sim_link){.server = server_of(&reply.servers[s])};
+    take_ranges(worker, &reply);
     return ERR_OK;
 }
 
@@ -233,13 +252,11 @@ static enum err relink(struct sim *sim, struct sim_worker *worker, const struct 
     struct describe_reply reply;
     struct slice bytes = {message->data, message->bytes};
     check(wire_decode_describe_reply(bytes, &arena, &reply, NULL) == ERR_OK);
-    if (!reply.has_run)
+    if (!reply.has_run || !chunks_have_servers(&reply))
         return ERR_NO_RUN;
     for (uint32_t s = 0; s < reply.server_count; s++) {
-        unsigned server;
-        if (sscanf(reply.servers[s].address, "s%u", &server) != 1)
-            continue; /* a free place */
-        bool fresh = s >= worker->link_count;
+        uint32_t server = server_of(&reply.servers[s]);
+        bool fresh = s >= worker->link_count || worker->links[s].server == SIM_SERVERS_MAX;
         if (!fresh && worker->links[s].server == server)
             continue;
         if (!fresh) {
@@ -252,9 +269,7 @@ static enum err relink(struct sim *sim, struct sim_worker *worker, const struct 
     if (reply.server_count > worker->link_count)
         worker->link_count = reply.server_count;
     worker->map_number = reply.map_number;
-    for (uint32_t i = 0; i < reply.range_count; i++)
-        for (uint32_t c = 0; c < reply.ranges[i].count; c++)
-            worker->chunk_servers[reply.ranges[i].first + c] = reply.ranges[i].server;
+    take_ranges(worker, &reply);
     return ERR_OK;
 }
 

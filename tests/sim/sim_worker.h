@@ -20,7 +20,7 @@ struct unanswered {
 
 struct sim_link {
     uint64_t stream; /* 0: none */
-    uint32_t server; /* the simulator's number of it */
+    uint32_t server; /* the simulator's number of it; SIM_SERVERS_MAX: the place is free */
     uint32_t count;
     struct unanswered unanswered[SIM_UNANSWERED_MAX];
 };
