@@ -80,6 +80,14 @@ struct kernels_adamw {
     float eps;
 };
 
+/* Rotary positions: from one position to the next, pair i of a head of S channels is turned by
+ * high[i] + low[i] full circles (Su et al. 2021: base^(-2i/S) / 2 pi), i < S/2. Two floats, so that
+ * the angle at a position has the precision of one, however far the position. */
+enum { KERNELS_ROPE_PAIRS_MAX = 128 };
+struct kernels_rope {
+    float high[KERNELS_ROPE_PAIRS_MAX], low[KERNELS_ROPE_PAIRS_MAX];
+};
+
 struct kernels {
     /* -- what it is ------------------------------------------------------------------------- */
     const char *name; /* "cpu avx512": for people */
@@ -153,6 +161,26 @@ struct kernels {
                                const element *dout, const element *inp, const float *mean,
                                const float *rstd, const element *gamma, int64_t N, int64_t C);
 
+    /* -- rmsnorm ---------------------------------------------------------------------------- */
+    /* out (N,C) = inp (N,C) * rstd * gamma (C), rstd = 1/sqrt(mean(inp^2) + 1e-5), which is kept
+     * (N) for the backward pass. */
+    void (*rmsnorm_forward)(const struct kernels *k, element *out, float *rstd, const element *inp,
+                            const element *gamma, int64_t N, int64_t C);
+    /* dinp (N,C) +=, dgamma (C) += */
+    void (*rmsnorm_backward)(const struct kernels *k, element *dinp, float *dgamma,
+                             const element *dout, const element *inp, const float *rstd,
+                             const element *gamma, int64_t N, int64_t C);
+
+    /* -- rope: in place, on an array as attention_* has it ----------------------------------- */
+    /* In qkv (B,T,(H+2G)S) the channels (i, i + S/2) of every query and key, a and b, become
+     * (a cos - b sin, b cos + a sin) of pair i's angle at position t. C = H S; S is even, at most
+     * 2 KERNELS_ROPE_PAIRS_MAX. */
+    void (*rope_forward)(const struct kernels *k, element *qkv, const struct kernels_rope *rope,
+                         int64_t B, int64_t T, int64_t C, int64_t H, int64_t G);
+    /* dqkv, the gradient of what the forward pass made, becomes that of what it was given. */
+    void (*rope_backward)(const struct kernels *k, element *dqkv, const struct kernels_rope *rope,
+                          int64_t B, int64_t T, int64_t C, int64_t H, int64_t G);
+
     /* -- attention -------------------------------------------------------------------------- */
     /* Bytes of `scratch` (alloc) for both passes; never more than two row blocks of T columns. */
     size_t (*attention_scratch_bytes)(const struct kernels *k, int64_t T, int64_t C, int64_t H);
@@ -181,6 +209,12 @@ struct kernels {
     void (*tanh_forward)(const struct kernels *k, element *out, const element *inp, int64_t n);
     void (*tanh_backward)(const struct kernels *k, element *dinp, const element *dout,
                           const element *out, int64_t n);
+
+    /* out (n) = gate * up / (1 + e^-gate) (SwiGLU's product, Shazeer 2020) */
+    void (*swiglu_forward)(const struct kernels *k, element *out, const element *gate,
+                           const element *up, int64_t n);
+    void (*swiglu_backward)(const struct kernels *k, element *dgate, element *dup,
+                            const element *dout, const element *gate, const element *up, int64_t n);
 
     /* -- classifier: softmax and cross-entropy over a block of rows ---------------------------- */
     /* losses (N) = -log softmax(logits (N,Vp)[:, :V])[targets (N)]; correct (N) = 1 where the

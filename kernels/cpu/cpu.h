@@ -24,6 +24,10 @@ struct kernels_state {
     X(embedding_backward)                                                                          \
     X(layernorm_forward)                                                                           \
     X(layernorm_backward)                                                                          \
+    X(rmsnorm_forward)                                                                             \
+    X(rmsnorm_backward)                                                                            \
+    X(rope_forward)                                                                                \
+    X(rope_backward)                                                                               \
     X(attention_scratch_bytes)                                                                     \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
@@ -34,6 +38,8 @@ struct kernels_state {
     X(relu_backward)                                                                               \
     X(tanh_forward)                                                                                \
     X(tanh_backward)                                                                               \
+    X(swiglu_forward)                                                                              \
+    X(swiglu_backward)                                                                             \
     X(classifier_forward)                                                                          \
     X(classifier_forward_backward)                                                                 \
     X(cast_from_f32)                                                                               \

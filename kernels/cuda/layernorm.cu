@@ -1,19 +1,7 @@
 /* Two runs are equal: one warp a row with a fixed tree over its lanes, and the parameters'
  * gradients by columns.cuh. */
 #include "kernels/cuda/columns.cuh"
-
-enum { ROWS = THREADS / WARP }; /* of a block */
-
-static __device__ int64_t warp_row(void)
-{
-    return (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP;
-}
-
-/* A lane's packs of a row: for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) */
-template <int COUNT> static __device__ int64_t first_pack(void)
-{
-    return (int64_t)(threadIdx.x % WARP) * COUNT;
-}
+#include "kernels/cuda/rows.cuh"
 
 template <typename Element, int COUNT> static __device__ float row_mean(const Element *x, int64_t C)
 {

@@ -1,5 +1,5 @@
-/* e^x, tanh and log as in kernels/cpu/vector_math.h: the same polynomials and the same order of
- * operations, so the same bits. */
+/* e^x, tanh, log, sin and cos as in kernels/cpu/vector_math.h: the same polynomials and the same
+ * order of operations, so the same bits. */
 #ifndef ROOST_KERNELS_CUDA_MATH_CUH
 #define ROOST_KERNELS_CUDA_MATH_CUH
 
@@ -54,6 +54,35 @@ static __device__ inline float log_of(float x)
     float tail = fmaf(n, LN2_LOW, square * f * polynomial(f, p));
     tail = f + fmaf(-0.5f, square, tail);
     return x == x ? fmaf(n, LN2_HIGH, tail) : x;
+}
+
+/* How far n (high + low) is from the nearest whole number, at most 1/2. */
+static __device__ inline float circles_of(float n, float high, float low)
+{
+    const float shift = 0x1.8p23f;
+    float whole = fmaf(n, high, shift) - shift;
+    float left = fmaf(n, low, fmaf(n, high, 0 - whole));
+    return left - ((left + shift) - shift);
+}
+
+/* sin(2 pi u) for |u| <= 1/4 */
+static __device__ inline float sin_quarter(float u)
+{
+    const float p[] = {6.28318548f,  -41.3417549f, 81.6097641f,
+                       -76.8651199f, 44.5208778f,  -28.7183533f};
+    return u * polynomial(u * u, p);
+}
+
+/* sin and cos of 2 pi u for |u| <= 1/2 */
+static __device__ inline float sin_circles(float u)
+{
+    float size = fabsf(u);
+    return copysignf(sin_quarter(size < 0.5f - size ? size : 0.5f - size), u);
+}
+
+static __device__ inline float cos_circles(float u)
+{
+    return sin_quarter(0.25f - fabsf(u));
 }
 
 #endif

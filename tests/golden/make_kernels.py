@@ -87,6 +87,41 @@ def layernorm():
         record(f'layernorm.dbeta/C{C}', beta.grad)
 
 
+def rmsnorm():
+    for C in 5, 33, 768:
+        N = 19
+        inp, gamma = floats(31, (N, C), 3), floats(32, (C,))
+        out = inp * torch.rsqrt((inp * inp).mean(1, keepdim=True) + 1e-5) * gamma
+        out.backward(floats(33, (N, C)))
+        record(f'rmsnorm.out/C{C}', out)
+        record(f'rmsnorm.dinp/C{C}', inp.grad)
+        record(f'rmsnorm.dgamma/C{C}', gamma.grad)
+
+
+def rope():
+    for S in 2, 34, 64:
+        B, T, H, G = 2, 70, 4, 2
+        qkv = floats(34, (B, T, H + 2 * G, S))
+        circles = torch.arange(T).double()[:, None] * 10000 ** (torch.arange(0, S, 2).double() / -S)
+        cos, sin = circles.cos().float()[:, None], circles.sin().float()[:, None]
+        turned, values = qkv[:, :, :H + G], qkv[:, :, H + G:]
+        left, right = turned.chunk(2, 3)
+        turned = torch.cat((left * cos - right * sin, right * cos + left * sin), 3)
+        out = torch.cat((turned, values), 2)
+        out.backward(floats(35, (B, T, H + 2 * G, S)))
+        record(f'rope.out/S{S}', out)
+        record(f'rope.dqkv/S{S}', qkv.grad)
+
+
+def swiglu():
+    gate, up = floats(36, (1001,), 6), floats(37, (1001,), 2)
+    out = F.silu(gate) * up
+    out.backward(floats(38, (1001,)))
+    record('swiglu.out/', out)
+    record('swiglu.dgate/', gate.grad)
+    record('swiglu.dup/', up.grad)
+
+
 def attention():
     for causal, T, H, size in ((True, 1, 3, 16), (True, 63, 3, 16), (True, 65, 3, 16),
                                (True, 130, 2, 64), (False, 65, 3, 16)):
@@ -150,7 +185,8 @@ def optimizers():
                 record(f'{name}.{output}/', state[key])
 
 
-for make in linear, embedding, layernorm, attention, activations, classifier, bf16, optimizers:
+for make in (linear, embedding, layernorm, attention, activations, classifier, bf16, optimizers,
+             rmsnorm, rope, swiglu):
     make()
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'kernels.bin'), 'wb') as file:
     file.write(b''.join(records))

@@ -452,6 +452,74 @@ static void layernorm_is_the_cpus(void **state)
     layernorm_at(*state, 1030, 33);
 }
 
+/* -- rmsnorm ----------------------------------------------------------------------------------- */
+
+static void rmsnorm_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->rmsnorm_forward(k, a[0], a[1], a[2], a[3], c->N, c->C);
+}
+
+static void rmsnorm_backward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->rmsnorm_backward(k, a[0], a[1], a[2], a[3], a[4], a[5], c->N, c->C);
+}
+
+static void rmsnorm_at(const struct tables *tables, int64_t N, int64_t C)
+{
+    struct call forward = {.elements = 0xd, .operate = rmsnorm_forward, .N = N, .C = C};
+    output_floats(&forward, "rmsnorm.out", NEAR, N * C);
+    output_floats(&forward, "rmsnorm.rstd", NEAR, N);
+    input(&forward, N * C, 3);
+    input(&forward, C, 1);
+    compare(&forward, tables);
+    struct call backward = {.elements = 0x2d, .operate = rmsnorm_backward, .N = N, .C = C};
+    inout(&backward, "rmsnorm.dinp", NEAR, N * C);
+    inout(&backward, "rmsnorm.dgamma", NEAR, C);
+    for (int i = 0; i < 2; i++)
+        input(&backward, N * C, 1);
+    input(&backward, N, 1);
+    input(&backward, C, 1);
+    compare(&backward, tables);
+}
+
+static void rmsnorm_is_the_cpus(void **state)
+{
+    rmsnorm_at(*state, 1, 1);
+    rmsnorm_at(*state, 63, 5);
+    rmsnorm_at(*state, 65, 64);
+    rmsnorm_at(*state, 9, 768);
+    rmsnorm_at(*state, 1030, 33);
+}
+
+/* -- rope -------------------------------------------------------------------------------------- */
+
+static void rope_both_ways(const struct call *c, const struct kernels *k, void *const *a)
+{
+    struct kernels_rope rope = rope_of(1e4, c->C / c->H);
+    k->rope_forward(k, a[0], &rope, c->B, c->T, c->C, c->H, c->G);
+    k->rope_backward(k, a[1], &rope, c->B, c->T, c->C, c->H, c->G);
+}
+
+static void rope_at(const struct tables *tables, int64_t B, int64_t T, int64_t H, int64_t G,
+                    int64_t S)
+{
+    struct call call = {.elements = 0x3, .operate = rope_both_ways, .B = B, .T = T};
+    call.C = H * S;
+    call.H = H;
+    call.G = G;
+    inout(&call, "rope.out", SAME, B * T * (H + 2 * G) * S);
+    inout(&call, "rope.dqkv", SAME, B * T * (H + 2 * G) * S);
+    compare(&call, tables);
+}
+
+static void rope_has_the_cpus_bits(void **state)
+{
+    rope_at(*state, 1, 1, 1, 1, 2);
+    rope_at(*state, 2, 65, 3, 1, 34);
+    rope_at(*state, 1, 300, 4, 2, 64);
+    rope_at(*state, 3, 7, 2, 2, 2 * KERNELS_ROPE_PAIRS_MAX);
+}
+
 /* -- attention --------------------------------------------------------------------------------- */
 
 static void attention_forward(const struct call *c, const struct kernels *k, void *const *a)
@@ -611,6 +679,33 @@ static void elementwise_operations_have_the_cpus_bits(void **state)
             inout(&call, "in place", SAME, n);
             compare(&call, *state);
         }
+    }
+}
+
+static void run_swiglu(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->swiglu_forward(k, a[0], a[3], a[4], c->n);
+    k->swiglu_backward(k, a[1], a[2], a[5], a[3], a[4], c->n);
+    k->swiglu_backward(k, a[6], a[7], a[5], a[6], a[7], c->n); /* in place */
+}
+
+static void swiglu_has_the_cpus_bits(void **state)
+{
+    static const int64_t lengths[] = {1, 63, 65, 20001};
+    for (int i = 0; i < 4; i++) {
+        int64_t n = lengths[i];
+        struct call call = {.elements = 0xff, .operate = run_swiglu, .n = n};
+        for (int output = 0; output < 3; output++)
+            output_floats(&call, "out", SAME, n);
+        input(&call, n, 6);
+        input(&call, n, 1);
+        input(&call, n, 1);
+        inout(&call, "in place", SAME, n);
+        inout(&call, "in place", SAME, n);
+        float *gate = call.arrays[3].start;
+        gate[n / 2] = -100;
+        gate[n - 1] = 100;
+        compare(&call, *state);
     }
 }
 
@@ -870,9 +965,12 @@ int main(void)
         cmocka_unit_test(linear_is_the_cpus),
         cmocka_unit_test(embedding_has_the_cpus_bits),
         cmocka_unit_test(layernorm_is_the_cpus),
+        cmocka_unit_test(rmsnorm_is_the_cpus),
+        cmocka_unit_test(rope_has_the_cpus_bits),
         cmocka_unit_test(attention_is_the_cpus),
         cmocka_unit_test(heads_that_are_too_wide_are_refused),
         cmocka_unit_test(elementwise_operations_have_the_cpus_bits),
+        cmocka_unit_test(swiglu_has_the_cpus_bits),
         cmocka_unit_test(classifier_is_the_cpus),
         cmocka_unit_test(wire_operations_have_the_cpus_bits),
         cmocka_unit_test(the_sum_of_squares_is_the_cpus),

@@ -173,6 +173,56 @@ static void layernorm_is_pytorchs(void **state)
     }
 }
 
+static void rmsnorm_is_pytorchs(void **state)
+{
+    struct golden *g = *state;
+    const struct kernels *k = g->k;
+    const int64_t widths[] = {5, 33, 768}, N = 19;
+    for (int i = 0; i < 3; i++) {
+        int64_t C = widths[i];
+        float *inp = in(g, 31, N * C, 3), *gamma = in(g, 32, C, 1), *dout = in(g, 33, N * C, 1);
+        float *out = zeroes(g, N * C), *dinp = zeroes(g, N * C), *rstd = zeroes(g, N);
+        float *dgamma = zeroes(g, C);
+        k->rmsnorm_forward(k, out, rstd, inp, gamma, N, C);
+        k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
+        char name[48];
+        assert_golden(g, named(name, "rmsnorm.out", "C", C), out, N * C);
+        assert_golden(g, named(name, "rmsnorm.dinp", "C", C), dinp, N * C);
+        assert_golden(g, named(name, "rmsnorm.dgamma", "C", C), dgamma, C);
+    }
+}
+
+static void rope_is_pytorchs(void **state)
+{
+    struct golden *g = *state;
+    const struct kernels *k = g->k;
+    const int64_t sizes[] = {2, 34, 64}, B = 2, T = 70, H = 4, G = 2;
+    for (int i = 0; i < 3; i++) {
+        int64_t S = sizes[i], n = B * T * (H + 2 * G) * S;
+        struct kernels_rope rope = rope_of(1e4, S);
+        float *qkv = in(g, 34, n, 1), *dqkv = in(g, 35, n, 1);
+        k->rope_forward(k, qkv, &rope, B, T, H * S, H, G);
+        k->rope_backward(k, dqkv, &rope, B, T, H * S, H, G);
+        char name[48];
+        assert_golden(g, named(name, "rope.out", "S", S), qkv, n);
+        assert_golden(g, named(name, "rope.dqkv", "S", S), dqkv, n);
+    }
+}
+
+static void swiglu_is_pytorchs(void **state)
+{
+    struct golden *g = *state;
+    const struct kernels *k = g->k;
+    const int64_t n = 1001;
+    float *gate = in(g, 36, n, 6), *up = in(g, 37, n, 2), *dout = in(g, 38, n, 1);
+    float *out = zeroes(g, n), *dgate = zeroes(g, n), *dup = zeroes(g, n);
+    k->swiglu_forward(k, out, gate, up, n);
+    k->swiglu_backward(k, dgate, dup, dout, gate, up, n);
+    assert_golden(g, "swiglu.out/", out, n);
+    assert_golden(g, "swiglu.dgate/", dgate, n);
+    assert_golden(g, "swiglu.dup/", dup, n);
+}
+
 static void attention_is_pytorchs(void **state)
 {
     struct golden *g = *state;
@@ -319,6 +369,9 @@ int main(void)
         cmocka_unit_test_teardown(linear_is_pytorchs, end_test),
         cmocka_unit_test_teardown(embedding_is_pytorchs, end_test),
         cmocka_unit_test_teardown(layernorm_is_pytorchs, end_test),
+        cmocka_unit_test_teardown(rmsnorm_is_pytorchs, end_test),
+        cmocka_unit_test_teardown(rope_is_pytorchs, end_test),
+        cmocka_unit_test_teardown(swiglu_is_pytorchs, end_test),
         cmocka_unit_test_teardown(attention_is_pytorchs, end_test),
         cmocka_unit_test_teardown(activations_are_pytorchs, end_test),
         cmocka_unit_test_teardown(classifier_is_pytorchs, end_test),

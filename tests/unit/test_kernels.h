@@ -64,6 +64,18 @@ static inline void arrays_release(struct arrays *arrays)
         free(arrays->memory[--arrays->count]);
 }
 
+/* base^(-2i/S) of every pair, in circles, as kernels_rope wants it. */
+static inline struct kernels_rope rope_of(double base, int64_t S)
+{
+    struct kernels_rope rope = {.high = {0}};
+    for (int64_t i = 0; i < S / 2; i++) {
+        double circles = pow(base, (double)(-2 * i) / (double)S) / (2 * M_PI);
+        rope.high[i] = (float)circles;
+        rope.low[i] = (float)(circles - (double)rope.high[i]);
+    }
+    return rope;
+}
+
 static inline double norm(const double *x, int64_t n)
 {
     double sum = 0;

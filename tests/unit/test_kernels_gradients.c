@@ -227,6 +227,109 @@ static void layernorm_is_its_formula(void **state)
     layernorm_at(100);
 }
 
+/* -- rmsnorm ----------------------------------------------------------------------------------- */
+
+static void rmsnorm_formula(const struct formula *f, double *out, const double *x)
+{
+    int64_t N = f->B, C = f->C;
+    const double *gamma = x + N * C;
+    for (int64_t n = 0; n < N; n++, x += C, out += C) {
+        double square = 0;
+        for (int64_t c = 0; c < C; c++)
+            square += x[c] * x[c] / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            out[c] = x[c] / sqrt(square + 1e-5) * gamma[c];
+    }
+}
+
+static void rmsnorm_at(int64_t C)
+{
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    int64_t N = 4;
+    struct arrays a = {0};
+    float *inp = arrays_floats(&a, 1, N * C, 1), *gamma = arrays_floats(&a, 2, C, 1);
+    float *dout = arrays_floats(&a, 4, N * C, 1), *out = arrays_floats(&a, 0, N * C, 0);
+    float *dinp = arrays_floats(&a, 5, N * C, 1), *dgamma = arrays_floats(&a, 6, C, 1);
+    float *rstd = arrays_floats(&a, 0, N, 0);
+    double *x = joined(&a, 2, (const float *[]){inp, gamma}, (int64_t[]){N * C, C});
+    struct formula f = {rmsnorm_formula, N * C + C, N * C, .B = N, .C = C};
+    double *expected = doubles(&a, N * C);
+    rmsnorm_formula(&f, expected, x);
+    k->rmsnorm_forward(k, out, rstd, inp, gamma, N, C);
+    assert_near("out", out, expected, N * C);
+    double *dx = differences(&a, &f, x, dout);
+    for (int64_t i = 0; i < N * C; i++)
+        dx[i] += dinp[i]; /* both accumulate */
+    for (int64_t c = 0; c < C; c++)
+        dx[N * C + c] += dgamma[c];
+    k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
+    assert_near("dinp", dinp, dx, N * C);
+    assert_near("dgamma", dgamma, dx + N * C, C);
+    arrays_release(&a);
+    kernels_free(k);
+}
+
+static void rmsnorm_is_its_formula(void **state)
+{
+    (void)state;
+    rmsnorm_at(16);
+    rmsnorm_at(33);
+    rmsnorm_at(100);
+}
+
+/* -- rope -------------------------------------------------------------------------------------- */
+
+enum { ROPE_GROUPS = 2 };
+
+/* Values are not turned. */
+static void rope_formula(const struct formula *f, double *out, const double *x)
+{
+    int64_t S = f->C / f->H, heads = f->H + 2 * ROPE_GROUPS, turned = f->H + ROPE_GROUPS;
+    for (int64_t row = 0; row < f->B * f->T; row++)
+        for (int64_t head = 0; head < heads; head++, x += S, out += S)
+            for (int64_t i = 0; i < S / 2; i++) {
+                double angle = (double)(row % f->T) * pow(1e4, (double)(-2 * i) / (double)S);
+                double cosine = head < turned ? cos(angle) : 1;
+                double sine = head < turned ? sin(angle) : 0;
+                out[i] = x[i] * cosine - x[i + S / 2] * sine;
+                out[i + S / 2] = x[i + S / 2] * cosine + x[i] * sine;
+            }
+}
+
+static void rope_at(int64_t T, int64_t S)
+{
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    int64_t B = 2, H = 4, C = H * S, n = B * T * (H + 2 * ROPE_GROUPS) * S;
+    struct kernels_rope rope = rope_of(1e4, S);
+    struct arrays a = {0};
+    float *qkv = arrays_floats(&a, 1, n, 1), *dqkv = arrays_floats(&a, 2, n, 1);
+    float *dout = arrays_floats(&a, 2, n, 1);
+    double *x = as_doubles(&a, qkv, n), *expected = doubles(&a, n);
+    struct formula f = {rope_formula, n, n, B, T, C, H, false, NULL};
+    rope_formula(&f, expected, x);
+    k->rope_forward(k, qkv, &rope, B, T, C, H, ROPE_GROUPS);
+    assert_near("out", qkv, expected, n);
+    if (n < 3000) {
+        double *dx = differences(&a, &f, x, dout);
+        k->rope_backward(k, dqkv, &rope, B, T, C, H, ROPE_GROUPS);
+        assert_near("dqkv", dqkv, dx, n);
+    }
+    k->rope_backward(k, qkv, &rope, B, T, C, H, ROPE_GROUPS);
+    assert_near("turned and turned back", qkv, x, n);
+    arrays_release(&a);
+    kernels_free(k);
+}
+
+static void rope_is_its_formula(void **state)
+{
+    (void)state;
+    rope_at(1, 2);
+    rope_at(9, 6);
+    rope_at(3, 34);
+    rope_at(5000, 34); /* angles that a single float would not hold */
+    rope_at(3, 2 * KERNELS_ROPE_PAIRS_MAX);
+}
+
 /* -- attention --------------------------------------------------------------------------------- */
 
 /* One query row: its outputs (size) and lse. */
@@ -358,6 +461,55 @@ static void activations_are_their_formulas(void **state)
     kernels_free(k);
 }
 
+/* Inputs are gates, then ups. */
+static void swiglu_formula(const struct formula *f, double *out, const double *x)
+{
+    for (int64_t i = 0; i < f->outputs; i++)
+        out[i] = x[i] / (1 + exp(-x[i])) * x[f->outputs + i];
+}
+
+static void swiglu_is_its_formula(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    int64_t n = 203;
+    struct arrays a = {0};
+    float *gate = arrays_floats(&a, 1, n, 6), *up = arrays_floats(&a, 2, n, 2);
+    float *dout = arrays_floats(&a, 3, n, 1), *out = arrays_floats(&a, 0, n, 0);
+    float *dgate = arrays_floats(&a, 0, n, 0), *dup = arrays_floats(&a, 0, n, 0);
+    double *x = joined(&a, 2, (const float *[]){gate, up}, (int64_t[]){n, n});
+    struct formula f = {swiglu_formula, 2 * n, n};
+    double *expected = doubles(&a, n), *dx = differences(&a, &f, x, dout);
+    swiglu_formula(&f, expected, x);
+    k->swiglu_forward(k, out, gate, up, n);
+    assert_near("out", out, expected, n);
+    k->swiglu_backward(k, dgate, dup, dout, gate, up, n);
+    assert_near("dgate", dgate, dx, n);
+    assert_near("dup", dup, dx + n, n);
+    k->swiglu_backward(k, gate, up, dout, gate, up, n); /* in place */
+    assert_memory_equal(gate, dgate, (size_t)n * sizeof *gate);
+    assert_memory_equal(up, dup, (size_t)n * sizeof *up);
+    arrays_release(&a);
+    kernels_free(k);
+}
+
+static void swiglu_is_finite_far_out(void **state)
+{
+    (void)state;
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    const float gate[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f};
+    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    float out[8], dgate[8], dup[8];
+    k->swiglu_forward(k, out, gate, ones, 8);
+    k->swiglu_backward(k, dgate, dup, ones, gate, ones, 8);
+    for (int i = 0; i < 8; i++)
+        assert_true(isfinite(out[i]) && isfinite(dup[i]));
+    for (int i = 1; i < 8; i++)
+        assert_true(isfinite(dgate[i]));
+    assert_true(out[7] == 1e10f && dgate[7] == 1 && dgate[4] == 0.5f && fabsf(out[1]) < 1e-30f);
+    kernels_free(k);
+}
+
 static void gelu_keeps_its_precision_far_out(void **state)
 {
     (void)state;
@@ -384,10 +536,14 @@ int main(void)
         cmocka_unit_test(weight_gradients_accumulate),
         cmocka_unit_test(embedding_is_its_formula),
         cmocka_unit_test(layernorm_is_its_formula),
+        cmocka_unit_test(rmsnorm_is_its_formula),
+        cmocka_unit_test(rope_is_its_formula),
         cmocka_unit_test(causal_attention_is_its_formula),
         cmocka_unit_test(attention_to_all_columns_is_its_formula),
         cmocka_unit_test(activations_are_their_formulas),
         cmocka_unit_test(gelu_keeps_its_precision_far_out),
+        cmocka_unit_test(swiglu_is_its_formula),
+        cmocka_unit_test(swiglu_is_finite_far_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,24 @@ static void log_is_within_one_ulp_from_one_on(void **state)
     assert_within("log", worst(vec_log, log, 1.0000001f, 3e38f), 1.0);
 }
 
+/* At positions and turns of a long context, against the same angle in double. */
+static void sin_and_cos_of_circles_are_within_their_bound(void **state)
+{
+    (void)state;
+    double worst_sin = 0, worst_cos = 0;
+    for (int position = 0; position < 200000; position += 37)
+        for (int i = 0; i < 7; i++) {
+            double circles = pow(1e4, -i / 7.0) / (2 * M_PI);
+            float high = (float)circles, low = (float)(circles - (double)high);
+            vec u = vec_circles(vec_set((float)position), vec_set(high), vec_set(low));
+            double angle = 2 * M_PI * fmod((double)position * circles, 1);
+            worst_sin = fmax(worst_sin, fabs((double)vec_first(vec_sin_circles(u)) - sin(angle)));
+            worst_cos = fmax(worst_cos, fabs((double)vec_first(vec_cos_circles(u)) - cos(angle)));
+        }
+    printf("# sin %.1e, cos %.1e away\n", worst_sin, worst_cos);
+    assert_true(worst_sin < 4e-7 && worst_cos < 4e-7);
+}
+
 static float at(vec (*ours)(vec), float x)
 {
     return vec_first(ours(vec_set(x)));
@@ -83,6 +101,9 @@ static void the_ends_of_the_domains(void **state)
     assert_true(at(vec_tanh, INFINITY) == 1 && at(vec_tanh, -INFINITY) == -1);
     assert_true(at(vec_tanh, -0.0f) == 0);
     assert_true(at(vec_log, 1) == 0);
+    assert_true(at(vec_sin_circles, 0) == 0 && at(vec_cos_circles, 0) == 1);
+    assert_true(at(vec_sin_circles, 0.25f) == 1 && at(vec_cos_circles, 0.25f) == 0);
+    assert_true(at(vec_sin_circles, -0.5f) == 0 && at(vec_cos_circles, -0.5f) == -1);
 }
 
 static void nan_stays_nan(void **state)
@@ -99,6 +120,7 @@ int main(void)
         cmocka_unit_test(exp_is_within_one_ulp),
         cmocka_unit_test(tanh_is_within_one_and_a_half_ulp),
         cmocka_unit_test(log_is_within_one_ulp_from_one_on),
+        cmocka_unit_test(sin_and_cos_of_circles_are_within_their_bound),
         cmocka_unit_test(the_ends_of_the_domains),
         cmocka_unit_test(nan_stays_nan),
     };

@@ -52,6 +52,9 @@ static void elementwise(struct trial *t)
     RUN(k->relu_backward(k, out, b, a, n));
     RUN(k->tanh_forward(k, out, a, n));
     RUN(k->tanh_backward(k, out, b, a, n));
+    RUN(k->swiglu_forward(k, out, a, b, n));
+    RUN(k->swiglu_backward(k, out, b, b, a, b, n));
+    wrote_floats(t, b, n);
     RUN(k->add(k, out, out, out, n)); /* in place */
 }
 
@@ -127,6 +130,12 @@ static void rows(struct trial *t)
     wrote_floats(t, dinp, N * C);
     wrote_floats(t, dgamma, C);
     wrote_floats(t, dbeta, C);
+    k->rmsnorm_forward(k, out, rstd, inp, gamma, N, C);
+    wrote_floats(t, out, N * C);
+    wrote_floats(t, rstd, N);
+    k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
+    wrote_floats(t, dinp, N * C);
+    wrote_floats(t, dgamma, C);
     k->embedding_forward(k, out, tokens, dgamma, dbeta, 1, N, C, V);
     wrote_floats(t, out, N * C);
     k->embedding_backward(k, dgamma, dbeta, tokens, dout, 1, N, C, V);
@@ -147,6 +156,19 @@ static void linear(struct trial *t)
     k->linear_backward_weight(k, weight, bias, out, inp, N, I, O);
     wrote_floats(t, weight, O * I);
     wrote_floats(t, bias, O);
+}
+
+static void rope(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t B = 2, T = 40, H = 4, G = 2, S = t->n < 128 ? 2 * t->n : 256, C = H * S;
+    int64_t n = B * T * (H + 2 * G) * S;
+    struct kernels_rope circles = rope_of(1e4, S);
+    float *qkv = in(t, 26, n, 1);
+    k->rope_forward(k, qkv, &circles, B, T, C, H, G);
+    wrote_floats(t, qkv, n);
+    k->rope_backward(k, qkv, &circles, B, T, C, H, G);
+    wrote_floats(t, qkv, n);
 }
 
 static void attention(struct trial *t)
@@ -222,6 +244,7 @@ static void equal_bits(enum kernels_isa isa, void (*operation)(struct trial *tri
     X(optimizers)                                                                                  \
     X(rows)                                                                                        \
     X(linear)                                                                                      \
+    X(rope)                                                                                        \
     X(attention)                                                                                   \
     X(classifier)                                                                                  \
     X(vocabulary)
