@@ -88,6 +88,12 @@ struct kernels_rope {
     float high[KERNELS_ROPE_PAIRS_MAX], low[KERNELS_ROPE_PAIRS_MAX];
 };
 
+/* Bytes of a device's memory: all of it, what is free at the moment, and what of the rest this
+ * table took when it was opened (workspaces). On a CPU 0: nobody counts the host's. */
+struct kernels_memory {
+    uint64_t total, free, own;
+};
+
 struct kernels {
     /* -- what it is ------------------------------------------------------------------------- */
     const char *name; /* "cpu avx512": for people */
@@ -102,6 +108,7 @@ struct kernels {
     /* 64-byte aligned, content undefined. NULL: out of memory. */
     void *(*alloc)(const struct kernels *k, size_t bytes);
     void (*free)(const struct kernels *k, void *memory); /* NULL is fine */
+    void (*memory)(const struct kernels *k, struct kernels_memory *ret_memory);
     /* `host` is ordinary memory of the process, free to be used again on return; copy_out waits for
      * the operations before it and has filled it. */
     void (*copy_in)(const struct kernels *k, void *memory, const void *host, size_t bytes);

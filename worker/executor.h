@@ -79,7 +79,9 @@ struct executor_memory {
     uint64_t activations; /* the arena */
     uint64_t local;       /* a slot's own weights and optimizer state */
     uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */
-    uint64_t total;
+    uint64_t logits;      /* that block alone */
+    uint64_t workspace;   /* the backend's own, taken before; not in the total */
+    uint64_t total;       /* one alloc */
 };
 
 /* What the run's consistency says of local steps. */
@@ -91,7 +93,8 @@ struct executor_loss {
     uint64_t correct; /* predictions; samples × model->sample_tokens were made */
 };
 
-/* ERR_NOMEM; ERR_INVALID: the program does not validate or does not fit the model. */
+/* ERR_NOMEM, with the ledger of what needs what when it is more than the device has free;
+ * ERR_INVALID: the program does not validate or does not fit the model. */
 enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
                       struct reason *reason) MUST_USE;
 void executor_free(struct executor *executor); /* NULL is fine */

@@ -1,17 +1,18 @@
-/* Making an executor: sizes from the program and the units, one allocation for each kind of memory,
- * tables of where everything lies. */
+/* Making an executor: sizes from the program and the units, one allocation of all of it, tables of
+ * where everything lies. */
 #include "worker/executor_memory.h"
 
 #include "worker/local.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32 }; /* numbers: at least 64 bytes */
+enum { ALIGNMENT = 64 }; /* of numbers more than enough, of bytes what units are promised */
 
-static uint64_t align(uint64_t numbers)
+static uint64_t align(uint64_t count)
 {
-    return (numbers + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 static enum err copy_program(const struct program *from, struct program *ret_program)
@@ -52,8 +53,9 @@ static enum err size_units(struct executor *e)
         e->operations->sizes(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max,
                              &u);
         sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place};
-        if (u.scratch > e->memory.scratch)
-            e->memory.scratch = u.scratch;
+        if (align(u.scratch) > e->memory.scratch)
+            e->memory.scratch = align(u.scratch);
+        e->memory.logits = u.scratch; /* the last unit's */
     }
     enum err err = program_place(&e->program, sizes, &e->places);
     free(sizes);
@@ -73,49 +75,94 @@ static void size_weights(struct executor *e)
     e->memory.gradients = e->memory.gradient_sets * e->set_floats * sizeof(float);
 }
 
-/* NULL only when out of memory: also for 0 bytes there is a place. */
-static void *device_alloc(struct executor *e, uint64_t bytes)
-{
-    return e->k->alloc(e->k, bytes > 0 ? bytes : ALIGNMENT);
-}
+/* Of what crosses between host and device once a slot. */
+struct slot_bytes {
+    uint64_t inputs, predictions; /* each of the three arrays with one number a prediction */
+};
 
-static enum err alloc_slot(struct executor *e)
+static struct slot_bytes slot_bytes(const struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
-    uint64_t predictions = samples * e->model->sample_tokens;
-    uint64_t inputs_bytes = samples * e->inputs.count * sizeof(float); /* or tokens; at most */
-    e->device = (struct slot_memory){
-        .inputs = device_alloc(e, inputs_bytes),
-        .targets = device_alloc(e, predictions * sizeof(int32_t)),
-        .losses = device_alloc(e, predictions * sizeof(float)),
-        .correct = device_alloc(e, predictions * sizeof(int32_t)),
+    return (struct slot_bytes){
+        .inputs = align(samples * e->inputs.count * sizeof(float)), /* or tokens; at most */
+        .predictions = align(samples * e->model->sample_tokens * sizeof(float)),
     };
-    e->host = (struct slot_memory){
-        .inputs = malloc(inputs_bytes),
-        .targets = malloc(predictions * sizeof(int32_t)),
-        .losses = malloc(predictions * sizeof(float)),
-        .correct = malloc(predictions * sizeof(int32_t)),
-    };
-    e->memory.scratch += inputs_bytes + 3 * predictions * sizeof(int32_t);
-    if (!e->device.inputs || !e->device.targets || !e->device.losses || !e->device.correct)
-        return ERR_NOMEM;
-    if (!e->host.inputs || !e->host.targets || !e->host.losses || !e->host.correct)
-        return ERR_NOMEM;
+}
+
+/* Memory that is given out piece by piece; with base NULL it only counts. */
+struct region {
+    uint8_t *base;
+    uint64_t bytes;
+};
+
+static void *take(struct region *region, uint64_t bytes)
+{
+    void *at = region->base ? region->base + region->bytes : NULL;
+    region->bytes += align(bytes);
+    return at;
+}
+
+static void place_pieces(struct executor *e, struct region *region)
+{
+    struct slot_bytes slot = slot_bytes(e);
+    e->weights = take(region, e->memory.weights);
+    e->gradient_sets = take(region, e->memory.gradients);
+    e->arena = take(region, e->memory.activations);
+    e->scratch = take(region, e->memory.scratch - slot.inputs - 3 * slot.predictions);
+    e->device.inputs = take(region, slot.inputs);
+    e->device.targets = take(region, slot.predictions);
+    e->device.losses = take(region, slot.predictions);
+    e->device.correct = take(region, slot.predictions);
+    e->local.values = take(region, e->memory.local);
+}
+
+/* The ledger of what needs what, and what makes it less. */
+static enum err does_not_fit(const struct executor *e, const struct kernels_memory *device,
+                             struct reason *reason)
+{
+    const struct executor_memory *m = &e->memory;
+    return reason_set(
+        reason, ERR_NOMEM,
+        "the run needs %" PRIu64 " bytes of device memory, %" PRIu64 " of %" PRIu64
+        " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%" PRIu64 " sets), activations "
+        "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
+        "); the workspace has %" PRIu64 "; less: train.microbatch, train.recompute true "
+        "(activations), train.logits_bytes_max (logits), train.node_slots (gradients)",
+        m->total, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
+        m->activations, m->local, m->scratch, m->logits, m->workspace);
+}
+
+static enum err alloc_device(struct executor *e, struct reason *reason)
+{
+    struct kernels_memory device;
+    struct slot_bytes slot = slot_bytes(e);
+    struct region region = {0};
+    e->memory.scratch += slot.inputs + 3 * slot.predictions;
+    place_pieces(e, &region);
+    e->k->memory(e->k, &device);
+    e->memory.workspace = device.own;
+    e->memory.total = region.bytes;
+    if (device.total > 0 && region.bytes > device.free)
+        return does_not_fit(e, &device, reason);
+    e->memory_taken = e->k->alloc(e->k, region.bytes);
+    if (!e->memory_taken)
+        return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
+    region = (struct region){.base = e->memory_taken};
+    place_pieces(e, &region);
     return ERR_OK;
 }
 
-static enum err alloc_device(struct executor *e)
+static enum err alloc_host(struct executor *e)
 {
-    e->weights = device_alloc(e, e->memory.weights);
-    e->gradient_sets = device_alloc(e, e->memory.gradients);
-    e->arena = device_alloc(e, e->memory.activations);
-    e->scratch = device_alloc(e, e->memory.scratch);
-    if (!e->weights || !e->gradient_sets || !e->arena || !e->scratch)
+    struct slot_bytes slot = slot_bytes(e);
+    e->host = (struct slot_memory){
+        .inputs = malloc(slot.inputs),
+        .targets = malloc(slot.predictions),
+        .losses = malloc(slot.predictions),
+        .correct = malloc(slot.predictions),
+    };
+    if (!e->host.inputs || !e->host.targets || !e->host.losses || !e->host.correct)
         return ERR_NOMEM;
-    TRY(alloc_slot(e));
-    TRY(local_alloc(e));
-    e->memory.total = e->memory.weights + e->memory.gradients + e->memory.activations +
-                      e->memory.local + e->memory.scratch;
     return ERR_OK;
 }
 
@@ -158,8 +205,11 @@ static enum err set_up(struct executor *e, const struct program *program, struct
     TRY(take_program(e, program, reason));
     TRY(size_units(e));
     size_weights(e);
-    TRY(alloc_device(e));
+    local_size(e);
+    TRY(alloc_device(e, reason));
+    TRY(alloc_host(e));
     TRY(alloc_tables(e));
+    TRY(local_alloc(e));
     fill_tables(e);
     local_fill_tables(e);
     return ERR_OK;
@@ -187,27 +237,15 @@ enum err executor_new(const struct executor_options *options, struct executor **
     return ERR_OK;
 }
 
-static void free_slot(struct executor *e)
-{
-    e->k->free(e->k, e->device.inputs);
-    e->k->free(e->k, e->device.targets);
-    e->k->free(e->k, e->device.losses);
-    e->k->free(e->k, e->device.correct);
-    free(e->host.inputs);
-    free(e->host.targets);
-    free(e->host.losses);
-    free(e->host.correct);
-}
-
 void executor_free(struct executor *e)
 {
     if (!e)
         return;
-    free_slot(e);
-    e->k->free(e->k, e->weights);
-    e->k->free(e->k, e->gradient_sets);
-    e->k->free(e->k, e->arena);
-    e->k->free(e->k, e->scratch);
+    e->k->free(e->k, e->memory_taken);
+    free(e->host.inputs);
+    free(e->host.targets);
+    free(e->host.losses);
+    free(e->host.correct);
     local_release(e);
     free(e->parameters);
     free(e->part_uses);

@@ -20,7 +20,7 @@ struct slot_memory {
 struct local_memory {
     struct executor_local settings;
     uint32_t states;
-    float *values;                   /* one alloc: weights, then each state */
+    float *values;                   /* weights, then each state */
     float **parameters;              /* (parameters) its weights */
     float **use_weights;             /* (uses) the same by use */
     float *state[UPDATE_STATES_MAX]; /* laid out like the weights */
@@ -42,7 +42,8 @@ struct executor {
     element **use_weights; /* (uses) the same by use */
     float **gradients;     /* (sets, uses) */
     uint32_t *part_uses;   /* (parameters, MODEL_PARTS_MAX) the use of a part */
-    /* Device memory, each of one alloc. */
+    /* Device memory: one alloc, and where its pieces lie. */
+    void *memory_taken;
     element *weights;
     float *gradient_sets;
     uint8_t *arena;

@@ -152,7 +152,9 @@ static enum err probe_all(struct probe *probe, const struct spec_train *train,
     probe->host = malloc(probe->count * sizeof(float));
     if (probe->a == NULL || probe->b == NULL || probe->c == NULL || probe->d == NULL ||
         probe->host == NULL)
-        return ERR_NOMEM;
+        return reason_set(reason, ERR_NOMEM,
+                          "the numerics probe needs %zu bytes of device memory beside the run's",
+                          4 * probe->count * sizeof(float));
     fill(probe, probe->a, 1);
     fill(probe, probe->b, 2);
     probe_linears(probe, train);

@@ -24,17 +24,23 @@ static bool is_on(const struct executor *e)
 
 /* ---- memory ---- */
 
+void local_size(struct executor *e)
+{
+    struct local_memory *local = &e->local;
+    if (!is_on(e))
+        return;
+    local->states = update_states((enum update_kind)local->settings.optimizer.kind);
+    e->memory.local = (1 + local->states) * e->memory.weights;
+}
+
 enum err local_alloc(struct executor *e)
 {
     struct local_memory *local = &e->local;
     if (!is_on(e))
         return ERR_OK;
-    local->states = update_states((enum update_kind)local->settings.optimizer.kind);
-    e->memory.local = (1 + local->states) * e->memory.weights;
-    local->values = e->k->alloc(e->k, e->memory.local);
     local->parameters = calloc(e->model->parameters_count, sizeof *local->parameters);
     local->use_weights = calloc(e->model->uses_count, sizeof *local->use_weights);
-    return local->values && local->parameters && local->use_weights ? ERR_OK : ERR_NOMEM;
+    return local->parameters && local->use_weights ? ERR_OK : ERR_NOMEM;
 }
 
 void local_fill_tables(struct executor *e)
@@ -53,7 +59,6 @@ void local_fill_tables(struct executor *e)
 
 void local_release(struct executor *e)
 {
-    e->k->free(e->k, e->local.values);
     free(e->local.parameters);
     free(e->local.use_weights);
 }

@@ -5,7 +5,9 @@
 
 #include "worker/executor_memory.h"
 
-/* With the executor's other memory; without local steps nothing. */
+/* How much device memory, once that of the weights is known; then tables on the host. Without local
+ * steps nothing. */
+void local_size(struct executor *e);
 enum err local_alloc(struct executor *e) MUST_USE;
 void local_fill_tables(struct executor *e);
 void local_release(struct executor *e); /* also when the above were not called */

@@ -360,6 +360,17 @@ static enum err call_describe(struct worker *worker, struct arena *arena, struct
     return ERR_OK;
 }
 
+static void log_memory(const struct worker *worker)
+{
+    struct executor_memory memory = executor_memory(worker->run.executor);
+    log_info(worker->config->logger, "memory taken", log_uint("weights_bytes", memory.weights),
+             log_uint("gradients_bytes", memory.gradients),
+             log_uint("activations_bytes", memory.activations),
+             log_uint("local_bytes", memory.local), log_uint("scratch_bytes", memory.scratch),
+             log_uint("logits_bytes", memory.logits), log_uint("workspace_bytes", memory.workspace),
+             log_uint("total_bytes", memory.total));
+}
+
 static enum err open_run(struct worker *worker, const struct describe_reply *description)
 {
     if (worker->has_run)
@@ -374,6 +385,7 @@ static enum err open_run(struct worker *worker, const struct describe_reply *des
     };
     TRY(run_open(description, &options, &worker->run, &worker->failure));
     worker->has_run = true;
+    log_memory(worker);
     worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);
     struct agent_config agent = {
         .model = &worker->run.model,

@@ -15,6 +15,11 @@ static void host_free(SELF, void *memory)
     free(memory);
 }
 
+static void host_memory(SELF, struct kernels_memory *ret_memory)
+{
+    *ret_memory = (struct kernels_memory){0};
+}
+
 static void host_copy(SELF, void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
@@ -88,6 +93,7 @@ bool cpu_new(const struct kernels_options *options, const struct kernels **ret_k
     k->state = state;
     k->alloc = host_alloc;
     k->free = host_free;
+    k->memory = host_memory;
     k->copy_in = k->copy_out = host_copy;
     k->zero = host_zero;
     k->synchronize = host_synchronize;

@@ -42,6 +42,13 @@ static void device_free(SELF, void *memory)
     cuda_ok(k, cudaFree(memory), "free");
 }
 
+static void device_memory(SELF, struct kernels_memory *ret_memory)
+{
+    size_t free = 0, total = 0;
+    cuda_ok(k, cudaMemGetInfo(&free, &total), "memory");
+    *ret_memory = {total, free, WORKSPACE_BYTES + STAGING_BYTES};
+}
+
 void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
 {
     cuda_ok(k, cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, k->state->stream),
@@ -123,6 +130,7 @@ static void fill_table(struct kernels *k)
     k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;
+    k->memory = device_memory;
     k->copy_in = cuda_copy_in;
     k->copy_out = cuda_copy_out;
     k->zero = device_zero;

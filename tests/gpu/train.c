@@ -7,6 +7,7 @@
 #include "worker/fingerprint.h"
 
 #include <math.h>
+#include <string.h>
 
 #define GPT "tests/golden/train20_gpt.yaml"
 #define MLP "tests/golden/train20_mlp.yaml"
@@ -137,6 +138,77 @@ static void the_device_has_one_fingerprint_and_not_the_cpus(void **state)
     run_end(&cpu);
 }
 
+/* -- memory ------------------------------------------------------------------------------------ */
+
+/* An executor of the small gpt with so many samples a microbatch, on a device opened for it. */
+static enum err new_executor(uint32_t microbatch, struct executor_memory *ret_memory,
+                             struct kernels_memory *ret_device, struct reason *reason)
+{
+    struct spec spec;
+    struct model model;
+    struct executor *executor = NULL;
+    const struct config_overrides overrides = {.flags = gpt_sets, .flags_count = SMALLER};
+    must(local_spec(GPT, &overrides, &spec, reason), reason);
+    spec.train.slot_samples = spec.train.microbatch = microbatch;
+    must(model_init(&model, &spec.model, reason), reason);
+    const struct kernels *k = open_kernels(KERNELS_CUDA, &spec);
+    const struct executor_options options = {
+        .kernels = k, .model = &model, .train = &spec.train, .node_slots_max = 2};
+    k->memory(k, ret_device);
+    enum err err = executor_new(&options, &executor, reason);
+    if (err == ERR_OK)
+        *ret_memory = executor_memory(executor);
+    executor_free(executor);
+    kernels_free(k);
+    model_release(&model);
+    return err;
+}
+
+static void assert_says(const struct reason *reason, const char *wanted)
+{
+    if (strstr(reason->text, wanted) == NULL)
+        fail_msg("'%s' does not say '%s'", reason->text, wanted);
+}
+
+static void a_run_that_does_not_fit_is_refused_with_what_needs_what(void **state)
+{
+    (void)state;
+    struct reason reason = {.text = ""};
+    struct executor_memory memory = {0};
+    struct kernels_memory device;
+    assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
+    assert_true(memory.total < device.free && device.free + device.own <= device.total);
+    assert_true(memory.workspace == device.own && device.own > 0);
+    assert_int_equal(new_executor(100000000, &memory, &device, &reason), ERR_NOMEM);
+    print_message("# %s\n", reason.text);
+    char weights[64];
+    snprintf(weights, sizeof weights, "weights %llu, gradients",
+             (unsigned long long)memory.weights);
+    assert_says(&reason, weights);
+    assert_says(&reason, "train.microbatch");
+    assert_says(&reason, "train.node_slots (gradients)"); /* its end */
+}
+
+#ifdef EMULATED
+/* With just enough memory, and with a page less. */
+static void the_ledger_is_what_is_taken(void **state)
+{
+    (void)state;
+    struct reason reason = {.text = ""};
+    struct executor_memory memory = {0};
+    struct kernels_memory device;
+    assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
+    for (int missing = 0; missing < 2; missing++) {
+        char bytes[32];
+        uint64_t taken = device.total - device.free + (memory.total + 4095) / 4096 * 4096;
+        snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)(missing ? taken - 4096 : taken));
+        setenv("ROOST_EMULATED_BYTES", bytes, 1);
+        assert_int_equal(new_executor(1, &memory, &device, &reason), missing ? ERR_NOMEM : ERR_OK);
+        unsetenv("ROOST_EMULATED_BYTES");
+    }
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +219,10 @@ int main(void)
         cmocka_unit_test(an_mlp_with_bf16_elements_as_well),
         cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
         cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
+        cmocka_unit_test(a_run_that_does_not_fit_is_refused_with_what_needs_what),
+#ifdef EMULATED
+        cmocka_unit_test(the_ledger_is_what_is_taken),
+#endif
     };
 #ifndef EMULATED
     const struct kernels_options options = {.backend = KERNELS_CUDA};

@@ -48,7 +48,15 @@ struct allocation {
 static struct {
     std::mutex mutex; /* guards the rest; held while device memory is open */
     std::map<char *, allocation> allocations;
+    size_t taken;
 } memory;
+
+/* ROOST_EMULATED_BYTES, when a test pretends that it is less. */
+static size_t memory_total()
+{
+    const char *bytes = getenv("ROOST_EMULATED_BYTES");
+    return bytes ? strtoull(bytes, NULL, 10) : (size_t)1 << 30;
+}
 
 static size_t round_up(size_t bytes, size_t to)
 {
@@ -77,6 +85,8 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
 {
     std::lock_guard<std::mutex> lock(memory.mutex);
     size_t aligned = round_up(bytes, ALIGNMENT), pages_bytes = round_up(aligned, PAGE_BYTES);
+    if (memory.taken + pages_bytes > memory_total())
+        return cudaErrorMemoryAllocation;
     void *pages = mmap(NULL, pages_bytes + PAGE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED)
@@ -85,6 +95,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
     mprotect(pages, pages_bytes + PAGE_BYTES, PROT_NONE);
     char *begin = (char *)pages + pages_bytes - aligned;
     memory.allocations[begin] = {(char *)pages, pages_bytes};
+    memory.taken += pages_bytes;
     *ret_memory = begin;
     return cudaSuccess;
 }
@@ -98,7 +109,16 @@ cudaError_t cudaFree(void *begin)
     if (found == memory.allocations.end())
         return cudaErrorInvalidValue;
     munmap(found->second.pages, found->second.pages_bytes + PAGE_BYTES);
+    memory.taken -= found->second.pages_bytes;
     memory.allocations.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    *ret_total = memory_total();
+    *ret_free = *ret_total - memory.taken;
     return cudaSuccess;
 }
 
@@ -507,7 +527,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
 {
-    *ret_device = {"emulated GPU", (size_t)1 << 30, 8, 0, 1};
+    *ret_device = {"emulated GPU", memory_total(), 8, 0, 1};
     return cudaSuccess;
 }
 
