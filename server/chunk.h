@@ -1,5 +1,5 @@
 /* The chunks of a shard as memory and arithmetic: weights and optimizer state, the sums of the open
- * steps, the published copies. Which push or commit may happen is decided in shard.c; here it is
+ * steps, the published copies. Which push or commit may happen is decided in shard*.c; here it is
  * done. One owner thread; a chunk's memory is taken when it is added, at the beginning or by a
  * move; after that only sums on first use and published copies while peers hold the older ones. */
 #ifndef ROOST_SERVER_CHUNK_H

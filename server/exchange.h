@@ -5,9 +5,9 @@
  * a shard thread. Includes point the same way as the message: downwards, to exchange_stream.h.
  *
  *     polling thread          shard thread
- *     exchange.c ---inbox---> shard_thread.c -> push.c -> shard.c -> kernels
+ *     exchange.c ---inbox---> shard_thread.c -> push.c -> shard_push.c -> kernels
  *                                               push.c -> acknowledgement, urgent
- *     exchange.c ---inbox---> shard_thread.c -> pull.c -> shard.c
+ *     exchange.c ---inbox---> shard_thread.c -> pull.c -> shard_pull.c
  *                                               pull.c -> weights, or a refusal
  *
  * Credits: WIRE_CREDITS pushes and as many pulls may be unanswered; a peer with more is not ours:

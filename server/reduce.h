@@ -12,7 +12,7 @@
  * the lowest missing slot: then there is always room, because an unbroken run is never more than
  * tree_level sums. So a full tree can always go on.
  *
- * Not here: parts, steps, names, digests (shard.c). */
+ * Not here: parts, steps, names, digests (shard_push.c). */
 #ifndef ROOST_SERVER_REDUCE_H
 #define ROOST_SERVER_REDUCE_H
 

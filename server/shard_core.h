@@ -65,14 +65,15 @@ void shard_core_committed(const struct shard *shard, uint64_t step, struct shard
 /* Memory for reports of the chunks that there are. */
 enum err shard_core_seals(struct shard *shard) MUST_USE;
 
-/* shard_move.c: */
+/* Why a chunk is not here: another server has it, or the run has none of that number. */
+enum err shard_core_not_here(const struct shard *shard, uint32_t chunk) MUST_USE;
 
-/* The moves of the decision for `step`, which is taken now. Nothing changed: ERR_NOMEM;
- * ERR_MALFORMED: a chunk to leave is not here, or has open sums; one to take is here. */
-enum err shard_move_begin(struct shard *shard, uint64_t step,
-                          const struct shard_moves *moves) MUST_USE;
-/* A chunk that has left may be sent now: its index, or the count: none. */
-uint32_t shard_move_next(const struct shard *shard);
-void shard_move_send(struct shard *shard, uint32_t index, struct shard_effects *effects);
+struct step *shard_core_step(const struct shard *shard, uint64_t step);
+/* An open step is one that may be pushed to: not decided, and its version may be known (P5). */
+bool shard_core_open(const struct shard *shard, uint64_t step);
+/* An open step of which all sums are there. */
+bool shard_core_reduced(const struct shard *shard, uint64_t step);
+/* Reports a step that is. */
+void shard_core_report(const struct shard *shard, uint64_t step, struct shard_effects *effects);
 
 #endif

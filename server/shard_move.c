@@ -7,7 +7,7 @@
  *
  * At the new owner its place is made with the decision: pushes of the next step are counted at
  * once, pulls wait for the transfer, and so does the report that the decision is carried out. */
-#include "server/shard_core.h"
+#include "server/shard_move.h"
 
 /* ---- the decision ---- */
 
