@@ -1,0 +1,18 @@
+/* Which server has which chunk, as the agent knows it. For agent*.c only. */
+#ifndef ROOST_WORKER_AGENT_MAP_H
+#define ROOST_WORKER_AGENT_MAP_H
+
+#include "worker/agent_core.h"
+
+/* The servers of a new membership; those of the last are released. ERR_NOMEM. */
+enum err agent_map_begin(struct agent *agent, const struct agent_map *map) MUST_USE;
+void agent_map_release(struct agent *agent);
+/* P11: the sums of a ticket's step are those of the owners under its map. An older owner may not
+ * have heard that it is none, and would count what it must not. */
+bool agent_map_is_known(const struct agent *agent);
+/* A newer one is needed: a server says that a chunk is not its, or a ticket names it. */
+void agent_map_want(struct agent *agent, uint64_t now_ms);
+/* The effect that asks for it, if it is due. */
+bool agent_map_next(struct agent *agent, uint64_t now_ms, struct agent_effect *effect);
+
+#endif
