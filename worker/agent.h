@@ -21,8 +21,8 @@
  *
  * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
  * under a newer map, or an answer MOVED, makes the agent ask for the map; what the old owner did
- * not take is then sent to the new one, as it is. Nothing is pushed for a ticket before its map, or
- * a newer one, is known.
+ * not take is then sent to the new one, as it is. Nothing is pulled or pushed for a ticket before
+ * its map, or a newer one, is known.
  *
  * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
  * (BUSY, BEHIND, an unreachable server: everything not acknowledged is said again, duplicates do no

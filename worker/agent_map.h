@@ -7,8 +7,9 @@
 /* The servers of a new membership; those of the last are released. ERR_NOMEM. */
 enum err agent_map_begin(struct agent *agent, const struct agent_map *map) MUST_USE;
 void agent_map_release(struct agent *agent);
-/* P11: the sums of a ticket's step are those of the owners under its map. An older owner may not
- * have heard that it is none, and would count what it must not. */
+/* P11: a ticket's owners are those of its map, or of a newer one. An older owner that has not heard
+ * that it is none would count a push that it must not; one that has no chunks left hears of no
+ * commit, and would keep a pull for ever. */
 bool agent_map_is_known(const struct agent *agent);
 /* A newer one is needed: a server says that a chunk is not its, or a ticket names it. */
 void agent_map_want(struct agent *agent, uint64_t now_ms);

@@ -325,10 +325,9 @@ static uint32_t free_push(const struct server *server)
     return i;
 }
 
-static bool may_push(const struct agent *agent, const struct server *server)
+static bool may_push(const struct server *server)
 {
-    return agent_map_is_known(agent) && server->pushes.count > 0 &&
-           free_push(server) < WIRE_CREDITS;
+    return server->pushes.count > 0 && free_push(server) < WIRE_CREDITS;
 }
 
 static uint32_t piece_bytes(const struct agent *agent, const struct piece *piece)
@@ -364,7 +363,7 @@ static void fill_push(struct agent *agent, struct server *server, struct push_sl
 static bool next_push(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
 {
     struct server *server = &agent->servers[server_index];
-    if (!may_push(agent, server))
+    if (!may_push(server))
         return false;
     struct push_slot *slot = &server->push_slots[free_push(server)];
     slot->id = ++agent->last_id;
@@ -390,6 +389,11 @@ static bool next_push(struct agent *agent, uint32_t server_index, struct agent_e
 
 /* ---- what is next ---- */
 
+static bool may_send(const struct agent *agent)
+{
+    return agent->has_ticket && agent->compute_started && agent_map_is_known(agent);
+}
+
 bool agent_traffic_next(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
 {
     for (uint32_t s = 0; s < agent->server_count; s++) {
@@ -397,7 +401,7 @@ bool agent_traffic_next(struct agent *agent, uint64_t now_ms, struct agent_effec
             continue;
         if (next_open(agent, s, effect))
             return true;
-        if (agent->servers[s].open && agent->has_ticket && agent->compute_started &&
+        if (agent->servers[s].open && may_send(agent) &&
             (next_push(agent, s, effect) || next_pull(agent, s, effect)))
             return true;
     }
@@ -408,6 +412,5 @@ bool agent_traffic_waits(const struct agent *agent, const struct server *server)
 {
     if (!server->open)
         return !server->opening && owns_chunks(server);
-    return agent->has_ticket && agent->compute_started &&
-           (may_push(agent, server) || may_pull(server));
+    return may_send(agent) && (may_push(server) || may_pull(server));
 }

@@ -206,9 +206,12 @@ static void step(struct sim *sim)
         sim_violated(sim, 8, "the run does not end");
 }
 
-/* 8: workers that hear the coordinator know that it is over. */
-static bool somebody_waits(const struct sim *sim)
+/* 8: workers that hear the coordinator know that it is over, and servers that may leave do. */
+static bool somebody_waits(struct sim *sim)
 {
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
+        if (sim->servers[i].up && sim_coordinator_let_go(sim, i))
+            return true;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
         if (sim->workers[i].alive && sim->workers[i].member_stream != 0)
             return true;
@@ -232,7 +235,9 @@ static void run(struct sim *sim)
     while (somebody_waits(sim)) {
         step(sim);
         if (sim->now_us > over_us + (uint64_t)GOODBYE_MS_MAX * 1000)
-            sim_violated(sim, 8, "a worker does not learn that the run is over");
+            sim_violated(
+                sim, 8,
+                "a worker does not learn that the run is over, or a server that it may leave");
     }
 }
 

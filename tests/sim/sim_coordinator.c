@@ -418,13 +418,19 @@ bool sim_coordinator_drain(struct sim *sim, uint32_t server)
     return again;
 }
 
+bool sim_coordinator_let_go(struct sim *sim, uint32_t server)
+{
+    const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    const struct server_entry *entry =
+        coordinator->core == NULL ? NULL : entry_of(coordinator->core, server);
+    return entry != NULL && entry->left_boot == sim->servers[server].boot;
+}
+
 bool sim_coordinator_needs(struct sim *sim, uint32_t server)
 {
     const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
-    if (sim->over || coordinator->core == NULL || ledger_names(sim, server))
-        return true;
-    const struct server_entry *entry = entry_of(coordinator->core, server);
-    return entry == NULL || entry->left_boot != sim->servers[server].boot;
+    return sim->over || coordinator->core == NULL || ledger_names(sim, server) ||
+           !sim_coordinator_let_go(sim, server);
 }
 
 void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us)

@@ -57,6 +57,8 @@ bool sim_coordinator_ask_cut(struct sim *sim);
 bool sim_coordinator_stop_run(struct sim *sim);
 /* True: the operator shall ask again. */
 bool sim_coordinator_drain(struct sim *sim, uint32_t server);
+/* It has said that the present start of that server may end. */
+bool sim_coordinator_let_go(struct sim *sim, uint32_t server);
 /* Nobody has said that the run can do without that server. */
 bool sim_coordinator_needs(struct sim *sim, uint32_t server);
 void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us);
