@@ -156,6 +156,17 @@ static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, u
         ledger_let_go(sim, server);
 }
 
+/* Chunks move, and one of their owners hears of it late. */
+static void delay_moves(struct sim *sim, struct stream *stream)
+{
+    if (sim->calm || sim_below(sim, 4) != 0)
+        return;
+    sim_fault(sim, FAULT_CLOG);
+    network_clog(stream, OPENER,
+                 sim->now_us +
+                     sim_below(sim, 40 * (sim->scenario.delay_us + sim->scenario.compute_us)));
+}
+
 static void command(struct sim *sim, const struct sim_coordinator *coordinator,
                     const struct effect *effect)
 {
@@ -164,6 +175,8 @@ static void command(struct sim *sim, const struct sim_coordinator *coordinator,
         return; /* it broke; the core will hear of it */
     if (effect->command.command.kind == SERVER_LEAVE)
         let_go(sim, coordinator, stream->server);
+    if (effect->command.command.kind == SERVER_COMMIT && effect->command.command.move_count > 0)
+        delay_moves(sim, stream);
     network_send(sim, stream, OPENER,
                  sim_scratch_message(
                      sim, wire_encode_server_command(&effect->command.command, &sim->scratch)));

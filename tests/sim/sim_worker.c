@@ -276,6 +276,10 @@ static enum err relink(struct sim *sim, struct sim_worker *worker, const struct 
 static void mapped(struct sim *sim, struct sim_worker *worker, enum err err,
                    const struct message *message)
 {
+    if (!sim->calm && sim_below(sim, 3) == 0) { /* it learns late that chunks have moved */
+        sim_fault(sim, FAULT_LOSE_CALL);
+        err = ERR_UNREACHABLE;
+    }
     if (err == ERR_OK)
         err = relink(sim, worker, message);
     const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers};
