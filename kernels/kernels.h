@@ -5,9 +5,11 @@
  *   `element` are what the table computes with (below). `=` in a comment overwrites, `+=`
  *   accumulates. Outputs overlap inputs only where a comment allows it.
  * - The first argument is the table itself: `k->add(k, out, a, b, n)`. Operations keep no state
- *   between calls; on the CPU any number of threads may use one table. A CUDA table is one stream:
- *   operations run in order, and only synchronize() and what fills the host's memory wait for them.
- *   One thread computes; beside it one other may use memory and wire operations.
+ *   between calls; on the CPU any number of threads may use one table. A CUDA table is one stream,
+ *   of one thread at a time: operations run in order, and only synchronize() and what fills the
+ *   host's memory wait for them. `in` and `out` are two more, for the copies of another thread,
+ * which then lie beside what is computed; a mark orders what one stream does before what another
+ * does.
  * - Operations cannot fail; wrong shapes are our own bug. What a device reports late comes out of
  *   synchronize().
  * - Same arguments, same bits: sums have a fixed order, and the scalar, AVX2 and AVX-512 variants
@@ -88,6 +90,10 @@ struct kernels_rope {
     float high[KERNELS_ROPE_PAIRS_MAX], low[KERNELS_ROPE_PAIRS_MAX];
 };
 
+/* Marks that a table remembers: two numbers so far apart share one, which then stands further
+ * behind than it had to. */
+enum { KERNELS_MARKS = 64 };
+
 /* Bytes of a device's memory: all of it, what is free at the moment, and what of the rest this
  * table took when it was opened (workspaces). On a CPU 0: nobody counts the host's. */
 struct kernels_memory {
@@ -100,8 +106,11 @@ struct kernels {
     /* Library, version, core type, threads: what decides a GEMM's bits. On CUDA the algorithms of
      * the shapes so far; it grows with each new shape: read it while no operation is called. */
     const char *numerics;
-    size_t element_bytes;                   /* 4, or 2 when elements are bf16 */
-    struct kernels_state *state;            /* the backend's own */
+    size_t element_bytes;        /* 4, or 2 when elements are bf16 */
+    struct kernels_state *state; /* the backend's own */
+    /* Tables of the same device and memory, for memory and wire operations to it and from it. On
+     * the CPU the table itself. They end with it. */
+    const struct kernels *in, *out;
     void (*close)(const struct kernels *k); /* call kernels_free() */
 
     /* -- memory ----------------------------------------------------------------------------- */
@@ -120,6 +129,14 @@ struct kernels {
     void (*zero)(const struct kernels *k, void *memory, size_t bytes);
     /* Waits for all operations given so far. NULL, or the sentence that says what failed. */
     const char *(*synchronize)(const struct kernels *k);
+
+    /* -- order between streams -------------------------------------------------------------- */
+    /* A mark behind all operations given to this table so far; an older one of that number, or of
+     * one KERNELS_MARKS away, is forgotten. */
+    void (*mark)(const struct kernels *k, uint32_t number);
+    /* What is given to this table from now on waits for the newest such mark of `other`'s, if there
+     * is one. The caller does not wait. */
+    void (*after)(const struct kernels *k, const struct kernels *other, uint32_t number);
 
     /* -- linear ----------------------------------------------------------------------------- */
     /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */

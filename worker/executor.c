@@ -102,11 +102,23 @@ static enum err act_drop(struct walk *walk, uint32_t i)
     return ERR_OK;
 }
 
+/* What is computed from here on waits for the copies that brought the unit's weights, not for its
+ * caller. */
+static enum err pull_unit(struct walk *walk, uint32_t unit)
+{
+    const struct kernels *k = walk->e->k;
+    if (walk->hooks->pull)
+        TRY(walk->hooks->pull(walk->hooks->context, unit));
+    k->in->mark(k->in, unit);
+    k->after(k, k->in, unit);
+    return ERR_OK;
+}
+
 static enum err act_pull(struct walk *walk, uint32_t i)
 {
-    if (!walk->first || walk->local || !walk->hooks->pull)
+    if (!walk->first || walk->local)
         return ERR_OK;
-    return walk->hooks->pull(walk->hooks->context, walk->e->program.rows[i].unit);
+    return pull_unit(walk, walk->e->program.rows[i].unit);
 }
 
 static enum err settled(struct executor *e)
@@ -173,10 +185,10 @@ static enum err finish_unit(struct walk *walk, uint32_t unit)
     uint32_t set = walk->set;
     for (uint32_t bits = walk->slot; set > 0 && (walk->last || bits & 1); bits >>= 1)
         add_sets(e, unit, set--);
-    if (!walk->last || !walk->hooks->push)
+    if (!walk->last)
         return ERR_OK;
-    TRY(settled(e));
-    return walk->hooks->push(walk->hooks->context, unit);
+    e->k->mark(e->k, unit); /* for executor_encode(): the device may come to it much later */
+    return walk->hooks->push ? walk->hooks->push(walk->hooks->context, unit) : ERR_OK;
 }
 
 static enum err act_push(struct walk *walk, uint32_t i)
@@ -260,8 +272,8 @@ static enum err train_samples(struct walk *walk, const struct executor_samples *
 
 static enum err pull_all(struct walk *walk)
 {
-    for (uint32_t unit = 0; unit < walk->e->program.units && walk->hooks->pull; unit++)
-        TRY(walk->hooks->pull(walk->hooks->context, unit));
+    for (uint32_t unit = 0; unit < walk->e->program.units; unit++)
+        TRY(pull_unit(walk, unit));
     return ERR_OK;
 }
 
@@ -302,9 +314,9 @@ static enum err train_slot(struct walk *walk, const struct executor_samples *sam
     return train_samples(walk, samples, ticket * walk->e->train.slot_samples);
 }
 
-enum err executor_run(struct executor *e, const struct ticket *ticket,
-                      const struct executor_samples *samples, const struct executor_hooks *hooks,
-                      struct executor_loss *ret_loss)
+static enum err run_slots(struct executor *e, const struct ticket *ticket,
+                          const struct executor_samples *samples,
+                          const struct executor_hooks *hooks)
 {
     if (!node_valid(ticket->node, e->train.slots))
         return ERR_MALFORMED;
@@ -316,6 +328,17 @@ enum err executor_run(struct executor *e, const struct ticket *ticket,
         struct walk walk = walk_slot(e, hooks, slot, slots);
         TRY(train_slot(&walk, samples, first + slot));
     }
+    return ERR_OK;
+}
+
+/* Also what was cancelled has left the device before weights may be overwritten. */
+enum err executor_run(struct executor *e, const struct ticket *ticket,
+                      const struct executor_samples *samples, const struct executor_hooks *hooks,
+                      struct executor_loss *ret_loss)
+{
+    enum err err = run_slots(e, ticket, samples, hooks);
+    TRY(settled(e));
+    TRY(err);
     float loss[MODEL_LOSS_WEIGHTS];
     e->k->copy_out(e->k, loss, executor_gradient(e, e->model->loss_parameter, 0), sizeof loss);
     *ret_loss = (struct executor_loss){
@@ -326,16 +349,15 @@ enum err executor_run(struct executor *e, const struct ticket *ticket,
     return ERR_OK;
 }
 
-enum err executor_validate(struct executor *e, const struct ticket *ticket,
-                           const struct executor_samples *samples,
-                           const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+static enum err validate_slots(struct executor *e, const struct ticket *ticket,
+                               const struct executor_samples *samples,
+                               const struct executor_hooks *hooks, struct executor_loss *loss)
 {
     uint64_t slot_samples = e->train.slot_samples;
     uint64_t slots_all = (samples->held_out + slot_samples - 1) / slot_samples;
     if (slots_all > UINT32_MAX || !node_valid(ticket->node, (uint32_t)slots_all))
         return ERR_MALFORMED;
     uint32_t slots = node_slots(ticket->node, (uint32_t)slots_all);
-    struct executor_loss loss = {0};
     for (uint32_t slot = 0; slot < slots; slot++) {
         struct walk walk = walk_slot(e, hooks, slot, slots);
         uint64_t first = (node_first(ticket->node) + slot) * slot_samples;
@@ -344,10 +366,21 @@ enum err executor_validate(struct executor *e, const struct ticket *ticket,
         TRY(load(&walk, samples, TICKET_VALIDATE, first));
         TRY(walk_rows(&walk));
         TRY(sum_losses(&walk));
-        loss.loss_sum += walk.loss.loss_sum;
-        loss.samples += walk.loss.samples;
-        loss.correct += walk.loss.correct;
+        loss->loss_sum += walk.loss.loss_sum;
+        loss->samples += walk.loss.samples;
+        loss->correct += walk.loss.correct;
     }
+    return ERR_OK;
+}
+
+enum err executor_validate(struct executor *e, const struct ticket *ticket,
+                           const struct executor_samples *samples,
+                           const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+{
+    struct executor_loss loss = {0};
+    enum err err = validate_slots(e, ticket, samples, hooks, &loss);
+    TRY(settled(e));
+    TRY(err);
     *ret_loss = loss;
     return ERR_OK;
 }
@@ -372,16 +405,24 @@ void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struc
 {
     check(chunk < e->model->chunks_count);
     element *parameter = e->parameters[e->model->chunks[chunk].parameter];
-    blocks_decode(e->k, e->model, chunk, codec, cursor, parameter);
+    blocks_decode(e->k->in, e->model, chunk, codec, cursor, parameter);
 }
 
 uint64_t executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, enum codec codec,
                          void *ret_bytes)
 {
     check(chunk < e->model->chunks_count);
-    const float *gradient = executor_gradient(e, e->model->chunks[chunk].parameter, part);
-    blocks_encode(e->k, e->model, chunk, codec, gradient, ret_bytes);
+    uint32_t parameter = e->model->chunks[chunk].parameter;
+    const float *gradient = executor_gradient(e, parameter, part);
+    const struct kernels *out = e->k->out;
+    out->after(out, e->k, e->model->parameters[parameter].part_units[part]);
+    blocks_encode(out, e->model, chunk, codec, gradient, ret_bytes);
     return digest_fast64((struct slice){ret_bytes, blocks_bytes(e->model, chunk, codec)});
+}
+
+enum err executor_encoded(const struct executor *e)
+{
+    return e->k->out->synchronize(e->k->out) == NULL ? ERR_OK : ERR_IO;
 }
 
 const char *executor_failure(const struct executor *e)

@@ -19,9 +19,14 @@
  * for the next slot.
  *
  * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
- * executor_decode may be called by any thread for chunks of units whose pull hook has not returned
- * (or between runs); executor_encode by any thread from a part's push hook to the next run.
- * Everything else is constant after executor_new. */
+ * executor_decode may be called by one other thread for chunks of units whose pull hook has not
+ * returned (or between runs); executor_encode by one thread at a time from a part's push hook to
+ * the next run. Everything else is constant after executor_new.
+ *
+ * Overlap. On a GPU a hook says what the device has been given, not what it has done: the run goes
+ * on giving it the units that follow, and waits once a slot, for its losses. Copies of weights and
+ * gradients are streams of their own, which marks order after the unit they belong to, so a unit's
+ * gradients leave while the next one's are computed. */
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
@@ -49,9 +54,9 @@ struct executor_hooks {
     /* Returns when all weights of the unit are in place (executor_decode), or with why not. Called
      * once a unit and run, in forward order. */
     enum err (*pull)(void *context, uint32_t unit);
-    /* The gradients of the unit's uses (model->uses) are final for the ticket's node and stay until
-     * the next executor_run. Called once a unit and run, in the program's order: last unit first.
-     * An error ends the run. */
+    /* The gradients of the unit's uses (model->uses) are final for the ticket's node, as
+     * executor_encode sees them, and stay until the next executor_run. Called once a unit and run,
+     * in the program's order: last unit first. An error ends the run. */
     enum err (*push)(void *context, uint32_t unit);
     /* Asked between rows; true ends the run with ERR_CANCELLED. */
     bool (*cancelled)(void *context);
@@ -121,6 +126,9 @@ void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec
  * digest_fast64, as push_entry wants it. */
 uint64_t executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
                          enum codec codec, void *ret_bytes);
+
+/* ERR_IO: the device has failed, and what was encoded is not to be sent; the run says why. */
+enum err executor_encoded(const struct executor *executor) MUST_USE;
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. */
 element *executor_weights(struct executor *executor, uint32_t parameter);

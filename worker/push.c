@@ -32,10 +32,15 @@ enum err push_send(const struct executor *executor, const struct whole *whole,
     if (payload == NULL)
         return ERR_NOMEM;
     encode_entries(executor, whole, model, push, entries, payload->data);
+    enum err err = executor_encoded(executor);
+    if (err != ERR_OK) {
+        counted_unref(payload);
+        return err;
+    }
     struct to_shard message = {.kind = TO_SHARD_PUSH, .push = *push, .payload_bytes = bytes};
     struct rpc_part part = {payload, 0, bytes};
     struct buf header = {0};
-    enum err err = wire_encode_to_shard(&message, &header);
+    err = wire_encode_to_shard(&message, &header);
     if (err == ERR_OK)
         err = rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1);
     else

@@ -35,6 +35,18 @@ static const char *host_synchronize(SELF)
     return NULL;
 }
 
+/* An operation is done when it returns. */
+static void host_mark(SELF, uint32_t number)
+{
+    (void)number;
+}
+
+static void host_after(SELF, const struct kernels *other, uint32_t number)
+{
+    (void)other;
+    (void)number;
+}
+
 static void cpu_close(const struct kernels *k)
 {
     free(k->state);
@@ -97,6 +109,9 @@ bool cpu_new(const struct kernels_options *options, const struct kernels **ret_k
     k->copy_in = k->copy_out = host_copy;
     k->zero = host_zero;
     k->synchronize = host_synchronize;
+    k->mark = host_mark;
+    k->after = host_after;
+    k->in = k->out = k;
     k->close = cpu_close;
     *ret_kernels = k;
     return true;

@@ -9,8 +9,10 @@
  * another one of the same launch has done. Two runs are therefore equal bit for bit, whatever
  * multiprocessor runs a block and however many there are.
  *
- * Everything runs on one stream, in the order given. Nothing waits but synchronize() and what
- * fills the host's memory. An operation that fails leaves a sentence for synchronize(). */
+ * A table is a stream: what it is given runs in that order. Nothing waits but synchronize() and
+ * what fills the host's memory. Copies pass through the table's ring of pinned memory, so that the
+ * device fetches them while the host goes on. An operation that fails leaves a sentence for the
+ * synchronize() of all the device's tables. */
 #ifndef ROOST_KERNELS_CUDA_CUDA_CUH
 #define ROOST_KERNELS_CUDA_CUDA_CUH
 
@@ -25,17 +27,33 @@ enum {
     THREADS = 256,              /* of a block, unless an operation says otherwise */
     WORKSPACE_BYTES = 32 << 20, /* what NVIDIA recommends for cuBLASLt on Hopper */
     STAGING_BYTES = 1 << 20,
+    RING_SLOTS = 4,
+    SLOT_BYTES = 256 << 10, /* a chunk of weights in bf16 */
+};
+
+/* The first failure of a device's tables. */
+struct failure {
+    int failing; /* set by it … */
+    int failed;  /* … and this when its sentence is complete */
+    char text[256];
+};
+
+/* Copies take the slots in turn; `copied` says when one is free again. */
+struct ring {
+    char *memory; /* pinned, on the host */
+    cudaEvent_t copied[RING_SLOTS];
+    unsigned next;
 };
 
 struct kernels_state {
     bool bf16; /* elements are */
     cudaStream_t stream;
-    struct gemm *gemm;
-    void *workspace; /* on the device: whatever the running operation needs */
-    void *staging;   /* on the device: wire bytes on their way to or from the host */
-    int failing;     /* set by the first failure … */
-    int failed;      /* … and this when its sentence is complete */
-    char failure[256];
+    cudaEvent_t marks[KERNELS_MARKS];
+    struct ring ring;
+    void *staging;           /* on the device: wire bytes on their way to or from the host */
+    void *workspace;         /* on the device: whatever the running operation needs */
+    struct gemm *gemm;       /* this and the workspace: of the table that computes */
+    struct failure *failure; /* shared by the device's tables */
     char name[288];
 };
 

@@ -4,19 +4,20 @@
 #include "kernels/cuda/gemm.cuh"
 
 #include <stdarg.h>
+#include <string.h>
 
 /* -- errors ------------------------------------------------------------------------------------ */
 
 void cuda_fail(SELF, const char *format, ...)
 {
-    struct kernels_state *state = k->state;
-    if (__atomic_exchange_n(&state->failing, 1, __ATOMIC_ACQ_REL))
+    struct failure *failure = k->state->failure;
+    if (__atomic_exchange_n(&failure->failing, 1, __ATOMIC_ACQ_REL))
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(state->failure, sizeof state->failure, format, arguments);
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
     va_end(arguments);
-    __atomic_store_n(&state->failed, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&failure->failed, 1, __ATOMIC_RELEASE);
 }
 
 bool cuda_ok(SELF, cudaError_t error, const char *what)
@@ -42,24 +43,74 @@ static void device_free(SELF, void *memory)
     cuda_ok(k, cudaFree(memory), "free");
 }
 
+enum { TABLES = 3 }; /* of a device: what computes, and its `in` and `out` */
+
 static void device_memory(SELF, struct kernels_memory *ret_memory)
 {
     size_t free = 0, total = 0;
     cuda_ok(k, cudaMemGetInfo(&free, &total), "memory");
-    *ret_memory = {total, free, WORKSPACE_BYTES + STAGING_BYTES};
+    *ret_memory = {total, free, WORKSPACE_BYTES + TABLES * STAGING_BYTES};
+}
+
+/* The ring's next slot, when what was copied through it before is where it belongs. */
+static unsigned take_slot(SELF)
+{
+    struct ring *ring = &k->state->ring;
+    unsigned slot = ring->next++ % RING_SLOTS;
+    cuda_ok(k, cudaEventSynchronize(ring->copied[slot]), "copy");
+    return slot;
+}
+
+static char *slot_memory(SELF, unsigned slot)
+{
+    return k->state->ring.memory + (size_t)slot * SLOT_BYTES;
+}
+
+static void give_slot(SELF, unsigned slot)
+{
+    cuda_ok(k, cudaEventRecord(k->state->ring.copied[slot], k->state->stream), "copy");
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
 {
-    cuda_ok(k, cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, k->state->stream),
-            "copy to the device");
+    for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
+        size_t piece = smaller(bytes - at, SLOT_BYTES);
+        unsigned slot = take_slot(k);
+        memcpy(slot_memory(k, slot), (const char *)host + at, piece);
+        cuda_ok(k,
+                cudaMemcpyAsync((char *)memory + at, slot_memory(k, slot), piece,
+                                cudaMemcpyHostToDevice, k->state->stream),
+                "copy to the device");
+        give_slot(k, slot);
+    }
 }
 
+/* As many pieces under way as there are slots; the oldest is waited for. */
 void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes)
 {
-    if (cuda_ok(k, cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDeviceToHost, k->state->stream),
-                "copy from the device"))
-        cuda_ok(k, cudaStreamSynchronize(k->state->stream), "copy from the device");
+    unsigned oldest = k->state->ring.next;
+    for (size_t given = 0, taken = 0; taken < bytes; oldest++) {
+        for (; given < bytes && given - taken < (size_t)RING_SLOTS * SLOT_BYTES;
+             given += SLOT_BYTES) {
+            unsigned slot = take_slot(k);
+            cuda_ok(k,
+                    cudaMemcpyAsync(slot_memory(k, slot), (const char *)memory + given,
+                                    smaller(bytes - given, SLOT_BYTES), cudaMemcpyDeviceToHost,
+                                    k->state->stream),
+                    "copy from the device");
+            give_slot(k, slot);
+        }
+        unsigned slot = oldest % RING_SLOTS;
+        size_t piece = smaller(bytes - taken, SLOT_BYTES);
+        cuda_ok(k, cudaEventSynchronize(k->state->ring.copied[slot]), "copy from the device");
+        memcpy((char *)host + taken, slot_memory(k, slot), piece);
+        taken += piece;
+    }
 }
 
 static void device_zero(SELF, void *memory, size_t bytes)
@@ -70,7 +121,19 @@ static void device_zero(SELF, void *memory, size_t bytes)
 static const char *device_synchronize(SELF)
 {
     cuda_ok(k, cudaStreamSynchronize(k->state->stream), "synchronize");
-    return __atomic_load_n(&k->state->failed, __ATOMIC_ACQUIRE) ? k->state->failure : NULL;
+    const struct failure *failure = k->state->failure;
+    return __atomic_load_n(&failure->failed, __ATOMIC_ACQUIRE) ? failure->text : NULL;
+}
+
+static void stream_mark(SELF, uint32_t number)
+{
+    cuda_ok(k, cudaEventRecord(k->state->marks[number % KERNELS_MARKS], k->state->stream), "mark");
+}
+
+static void stream_after(SELF, const struct kernels *other, uint32_t number)
+{
+    cudaEvent_t mark = other->state->marks[number % KERNELS_MARKS];
+    cuda_ok(k, cudaStreamWaitEvent(k->state->stream, mark, 0), "order of streams");
 }
 
 /* -- opening ----------------------------------------------------------------------------------- */
@@ -98,26 +161,62 @@ static bool find_device(cudaDeviceProp *ret_device, char *reason, size_t reason_
     return true;
 }
 
-static bool take_memory(struct kernels_state *state, char *reason, size_t reason_bytes)
+static cudaError_t new_events(cudaEvent_t *events, int count)
+{
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < count && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming);
+    return error;
+}
+
+static void free_events(cudaEvent_t *events, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (events[i])
+            cudaEventDestroy(events[i]);
+}
+
+/* What every table has of its own. */
+static cudaError_t take_stream(struct kernels_state *state)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = cudaMalloc(&state->workspace, WORKSPACE_BYTES);
+        error = new_events(state->marks, KERNELS_MARKS);
+    if (error == cudaSuccess)
+        error = new_events(state->ring.copied, RING_SLOTS);
+    if (error == cudaSuccess)
+        error = cudaMallocHost((void **)&state->ring.memory, (size_t)RING_SLOTS * SLOT_BYTES);
     if (error == cudaSuccess)
         error = cudaMalloc(&state->staging, STAGING_BYTES);
-    return error == cudaSuccess || FAIL("CUDA: %s", cudaGetErrorString(error));
+    return error;
+}
+
+static void close_table(struct kernels *k)
+{
+    struct kernels_state *state = k->state;
+    if (state->stream)
+        cudaStreamSynchronize(state->stream);
+    cudaFree(state->staging);
+    cudaFreeHost(state->ring.memory);
+    free_events(state->ring.copied, RING_SLOTS);
+    free_events(state->marks, KERNELS_MARKS);
+    if (state->stream)
+        cudaStreamDestroy(state->stream);
+    free(state);
+    free(k);
 }
 
 static void device_close(SELF)
 {
     struct kernels_state *state = k->state;
+    if (k->in)
+        close_table((struct kernels *)k->in);
+    if (k->out)
+        close_table((struct kernels *)k->out);
     gemm_free(state->gemm);
     cudaFree(state->workspace);
-    cudaFree(state->staging);
-    if (state->stream)
-        cudaStreamDestroy(state->stream);
-    free(state);
-    free((void *)k);
+    free(state->failure);
+    close_table((struct kernels *)k);
 }
 
 #define OPERATION_MEMBER(operation) k->operation = cuda_##operation;
@@ -127,6 +226,8 @@ static void fill_table(struct kernels *k)
     CUDA_OPERATIONS(OPERATION_MEMBER)
     k->name = k->state->name;
     k->numerics = gemm_numerics(k->state->gemm);
+    k->mark = stream_mark;
+    k->after = stream_after;
     k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;
@@ -138,14 +239,65 @@ static void fill_table(struct kernels *k)
     k->close = device_close;
 }
 
-static bool open_device(const struct kernels_options *options, const cudaDeviceProp *device,
-                        struct kernels_state *state, char *reason, size_t reason_bytes)
+/* The same operations on a stream of its own. */
+static void fill_copying(SELF, struct kernels *copying)
 {
+    struct kernels_state *state = copying->state;
+    *copying = *k;
+    copying->state = state;
+}
+
+static struct kernels *new_table(void)
+{
+    struct kernels_state *state = (struct kernels_state *)calloc(1, sizeof *state);
+    struct kernels *k = (struct kernels *)calloc(1, sizeof *k);
+    if (!state || !k) {
+        free(state);
+        free(k);
+        return NULL;
+    }
+    k->state = state;
+    return k;
+}
+
+/* A table for copies beside `k`. */
+static struct kernels *new_copying(SELF)
+{
+    struct kernels *copying = new_table();
+    if (!copying)
+        return NULL;
+    copying->state->bf16 = k->state->bf16;
+    copying->state->failure = k->state->failure;
+    return copying;
+}
+
+static bool new_tables(struct kernels *k)
+{
+    k->state->failure = (struct failure *)calloc(1, sizeof *k->state->failure);
+    k->in = new_copying(k);
+    k->out = new_copying(k);
+    return k->state->failure && k->in && k->out;
+}
+
+static bool open_device(const struct kernels_options *options, const cudaDeviceProp *device,
+                        struct kernels *k, char *reason, size_t reason_bytes)
+{
+    struct kernels_state *state = k->state;
     state->bf16 = options->compute == KERNELS_COMPUTE_BF16;
     snprintf(state->name, sizeof state->name, "CUDA, %s, %zu MiB", device->name,
              device->totalGlobalMem >> 20);
-    return take_memory(state, reason, reason_bytes) &&
-           gemm_new(options, device, &state->gemm, reason, reason_bytes);
+    if (!new_tables(k))
+        return FAIL("out of memory");
+    cudaError_t error = take_stream(state);
+    if (error == cudaSuccess)
+        error = take_stream(k->in->state);
+    if (error == cudaSuccess)
+        error = take_stream(k->out->state);
+    if (error == cudaSuccess)
+        error = cudaMalloc(&state->workspace, WORKSPACE_BYTES);
+    if (error != cudaSuccess)
+        return FAIL("CUDA: %s", cudaGetErrorString(error));
+    return gemm_new(options, device, &state->gemm, reason, reason_bytes);
 }
 
 extern "C" __attribute__((visibility("default"))) cuda_entry roost_cuda_kernels;
@@ -157,19 +309,43 @@ extern "C" bool roost_cuda_kernels(const struct kernels_options *options,
     cudaDeviceProp device;
     if (!find_device(&device, reason, reason_bytes))
         return false;
-    struct kernels_state *state = (struct kernels_state *)calloc(1, sizeof *state);
-    struct kernels *k = (struct kernels *)calloc(1, sizeof *k);
-    if (!state || !k) {
-        free(state);
-        free(k);
+    struct kernels *k = new_table();
+    if (!k)
         return FAIL("out of memory");
-    }
-    k->state = state;
-    if (!open_device(options, &device, state, reason, reason_bytes)) {
+    if (!open_device(options, &device, k, reason, reason_bytes)) {
         device_close(k);
         return false;
     }
     fill_table(k);
+    fill_copying(k, (struct kernels *)k->in);
+    fill_copying(k, (struct kernels *)k->out);
     *ret_kernels = k;
     return true;
+}
+
+extern "C" __attribute__((visibility("default"))) cuda_capture roost_cuda_capture;
+
+/* The sentence of the first failure in a chain. */
+#define TRY_CUDA(what, call)                                                                       \
+    do {                                                                                           \
+        cudaError_t error = call;                                                                  \
+        if (error != cudaSuccess) {                                                                \
+            cuda_fail(k, what ": CUDA: %s", cudaGetErrorString(error));                            \
+            return device_synchronize(k);                                                          \
+        }                                                                                          \
+    } while (0)
+
+extern "C" const char *roost_cuda_capture(SELF, void (*work)(void *context), void *context)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    TRY_CUDA("capture", cudaStreamBeginCapture(k->state->stream, cudaStreamCaptureModeThreadLocal));
+    work(context);
+    TRY_CUDA("capture", cudaStreamEndCapture(k->state->stream, &graph));
+    TRY_CUDA("graph", cudaGraphInstantiate(&ready, graph, 0));
+    TRY_CUDA("graph", cudaGraphLaunch(ready, k->state->stream));
+    const char *failure = device_synchronize(k);
+    cudaGraphExecDestroy(ready);
+    cudaGraphDestroy(graph);
+    return failure;
 }

@@ -3,9 +3,12 @@
  * Without a device: one skipped test. With -DEMULATED, fewer steps of something smaller. */
 #include "tests/unit/unit.h"
 
+#include "kernels/cuda.h"
 #include "tests/parity/train.h"
 #include "worker/fingerprint.h"
+#include "worker/model/unit.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
@@ -209,6 +212,216 @@ static void the_ledger_is_what_is_taken(void **state)
 }
 #endif
 
+/* -- streams and graphs ------------------------------------------------------------------------ */
+
+/* A function of the module that kernels_new() has loaded. */
+static void *of_module(const char *name)
+{
+    void *module = dlopen("libroost-cuda.so", RTLD_NOW | RTLD_NOLOAD), *symbol = NULL;
+    assert_non_null(module);
+    symbol = dlsym(module, name);
+    assert_non_null(symbol);
+    dlclose(module);
+    return symbol;
+}
+
+/* One unit's memory, all of it filled the same way, and its result. */
+struct unit_trial {
+    struct unit_call call;
+    const struct unit_operations *operations;
+    float *memory;
+    size_t floats;
+};
+
+static void trial_work(void *context)
+{
+    const struct unit_trial *trial = context;
+    trial->operations->forward(&trial->call);
+    trial->operations->backward(&trial->call);
+}
+
+static float *trial_take(struct unit_trial *trial, uint64_t bytes)
+{
+    float *at = trial->memory ? trial->memory + trial->floats : NULL;
+    trial->floats += (bytes + 63) / 64 * 16;
+    return at;
+}
+
+static void trial_place(struct unit_trial *trial, const struct unit_sizes *sizes, float **weights,
+                        float **gradients)
+{
+    const struct model *model = trial->call.model;
+    const struct model_unit *unit = &model->units[trial->call.unit];
+    trial->floats = 0;
+    for (uint32_t i = 0; i < unit->uses_count; i++) {
+        uint64_t bytes = model->parameters[model->uses[unit->use_first + i].parameter].weights * 4;
+        weights[i] = trial_take(trial, bytes);
+        gradients[i] = trial_take(trial, bytes);
+    }
+    uint64_t tokens = (uint64_t)model->sample_tokens * 4, stream = tokens * model->settings.width;
+    trial->call.targets = (void *)trial_take(trial, tokens);
+    trial->call.losses = trial_take(trial, tokens);
+    trial->call.correct = (void *)trial_take(trial, tokens);
+    trial->call.input = trial_take(trial, stream);
+    trial->call.output = trial_take(trial, stream);
+    trial->call.doutput = trial_take(trial, stream);
+    trial->call.dinput = sizes->in_place ? trial->call.doutput : trial_take(trial, stream);
+    trial->call.saved = trial_take(trial, sizes->saved);
+    trial->call.scratch = trial_take(trial, sizes->scratch);
+}
+
+/* Small values, which tokens are too: as integers they are 0. */
+static void trial_fill(const struct unit_trial *trial)
+{
+    const struct kernels *k = trial->call.k;
+    const struct unit_call *call = &trial->call;
+    float *values = malloc(trial->floats * sizeof *values);
+    check(values);
+    for (size_t i = 0; i < trial->floats; i++)
+        values[i] = (float)(i * 7919 % 1009) / 1009 - 0.5f;
+    k->copy_in(k, trial->memory, values, trial->floats * sizeof *values);
+    free(values);
+    size_t tokens = call->model->sample_tokens * sizeof(int32_t);
+    k->zero(k, (void *)call->targets, tokens);
+    if (call->unit == 0)
+        k->zero(k, (void *)call->input, tokens);
+}
+
+static void assert_captured(const struct kernels *k, const struct model *model, uint32_t number)
+{
+    float *weights[16], *gradients[16];
+    struct unit_trial trial = {.operations = unit_operations(model)};
+    struct unit_sizes sizes;
+    trial.call = (struct unit_call){.k = k,
+                                    .model = model,
+                                    .unit = number,
+                                    .samples = 1,
+                                    .logits_bytes_max = 4096,
+                                    .training = true,
+                                    .weights = weights,
+                                    .gradients = gradients};
+    trial.operations->sizes(k, model, number, 1, 4096, &sizes);
+    trial_place(&trial, &sizes, weights, gradients);
+    size_t bytes = trial.floats * sizeof(float);
+    assert_non_null(trial.memory = k->alloc(k, bytes));
+    trial_place(&trial, &sizes, weights, gradients);
+    float *direct = malloc(bytes), *captured = malloc(bytes);
+    trial_fill(&trial);
+    trial_work(&trial); /* products are planned now */
+    k->copy_out(k, direct, trial.memory, bytes);
+    trial_fill(&trial);
+    cuda_capture *capture = (cuda_capture *)(uintptr_t)of_module(CUDA_CAPTURE);
+    const char *failure = capture(k, trial_work, &trial);
+    if (failure)
+        fail_msg("unit %u: %s", number, failure);
+    k->copy_out(k, captured, trial.memory, bytes);
+    assert_memory_equal(direct, captured, bytes);
+    free(direct);
+    free(captured);
+    k->free(k, trial.memory);
+}
+
+static void forward_and_backward_of_a_unit_can_be_a_graph(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+    for (uint32_t unit = 0; unit < run.model.units_count; unit++)
+        assert_captured(run.computes, &run.model, unit);
+    run_end(&run);
+}
+
+#ifdef EMULATED
+static void wait_for(void *context)
+{
+    const struct kernels *k = context;
+    k->synchronize(k);
+}
+
+static void what_waits_cannot_be_a_graph(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+    cuda_capture *capture = (cuda_capture *)(uintptr_t)of_module(CUDA_CAPTURE);
+    const char *failure = capture(run.computes, wait_for, (void *)(uintptr_t)run.computes);
+    assert_non_null(failure);
+    assert_non_null(strstr(failure, "not permitted when stream is capturing"));
+    run_end(&run);
+}
+
+/* What the hooks of a run see of the emulated device. */
+struct watched {
+    struct executor *executor;
+    const struct model *model;
+    unsigned (*waits)(void);
+    uint64_t (*left)(void);
+    unsigned waits_before;
+    uint32_t before; /* the unit pushed before, units_count: none */
+    bool encodes;
+    uint64_t digests[8]; /* of units, as encoded during the run */
+};
+
+/* A digest of the unit's gradients. */
+static uint64_t encode_unit(const struct watched *watched, uint32_t unit)
+{
+    uint64_t digest = 0;
+    const struct model_unit *u = &watched->model->units[unit];
+    static uint8_t bytes[MODEL_CHUNK_WEIGHTS_MAX * sizeof(float)];
+    for (uint32_t i = u->use_first; i < u->use_first + u->uses_count; i++) {
+        struct model_use use = watched->model->uses[i];
+        const struct model_parameter *parameter = &watched->model->parameters[use.parameter];
+        for (uint32_t c = 0; c < parameter->chunks_count; c++)
+            digest = digest * 31 + executor_encode(watched->executor, parameter->chunk_first + c,
+                                                   use.part, CODEC_FP32, bytes);
+    }
+    return digest;
+}
+
+/* From one unit's push to the next one's nothing waits; and when gradients are fetched, what comes
+ * after their unit is not waited for. */
+static enum err watch_push(void *context, uint32_t unit)
+{
+    struct watched *watched = context;
+    if (watched->before != watched->model->units_count) {
+        assert_int_equal(watched->waits(), watched->waits_before);
+        assert_true(watched->left() > 0);
+        if (watched->encodes) {
+            watched->digests[watched->before] = encode_unit(watched, watched->before);
+            assert_true(watched->left() > 0);
+        }
+    }
+    watched->waits_before = watched->waits();
+    watched->before = unit;
+    return ERR_OK;
+}
+
+static void gradients_leave_while_the_next_units_are_computed(void **state)
+{
+    (void)state;
+    struct run run;
+    for (int encodes = 0; encodes < 2; encodes++) {
+        run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+        struct watched watched = {.executor = reference_executor(run.reference),
+                                  .model = &run.model,
+                                  .before = run.model.units_count,
+                                  .encodes = encodes};
+        watched.waits = (unsigned (*)(void))(uintptr_t)of_module("emulator_waits");
+        watched.left = (uint64_t(*)(void))(uintptr_t)of_module("emulator_left");
+        const struct executor_hooks hooks = {.context = &watched, .push = watch_push};
+        const struct ticket ticket = {.kind = TICKET_TRAIN}; /* its slot 0 */
+        struct executor_loss loss;
+        assert_int_equal(executor_run(watched.executor, &ticket, &run.samples, &hooks, &loss),
+                         ERR_OK);
+        assert_int_equal(watched.before, 0);
+        for (uint32_t unit = 1; encodes && unit < run.model.units_count; unit++)
+            assert_true(encode_unit(&watched, unit) == watched.digests[unit]);
+        assert_int_equal(watched.left(), 0);
+        run_end(&run);
+    }
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,9 +432,12 @@ int main(void)
         cmocka_unit_test(an_mlp_with_bf16_elements_as_well),
         cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
         cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
+        cmocka_unit_test(forward_and_backward_of_a_unit_can_be_a_graph),
         cmocka_unit_test(a_run_that_does_not_fit_is_refused_with_what_needs_what),
 #ifdef EMULATED
         cmocka_unit_test(the_ledger_is_what_is_taken),
+        cmocka_unit_test(gradients_leave_while_the_next_units_are_computed),
+        cmocka_unit_test(what_waits_cannot_be_a_graph), /* last: the table has failed */
 #endif
     };
 #ifndef EMULATED

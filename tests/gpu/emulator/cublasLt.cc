@@ -269,7 +269,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t,
-                              const cublasLtMatmulAlgo_t *algorithm, void *, size_t, cudaStream_t)
+                              const cublasLtMatmulAlgo_t *algorithm, void *, size_t,
+                              cudaStream_t stream)
 {
     bool right =
         shapes_fit(operation, a_layout, b_layout, c_layout) && aux_fits(operation, c_layout) &&
@@ -278,8 +279,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
         aligned(d, c_layout, algorithm->alignment) && algorithm->splits == 1;
     if (!right)
         return CUBLAS_STATUS_INVALID_VALUE;
-    device_open();
-    multiply(operation, a, a_layout, b, b_layout, *(const float *)beta, c, d, c_layout);
-    device_close();
+    stream_give(stream, [operation = *operation, a, in_a = *a_layout, b, in_b = *b_layout,
+                         factor = *(const float *)beta, c, d, in_c = *c_layout] {
+        device_open();
+        multiply(&operation, a, &in_a, b, &in_b, factor, c, d, &in_c);
+        device_close();
+    });
     return CUBLAS_STATUS_SUCCESS;
 }

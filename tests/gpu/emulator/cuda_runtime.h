@@ -98,11 +98,15 @@ enum cudaError_t {
     cudaErrorMemoryAllocation,
     cudaErrorInvalidConfiguration,
     cudaErrorLaunchFailure,
+    cudaErrorStreamCaptureUnsupported,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
-enum { cudaStreamNonBlocking = 1 };
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 typedef struct emulator_stream *cudaStream_t;
+typedef struct emulator_event *cudaEvent_t;
+typedef struct emulator_graph *cudaGraph_t, *cudaGraphExec_t;
 
 struct cudaDeviceProp {
     char name[256];
@@ -123,6 +127,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *device, int number);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ready, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaMallocHost(void **memory, size_t bytes);
+cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
@@ -138,7 +156,7 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
                                Arguments &&...arguments)
 {
-    return emulator_launch(config, (const void *)kernel, [&] { kernel(arguments...); });
+    return emulator_launch(config, (const void *)kernel, [=] { kernel(arguments...); });
 }
 
 #endif

@@ -5,6 +5,9 @@
  * - Every launch runs its blocks, and every block its warps, in another random order, each warp as
  *   far as it comes without the others: a missing barrier, or a sum that depends on scheduling,
  *   gives two runs different bits.
+ * - A stream's work is done as late as can be: when something waits for it, and then no further
+ *   than that. So a missing mark between two streams, or pinned memory that is used again too
+ * early, shows in what is computed.
  * - Device memory is new, filled with NaNs, ends at a page that cannot be touched, and is out of
  *   reach altogether unless a kernel or a copy runs. So are the rules on shared memory's size, on
  *   all 32 lanes meeting, and on copies' directions.
@@ -15,9 +18,11 @@
 #include "kernels/cuda/mma.cuh"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <setjmp.h>
@@ -48,8 +53,11 @@ struct allocation {
 static struct {
     std::mutex mutex; /* guards the rest; held while device memory is open */
     std::map<char *, allocation> allocations;
+    std::map<char *, size_t> pinned; /* of the host's */
     size_t taken;
 } memory;
+
+static bool may_allocate();
 
 /* ROOST_EMULATED_BYTES, when a test pretends that it is less. */
 static size_t memory_total()
@@ -83,6 +91,8 @@ void device_close()
 
 cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
 {
+    if (!may_allocate())
+        return cudaErrorStreamCaptureUnsupported;
     std::lock_guard<std::mutex> lock(memory.mutex);
     size_t aligned = round_up(bytes, ALIGNMENT), pages_bytes = round_up(aligned, PAGE_BYTES);
     if (memory.taken + pages_bytes > memory_total())
@@ -102,6 +112,8 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
 
 cudaError_t cudaFree(void *begin)
 {
+    if (!may_allocate())
+        return cudaErrorStreamCaptureUnsupported;
     std::lock_guard<std::mutex> lock(memory.mutex);
     if (!begin)
         return cudaSuccess;
@@ -131,26 +143,235 @@ static bool on_device(const void *at, size_t bytes)
     return (const char *)at + bytes <= found.pages + found.pages_bytes;
 }
 
+cudaError_t cudaMallocHost(void **ret_memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    *ret_memory = malloc(bytes);
+    memory.pinned[(char *)*ret_memory] = bytes;
+    return *ret_memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *begin)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    memory.pinned.erase((char *)begin);
+    free(begin);
+    return cudaSuccess;
+}
+
+static bool is_pinned(const void *at, size_t bytes)
+{
+    auto after = memory.pinned.upper_bound((char *)at);
+    if (after == memory.pinned.begin())
+        return false;
+    const auto &found = *std::prev(after);
+    return (const char *)at + bytes <= found.first + found.second;
+}
+
+/* What the host has must be pinned: kernels/cuda promises that copies do not wait. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t)
+                            cudaStream_t stream)
 {
     device_open();
     bool in = kind == cudaMemcpyHostToDevice;
-    bool right = on_device(to, bytes) == in && on_device(from, bytes) != in;
-    if (right)
-        memcpy(to, from, bytes);
+    const void *host = in ? from : to, *there = in ? to : from;
+    bool right = on_device(there, bytes) && is_pinned(host, bytes);
     device_close();
-    return right ? cudaSuccess : cudaErrorInvalidValue;
+    if (!right)
+        return cudaErrorInvalidValue;
+    stream_give(stream, [=] {
+        device_open();
+        memcpy(to, from, bytes);
+        device_close();
+    });
+    return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t stream)
 {
     device_open();
     bool right = on_device(begin, bytes);
-    if (right)
-        memset(begin, value, bytes);
     device_close();
-    return right ? cudaSuccess : cudaErrorInvalidValue;
+    if (!right)
+        return cudaErrorInvalidValue;
+    stream_give(stream, [=] {
+        device_open();
+        memset(begin, value, bytes);
+        device_close();
+    });
+    return cudaSuccess;
+}
+
+/* -- streams ----------------------------------------------------------------------------------- */
+
+struct emulator_graph {
+    std::deque<std::function<void()>> work;
+};
+
+struct emulator_stream {
+    std::deque<std::function<void()>> work;
+    uint64_t given, done;
+    emulator_graph *capturing; /* takes what is given */
+    bool spoiled;              /* what cannot be captured was called */
+};
+
+struct emulator_event {
+    emulator_stream *stream; /* NULL: never recorded */
+    uint64_t place;
+};
+
+static struct {
+    std::recursive_mutex mutex; /* guards the rest, also while work runs */
+    std::set<emulator_stream *> all;
+    unsigned waits;
+} streams;
+
+typedef std::lock_guard<std::recursive_mutex> streams_lock;
+
+void stream_give(cudaStream_t stream, std::function<void()> run)
+{
+    streams_lock lock(streams.mutex);
+    if (stream->capturing) {
+        stream->capturing->work.push_back(run);
+        return;
+    }
+    stream->work.push_back(run);
+    stream->given++;
+}
+
+static void run_to(emulator_stream *stream, uint64_t place)
+{
+    while (stream->done < place) {
+        std::function<void()> run = stream->work.front();
+        stream->work.pop_front();
+        run();
+        stream->done++;
+    }
+}
+
+/* Before a call that waits or allocates; false while a stream is captured, which it spoils. */
+static bool may_wait()
+{
+    streams.waits++;
+    for (emulator_stream *stream : streams.all) {
+        stream->spoiled |= stream->capturing != NULL;
+        if (stream->capturing)
+            return false;
+    }
+    return true;
+}
+
+/* Allocating waits for all streams, as cudaFree() does. */
+static bool may_allocate()
+{
+    streams_lock lock(streams.mutex);
+    if (!may_wait())
+        return false;
+    for (emulator_stream *stream : streams.all)
+        run_to(stream, stream->given);
+    return true;
+}
+
+/* For tests: how often something has waited or allocated so far, and how much work no one has
+ * waited for. */
+extern "C" __attribute__((visibility("default"))) unsigned emulator_waits()
+{
+    streams_lock lock(streams.mutex);
+    return streams.waits;
+}
+
+extern "C" __attribute__((visibility("default"))) uint64_t emulator_left()
+{
+    streams_lock lock(streams.mutex);
+    uint64_t left = 0;
+    for (emulator_stream *stream : streams.all)
+        left += stream->given - stream->done;
+    return left;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned)
+{
+    streams_lock lock(streams.mutex);
+    *ret_stream = new emulator_stream();
+    streams.all.insert(*ret_stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    streams_lock lock(streams.mutex);
+    run_to(stream, stream->given);
+    streams.all.erase(stream);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret_event, unsigned)
+{
+    *ret_event = new emulator_event();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    streams_lock lock(streams.mutex);
+    *event = {stream, stream->given};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    streams_lock lock(streams.mutex);
+    if (event->stream)
+        stream_give(stream, [recorded = *event] { run_to(recorded.stream, recorded.place); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    streams_lock lock(streams.mutex);
+    stream->capturing = new emulator_graph();
+    stream->spoiled = false;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *ret_graph)
+{
+    streams_lock lock(streams.mutex);
+    *ret_graph = stream->capturing;
+    stream->capturing = NULL;
+    return stream->spoiled ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *ret_ready, cudaGraph_t graph, unsigned long long)
+{
+    *ret_ready = new emulator_graph(*graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream)
+{
+    for (const std::function<void()> &run : ready->work)
+        stream_give(stream, run);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready)
+{
+    delete ready;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
 }
 
 /* -- fibers ------------------------------------------------------------------------------------ */
@@ -479,13 +700,10 @@ static void run_blocks(unsigned blocks, unsigned threads)
     }
 }
 
-cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel,
-                            const std::function<void()> &run)
+static void run_kernel(const cudaLaunchConfig_t *config, const std::function<void()> &run)
 {
     if (device.error != cudaSuccess)
-        return device.error;
-    if (!launchable(config, kernel))
-        return cudaErrorInvalidConfiguration;
+        return;
     gridDim = config->gridDim;
     blockDim = config->blockDim;
     here.run = &run;
@@ -495,11 +713,35 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel
     device_close();
     if (here.trapped)
         device.error = cudaErrorLaunchFailure;
+}
+
+cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel,
+                            const std::function<void()> &run)
+{
+    if (device.error != cudaSuccess)
+        return device.error;
+    if (!launchable(config, kernel))
+        return cudaErrorInvalidConfiguration;
+    stream_give(config->stream, [config = *config, run] { run_kernel(&config, run); });
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t)
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    streams_lock lock(streams.mutex);
+    if (!may_wait())
+        return cudaErrorStreamCaptureUnsupported;
+    run_to(stream, stream->given);
+    return device.error;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    streams_lock lock(streams.mutex);
+    if (!may_wait())
+        return cudaErrorStreamCaptureUnsupported;
+    if (event->stream)
+        run_to(event->stream, event->place);
     return device.error;
 }
 
@@ -507,9 +749,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    static const char *const texts[] = {"no error", "invalid argument", "out of memory",
+    static const char *const texts[] = {"no error",
+                                        "invalid argument",
+                                        "out of memory",
                                         "invalid configuration argument",
-                                        "unspecified launch failure"};
+                                        "unspecified launch failure",
+                                        "operation not permitted when stream is capturing"};
     return texts[error];
 }
 
@@ -528,16 +773,5 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
 {
     *ret_device = {"emulated GPU", memory_total(), 8, 0, 1};
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
-{
-    *stream = NULL;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t)
-{
     return cudaSuccess;
 }

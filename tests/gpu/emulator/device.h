@@ -4,8 +4,14 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+
 /* Between these two all device memory is there; outside it is a fault to touch it. */
 void device_open();
 void device_close();
+
+/* Work of a stream: `run` is called when something waits for it, after what the stream was given
+ * before. */
+void stream_give(cudaStream_t stream, std::function<void()> run);
 
 #endif
