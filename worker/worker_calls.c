@@ -1,0 +1,188 @@
+/* Calls that are waited for, and those that are not. */
+#include "worker/worker_calls.h"
+
+#include "common/scoped.h"
+
+enum { CALL_MS = 10000 /* deadline of Describe, Join, Complete */ };
+
+void worker_call_failed(const struct worker *worker, const char *what, enum err err)
+{
+    log_warning(worker->config->logger, what, log_text("with", worker->config->coordinator),
+                log_text("err", err_name(err)), log_text("why", worker->failure.text),
+                log_text("next", reaction_name(err_reaction(err))));
+}
+
+/* One that has ended: how long it was waited for, and how long it might have been. */
+static void log_call(const struct worker *worker, const char *path, uint64_t begun_ms,
+                     uint32_t deadline_ms, enum err err)
+{
+    log_debug(worker->config->logger, "call ended", log_text("path", path),
+              log_uint("waited_ms", worker_now_ms() - begun_ms),
+              log_uint("deadline_ms", deadline_ms), log_text("err", err_name(err)));
+}
+
+/* ---- waited for ---- */
+
+/* A method, and how long its answer may take. */
+struct path {
+    const char *name;
+    uint32_t deadline_ms;
+};
+
+static enum err call(struct worker *worker, struct path path, struct slice request,
+                     struct buf *ret_response, struct reason *reason)
+{
+    uint64_t begun_ms = worker_now_ms();
+    enum err err =
+        rpc_call(worker->channel, path.name, request, path.deadline_ms, ret_response, reason);
+    log_call(worker, path.name, begun_ms, path.deadline_ms, err);
+    return err;
+}
+
+bool worker_call_is_over(const struct describe_reply *description)
+{
+    return description->state != RUN_STARTING && description->state != RUN_TRAINING;
+}
+
+enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
+                              struct describe_reply *ret_reply)
+{
+    scoped(buf_release) struct buf request = {0};
+    struct describe_request wanted = {.with_chunks = false};
+    TRY(wire_encode_describe_request(&wanted, &request));
+    TRY(call(worker, (struct path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
+             response, &worker->failure));
+    TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
+    if (ret_reply->wire_version != WIRE_VERSION)
+        return reason_set(&worker->failure, ERR_WIRE_VERSION,
+                          "coordinator %s speaks wire version %u, this worker %d",
+                          worker->config->coordinator, ret_reply->wire_version, WIRE_VERSION);
+    bool ours = worker->has_run && ret_reply->run == worker->run.number;
+    if (!ret_reply->has_run || (worker_call_is_over(ret_reply) && !ours))
+        return reason_set(&worker->failure, ERR_NO_RUN, "no run is active at %s",
+                          worker->config->coordinator);
+    return ERR_OK;
+}
+
+enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
+{
+    scoped(buf_release) struct buf request = {0};
+    scoped(buf_release) struct buf response = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct join_request wanted = {.wire_version = WIRE_VERSION, .previous_member = worker->member};
+    snprintf(wanted.name, sizeof wanted.name, "%s", worker->config->name);
+    snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
+    memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
+    memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
+    TRY(wire_encode_join_request(&wanted, &request));
+    TRY(call(worker, (struct path){"/roost.v1.Cluster/Join", CALL_MS}, buf_slice(&request),
+             &response, &worker->failure));
+    return wire_decode_join_reply(buf_slice(&response), &arena, ret_reply, &worker->failure);
+}
+
+void worker_call_leave(struct worker *worker)
+{
+    scoped(buf_release) struct buf request = {0};
+    scoped(buf_release) struct buf response = {0};
+    struct leave_request leave = {.member = worker->member, .reason = worker->leave_reason};
+    if (wire_encode_leave_request(&leave, &request) != ERR_OK)
+        return;
+    /* the lease's end says it otherwise */
+    ignore(call(worker, (struct path){"/roost.v1.Cluster/Leave", WORKER_LEAVE_MS},
+                buf_slice(&request), &response, NULL));
+}
+
+/* ---- not waited for ---- */
+
+/* A call that is not waited for: what its answer needs to find its way back. */
+struct open_call {
+    struct worker *worker;
+    const char *path;
+    uint64_t begun_ms;
+    uint32_t deadline_ms;
+    uint64_t membership;
+    uint64_t sequence; /* of an acquire */
+};
+
+/* `answered` frees what it owns, a struct open_call. */
+static enum err start_call(const struct open_call *call, rpc_answered_fn *answered,
+                           struct buf *take_request)
+{
+    struct open_call *owner = malloc(sizeof *owner);
+    if (owner == NULL) {
+        buf_release(take_request);
+        return ERR_NOMEM;
+    }
+    *owner = *call;
+    owner->begun_ms = worker_now_ms();
+    struct rpc_call_config config = {
+        .path = call->path, .timeout_ms = call->deadline_ms, .answered = answered, .owner = owner};
+    enum err err = rpc_call_start(call->worker->channel, &config, take_request, NULL);
+    if (err != ERR_OK)
+        free(owner);
+    return err;
+}
+
+static void end_call(struct open_call *take_call, enum err err)
+{
+    log_call(take_call->worker, take_call->path, take_call->begun_ms, take_call->deadline_ms, err);
+    free(take_call);
+}
+
+static void acquire_answered(void *owner, enum err err, struct slice response,
+                             const struct reason *reason)
+{
+    (void)reason;
+    struct open_call *call = owner;
+    struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
+    event.acquired.sequence = call->sequence;
+    if (err == ERR_OK)
+        event.err = wire_decode_acquire_reply(response, &arena, &event.acquired.reply, NULL);
+    arena_release(&arena);
+    worker_post(call->worker, &event);
+    end_call(call, err);
+}
+
+enum err worker_call_acquire(struct worker *worker, const struct acquire_request *request)
+{
+    struct buf bytes = {0};
+    struct open_call call = {.worker = worker,
+                             .path = "/roost.v1.Cluster/Acquire",
+                             .deadline_ms = request->wait_ms + CALL_MS,
+                             .membership = worker->membership,
+                             .sequence = request->sequence};
+    enum err err = wire_encode_acquire_request(request, &bytes);
+    if (err != ERR_OK) {
+        buf_release(&bytes);
+        return err;
+    }
+    return start_call(&call, acquire_answered, &bytes);
+}
+
+static void nothing_answered(void *owner, enum err err, struct slice response,
+                             const struct reason *reason)
+{
+    (void)response;
+    (void)reason;
+    end_call(owner, err);
+}
+
+static void say(struct worker *worker, const char *path, struct buf *take_request)
+{
+    struct open_call call = {.worker = worker, .path = path, .deadline_ms = CALL_MS};
+    ignore(start_call(&call, nothing_answered, take_request)); /* the lease's end makes it good */
+}
+
+void worker_call_complete(struct worker *worker, const struct complete_request *complete)
+{
+    struct buf request = {0};
+    if (wire_encode_complete_request(complete, &request) == ERR_OK)
+        say(worker, "/roost.v1.Cluster/Complete", &request);
+    else
+        buf_release(&request);
+    log_debug(worker->config->logger, "ticket done", log_uint("step", complete->ticket.step),
+              log_uint("slot", node_first(complete->ticket.node)),
+              log_uint("held_ms", worker_now_ms() - worker->ticket_ms),
+              log_text("outcome", err_name(complete->outcome)));
+}

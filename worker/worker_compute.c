@@ -1,0 +1,94 @@
+/* The hooks of the executor, and what main tells them. */
+#include "worker/worker_compute.h"
+
+/* ---- on the compute thread ---- */
+
+static enum err hook_pull(void *context, uint32_t unit)
+{
+    struct units *units = &((struct worker *)context)->units;
+    thread_lock(&units->mutex);
+    while (!units->ready[unit] && !units->cancelled)
+        ignore(thread_wait_locked(&units->changed, &units->mutex, TIME_NEVER)); /* looks again */
+    bool ready = units->ready[unit];
+    thread_unlock(&units->mutex);
+    return ready ? ERR_OK : ERR_CANCELLED;
+}
+
+static enum err hook_push(void *context, uint32_t unit)
+{
+    worker_post(context, &(struct event){.kind = EVENT_GRADIENT, .unit = unit});
+    return ERR_OK;
+}
+
+static bool hook_cancelled(void *context)
+{
+    struct units *units = &((struct worker *)context)->units;
+    thread_lock(&units->mutex);
+    bool cancelled = units->cancelled;
+    thread_unlock(&units->mutex);
+    return cancelled;
+}
+
+static void compute_ticket(struct worker *worker, const struct ticket *ticket)
+{
+    struct executor_hooks hooks = {worker, hook_pull, hook_push, hook_cancelled};
+    struct executor_samples samples = samples_source(&worker->run.samples);
+    struct executor_loss loss = {0};
+    struct event event = {.kind = EVENT_COMPUTED};
+    if (ticket->kind == TICKET_VALIDATE)
+        event.result.err = executor_validate(worker->run.executor, ticket, &samples, &hooks, &loss);
+    else
+        event.result.err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    if (worker->run.async && ticket->kind == TICKET_TRAIN && event.result.err == ERR_OK)
+        event.result.scale =
+            whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);
+    event.result.loss_sum = loss.loss_sum;
+    event.result.sample_count = loss.samples;
+    event.result.correct_count = loss.correct;
+    worker_post(worker, &event);
+}
+
+void worker_compute_main(void *argument)
+{
+    struct worker *worker = argument;
+    struct ticket ticket;
+    size_t count;
+    while (inbox_take(worker->tickets, TIME_NEVER, 1, &ticket, &count) == ERR_OK)
+        compute_ticket(worker, &ticket);
+}
+
+/* ---- on main ---- */
+
+static void units_reset(struct worker *worker)
+{
+    thread_lock(&worker->units.mutex);
+    memset(worker->units.ready, 0, worker->run.model.units_count * sizeof *worker->units.ready);
+    worker->units.cancelled = false;
+    thread_unlock(&worker->units.mutex);
+}
+
+void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
+{
+    units_reset(worker);
+    worker->ticket_ms = worker_now_ms();
+    log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
+              log_uint("slot", node_first(ticket->node)),
+              log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind));
+    check(inbox_post(worker->tickets, ticket) == ERR_OK); /* one at a time */
+}
+
+void worker_compute_ready(struct worker *worker, uint32_t unit)
+{
+    thread_lock(&worker->units.mutex);
+    worker->units.ready[unit] = true;
+    thread_wake_all(&worker->units.changed);
+    thread_unlock(&worker->units.mutex);
+}
+
+void worker_compute_cancel(struct worker *worker)
+{
+    thread_lock(&worker->units.mutex);
+    worker->units.cancelled = true;
+    thread_wake_all(&worker->units.changed);
+    thread_unlock(&worker->units.mutex);
+}

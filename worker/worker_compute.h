@@ -1,0 +1,15 @@
+/* The compute thread: one ticket at a time through the executor. For worker*.c only. */
+#ifndef ROOST_WORKER_WORKER_COMPUTE_H
+#define ROOST_WORKER_WORKER_COMPUTE_H
+
+#include "worker/worker_core.h"
+
+/* The thread, until `tickets` is closed. */
+void worker_compute_main(void *worker);
+
+/* Main says: begin with this ticket, of which no unit is ready; this one is; end early. */
+void worker_compute_begin(struct worker *worker, const struct ticket *ticket);
+void worker_compute_ready(struct worker *worker, uint32_t unit);
+void worker_compute_cancel(struct worker *worker);
+
+#endif

@@ -1,0 +1,107 @@
+/* What the files of the worker share: its state, and the events that threads post to main. For
+ * worker*.c only. */
+#ifndef ROOST_WORKER_WORKER_CORE_H
+#define ROOST_WORKER_WORKER_CORE_H
+
+#include "common/inbox.h"
+#include "common/rand.h"
+#include "common/rpc.h"
+#include "common/thread.h"
+#include "common/time.h"
+#include "worker/agent.h"
+#include "worker/notice_watch.h"
+#include "worker/run.h"
+#include "worker/worker.h"
+
+#include <string.h>
+
+enum event_kind {
+    EVENT_ACQUIRED,
+    EVENT_MESSAGE,       /* of a server's stream */
+    EVENT_STREAM_CLOSED, /* of a server */
+    EVENT_NOTICE,        /* message of the member stream */
+    EVENT_MEMBER_CLOSED,
+    EVENT_GRADIENT,
+    EVENT_COMPUTED,
+    EVENT_SIGNAL,
+    EVENT_CLOUD /* what its metadata service says */
+};
+
+struct event {
+    enum event_kind kind;
+    enum err err;
+    uint64_t origin; /* number of the stream, or of the membership that asked */
+    uint32_t server;
+    union {
+        struct {
+            uint64_t sequence;
+            struct acquire_reply reply;
+        } acquired;
+        struct rpc_message *message; /* a reference */
+        uint32_t unit;
+        struct agent_result result;
+        int signal;
+        struct {
+            enum notice_verdict verdict;
+            char text[NOTICE_TEXT_BYTES];
+        } cloud;
+    };
+};
+
+/* This end of a stream. */
+struct link {
+    struct rpc_channel *channel;
+    struct rpc_stream *stream; /* NULL: none, or given up */
+    uint64_t number;           /* of the stream; events of other numbers are late */
+};
+
+/* Which units' weights are in place: between main and compute. */
+struct units {
+    struct thread_mutex mutex; /* guards the rest */
+    struct thread_cond changed;
+    bool *ready;
+    bool cancelled;
+};
+
+struct worker {
+    const struct worker_config *config;
+    struct rpc_loop *loop;
+    struct rpc_channel *channel; /* to the coordinator */
+    struct inbox *inbox;
+    struct inbox *tickets; /* into the compute thread */
+    struct thread compute;
+    struct units units;
+    struct run run;
+    bool has_run;
+    struct agent *agent;
+    uint64_t membership;   /* rises with each join */
+    uint64_t stream_count; /* opened so far */
+    uint64_t member;       /* the newest; 0: none yet */
+    uint32_t heartbeat_ms;
+    uint64_t heartbeat_at_ms;
+    struct link member_link;
+    uint32_t link_count;
+    struct link *links; /* one a server */
+    uint64_t ticket_ms; /* when the newest ticket's compute began */
+    char leave_reason[NOTICE_TEXT_BYTES + 32];
+    struct rand_state jitter;
+    bool stopped;
+    enum err stop;
+    struct reason failure; /* the newest sentence that came with an error */
+};
+
+static inline uint64_t worker_now_ms(void)
+{
+    return time_now_ns() / 1000000;
+}
+
+/* Into main's inbox, with the event's references. Any thread. */
+static inline void worker_post(struct worker *worker, const struct event *event)
+{
+    /* The inbox holds more than credits allow to be under way; a message beyond is a broken peer's
+     * and is dropped, which its stream's end makes good. */
+    if (inbox_post(worker->inbox, event) != ERR_OK && event->kind == EVENT_MESSAGE)
+        rpc_message_unref(event->message);
+}
+
+#endif

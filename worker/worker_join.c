@@ -1,0 +1,132 @@
+/* Describe, then what it means here; Join. */
+#include "worker/worker_join.h"
+
+#include "common/scoped.h"
+#include "worker/worker_calls.h"
+#include "worker/worker_link.h"
+
+static void log_memory(const struct worker *worker)
+{
+    struct executor_memory memory = executor_memory(worker->run.executor);
+    log_info(worker->config->logger, "memory taken", log_uint("weights_bytes", memory.weights),
+             log_uint("gradients_bytes", memory.gradients),
+             log_uint("activations_bytes", memory.activations),
+             log_uint("local_bytes", memory.local), log_uint("scratch_bytes", memory.scratch),
+             log_uint("logits_bytes", memory.logits), log_uint("workspace_bytes", memory.workspace),
+             log_uint("total_bytes", memory.total));
+}
+
+enum err worker_join_run(struct worker *worker, const struct describe_reply *description)
+{
+    if (worker->has_run)
+        return description->run == worker->run.number
+                   ? ERR_OK
+                   : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
+    struct run_options options = {
+        .backend = worker->config->backend,
+        .data_path = worker->config->data_path,
+        .channel = worker->channel,
+        .logger = worker->config->logger,
+    };
+    TRY(run_open(description, &options, &worker->run, &worker->failure));
+    worker->has_run = true;
+    log_memory(worker);
+    worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);
+    struct agent_config agent = {
+        .model = &worker->run.model,
+        .push_codec = worker->run.push_codec,
+        .weights_codec = worker->run.weights_codec,
+        .async = worker->run.async,
+        .seed = rand_next(&worker->jitter),
+    };
+    return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);
+}
+
+static enum err chunk_servers(const struct model *model, const struct describe_reply *description,
+                              uint32_t **ret_servers, struct reason *reason)
+{
+    uint32_t *servers = malloc(model->chunks_count * sizeof *servers);
+    if (servers == NULL)
+        return ERR_NOMEM;
+    memset(servers, 0xff, model->chunks_count * sizeof *servers);
+    for (uint32_t i = 0; i < description->range_count; i++) {
+        const struct chunk_range *range = &description->ranges[i];
+        bool known = range->server < description->server_count &&
+                     description->servers[range->server].address[0] != 0;
+        for (uint32_t c = 0; c < range->count && range->first + c < model->chunks_count; c++)
+            servers[range->first + c] = known ? range->server : UINT32_MAX;
+    }
+    for (uint32_t c = 0; c < model->chunks_count; c++)
+        if (servers[c] == UINT32_MAX) {
+            free(servers);
+            return reason_set(reason, ERR_NO_RUN, "chunk %u has no server yet", c);
+        }
+    *ret_servers = servers;
+    return ERR_OK;
+}
+
+static enum err join(struct worker *worker)
+{
+    scoped(buf_release) struct buf response = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = 8 * WIRE_CONTROL_BYTES_MAX};
+    scoped(free_scoped) uint32_t *servers = NULL;
+    struct describe_reply description;
+    struct join_reply reply;
+    TRY(worker_call_describe(worker, &arena, &response, &description));
+    TRY(worker_join_run(worker, &description));
+    if (worker_call_is_over(&description)) {
+        agent_run_over(worker->agent, worker_now_ms());
+        return ERR_OK;
+    }
+    TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
+    TRY(worker_call_join(worker, &reply));
+    worker_links_free(worker);
+    worker->membership++;
+    worker->member = reply.member;
+    worker->heartbeat_ms = reply.heartbeat_ms;
+    TRY(worker_link_member(worker));
+    TRY(worker_links_open(worker, &description));
+    struct agent_map map = {description.map_number, description.server_count, servers};
+    agent_joined(worker->agent, worker_now_ms(), &reply, &map);
+    log_info(worker->config->logger, "joined", log_uint("member", reply.member),
+             log_uint("run", reply.run), log_uint("generation", reply.generation),
+             log_uint("servers", description.server_count),
+             log_text("device", worker->run.kernels->name));
+    return ERR_OK;
+}
+
+void worker_join(struct worker *worker)
+{
+    enum err err = join(worker);
+    if (err == ERR_OK)
+        return;
+    worker_call_failed(worker, "join failed", err);
+    agent_join_failed(worker->agent, worker_now_ms(), err);
+}
+
+static enum err map_again(struct worker *worker)
+{
+    scoped(buf_release) struct buf response = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = 8 * WIRE_CONTROL_BYTES_MAX};
+    scoped(free_scoped) uint32_t *servers = NULL;
+    struct describe_reply description;
+    TRY(worker_call_describe(worker, &arena, &response, &description));
+    if (worker_call_is_over(&description)) {
+        agent_run_over(worker->agent, worker_now_ms());
+        return ERR_OK;
+    }
+    TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
+    TRY(worker_links_change(worker, &description));
+    struct agent_map map = {description.map_number, description.server_count, servers};
+    agent_mapped(worker->agent, worker_now_ms(), &map);
+    return ERR_OK;
+}
+
+void worker_join_map(struct worker *worker)
+{
+    enum err err = map_again(worker);
+    if (err == ERR_OK)
+        return;
+    worker_call_failed(worker, "map not renewed", err);
+    agent_map_failed(worker->agent, worker_now_ms(), err);
+}

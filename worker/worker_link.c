@@ -1,0 +1,193 @@
+/* Streams: callbacks on polling threads, and opening on main. */
+#include "worker/worker_link.h"
+
+/* What a stream's events are told with; lives from its opening to its `closed`. */
+struct origin {
+    struct worker *worker;
+    uint64_t number;
+    uint32_t server;
+};
+
+/* ---- callbacks on polling threads ---- */
+
+static void post_message(const struct origin *origin, enum event_kind kind,
+                         struct rpc_message *take_message)
+{
+    worker_post(origin->worker, &(struct event){.kind = kind,
+                                                .origin = origin->number,
+                                                .server = origin->server,
+                                                .message = take_message});
+}
+
+static void post_closed(struct origin *take_origin, enum event_kind kind, enum err err)
+{
+    worker_post(take_origin->worker, &(struct event){.kind = kind,
+                                                     .err = err == ERR_OK ? ERR_UNREACHABLE : err,
+                                                     .origin = take_origin->number,
+                                                     .server = take_origin->server});
+    free(take_origin);
+}
+
+static void exchange_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    post_message(owner, EVENT_MESSAGE, message);
+}
+
+static void exchange_closed(void *owner, struct rpc_stream *stream, enum err err,
+                            const struct reason *reason)
+{
+    (void)stream;
+    (void)reason;
+    post_closed(owner, EVENT_STREAM_CLOSED, err);
+}
+
+static void member_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    post_message(owner, EVENT_NOTICE, message);
+}
+
+static void member_closed(void *owner, struct rpc_stream *stream, enum err err,
+                          const struct reason *reason)
+{
+    (void)stream;
+    (void)reason;
+    post_closed(owner, EVENT_MEMBER_CLOSED, err);
+}
+
+static const struct rpc_stream_events exchange_events = {
+    .message = exchange_message,
+    .closed = exchange_closed,
+};
+
+static const struct rpc_stream_events member_events = {
+    .message = member_message,
+    .closed = member_closed,
+};
+
+/* ---- one stream ---- */
+
+void worker_link_close(struct link *link)
+{
+    if (link->stream == NULL)
+        return;
+    rpc_stream_cancel(link->stream);
+    rpc_stream_unref(link->stream);
+    link->stream = NULL;
+}
+
+/* Opens the link's next stream and gives it `take_first`, the message that names the member. */
+static enum err link_open(struct worker *worker, struct link *link, uint32_t server,
+                          const char *path, const struct rpc_stream_events *events,
+                          struct buf *take_first)
+{
+    worker_link_close(link);
+    struct origin *origin = malloc(sizeof *origin);
+    if (origin == NULL)
+        return ERR_NOMEM;
+    link->number = ++worker->stream_count;
+    *origin = (struct origin){worker, link->number, server};
+    enum err err = rpc_stream_open(link->channel, path, events, origin, &link->stream);
+    if (err != ERR_OK) {
+        free(origin);
+        return err;
+    }
+    return rpc_stream_send(link->stream, RPC_URGENT, take_first, NULL, 0);
+}
+
+enum err worker_link_exchange(struct worker *worker, uint32_t server)
+{
+    struct buf header = {0};
+    struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {worker->member}};
+    TRY(wire_encode_to_shard(&hello, &header));
+    return link_open(worker, &worker->links[server], server, "/roost.v1.Shard/Exchange",
+                     &exchange_events, &header);
+}
+
+static enum err encode_heartbeat(const struct worker *worker, struct buf *ret_report)
+{
+    struct member_report message = {.member = worker->member};
+    return wire_encode_member_report(&message, ret_report);
+}
+
+enum err worker_link_member(struct worker *worker)
+{
+    struct buf report = {0};
+    TRY(encode_heartbeat(worker, &report));
+    worker->member_link.channel = worker->channel;
+    worker->heartbeat_at_ms = worker_now_ms() + worker->heartbeat_ms;
+    return link_open(worker, &worker->member_link, 0, "/roost.v1.Cluster/Member", &member_events,
+                     &report);
+}
+
+void worker_link_heartbeat(struct worker *worker)
+{
+    struct buf report = {0};
+    worker->heartbeat_at_ms = worker_now_ms() + worker->heartbeat_ms;
+    /* one that cannot be sent is missed; the stream's end is an event of its own */
+    if (encode_heartbeat(worker, &report) == ERR_OK)
+        ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
+}
+
+/* ---- all servers ---- */
+
+void worker_links_free(struct worker *worker)
+{
+    worker_link_close(&worker->member_link);
+    for (uint32_t i = 0; i < worker->link_count; i++) {
+        worker_link_close(&worker->links[i]);
+        rpc_channel_free(worker->links[i].channel);
+    }
+    free(worker->links);
+    worker->links = NULL;
+    worker->link_count = 0;
+}
+
+/* The link's server, if the place has one. */
+static enum err link_connect(struct worker *worker, struct link *link, const char *address)
+{
+    if (address[0] == 0)
+        return ERR_OK;
+    return rpc_channel_new(worker->loop, address, worker->config->identity, &link->channel,
+                           &worker->failure);
+}
+
+enum err worker_links_open(struct worker *worker, const struct describe_reply *description)
+{
+    worker->links = calloc(description->server_count, sizeof *worker->links);
+    if (worker->links == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < description->server_count; i++) {
+        TRY(link_connect(worker, &worker->links[i], description->servers[i].address));
+        worker->link_count = i + 1;
+    }
+    return ERR_OK;
+}
+
+enum err worker_links_change(struct worker *worker, const struct describe_reply *description)
+{
+    uint32_t count = description->server_count;
+    if (count > worker->link_count) {
+        struct link *links = realloc(worker->links, count * sizeof *links);
+        if (links == NULL)
+            return ERR_NOMEM;
+        memset(links + worker->link_count, 0, (count - worker->link_count) * sizeof *links);
+        worker->links = links;
+        worker->link_count = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct link *link = &worker->links[i];
+        const char *address = description->servers[i].address;
+        if (link->channel != NULL && strcmp(rpc_channel_address(link->channel), address) == 0)
+            continue;
+        if (link->channel != NULL) {
+            worker_link_close(link);
+            rpc_channel_free(link->channel);
+            *link = (struct link){0};
+            agent_stream_lost(worker->agent, worker_now_ms(), i, ERR_UNREACHABLE);
+        }
+        TRY(link_connect(worker, link, address));
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,25 @@
+/* The worker's streams: one for its membership, one to each server. Main thread; for worker*.c
+ * only. Their events carry the number of the stream. */
+#ifndef ROOST_WORKER_WORKER_LINK_H
+#define ROOST_WORKER_WORKER_LINK_H
+
+#include "worker/worker_core.h"
+
+/* Opens the stream to that server, with hello. */
+enum err worker_link_exchange(struct worker *worker, uint32_t server) MUST_USE;
+/* Opens the membership's stream, with a first heartbeat. */
+enum err worker_link_member(struct worker *worker) MUST_USE;
+void worker_link_heartbeat(struct worker *worker);
+/* Gives the stream up, if there is one. */
+void worker_link_close(struct link *link);
+
+/* Links to the servers of a new membership. */
+enum err worker_links_open(struct worker *worker,
+                           const struct describe_reply *description) MUST_USE;
+/* The servers as they are now: links to those that stay are kept. */
+enum err worker_links_change(struct worker *worker,
+                             const struct describe_reply *description) MUST_USE;
+/* Ends all streams of the membership; waits until their last events are posted. */
+void worker_links_free(struct worker *worker);
+
+#endif
