@@ -515,7 +515,7 @@ enum err wire_decode_transfer(struct slice bytes, struct arena *arena, struct tr
     TRY(pb_range(from->arrays, WIRE_TRANSFER_ARRAYS_MAX, "arrays", reason));
     struct transfer decoded = {from->generation, from->version, from->chunk, from->weights,
                                from->arrays};
-    if (split.payload_bytes != transfer_bytes(&decoded))
+    if (split.payload_bytes == 0 || split.payload_bytes != transfer_bytes(&decoded))
         return reason_set(reason, ERR_MALFORMED, "%u arrays of %u weights are not %zu bytes",
                           decoded.arrays, decoded.weights, split.payload_bytes);
     *ret_message = decoded;

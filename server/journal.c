@@ -248,7 +248,7 @@ static bool record_at(struct slice bytes, size_t at, uint64_t number, struct rec
         return false;
     memcpy(&head, bytes.data + at, sizeof head);
     if (memcmp(head.magic, RECORD_MAGIC, sizeof head.magic) != 0 ||
-        head.bytes > bytes.bytes - at - sizeof head ||
+        head.bytes > bytes.bytes - at - sizeof head || head.bytes % 8 != 0 ||
         (number != UINT64_MAX && head.number != number))
         return false;
     struct record_head cleared = head;

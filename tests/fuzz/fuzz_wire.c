@@ -1,4 +1,5 @@
-/* Every message of the wire: the first byte picks which. What decodes must encode, and then decode
+/* Every message of the wire: the first byte picks which (kept inputs begin with that number, so one
+ * that is put between others shifts those behind it). What decodes must encode, and then decode
  * and encode to the same bytes. */
 #include "tests/fuzz/fuzz.h"
 
@@ -52,9 +53,25 @@ DEFINE_DATA_ONCE(to_shard)
 DEFINE_DATA_ONCE(from_shard)
 #undef DEFINE_DATA_ONCE
 
+/* A chunk that moves: the payload is behind the header. */
+static bool once_transfer(struct slice bytes, struct buf *ret_buf)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = ARENA_BYTES_MAX};
+    struct transfer message;
+    struct slice payload;
+    struct reason reason;
+    if (wire_decode_transfer(bytes, &arena, &message, &payload, &reason) != ERR_OK)
+        return false;
+    check(payload.data >= bytes.data && payload.data + payload.bytes <= bytes.data + bytes.bytes);
+    check(payload.bytes == (size_t)message.weights * message.arrays * sizeof(float));
+    check(wire_encode_transfer(&message, ret_buf) == ERR_OK);
+    check(buf_append(ret_buf, payload.data, payload.bytes) == ERR_OK);
+    return true;
+}
+
 typedef bool once(struct slice bytes, struct buf *ret_buf);
 #define ONCE(name) once_##name,
-static once *const onces[] = {once_to_shard, once_from_shard, WIRE_MESSAGES(ONCE)};
+static once *const onces[] = {once_to_shard, once_from_shard, WIRE_MESSAGES(ONCE) once_transfer};
 #undef ONCE
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

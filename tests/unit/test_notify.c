@@ -1,0 +1,108 @@
+/* What systemd is told, by a socket that takes its place. */
+#include "tests/unit/unit.h"
+
+#include "server/notify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct fixture {
+    char folder[64];
+    struct sockaddr_un address;
+    int socket;
+};
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    f = (struct fixture){.folder = "/tmp/roost-test-notify-XXXXXX"};
+    assert_non_null(mkdtemp(f.folder));
+    f.address.sun_family = AF_UNIX;
+    snprintf(f.address.sun_path, sizeof f.address.sun_path, "%s/socket", f.folder);
+    f.socket = socket(AF_UNIX, SOCK_DGRAM, 0);
+    assert_true(f.socket >= 0);
+    assert_int_equal(bind(f.socket, (struct sockaddr *)&f.address, sizeof f.address), 0);
+    setenv("NOTIFY_SOCKET", f.address.sun_path, 1);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+    unsetenv("WATCHDOG_PID");
+    close(f->socket);
+    unlink(f->address.sun_path);
+    rmdir(f->folder);
+    return 0;
+}
+
+/* The datagram is there when the call has returned; without libsystemd there is none. */
+static void hears(const struct fixture *f, const char *expected)
+{
+    char heard[256] = {0};
+    ssize_t bytes = recv(f->socket, heard, sizeof heard - 1, MSG_DONTWAIT);
+#ifdef ROOST_SYSTEMD
+    assert_true(bytes > 0);
+    assert_string_equal(heard, expected);
+#else
+    (void)expected;
+    assert_int_equal(bytes, -1);
+#endif
+}
+
+static void each_state_is_said_in_systemds_words(void **state)
+{
+    const struct fixture *f = *state;
+    notify_ready();
+    hears(f, "READY=1");
+    notify_status("training, 100% sure");
+    hears(f, "STATUS=training, 100% sure");
+    notify_alive();
+    hears(f, "WATCHDOG=1");
+    notify_more_time(UINT64_C(2500000000));
+    hears(f, "EXTEND_TIMEOUT_USEC=2500000");
+    notify_stopping();
+    hears(f, "STOPPING=1");
+}
+
+static void a_watchdog_is_answered_twice_in_its_time(void **state)
+{
+    (void)state;
+    char pid[32];
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    assert_true(notify_alive_every_ns() == UINT64_MAX);
+    setenv("WATCHDOG_USEC", "2000000", 1);
+    setenv("WATCHDOG_PID", pid, 1);
+#ifdef ROOST_SYSTEMD
+    assert_int_equal(notify_alive_every_ns(), 1000000000);
+#endif
+    setenv("WATCHDOG_PID", "1", 1); /* another process's */
+    assert_true(notify_alive_every_ns() == UINT64_MAX);
+}
+
+static void without_systemd_nothing_is_said(void **state)
+{
+    const struct fixture *f = *state;
+    char heard[64];
+    unsetenv("NOTIFY_SOCKET");
+    notify_ready();
+    notify_alive();
+    assert_int_equal(recv(f->socket, heard, sizeof heard, MSG_DONTWAIT), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_state_is_said_in_systemds_words, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_watchdog_is_answered_twice_in_its_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_systemd_nothing_is_said, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

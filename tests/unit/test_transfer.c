@@ -1,0 +1,193 @@
+/* Chunks from server to server, over real loopback sockets; the shards at both ends are this file.
+ */
+#include "tests/unit/rpc_fixture.h"
+
+#include "server/transfer.h"
+
+#include <stdlib.h>
+
+enum { ARRIVED, SENT };
+enum { WEIGHTS = 5, ARRAYS = 3, THREAD = 2 };
+
+/* The old owner's shard, as transfer.c asks it. */
+struct shard {
+    float first;
+};
+
+void shard_transfer_copy(const struct shard *shard, const struct transfer *header, void *ret_data)
+{
+    float *values = ret_data;
+    for (uint32_t i = 0; i < header->weights * header->arrays; i++)
+        values[i] = shard->first + (float)i;
+}
+
+struct world {
+    struct tally tally;
+    struct rpc_loop *loop;
+    struct rpc_server *server;
+    struct rpc_method method;
+    struct transfer_peers *peers;
+    enum err take;   /* what `arrived` says … */
+    enum err answer; /* … and then the new owner's shard */
+    struct transfer arrived;
+    float values[WEIGHTS * ARRAYS];
+    struct transfer_sent sent;
+};
+
+static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
+{
+    struct world *world = owner;
+    if (world->take != ERR_OK)
+        return world->take;
+    world->arrived = arrival->header;
+    assert_int_equal(arrival->payload.bytes, sizeof world->values);
+    memcpy(world->values, arrival->payload.data, sizeof world->values);
+    tally_add(&world->tally, ARRIVED);
+    transfer_answer(arrival, world->answer);
+    return ERR_OK;
+}
+
+static void chunk_sent(void *owner, struct transfer_sent *take_sent)
+{
+    struct world *world = owner;
+    world->sent = *take_sent;
+    free(take_sent);
+    tally_add(&world->tally, SENT);
+}
+
+static int setup(void **state)
+{
+    static struct world world;
+    struct rpc_settings settings = rpc_settings_default();
+    memset(&world, 0, sizeof world);
+    tally_init(&world.tally);
+    world.loop = loop_new(&settings);
+    const struct transfer_config config = {
+        .loop = world.loop, .sent = chunk_sent, .arrived = chunk_arrived, .owner = &world};
+    assert_int_equal(transfer_peers_new(&config, &world.peers), ERR_OK);
+    world.method = transfer_method(world.peers);
+    world.server = server_new(world.loop, NULL, &world.method, 1);
+    *state = &world;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *world = *state;
+    transfer_peers_free(world->peers);
+    rpc_server_free(world->server);
+    rpc_loop_free(world->loop);
+    tally_release(&world->tally);
+    return 0;
+}
+
+static uint32_t peer_of(struct world *world)
+{
+    char address[32];
+    uint32_t peer;
+    struct reason reason = {{0}};
+    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(world->server));
+    if (transfer_peer(world->peers, address, &peer, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return peer;
+}
+
+static const struct transfer chunk = {
+    .generation = 3, .version = 8, .chunk = 41, .weights = WEIGHTS, .arrays = ARRAYS};
+
+static void send(struct world *world)
+{
+    const struct shard shard = {.first = 0.5f};
+    const struct shard_effect effect = {.kind = SHARD_TRANSFER,
+                                        .transfer = {.to = peer_of(world), .header = chunk}};
+    assert_int_equal(transfer_send(world->peers, THREAD, &shard, &effect), ERR_OK);
+    tally_wait(&world->tally, SENT, 1);
+    assert_int_equal(world->sent.thread, THREAD);
+    assert_int_equal(world->sent.header.chunk, chunk.chunk);
+    assert_int_equal(world->sent.header.version, chunk.version);
+}
+
+static void a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it(void **state)
+{
+    struct world *world = *state;
+    send(world);
+    assert_int_equal(world->sent.err, ERR_OK);
+    assert_int_equal(tally_of(&world->tally, ARRIVED), 1);
+    assert_int_equal(world->arrived.generation, chunk.generation);
+    assert_int_equal(world->arrived.version, chunk.version);
+    assert_int_equal(world->arrived.chunk, chunk.chunk);
+    assert_int_equal(world->arrived.weights, WEIGHTS);
+    assert_int_equal(world->arrived.arrays, ARRAYS);
+    for (uint32_t i = 0; i < WEIGHTS * ARRAYS; i++)
+        assert_true(world->values[i] == 0.5f + (float)i);
+}
+
+static void the_new_owners_error_is_the_senders(void **state)
+{
+    struct world *world = *state;
+    world->answer = ERR_TOO_EARLY;
+    send(world);
+    assert_int_equal(world->sent.err, ERR_TOO_EARLY);
+}
+
+static void a_chunk_that_no_thread_takes_is_answered_with_the_error(void **state)
+{
+    struct world *world = *state;
+    world->take = ERR_BUSY;
+    send(world);
+    assert_int_equal(world->sent.err, ERR_BUSY);
+    assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
+}
+
+static void an_address_is_one_peer_however_often_it_is_named(void **state)
+{
+    struct world *world = *state;
+    struct reason reason;
+    uint32_t other = UINT32_MAX;
+    uint32_t first = peer_of(world);
+    assert_int_equal(transfer_peer(world->peers, "127.0.0.1:1", &other, &reason), ERR_OK);
+    assert_int_not_equal(other, first);
+    assert_int_equal(peer_of(world), first);
+}
+
+static void without_a_loop_no_server_can_be_reached(void **state)
+{
+    (void)state;
+    struct transfer_peers *peers = NULL;
+    struct reason reason = {{0}};
+    uint32_t peer;
+    assert_int_equal(transfer_peers_new(&(struct transfer_config){0}, &peers), ERR_OK);
+    assert_int_equal(transfer_peer(peers, "127.0.0.1:1", &peer, &reason), ERR_BUSY);
+    assert_non_null(strstr(reason.text, "server"));
+    transfer_peers_free(peers);
+}
+
+static void what_is_no_chunk_is_refused_before_any_thread_sees_it(void **state)
+{
+    struct world *world = *state;
+    struct rpc_channel *channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
+    static const char *const requests[] = {"no chunk", "" /* no weights, no arrays, no payload */};
+    for (size_t i = 0; i < 2; i++) {
+        struct buf response = {0};
+        struct reason reason;
+        assert_int_equal(rpc_call(channel, "/roost.v1.Shard/Transfer", slice_of(requests[i]),
+                                  FIXTURE_WAIT_MS, &response, &reason),
+                         ERR_MALFORMED);
+    }
+    assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
+    rpc_channel_free(channel);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it),
+        TEST(the_new_owners_error_is_the_senders),
+        TEST(a_chunk_that_no_thread_takes_is_answered_with_the_error),
+        TEST(an_address_is_one_peer_however_often_it_is_named),
+        cmocka_unit_test(without_a_loop_no_server_can_be_reached),
+        TEST(what_is_no_chunk_is_refused_before_any_thread_sees_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
