@@ -151,14 +151,25 @@ static enum err write_all(const struct file_ops *ops, int fd, struct slice bytes
     return ERR_OK;
 }
 
-enum err file_sync_dir(const struct file_ops *ops, const char *path, struct reason *reason)
+static enum err sync_path(const struct file_ops *ops, const char *path, int flags,
+                          struct reason *reason)
 {
-    scoped(close_scoped) int fd = ops->open(ops, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    scoped(close_scoped) int fd = ops->open(ops, path, O_RDONLY | O_CLOEXEC | flags, 0);
     if (fd < 0)
         return failed("open", path, reason);
     if (ops->fsync(ops, fd) != 0)
         return failed("sync", path, reason);
     return ERR_OK;
+}
+
+enum err file_sync(const struct file_ops *ops, const char *path, struct reason *reason)
+{
+    return sync_path(ops, path, 0, reason);
+}
+
+enum err file_sync_dir(const struct file_ops *ops, const char *path, struct reason *reason)
+{
+    return sync_path(ops, path, O_DIRECTORY, reason);
 }
 
 static enum err sync_parent(const struct file_ops *ops, const char *path, struct reason *reason)

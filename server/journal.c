@@ -181,9 +181,14 @@ enum err journal_commit(struct journal *journal, struct reason *reason)
 {
     if (journal->count == 0)
         return ERR_OK;
+    size_t bytes = journal->record.bytes;
     if (seal_record(journal) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory for the journal");
-    TRY(file_log_append(&journal->log, buf_slice(&journal->record), reason));
+    enum err err = file_log_append(&journal->log, buf_slice(&journal->record), reason);
+    if (err != ERR_OK) {
+        journal->record.bytes = bytes; /* more may follow what is there, without padding */
+        return err;
+    }
     TRY(file_log_sync(&journal->log, reason));
     journal->number++;
     check(begin_record(journal) == ERR_OK); /* it had more bytes */
@@ -211,7 +216,7 @@ static enum err list_files(const char *folder, struct file_names *ret_names, str
     return file_list(folder, ret_names, reason);
 }
 
-static bool is_covered(struct journal_name name, struct journal_name keep)
+bool journal_covers(struct journal_name name, struct journal_name keep)
 {
     if (name.generation != keep.generation)
         return name.generation < keep.generation;
@@ -228,7 +233,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
     for (size_t i = 0; i < names.count; i++) {
         struct journal_name name;
         char path[PATH_BYTES];
-        if (!journal_parse_name(names.names[i], &name) || !is_covered(name, keep))
+        if (!journal_parse_name(names.names[i], &name) || !journal_covers(name, keep))
             continue;
         TRY(path_of(folder, names.names[i], path, reason));
         /* another server may have removed it; what is left is removed after the next cut */
@@ -333,12 +338,16 @@ enum err journal_read_file(struct slice bytes, const char *path, struct journal_
     return ERR_OK;
 }
 
-static enum err read_path(const char *path, struct journal_name name,
+static enum err read_path(const struct file_ops *ops, const char *path, struct journal_name name,
                           const struct journal_reader *reader, uint64_t *torn,
                           struct reason *reason)
 {
     struct file_info info;
     struct file_map map;
+    enum err synced = file_sync(ops, path, reason);
+    if (synced == ERR_NOT_FOUND)
+        return ERR_OK; /* its writer, another server, has just pruned it */
+    TRY(synced);
     TRY(file_stat(path, &info, reason));
     if (info.bytes == 0)
         return ERR_OK; /* it was just made */
@@ -348,7 +357,8 @@ static enum err read_path(const char *path, struct journal_name name,
     return err;
 }
 
-enum err journal_read(const char *folder, const struct journal_reader *reader, uint64_t *ret_torn,
+enum err journal_read(const struct file_ops *ops, const char *folder,
+                      const struct journal_reader *reader, uint64_t *ret_torn,
                       struct reason *reason)
 {
     scoped(file_names_release) struct file_names names = {0};
@@ -360,7 +370,7 @@ enum err journal_read(const char *folder, const struct journal_reader *reader, u
         if (!journal_parse_name(names.names[i], &name))
             continue;
         TRY(path_of(folder, names.names[i], path, reason));
-        TRY(read_path(path, name, reader, ret_torn, reason));
+        TRY(read_path(ops, path, name, reader, ret_torn, reason));
     }
     return ERR_OK;
 }

@@ -66,7 +66,7 @@ static inline bool journal_is_full(const struct journal *journal)
     return journal->record.bytes >= JOURNAL_RECORD_BYTES;
 }
 /* Makes the record durable and begins the next one. ERR_NO_SPACE: nothing of it is in the file; it
- * can be tried again. Any other error is final. */
+ * can be tried again, also with more in it. Any other error is final. */
 enum err journal_commit(struct journal *journal, struct reason *reason) MUST_USE;
 /* Begins the next segment; nothing may be uncommitted. */
 enum err journal_rotate(struct journal *journal, struct reason *reason) MUST_USE;
@@ -75,15 +75,20 @@ enum err journal_rotate(struct journal *journal, struct reason *reason) MUST_USE
  * server those of older boots, and segments before keep's. */
 enum err journal_prune(const struct file_ops *ops, const char *folder, struct journal_name keep,
                        struct reason *reason) MUST_USE;
+/* Whether a file of that name is one of these. Pure. */
+bool journal_covers(struct journal_name name, struct journal_name keep);
 
 /* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
- * call. An error of `take` ends it. *ret_torn: bytes that were cut off at ends of files; `reason`
- * then names the last one. No folder is an empty one. ERR_CORRUPT, ERR_NOMEM, ERR_IO. */
+ * call. What is read is on disk: a writer that was killed may not have synced it, and what follows
+ * it is acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at ends of
+ * files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT, ERR_NOMEM,
+ * ERR_IO. */
 struct journal_reader {
     void *context;
     enum err (*take)(void *context, const struct journal_entry *entry, struct reason *reason);
 };
-enum err journal_read(const char *folder, const struct journal_reader *reader, uint64_t *ret_torn,
+enum err journal_read(const struct file_ops *ops, const char *folder,
+                      const struct journal_reader *reader, uint64_t *ret_torn,
                       struct reason *reason) MUST_USE;
 /* The same for the bytes of one file. Pure. */
 enum err journal_read_file(struct slice bytes, const char *path, struct journal_name name,

@@ -43,9 +43,10 @@ struct order_writer {
     struct order_writer_config config;
     struct inbox *inbox;
     struct thread thread;
-    struct thread_mutex mutex; /* guards the one below */
-    struct thread_cond end;
+    struct thread_mutex mutex; /* guards the three below */
+    struct thread_cond changed;
     bool ending;
+    uint64_t wanted, begun; /* generations: the newest that was asked for; the one that it is */
 
     /* The thread's own. */
     struct order_writer_run *run; /* and its text behind it; NULL: no run yet */
@@ -111,17 +112,30 @@ static void fail(struct order_writer *writer, const struct reason *reason)
     writer->config.failed(writer->config.owner, reason);
 }
 
-/* Waits a while; false: the daemon ends. */
-static bool pause_unless_ending(struct order_writer *writer)
+static bool superseded_locked(const struct order_writer *writer)
+{
+    return writer->wanted > writer->run->generation;
+}
+
+/* Waits a while; false: the daemon ends, or a newer generation is to begin. */
+static bool pause_unless_over(struct order_writer *writer)
 {
     uint64_t until_ns = time_after_ms(time_now_ns(), RETRY_MS);
     enum err err = ERR_OK;
     thread_lock(&writer->mutex);
-    while (!writer->ending && err == ERR_OK)
-        err = thread_wait_locked(&writer->end, &writer->mutex, until_ns);
-    bool ending = writer->ending;
+    while (!writer->ending && !superseded_locked(writer) && err == ERR_OK)
+        err = thread_wait_locked(&writer->changed, &writer->mutex, until_ns);
+    bool over = writer->ending || superseded_locked(writer);
     thread_unlock(&writer->mutex);
-    return !ending;
+    return !over;
+}
+
+static bool is_superseded(struct order_writer *writer)
+{
+    thread_lock(&writer->mutex);
+    bool superseded = superseded_locked(writer);
+    thread_unlock(&writer->mutex);
+    return superseded;
 }
 
 /* What is in the record is on disk, or the journal is broken. */
@@ -131,13 +145,15 @@ static void commit(struct order_writer *writer)
     if (!writer->has_journal || writer->broken || writer->journal.count == 0)
         return;
     enum err err = journal_commit(&writer->journal, &reason);
-    for (bool said = false; err == ERR_NO_SPACE && pause_unless_ending(writer); said = true) {
+    for (bool said = false; err == ERR_NO_SPACE && pause_unless_over(writer); said = true) {
         if (!said)
             log_error(writer->config.logger, "journal not written", log_text("err", err_name(err)),
                       log_text("reason", reason.text),
                       log_text("next", "again when there is room"));
         err = journal_commit(&writer->journal, &reason);
     }
+    if (err == ERR_NO_SPACE && is_superseded(writer))
+        return; /* nobody was told of it */
     if (err != ERR_OK) {
         fail(writer, &reason);
         return;
@@ -238,11 +254,13 @@ static void handle_prepare(struct order_writer *writer, struct order_writer_run 
     close_run(writer);
     writer->run = take_run;
     open_order(writer);
-    if (!take_run->logged)
-        return;
-    writer->has_journal = true;
-    if (open_journal(writer, &reason) != ERR_OK)
+    writer->has_journal = take_run->logged;
+    if (take_run->logged && open_journal(writer, &reason) != ERR_OK)
         fail(writer, &reason);
+    thread_lock(&writer->mutex);
+    writer->begun = take_run->generation;
+    thread_wake_all(&writer->changed);
+    thread_unlock(&writer->mutex);
 }
 
 static void handle_cut(struct order_writer *writer, uint64_t version)
@@ -319,7 +337,7 @@ static void run(void *argument)
 
 static void writer_release(struct order_writer *writer)
 {
-    thread_cond_release(&writer->end);
+    thread_cond_release(&writer->changed);
     thread_mutex_release(&writer->mutex);
     free(writer);
 }
@@ -333,7 +351,7 @@ enum err order_writer_new(const struct order_writer_config *config,
         return ERR_NOMEM;
     writer->config = *config;
     thread_mutex_init(&writer->mutex);
-    thread_cond_init(&writer->end);
+    thread_cond_init(&writer->changed);
     enum err err = inbox_new((struct inbox_limits){sizeof(struct item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
         err = thread_start(&writer->thread, "order", run, writer);
@@ -352,7 +370,7 @@ void order_writer_free(struct order_writer *writer)
         return;
     thread_lock(&writer->mutex);
     writer->ending = true;
-    thread_wake_all(&writer->end);
+    thread_wake_all(&writer->changed);
     thread_unlock(&writer->mutex);
     inbox_close(writer->inbox);
     thread_join(&writer->thread);
@@ -369,10 +387,26 @@ enum err order_writer_prepare(struct order_writer *writer, const struct order_wr
     *copy = *run;
     copy->checkpoint_dir = memcpy(copy + 1, run->checkpoint_dir, text_bytes);
     struct item item = {.kind = ITEM_PREPARE, .run = copy};
+    uint64_t generation = copy->generation;
     enum err err = inbox_post(writer->inbox, &item);
-    if (err != ERR_OK)
+    if (err != ERR_OK) {
         free(copy);
-    return err;
+        return err;
+    }
+    thread_lock(&writer->mutex);
+    writer->wanted = generation;
+    thread_wake_all(&writer->changed);
+    thread_unlock(&writer->mutex);
+    return ERR_OK;
+}
+
+void order_writer_wait(struct order_writer *writer, uint64_t generation)
+{
+    enum err err = ERR_OK;
+    thread_lock(&writer->mutex);
+    while (writer->wanted >= generation && writer->begun < generation && err == ERR_OK)
+        err = thread_wait_locked(&writer->changed, &writer->mutex, TIME_NEVER);
+    thread_unlock(&writer->mutex);
 }
 
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,

@@ -4,8 +4,9 @@
  * Shard threads hand it their ORDER effects. What has come together meanwhile is one group: a write
  * to the order log, then one record of the journal and one fsync; then each shard thread is told
  * how many of its gradients are on disk. On a full disk it tries again until there is room; what
- * waits is acknowledged then. Any other failure of the journal is final: nothing is acknowledged
- * any more, and `failed` says why. The order log alone may have gaps, which are said. */
+ * waits is acknowledged then; when a newer generation comes first, it is dropped. Any other failure
+ * of the journal is final: nothing is acknowledged any more, and `failed` says why. The order log
+ * alone may have gaps, which are said. */
 #ifndef ROOST_SERVER_ORDER_WRITER_H
 #define ROOST_SERVER_ORDER_WRITER_H
 
@@ -43,6 +44,9 @@ struct order_writer_run {
 /* From now on it is this run, which is copied. */
 enum err order_writer_prepare(struct order_writer *writer,
                               const struct order_writer_run *run) MUST_USE;
+/* Waits until it is; then nothing of an earlier generation is written any more, and the journal can
+ * be read. At once for a generation that was not prepared. */
+void order_writer_wait(struct order_writer *writer, uint64_t generation);
 /* An ORDER effect of that thread's shard, with its gradients' references, also when it fails. */
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
                           const struct shard_order *take_order) MUST_USE;

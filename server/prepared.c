@@ -149,7 +149,7 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
     if (shard_extra_bytes(shard) == 0)
         return ERR_OK;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);
-    return journal_read(folder, &reader, &torn, reason);
+    return journal_read(&file_ops_real, folder, &reader, &torn, reason);
 }
 
 static enum err fill(const struct prepared *prepared, struct shard *shard,

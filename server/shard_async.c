@@ -9,7 +9,7 @@ static void emit_order(struct shard *shard, struct shard_order order, struct sha
 
 void shard_async_report(const struct shard *shard, struct shard_effects *effects)
 {
-    if (!async_reduced(&shard->async))
+    if (shard->applying || !async_reduced(&shard->async))
         return;
     struct step *step = shard_core_step(shard, shard->decided);
     for (uint32_t i = 0; i < shard->store.count; i++)

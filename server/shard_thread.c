@@ -254,6 +254,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
     struct prepared_shard about = {config->kernels, config->boot, config->index, config->count};
     struct reason reason = {{0}};
     forget_shard(thread);
+    order_writer_wait(config->order_writer, take_prepared->generation);
     enum err err = prepared_shard_new(take_prepared, &about, &thread->shard, &reason);
     if (err == ERR_OK) {
         if (reason.text[0] != 0)

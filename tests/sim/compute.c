@@ -1,5 +1,6 @@
 #include "tests/sim/compute.h"
 
+#include "common/clip.h"
 #include "common/digest.h"
 
 #include <math.h> /* INFINITY, NAN: macros */
@@ -208,6 +209,26 @@ void compute_train(struct compute *compute, uint64_t step, struct node node, con
     struct rand_state random = {compute->scenario->seed + step};
     ret_gradients[rand_below(&random, (uint64_t)(loss - ret_gradients))] =
         rand_below(&random, 2) == 0 ? INFINITY : NAN;
+}
+
+float compute_whole(const struct compute *compute, float *gradients)
+{
+    const struct model *model = &compute->model;
+    const struct spec *spec = &compute->scenario->spec;
+    double sum = 0;
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        const struct model_parameter *parameter = &model->parameters[model->chunks[c].parameter];
+        float *values = gradients + compute->gradient_first[compute->piece_first[c]];
+        uint32_t n = model->chunks[c].weights;
+        for (uint32_t i = n; i < parameter->parts * n; i++)
+            values[i % n] += values[i];
+        for (uint32_t i = 0; parameter->rule == MODEL_OPTIMIZER && i < n; i++)
+            sum += (double)values[i] * (double)values[i];
+    }
+    if (!__builtin_isfinite(sum))
+        return 0;
+    double norm = __builtin_sqrt(sum) / (double)spec_slot_samples(spec);
+    return (float)clip_factor(spec->optimizer.clip_norm, norm);
 }
 
 struct compute_loss compute_validate(struct compute *compute, uint32_t piece, const float *weights)

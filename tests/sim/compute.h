@@ -37,6 +37,10 @@ uint32_t compute_gradients_count(const struct compute *compute);
 void compute_train(struct compute *compute, uint64_t step, struct node node, const float *weights,
                    float *ret_gradients);
 
+/* async: the parts of each chunk become one, in place of part 0; returns by what a server
+ * multiplies (worker/whole.h does so with an executor's). */
+float compute_whole(const struct compute *compute, float *gradients);
+
 struct compute_loss {
     double loss_sum;
     uint64_t sample_count, correct_count;

@@ -52,7 +52,7 @@ bool disk_write(struct disk *disk, const struct disk_chunk *chunk)
         check(cut->values != NULL);
     }
     if (chunk->values != NULL) {
-        size_t bytes = (size_t)chunk->arrays * chunk->n * sizeof(float);
+        size_t bytes = (size_t)chunk->arrays * chunk->n * sizeof(float) + chunk->extra_bytes;
         cut->values[chunk->chunk] = malloc(bytes);
         check(cut->values[chunk->chunk] != NULL);
         memcpy(cut->values[chunk->chunk], chunk->values, bytes);

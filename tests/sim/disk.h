@@ -34,11 +34,11 @@ struct disk {
 void disk_release(struct disk *disk);
 void disk_clear(struct disk *disk); /* the machine has another one */
 
-/* A chunk's values, `n` in each of its arrays; `last`: nothing follows from its thread. NULL: a
- * server without chunks. */
+/* A chunk's values, `n` in each of its arrays, and what an async run has behind them; `last`:
+ * nothing follows from its thread. NULL: a server without chunks. */
 struct disk_chunk {
     struct cut_name cut;
-    uint32_t chunk, n, arrays;
+    uint32_t chunk, n, arrays, extra_bytes;
     bool last;
     const void *values;
 };

@@ -319,6 +319,8 @@ static bool crash_server(struct sim *sim)
     struct sim_server *server = pick_server(sim, true);
     if (server == NULL)
         return false;
+    if (server->writer.open && sim_below(sim, 2) == 0)
+        return set_trap(sim, TRAP_LOG);
     if (sim_below(sim, 2) == 0)
         return set_trap(sim, (enum trap)(TRAP_COMMIT + sim_below(sim, TRAP_COUNT - TRAP_COMMIT)));
     if (sim_below(sim, 3) != 0)

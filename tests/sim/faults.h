@@ -15,6 +15,7 @@ enum trap {
     TRAP_PUSH,    /* a worker has sent one of its pushes: it dies */
     TRAP_ORPHAN,  /* a worker sends a push of several slots: it loses its lease, the push is late */
     TRAP_REDUCED, /* a server has said that a step is reduced: its link breaks */
+    TRAP_LOG,     /* a server has gradients for its journal: it dies, perhaps while it writes */
     TRAP_COMMIT,  /* a server has taken a decision, and not yet applied it: it dies */
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */

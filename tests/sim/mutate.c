@@ -73,9 +73,10 @@ static void number_push(struct sim *sim, struct sim_thread *thread, struct push 
 
 void mutate_push(struct sim *sim, struct sim_thread *thread, struct push *push, struct truth *truth)
 {
-    if (sim->options.mutation == MUTATE_COUNT_TWICE)
+    bool async = sim->scenario.spec.consistency.kind == SPEC_ASYNC;
+    if (sim->options.mutation == MUTATE_COUNT_TWICE && !async)
         rename_push(sim, thread, push, truth);
-    if (sim->options.mutation == MUTATE_ARRIVAL_ORDER &&
+    if (sim->options.mutation == MUTATE_ARRIVAL_ORDER && !async &&
         push->generation == thread->ledger.generation)
         number_push(sim, thread, push);
     if (sim->options.mutation == MUTATE_PUSH_UNFENCED &&

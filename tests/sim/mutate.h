@@ -31,6 +31,7 @@
     X(STALE_WEIGHTS, "stale-weights", "a worker computes before a chunk's weights are in place")   \
     X(LOST_IS_ACKED, "lost-is-acked", "a worker takes pushes on a broken stream for counted")      \
     X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")           \
+    X(ACK_EARLY, "ack-early", "P12: a server acknowledges what its journal may lose")              \
     X(STORE_UNFENCED, "store-unfenced",                                                            \
       "P7: the store takes writes of a coordinator whose term is over")
 

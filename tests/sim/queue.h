@@ -20,6 +20,7 @@
     X(SERVER_START)   /* index: server */                                                          \
     X(SERVER_CONNECT) /* index: server; number: boot */                                            \
     X(SERVER_WORK)    /* index: server; number: boot */                                            \
+    X(SERVER_LOGGED)  /* index: server; number: boot */                                            \
     X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
     X(SERVER_FILE)  /* index: server; number: boot; detail: the cut whose file is a stage further  \
                      */                                                                            \

@@ -87,19 +87,35 @@ static void choose_optimizer(struct scenario *scenario, struct rand_state *rando
     optimizer->lr_min = 0.001;
 }
 
+static void choose_async(struct scenario *scenario, struct rand_state *random)
+{
+    static const uint32_t staleness_max[] = {16, 16, 16, 4, 4, 2, 1, 0};
+    struct spec_consistency *consistency = &scenario->spec.consistency;
+    struct spec_train *train = &scenario->spec.train;
+    consistency->kind = SPEC_ASYNC;
+    consistency->staleness_max = PICK(random, staleness_max);
+    consistency->window = (uint32_t)between(random, 1, 4 * (uint64_t)train->slots);
+    scenario->spec.checkpoint.durability =
+        chance(random, 60) ? SPEC_DURABILITY_LOGGED : SPEC_DURABILITY_CUT;
+    train->node_slots = 1;
+    train->skip_max = 0;
+}
+
 /* Local steps are the worker's own: the made-up ones need none. */
 static void choose_consistency(struct scenario *scenario, struct rand_state *random)
 {
     struct spec_consistency *consistency = &scenario->spec.consistency;
     uint64_t which = rand_below(random, 100);
-    if (which < 35) {
+    if (which < 25) {
+        choose_async(scenario, random);
+    } else if (which < 50) {
         consistency->kind = SPEC_DELAY;
         consistency->delay = (uint32_t)between(random, 1, SIM_DELAY_MAX);
-    } else if (which < 60) {
+    } else if (which < 67) {
         consistency->kind = SPEC_SSP;
         consistency->staleness = (uint32_t)between(random, 0, SIM_DELAY_MAX);
         scenario->spec.train.skip_max = 0; /* the log ends before the step that fails */
-    } else if (which < 70 && !scenario->executor) {
+    } else if (which < 75 && !scenario->executor) {
         consistency->kind = SPEC_LOCAL;
         consistency->local_steps = (uint32_t)between(random, 1, 3);
         consistency->outer.kind = chance(random, 50) ? SPEC_AVERAGE : SPEC_NESTEROV;
@@ -195,7 +211,8 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
 static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
 {
     uint32_t sum = 0;
-    if (scenario->moving && chance(random, 30))
+    bool async = scenario->spec.consistency.kind == SPEC_ASYNC; /* its chunks do not move */
+    if (scenario->moving && !async && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         sum += fault_share[kind];
@@ -203,20 +220,23 @@ static enum fault_kind choose_fault(const struct scenario *scenario, struct rand
     int kind = 0;
     for (; at >= fault_share[kind]; kind++)
         at -= fault_share[kind];
-    return (enum fault_kind)kind;
+    return async && kind == FAULT_ADD_SERVER ? FAULT_CRASH_SERVER : (enum fault_kind)kind;
 }
 
-/* About as long as the run would take, so that faults meet it everywhere. */
+/* About as long as the run would take, so that faults meet it everywhere; more servers die where a
+ * journal shall make up for it. */
 static void choose_faults(struct scenario *scenario, struct rand_state *random)
 {
     const struct spec_train *train = &scenario->spec.train;
+    bool logged = scenario->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
     uint64_t step_us = 8 * scenario->delay_us + scenario->write_us +
                        2 * scenario->compute_us * train->slots / scenario->workers;
     scenario->calm_us = between(random, 1, 3) * train->steps * step_us;
     scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, SIM_FAULTS_MAX);
     for (uint32_t i = 0; i < scenario->fault_count; i++)
-        scenario->faults[i] =
-            (struct fault){choose_fault(scenario, random), rand_below(random, scenario->calm_us)};
+        scenario->faults[i] = (struct fault){
+            logged && chance(random, 25) ? FAULT_CRASH_SERVER : choose_fault(scenario, random),
+            rand_below(random, scenario->calm_us)};
 }
 
 void scenario_init(struct scenario *scenario, uint64_t seed)
@@ -349,6 +369,8 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
         .servers_min = scenario->servers,
         .slots = spec->train.slots,
         .slot_samples = spec->train.slot_samples,
+        .async = spec->consistency.kind == SPEC_ASYNC,
+        .window = spec->consistency.window,
         .ssp = spec->consistency.kind == SPEC_SSP,
         .delay = spec_staleness(spec),
         .node_slots = spec->train.node_slots,
@@ -375,6 +397,12 @@ struct shard_config scenario_shard(const struct scenario *scenario)
     return config;
 }
 
+bool scenario_is_foretold(const struct scenario *scenario)
+{
+    enum spec_consistency_kind kind = scenario->spec.consistency.kind;
+    return kind != SPEC_ASYNC && (kind != SPEC_SSP || spec_staleness(&scenario->spec) == 0);
+}
+
 bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_slot)
 {
     struct rand_state random = {scenario->seed * 1000 + step};
@@ -386,8 +414,11 @@ bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_
 void scenario_print(const struct scenario *scenario)
 {
     static const char *const models[] = {"toy", "mlp", "deep mlp", "gpt"};
-    static const char *const consistencies[] = {
-        [SPEC_SYNC] = "sync", [SPEC_DELAY] = "delay", [SPEC_SSP] = "ssp", [SPEC_LOCAL] = "local"};
+    static const char *const consistencies[] = {[SPEC_SYNC] = "sync",
+                                                [SPEC_DELAY] = "delay",
+                                                [SPEC_SSP] = "ssp",
+                                                [SPEC_ASYNC] = "async",
+                                                [SPEC_LOCAL] = "local"};
     const struct spec_train *train = &scenario->spec.train;
     printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
            "validation %llu, bad %u %%; %u servers of %u threads, %u workers, ahead_max %u, lease "

@@ -16,6 +16,7 @@ enum {
     SIM_FAULTS_MAX = 64,
     SIM_STEPS_MAX = 8,
     SIM_SLOTS_MAX = 16,
+    SIM_CHUNK_WEIGHTS_MAX = 1024,
     SIM_THREADS_MAX = 3,
     SIM_DELAY_MAX = 3
 };
@@ -108,6 +109,8 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
 /* The settings of every shard but kernels, chunks and fences. */
 struct shard_config scenario_shard(const struct scenario *scenario);
 
+/* Whether the spec says what each step is computed on, so that the run is known beforehand. */
+bool scenario_is_foretold(const struct scenario *scenario);
 /* Whether that step's gradient is not finite, and whose slot it is. */
 bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_slot);
 

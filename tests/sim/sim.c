@@ -84,6 +84,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_SERVER_START:
     case EVENT_SERVER_CONNECT:
     case EVENT_SERVER_WORK:
+    case EVENT_SERVER_LOGGED:
     case EVENT_SERVER_WRITTEN:
     case EVENT_SERVER_FILE:
     case EVENT_SERVER_GIVE_UP:
@@ -139,7 +140,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     *sim = (struct sim){.options = *options, .random = {~seed}};
     scenario_init(&sim->scenario, seed);
     compute_init(&sim->compute, &sim->scenario, options->kernels);
-    if (sim->scenario.spec.consistency.kind != SPEC_SSP || spec_staleness(&sim->scenario.spec) == 0)
+    if (scenario_is_foretold(&sim->scenario))
         expected_run(&sim->expected, &sim->compute);
     ledger_init(sim);
     if (options->trace)
@@ -147,6 +148,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
     check(sim->parameters != NULL);
     sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
+    history_init(sim);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
         sim_coordinator_init(sim, i);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
@@ -170,6 +172,7 @@ static void release(struct sim *sim)
     ledger_release(&sim->ledger);
     expected_release(&sim->expected);
     order_release(&sim->order);
+    history_release(sim);
     compute_release(&sim->compute);
     buf_release(&sim->scratch);
 }

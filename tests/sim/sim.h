@@ -6,9 +6,9 @@
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
- * there may be two at once; sim_server, sim_exchange, sim_transfer and disk;
+ * there may be two at once; sim_server, sim_exchange, sim_transfer, sim_writer, disk and files;
  * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
- * and order (the invariants), mutate (bugs planted to see that they are found).
+ * order and history (the invariants), mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -32,7 +32,9 @@
  *  14 ssp: a slot is computed on one version, within the bound, and that is what is logged;
  *  15 a chunk has one owner a step: no other counts or reports it, and it arrives where its commit
  *     has come; a recorded cut has each chunk in one file; the map's number never goes back, and
- *     one number is one map; a server that leaves is in no recorded cut that is the newest (P11).
+ *     one number is one map; a server that leaves is in no recorded cut that is the newest (P11);
+ *  16 async: a chunk takes a ticket once, computed on what its attempt was given, within the bound;
+ *     what was acknowledged with `logged`, and what is in the cut, is not lost.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -40,6 +42,7 @@
 #include "tests/sim/compute.h"
 #include "tests/sim/expected.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/history.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
@@ -77,6 +80,7 @@ struct sim {
     struct compute compute;
     struct expected expected; /* when the spec says what steps are computed on */
     struct order order;
+    struct history history;
     struct queue queue;
     struct network network;
     struct sim_transfers transfers;

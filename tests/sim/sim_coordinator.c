@@ -572,7 +572,8 @@ static void complete(struct sim *sim, struct sim_coordinator *coordinator, const
     mutate_complete(sim, &request);
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     enum err err = coordinator_complete(coordinator->core, now_ms(sim, coordinator), &request);
-    if (err == ERR_OK && request.ticket.step >= version && in_office(sim, coordinator))
+    if (err == ERR_OK && in_office(sim, coordinator) &&
+        (sim->run.async || request.ticket.step >= version))
         ledger_completed(sim, &request);
     if (carry_out_all(sim, coordinator))
         network_respond(sim, call->number, err, NULL);

@@ -42,6 +42,8 @@ static void run_compute(struct sim *sim, struct sim_worker *worker)
     } else {
         compute_train(&sim->compute, ticket->step, ticket->node, worker->weights,
                       worker->gradients);
+        if (sim->run.async)
+            worker->result.scale = compute_whole(&sim->compute, worker->gradients);
         after_us *= node_slots(ticket->node, sim->scenario.spec.train.slots);
         for (uint32_t unit = units; unit-- > 0;)
             compute_event(sim, worker, EVENT_WORKER_UNIT,

@@ -41,12 +41,17 @@ static void refuse(struct sim *sim, const struct stream *stream, const struct to
     sim_exchange_answer(sim, stream->number, &refusal, NULL, 0);
 }
 
+static bool is_async(const struct sim *sim)
+{
+    return sim->scenario.spec.consistency.kind == SPEC_ASYNC;
+}
+
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
  * nobody is found guilty of it. */
 static bool spoil(struct sim *sim, struct sim_server *server, struct push *push)
 {
     struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
-    if (sim->calm || sim->spoilt || push->entry_count == 0 ||
+    if (sim->calm || sim->spoilt || push->entry_count == 0 || is_async(sim) ||
         !ledger_counts(sim, sim_server_thread(server, entry->chunk), push, entry) ||
         sim_below(sim, 4) != 0)
         return false;
@@ -55,11 +60,18 @@ static bool spoil(struct sim *sim, struct sim_server *server, struct push *push)
     return true;
 }
 
+/* What came of a thread's part of a push. */
+struct share {
+    struct push_ack ack;
+    bool answered;
+    uint64_t after; /* async: to be said when so many gradients are taken */
+};
+
 /* Counts entries that lie one behind another and belong to one thread. */
 static struct push_ack push_run(struct sim *sim, struct sim_server *server,
                                 struct sim_thread *thread, struct stream *stream,
                                 const struct push *said, const struct truth *said_truth,
-                                struct cursor payload, bool *ret_answered)
+                                struct cursor payload, struct share *ret_share)
 {
     struct push what = *said;
     struct truth truth = *said_truth;
@@ -78,21 +90,22 @@ static struct push_ack push_run(struct sim *sim, struct sim_server *server,
     /* A sum in the order of arrival is wrong though every name is right. */
     ledger_pushed(sim, thread, sim->options.mutation == MUTATE_ARRIVAL_ORDER ? said : &what, &truth,
                   &ack, &before);
-    *ret_answered = mutate_pushed(sim, thread, &before);
+    ret_share->answered = mutate_pushed(sim, thread, &before);
+    ret_share->after = thread->effects.items[0].after;
     sim_server_carry_out(sim, server, thread, false);
     return ack;
 }
 
 /* A thread's share of a push, as server/push.c; what the thread would answer. */
-static struct push_ack push_share(struct sim *sim, struct sim_server *server,
-                                  struct sim_thread *thread, struct stream *stream,
-                                  const struct to_shard *to, const struct truth *truth,
-                                  struct cursor payload, bool *answered)
+static struct share push_share(struct sim *sim, struct sim_server *server,
+                               struct sim_thread *thread, struct stream *stream,
+                               const struct to_shard *to, const struct truth *truth,
+                               struct cursor payload)
 {
     const struct push *whole = &to->push;
-    struct push_ack outcome = {whole->id, ERR_OK, whole->entry_count};
+    struct share outcome = {{whole->id, ERR_OK, whole->entry_count}, true, 0};
     uint32_t at = 0;
-    while (outcome.code == ERR_OK && at < whole->entry_count) {
+    while (outcome.ack.code == ERR_OK && at < whole->entry_count) {
         uint32_t end = at;
         size_t bytes = 0;
         while (end < whole->entry_count &&
@@ -105,15 +118,70 @@ static struct push_ack push_share(struct sim *sim, struct sim_server *server,
         struct push run = *whole;
         run.entries += at;
         run.entry_count = end - at;
-        bool said;
-        struct push_ack ack = push_run(sim, server, thread, stream, &run, truth, payload, &said);
-        *answered = *answered && said;
-        if (ack.code != ERR_OK)
-            outcome = (struct push_ack){whole->id, ack.code, at + ack.first_refused};
+        struct share one = {0};
+        one.ack = push_run(sim, server, thread, stream, &run, truth, payload, &one);
+        outcome.answered = outcome.answered && one.answered;
+        if (one.after > outcome.after)
+            outcome.after = one.after;
+        if (one.ack.code != ERR_OK)
+            outcome.ack = (struct push_ack){whole->id, one.ack.code, at + one.ack.first_refused};
         cursor_skip(&payload, bytes);
         at = end;
     }
     return outcome;
+}
+
+/* The answer is said: what it counts is acknowledged. */
+static void acknowledge(struct sim *sim, const struct deferred *what)
+{
+    const struct from_shard answer = {.kind = FROM_SHARD_ACK, .ack = what->ack};
+    for (uint32_t i = 0; i < what->count; i++)
+        history_acked(sim, what->chunks[i], what->ticket);
+    sim_exchange_answer(sim, what->stream, &answer, NULL, 0);
+}
+
+static bool is_taken(const struct sim_server *server, const struct deferred *what)
+{
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        if (what->after[t] > shard_taken(server->threads[t].shard))
+            return false;
+    return true;
+}
+
+void sim_exchange_taken(struct sim *sim, struct sim_server *server)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < server->deferred_count; i++) {
+        struct deferred *what = &server->deferred[i];
+        if (!is_taken(server, what) && sim->options.mutation != MUTATE_ACK_EARLY) {
+            server->deferred[kept++] = *what;
+            continue;
+        }
+        acknowledge(sim, what);
+        free(what->chunks);
+    }
+    server->deferred_count = kept;
+}
+
+/* Async: said when all threads have taken what they counted of it (shard_thread.c). */
+static void answer_later(struct sim *sim, struct sim_server *server, struct deferred *take_what,
+                         const struct push *push)
+{
+    if (server->deferred_count == server->deferred_capacity) {
+        server->deferred_capacity = 2 * server->deferred_capacity + 16;
+        server->deferred =
+            realloc(server->deferred, server->deferred_capacity * sizeof *server->deferred);
+        check(server->deferred != NULL);
+    }
+    take_what->ticket = push->step * sim->scenario.spec.train.slots + push->node.index;
+    take_what->count =
+        take_what->ack.code == ERR_OK ? push->entry_count : take_what->ack.first_refused;
+    take_what->chunks = calloc(take_what->count + 1, sizeof *take_what->chunks);
+    check(take_what->chunks != NULL);
+    for (uint32_t i = 0; i < take_what->count; i++)
+        take_what->chunks[i] = push->entries[i].chunk;
+    server->deferred[server->deferred_count++] = *take_what;
+    sim_exchange_taken(sim, server);
 }
 
 /* One acknowledgement, however many threads: that of the first entry that was refused. */
@@ -123,22 +191,28 @@ static void push(struct sim *sim, struct sim_server *server, struct stream *stre
 {
     struct to_shard what = *to;
     struct cursor payload = {slices, slice_count, 0, 0};
-    struct from_shard answer = {.kind = FROM_SHARD_ACK,
-                                .ack = {to->push.id, ERR_OK, to->push.entry_count}};
+    struct deferred answer = {.stream = stream->number,
+                              .ack = {to->push.id, ERR_OK, to->push.entry_count}};
     uint32_t first = (uint32_t)sim_below(sim, server->thread_count);
     bool answered = true;
     cursor_skip(&payload, to->payload_offset);
     server->spoilt = spoil(sim, server, &what.push);
     for (uint32_t i = 0; i < server->thread_count; i++) {
         struct sim_thread *thread = &server->threads[(first + i) % server->thread_count];
-        struct push_ack ack =
-            push_share(sim, server, thread, stream, &what, &message->truth, payload, &answered);
-        if (ack.code != ERR_OK &&
-            (answer.ack.code == ERR_OK || ack.first_refused < answer.ack.first_refused))
-            answer.ack = ack;
+        struct share share =
+            push_share(sim, server, thread, stream, &what, &message->truth, payload);
+        answered = answered && share.answered;
+        answer.after[thread->number] = share.after;
+        if (share.ack.code != ERR_OK &&
+            (answer.ack.code == ERR_OK || share.ack.first_refused < answer.ack.first_refused))
+            answer.ack = share.ack;
     }
-    if (answered)
-        sim_exchange_answer(sim, stream->number, &answer, NULL, 0);
+    if (answered && is_async(sim))
+        answer_later(sim, server, &answer, &what.push);
+    else if (answered)
+        sim_exchange_answer(sim, stream->number,
+                            &(struct from_shard){.kind = FROM_SHARD_ACK, .ack = answer.ack}, NULL,
+                            0);
 }
 
 /* A thread's share of a pull: weights are sent, OK; TOO_EARLY: parked; else refused. */

@@ -4,6 +4,7 @@
 #include "common/arena.h"
 #include "common/digest.h"
 #include "common/scoped.h"
+#include "server/async.h"
 #include "server/prepare.h"
 #include "server/prepared.h"
 
@@ -22,13 +23,23 @@ static void report(struct sim *sim, struct sim_server *server, struct server_rep
                  sim_scratch_message(sim, wire_encode_server_report(what, &sim->scratch)));
 }
 
+static bool is_async(const struct sim *sim)
+{
+    return sim->scenario.spec.consistency.kind == SPEC_ASYNC;
+}
+
 static void report_ready(struct sim *sim, struct sim_server *server)
 {
-    report(sim, server,
-           &(struct server_report){
-               .kind = SERVER_READY,
-               .ready = {.cut = {server->threads[0].ledger.generation, server->committed},
-                         .text = ""}});
+    struct server_report ready = {
+        .kind = SERVER_READY,
+        .ready = {.cut = {server->threads[0].ledger.generation, server->committed}, .text = ""}};
+    if (is_async(sim)) {
+        ready.ready.applied_low = server->taken.words != NULL ? server->taken.low : UINT64_MAX;
+        ready.ready.applied_words =
+            server->taken.words != NULL ? applied_words(server->taken.window) : 0;
+        ready.ready.applied = server->taken_said;
+    }
+    report(sim, server, &ready);
 }
 
 static void report_manifest(struct sim *sim, struct sim_server *server, struct cut_name cut,
@@ -75,6 +86,8 @@ static void send_weights(struct sim *sim, const struct shard_effect *effect, uin
     struct counted **copies = effect->weights.copies;
     struct from_shard message = {.kind = FROM_SHARD_WEIGHTS, .weights = effect->weights.header};
     message.weights.chunks += first;
+    if (message.weights.versions != NULL)
+        message.weights.versions += first;
     message.weights.chunk_count = end - first;
     for (uint32_t i = first; i < end; i++)
         message.payload_bytes += copies[i]->bytes;
@@ -87,7 +100,10 @@ static void answer_weights(struct sim *sim, struct sim_thread *thread,
 {
     const struct weights *header = &effect->weights.header;
     uint32_t first = (uint32_t)sim_below(sim, 2 * (uint64_t)header->chunk_count);
-    ledger_published(sim, thread, header, effect->weights.copies);
+    if (is_async(sim))
+        history_published(sim, header, effect->weights.copies);
+    else
+        ledger_published(sim, thread, header, effect->weights.copies);
     if (first > 0 && first < header->chunk_count)
         send_weights(sim, effect, 0, first);
     else
@@ -114,11 +130,14 @@ static void write_chunk(struct sim *sim, struct sim_server *server, const struct
                         const struct shard_effect *effect)
 {
     check(server->writing_count < SIM_WRITES_MAX);
+    if (is_async(sim))
+        history_snapshot(sim, effect);
     server->writing[server->writing_count++] = (struct writing){
         .file = {.cut = effect->snapshot.cut,
                  .chunk = effect->snapshot.chunk,
                  .n = effect->snapshot.n,
                  .arrays = 1 + effect->snapshot.states + effect->snapshot.versions,
+                 .extra_bytes = effect->snapshot.extra_bytes,
                  .last = effect->snapshot.last,
                  .values = effect->snapshot.copy != NULL ? effect->snapshot.copy->data : NULL},
         .copy = effect->snapshot.copy,
@@ -198,8 +217,10 @@ static void carry_out(struct sim *sim, struct sim_server *server, struct sim_thr
     case SHARD_TRANSFER:
         sim_transfer_send(sim, server, thread, effect);
         break;
-    case SHARD_ORDER: /* of async alone, which no scenario has */
-        check(false);
+    case SHARD_ORDER:
+        history_order(sim, thread, &effect->order);
+        sim_writer_add(sim, server, thread->number, &effect->order);
+        break;
     }
 }
 
@@ -248,6 +269,7 @@ void sim_server_init(struct sim *sim, uint32_t index)
     server->there = index < sim->scenario.servers;
     process_init(sim, &server->process);
     server->disk.chunks_count = sim->compute.model.chunks_count;
+    sim_writer_init(&server->writer);
     server->disk.threads = server->thread_count;
     for (uint32_t t = 0; t < server->thread_count; t++) {
         struct sim_thread *thread = &server->threads[t];
@@ -267,9 +289,17 @@ static void drop_writes(struct sim_server *server)
     disk_remove_unfinished(&server->disk);
 }
 
+static void drop_deferred(struct sim_server *server)
+{
+    for (uint32_t i = 0; i < server->deferred_count; i++)
+        free(server->deferred[i].chunks);
+    server->deferred_count = 0;
+}
+
 static void drop_shards(struct sim_server *server)
 {
     drop_writes(server);
+    drop_deferred(server);
     for (uint32_t t = 0; t < server->thread_count; t++) {
         struct sim_thread *thread = &server->threads[t];
         shard_free(thread->shard);
@@ -286,8 +316,21 @@ void sim_server_release(struct sim_server *server)
     drop_shards(server);
     process_release(&server->process);
     disk_release(&server->disk);
+    sim_writer_release(&server->writer);
+    free(server->deferred);
     for (uint32_t t = 0; t < server->thread_count; t++)
         free(server->threads[t].ledger.counted);
+}
+
+/* Its open steps may be complete as they are. */
+static void report_step(struct sim *sim, struct sim_server *server)
+{
+    for (uint32_t t = 0; t < server->thread_count; t++) {
+        struct sim_thread *thread = &server->threads[t];
+        thread->effects.count = 0;
+        shard_report(thread->shard, &thread->effects);
+        sim_server_carry_out(sim, server, thread, false);
+    }
 }
 
 static void connect_later(struct sim *sim, const struct sim_server *server)
@@ -323,12 +366,7 @@ static void connect(struct sim *sim, struct sim_server *server)
         report_committed(sim, server, server->committed - 1);
     if (server->manifest.kind == SERVER_MANIFEST)
         report(sim, server, &server->manifest);
-    for (uint32_t t = 0; t < server->thread_count; t++) {
-        struct sim_thread *thread = &server->threads[t];
-        thread->effects.count = 0;
-        shard_report(thread->shard, &thread->effects);
-        sim_server_carry_out(sim, server, thread, false);
-    }
+    report_step(sim, server);
 }
 
 void sim_server_start(struct sim *sim, struct sim_server *server)
@@ -377,6 +415,7 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
 {
     sim_trace(sim, "s%u crashes", server->index);
     bool power = sim_below(sim, 2) == 0;
+    sim_writer_crash(sim, server, power);
     end_process(sim, server);
     disk_crash(&server->disk, power, &sim->random);
     start_later(sim, server);
@@ -401,6 +440,7 @@ static void leave(struct sim *sim, struct sim_server *server)
 {
     bool needed = sim_coordinator_needs(sim, server->index);
     sim_trace(sim, "s%u ends%s", server->index, needed ? ", and is needed" : "");
+    sim_writer_end(sim, server);
     end_process(sim, server);
     sim->options.progress->left += !needed;
     if (needed || sim_below(sim, 4) == 0) {
@@ -408,6 +448,7 @@ static void leave(struct sim *sim, struct sim_server *server)
         return;
     }
     disk_clear(&server->disk);
+    files_release(&server->writer.files);
     server->there = server->drains = false;
     if (sim->calm)
         sim_servers_suffice(sim);
@@ -480,6 +521,10 @@ static void load(struct sim *sim, const struct sim_server *server, struct sim_th
         for (uint32_t back = 1; back <= config.cut_versions && back <= name.version; back++)
             check(shard_publish(thread->shard, i, name.version - back,
                                 values + (size_t)(states + back) * chunk->n) == ERR_OK);
+        if (is_async(sim))
+            check(shard_load_extra(thread->shard, i,
+                                   (const uint8_t *)(values + (size_t)(1 + states) * chunk->n)) ==
+                  ERR_OK);
     }
 }
 
@@ -491,6 +536,46 @@ static void choose_chunks(struct sim_thread *thread, uint32_t thread_count)
         if (prepared_thread(thread->chunks[i].chunk, thread_count) == thread->number)
             thread->chunks[count++] = thread->chunks[i];
     thread->chunk_count = count;
+}
+
+static enum err redo(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    struct shard *shard = context;
+    const struct async_record record = {.n = entry->n,
+                                        .ticket = entry->ticket,
+                                        .version = entry->version,
+                                        .scale = entry->scale,
+                                        .gradient = entry->gradient};
+    enum err err = shard_redo(shard, entry->chunk, &record);
+    return err == ERR_OK
+               ? ERR_OK
+               : reason_set(reason, err, "chunk %u, version %llu, ticket %llu", entry->chunk,
+                            (unsigned long long)entry->version, (unsigned long long)entry->ticket);
+}
+
+/* As prepared.c and shard_thread.c: what the journal has beyond the cut, and what that makes. */
+static void read_journal(struct sim *sim, struct sim_server *server, struct sim_thread *thread)
+{
+    const struct journal_reader reader = {thread->shard, redo};
+    struct reason reason = {.text = ""};
+    uint32_t next = 0;
+    if (sim_writer_read(&server->writer, &reader, &reason) != ERR_OK)
+        sim_violated(sim, 16, "s%u cannot begin from its journal: %s", server->index, reason.text);
+    for (bool whole = false; !whole;) {
+        thread->effects.count = 0;
+        whole = shard_begin_order(thread->shard, &next, &thread->effects);
+        sim_server_carry_out(sim, server, thread, false);
+    }
+    bool first = server->taken.words == NULL;
+    struct applied *taken = &server->taken;
+    if (first)
+        *taken = (struct applied){0, applied_window(scenario_shard(&sim->scenario).async.window),
+                                  server->taken_words};
+    check(applied_words(taken->window) <= SIM_WINDOW_WORDS);
+    if (!shard_meet(thread->shard, taken, first))
+        taken->words = first ? NULL : taken->words;
+    else
+        applied_store(taken, server->taken_said);
 }
 
 static void open_shard(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
@@ -519,10 +604,17 @@ static void open_shard(struct sim *sim, struct sim_server *server, struct sim_th
                         thread->chunk_count);
     check(shard_start(thread->shard) == ERR_OK);
     thread->committed = config.version;
+    if (is_async(sim))
+        read_journal(sim, server, thread);
 }
 
 static void close_shards(struct sim *sim, struct sim_server *server)
 {
+    for (uint32_t i = 0; i < server->deferred_count; i++) {
+        const struct from_shard answer = {
+            .kind = FROM_SHARD_ACK, .ack = {server->deferred[i].ack.id, ERR_OLD_GENERATION, 0}};
+        sim_exchange_answer(sim, server->deferred[i].stream, &answer, NULL, 0);
+    }
     for (uint32_t t = 0; t < server->thread_count; t++) {
         struct sim_thread *thread = &server->threads[t];
         for (bool done = false; !done;) {
@@ -535,9 +627,19 @@ static void close_shards(struct sim *sim, struct sim_server *server)
     drop_shards(server);
 }
 
-static void open_shards(struct sim *sim, struct sim_server *server,
+/* False: the daemon ended. */
+static bool open_shards(struct sim *sim, struct sim_server *server,
                         const struct server_command *command)
 {
+    const struct journal_name journal = {.generation = command->prepare.generation,
+                                         .boot = server->boot,
+                                         .server = command->prepare.server};
+    server->map_index = command->prepare.server;
+    server->taken = (struct applied){0};
+    if (is_async(sim) && !sim_writer_prepare(sim, server, journal)) {
+        sim_server_crash(sim, server);
+        return false;
+    }
     for (uint32_t t = 0; t < server->thread_count; t++) {
         struct sim_thread *thread = &server->threads[t];
         open_shard(sim, server, thread, command);
@@ -547,6 +649,7 @@ static void open_shards(struct sim *sim, struct sim_server *server,
         sim_server_work_later(sim, server, thread);
     }
     server->committed = server->threads[0].committed;
+    return true;
 }
 
 static void prepare(struct sim *sim, struct sim_server *server,
@@ -565,9 +668,12 @@ static void prepare(struct sim *sim, struct sim_server *server,
     if (command->prepare.generation > held) {
         if (holds)
             close_shards(sim, server);
-        open_shards(sim, server, command);
+        if (!open_shards(sim, server, command))
+            return;
     }
     report_ready(sim, server);
+    if (command->prepare.generation > held && is_async(sim))
+        report_step(sim, server);
 }
 
 static int compare_chunks(const void *a, const void *b)
@@ -663,6 +769,8 @@ static void commit_thread(struct sim *sim, struct sim_server *server, struct sim
 
 static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
 {
+    if (is_async(sim) && command->commit.cut)
+        sim_writer_cut(sim, server, command->commit.step + 1);
     if (!sim_server_holds(server))
         return;
     for (uint32_t t = 0; t < server->thread_count; t++)
@@ -705,6 +813,8 @@ void sim_server_command(struct sim *sim, struct stream *stream, const struct mes
         break;
     case SERVER_RECORDED:
         prune(sim, server, command.recorded);
+        if (is_async(sim))
+            sim_writer_recorded(sim, server, command.recorded);
         break;
     case SERVER_END:
         if (sim_server_holds(server))
@@ -744,6 +854,16 @@ static void work(struct sim *sim, struct sim_server *server, struct sim_thread *
     count_answered(sim, thread);
     mutate_worked(sim, thread);
     sim_server_carry_out(sim, server, thread, more);
+    sim_exchange_taken(sim, server);
+}
+
+void sim_server_logged(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                       uint64_t durable)
+{
+    if (thread->shard == NULL)
+        return;
+    shard_logged(thread->shard, durable);
+    sim_server_work_later(sim, server, thread);
 }
 
 /* Its file is no more; what still comes of it is dropped. */
@@ -821,6 +941,8 @@ void sim_server_event(struct sim *sim, struct event *event)
         connect(sim, server);
     else if (event->kind == EVENT_SERVER_WORK)
         work(sim, server, &server->threads[event->detail]);
+    else if (event->kind == EVENT_SERVER_LOGGED)
+        sim_writer_event(sim, server);
     else if (event->kind == EVENT_SERVER_WRITTEN)
         written(sim, server);
     else if (event->kind == EVENT_SERVER_FILE)

@@ -7,8 +7,9 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/network.h"
 #include "tests/sim/scenario.h"
+#include "tests/sim/sim_writer.h"
 
-enum { SIM_WRITES_MAX = 32 };
+enum { SIM_WRITES_MAX = 32, SIM_WINDOW_WORDS = 4 };
 
 /* What the ledger knows of a shard. */
 struct server_ledger {
@@ -34,6 +35,16 @@ struct sim_thread {
     uint64_t committed; /* versions */
     unsigned failures;  /* of transfers, in a row */
     struct server_ledger ledger;
+};
+
+/* async, logged: a push whose gradients are not on disk yet. */
+struct deferred {
+    uint64_t stream;
+    struct push_ack ack;
+    uint64_t after[SIM_THREADS_MAX]; /* so many are taken in each thread */
+    uint64_t ticket;
+    uint32_t count; /* chunks that have it then */
+    uint32_t *chunks;
 };
 
 struct sim_server {
@@ -62,6 +73,14 @@ struct sim_server {
     } writing[SIM_WRITES_MAX];
     struct cut_name recorded[DISK_CUTS_MAX]; /* newest last */
     uint32_t recorded_count;
+
+    /* async: */
+    uint32_t map_index;
+    struct sim_writer writer;
+    struct applied taken; /* what the chunks began with; words NULL: it has none */
+    uint64_t taken_words[SIM_WINDOW_WORDS], taken_said[SIM_WINDOW_WORDS];
+    uint32_t deferred_count, deferred_capacity;
+    struct deferred *deferred;
 };
 
 void sim_server_init(struct sim *sim, uint32_t index);
@@ -84,6 +103,9 @@ void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim
                           bool more);
 bool sim_server_holds(const struct sim_server *server); /* something is prepared */
 struct sim_thread *sim_server_thread(struct sim_server *server, uint32_t chunk);
+/* So many of the thread's gradients are on disk. */
+void sim_server_logged(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
+                       uint64_t durable);
 void sim_server_event(struct sim *sim, struct event *event);
 
 void sim_server_command(struct sim *sim, struct stream *stream, const struct message *message);

@@ -75,6 +75,7 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
         .model = &sim->compute.model,
         .push_codec = compute_codec(&sim->compute),
         .weights_codec = compute_codec(&sim->compute),
+        .async = sim->run.async,
         .seed = rand_next(&sim->random),
     };
     worker->life++;

@@ -370,6 +370,24 @@ static void a_step_is_reduced_when_every_chunk_has_all_its_tickets(void **state)
     tear_down(&f);
 }
 
+static void the_step_after_one_that_is_being_committed_is_not_reduced_yet(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SPEC_SGD, false);
+    for (uint64_t ticket = 0; ticket < SLOTS; ticket++)
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+    struct commit commit = commit_of(0, false);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
+    clear(&f);
+    shard_report(f.shard, &f.effects);
+    assert_null(effect(&f, SHARD_REDUCED));
+    work(&f);
+    shard_report(f.shard, &f.effects);
+    assert_null(effect(&f, SHARD_REDUCED));
+    tear_down(&f);
+}
+
 static void a_commit_may_run_ahead_of_a_shard_that_lost_tickets(void **state)
 {
     (void)state;
@@ -604,6 +622,7 @@ int main(void)
         cmocka_unit_test(entries_before_the_refused_one_are_taken),
         cmocka_unit_test(the_scale_clips_and_a_scale_of_0_leaves_the_weights),
         cmocka_unit_test(a_step_is_reduced_when_every_chunk_has_all_its_tickets),
+        cmocka_unit_test(the_step_after_one_that_is_being_committed_is_not_reduced_yet),
         cmocka_unit_test(a_commit_may_run_ahead_of_a_shard_that_lost_tickets),
         cmocka_unit_test(a_cut_knows_what_each_chunk_took),
         cmocka_unit_test(an_extra_of_another_run_is_corrupt),

@@ -60,7 +60,7 @@ static struct outcome read_folder(const char *folder)
 {
     struct outcome outcome = {0};
     struct journal_reader reader = {&outcome.count, take};
-    outcome.err = journal_read(folder, &reader, &outcome.torn, &outcome.reason);
+    outcome.err = journal_read(&file_ops_real, folder, &reader, &outcome.torn, &outcome.reason);
     return outcome;
 }
 
@@ -180,6 +180,43 @@ static void a_full_disk_can_be_tried_again(void **state)
     assert_int_equal(outcome.torn, 0);
 }
 
+/* A writer that was killed between write and sync leaves what the machine may still lose. */
+static void what_is_read_is_synced_before(void **state)
+{
+    uint64_t committed, torn;
+    struct disk disk;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    for (int die_at = 0; die_at <= 2; die_at++) {
+        struct outcome outcome = {0};
+        struct journal_reader reader = {&outcome.count, take};
+        disk_init(&disk, die_at);
+        outcome.err = journal_read(&disk.ops, path, &reader, &torn, NULL);
+        assert_int_equal(outcome.err, die_at < 2 ? ERR_IO : ERR_OK); /* opened, synced */
+        assert_int_equal(outcome.count, die_at < 2 ? 0 : 6);
+    }
+}
+
+/* What one that failed had, and what is added to it, are there once. */
+static void a_record_that_found_no_room_may_grow(void **state)
+{
+    struct journal journal = {0};
+    struct disk disk;
+    const char *path = folder_path(state, "journal");
+    disk_init(&disk, 1000);
+    assert_int_equal(journal_open(&disk.ops, path, first, &journal, NULL), ERR_OK);
+    put(&journal, 0);
+    disk.die_at = disk.count;
+    assert_true(journal_commit(&journal, NULL) != ERR_OK);
+    disk.die_at = 1000;
+    put(&journal, 1);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    journal_release(&journal);
+    struct outcome outcome = read_folder(path);
+    assert_int_equal(outcome.err, ERR_OK);
+    assert_int_equal(outcome.count, 2);
+}
+
 /* A damaged record that was not the last is said with its place; of a damaged last one nothing is
  * used. Either way no flipped bit reaches a chunk: take() compares all. */
 static void every_flipped_bit_is_found(void **state)
@@ -263,7 +300,7 @@ static void an_error_of_the_taker_ends_the_reading(void **state)
     struct journal_reader reader = {NULL, refuse};
     const char *path = folder_path(state, "journal");
     assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
-    assert_int_equal(journal_read(path, &reader, &torn, &reason), ERR_CORRUPT);
+    assert_int_equal(journal_read(&file_ops_real, path, &reader, &torn, &reason), ERR_CORRUPT);
     assert_string_equal(reason.text, "a gap before ticket 0");
 }
 
@@ -275,6 +312,8 @@ int main(void)
         unit_test_in_folder(a_file_that_ends_anywhere_gives_its_whole_records),
         unit_test_in_folder(no_crash_loses_what_was_committed),
         unit_test_in_folder(a_full_disk_can_be_tried_again),
+        unit_test_in_folder(what_is_read_is_synced_before),
+        unit_test_in_folder(a_record_that_found_no_room_may_grow),
         unit_test_in_folder(every_flipped_bit_is_found),
         unit_test_in_folder(a_recorded_cut_lets_older_files_go),
         unit_test_in_folder(an_error_of_the_taker_ends_the_reading),
