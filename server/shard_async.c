@@ -7,6 +7,7 @@ static void emit_order(struct shard *shard, struct shard_order order, struct sha
     shard_core_emit(effects, SHARD_ORDER)->order = order;
 }
 
+/* While a commit is being carried out, what is complete may be its own step still. */
 void shard_async_report(const struct shard *shard, struct shard_effects *effects)
 {
     if (shard->applying || !async_reduced(&shard->async))

@@ -197,6 +197,29 @@ static void what_is_read_is_synced_before(void **state)
     }
 }
 
+static int nothing_there(const struct file_ops *ops, const char *path, int flags, unsigned mode)
+{
+    (void)ops;
+    (void)path;
+    (void)flags;
+    (void)mode;
+    errno = ENOENT;
+    return -1;
+}
+
+static void a_file_that_was_just_pruned_is_passed_over(void **state)
+{
+    uint64_t committed, torn;
+    struct outcome outcome = {0};
+    struct journal_reader reader = {&outcome.count, take};
+    struct file_ops pruned = file_ops_real;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    pruned.open = nothing_there;
+    assert_int_equal(journal_read(&pruned, path, &reader, &torn, NULL), ERR_OK);
+    assert_int_equal(outcome.count, 0);
+}
+
 /* What one that failed had, and what is added to it, are there once. */
 static void a_record_that_found_no_room_may_grow(void **state)
 {
@@ -314,6 +337,7 @@ int main(void)
         unit_test_in_folder(a_full_disk_can_be_tried_again),
         unit_test_in_folder(what_is_read_is_synced_before),
         unit_test_in_folder(a_record_that_found_no_room_may_grow),
+        unit_test_in_folder(a_file_that_was_just_pruned_is_passed_over),
         unit_test_in_folder(every_flipped_bit_is_found),
         unit_test_in_folder(a_recorded_cut_lets_older_files_go),
         unit_test_in_folder(an_error_of_the_taker_ends_the_reading),
