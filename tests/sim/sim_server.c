@@ -486,19 +486,27 @@ void sim_server_ask_drain(struct sim *sim, struct sim_server *server)
 
 /* ---- commands ---- */
 
-/* Checkpoints are shared: whoever wrote the chunk, all can read it. */
-static const float *read_chunk(struct sim *sim, const struct sim_server *reader,
-                               struct cut_name name, uint32_t chunk)
+/* Checkpoints are shared: whoever wrote the chunk, all can read it. NULL: nobody did. */
+static const struct disk_cut *find_chunk(const struct sim *sim, struct cut_name name,
+                                         uint32_t chunk)
 {
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
         const struct disk_cut *cut = disk_find(&sim->servers[s].disk, name);
-        if (cut == NULL || cut->values[chunk] == NULL)
-            continue;
-        if (cut->torn)
-            sim_violated(sim, 10, "s%u is to begin from the cut of version %llu, which is torn",
-                         reader->index, (unsigned long long)name.version);
-        return cut->values[chunk];
+        if (cut != NULL && cut->values[chunk] != NULL)
+            return cut;
     }
+    return NULL;
+}
+
+static const float *read_chunk(struct sim *sim, const struct sim_server *reader,
+                               struct cut_name name, uint32_t chunk)
+{
+    const struct disk_cut *cut = find_chunk(sim, name, chunk);
+    if (cut != NULL && cut->torn)
+        sim_violated(sim, 10, "s%u is to begin from the cut of version %llu, which is torn",
+                     reader->index, (unsigned long long)name.version);
+    if (cut != NULL)
+        return cut->values[chunk];
     sim_violated(sim, 10,
                  "s%u is to begin from the cut of generation %llu version %llu, "
                  "whose chunk %u is on no disk",
@@ -652,9 +660,24 @@ static bool open_shards(struct sim *sim, struct sim_server *server,
     return true;
 }
 
+/* A coordinator whose office is over may name a cut that its successor's took the place of. */
+static bool is_outdated(const struct sim *sim, const struct server_command *command)
+{
+    return command->prepare.from_cut && command->term < sim->store.term &&
+           find_chunk(sim, command->prepare.cut, 0) == NULL;
+}
+
 static void prepare(struct sim *sim, struct sim_server *server,
                     const struct server_command *command)
 {
+    if (is_outdated(sim, command)) {
+        report(sim, server,
+               &(struct server_report){.kind = SERVER_READY,
+                                       .ready = {.cut = {command->prepare.generation, 0},
+                                                 .code = ERR_NOT_FOUND,
+                                                 .text = "the cut is gone"}});
+        return;
+    }
     bool holds = sim_server_holds(server);
     uint64_t held = holds ? shard_generation(server->threads[0].shard) : 0;
     if (command->prepare.generation < held)
