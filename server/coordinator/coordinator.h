@@ -236,7 +236,8 @@ enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);
 
 /* The server is to give its chunks away (P11) and then to end; asked again, says how far that is.
- * ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks. */
+ * ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks, or the run waits for
+ * servers and cannot begin without it. */
 struct coordinator_drained {
     bool drained;
     uint32_t chunks_left;

@@ -39,7 +39,8 @@ void moves_apply(struct coordinator *coordinator);
 /* A step took so long, from commit to commit. */
 void moves_count_step(struct run *run, uint64_t duration_ms);
 
-/* A server is to give its chunks away. ERR_INVALID: nobody could take them. */
+/* A server is to give its chunks away. ERR_INVALID: nobody could take them, or the run waits for
+ * servers and cannot begin without it. */
 enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                      uint64_t drain_boot, struct reason *reason) MUST_USE;
 /* A cut is recorded, or the run is over: who may leave now is told so. */
