@@ -68,6 +68,8 @@ void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply 
     agent->join_failures = 0;
     agent->member = reply->member;
     agent->generation = reply->generation;
+    if (map->generation != reply->generation)
+        agent->map_number = 0; /* any of this generation is newer */
     agent->acquire_at = 0;
     agent->acquire_failures = 0;
     agent->sequence++;

@@ -101,6 +101,7 @@ struct agent_map {
     uint64_t number;
     uint32_t server_count;
     const uint32_t *chunk_servers;
+    uint64_t generation; /* of the run, in which maps are numbered */
 };
 
 struct agent;
@@ -120,6 +121,8 @@ void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err);
 /* The chunk map as it is now. A server whose number has become another's is lost first:
  * agent_stream_lost(). */
 void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map);
+/* It would take a map of that number; false: its servers are not the ones to be connected. */
+bool agent_takes_map(const struct agent *agent, uint64_t generation, uint64_t number);
 void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err);
 /* The control stream broke, or a notice says that servers, map or generation changed. */
 void agent_member_lost(struct agent *agent, uint64_t now_ms);

@@ -130,11 +130,17 @@ static void map_later(struct agent *agent, uint64_t now_ms)
     agent->map_at = now_ms + agent_core_backoff_ms(agent, agent->map_failures++);
 }
 
+bool agent_takes_map(const struct agent *agent, uint64_t generation, uint64_t number)
+{
+    return agent->phase == MEMBER && agent->mapping && generation == agent->generation &&
+           number > agent->map_number;
+}
+
 void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map)
 {
     if (agent->phase != MEMBER || !agent->mapping)
         return;
-    if (map->number <= agent->map_number) {
+    if (!agent_takes_map(agent, map->generation, map->number)) {
         map_later(agent, now_ms); /* the coordinator is ahead of its servers, or they of it */
         agent->map_wanted = agent->map_failures < MAP_FAILURES_MAX || !agent_map_is_known(agent);
         return;

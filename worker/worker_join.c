@@ -86,7 +86,8 @@ static enum err join(struct worker *worker)
     worker->heartbeat_ms = reply.heartbeat_ms;
     TRY(worker_link_member(worker));
     TRY(worker_links_open(worker, &description));
-    struct agent_map map = {description.map_number, description.server_count, servers};
+    struct agent_map map = {description.map_number, description.server_count, servers,
+                            description.generation};
     agent_joined(worker->agent, worker_now_ms(), &reply, &map);
     log_info(worker->config->logger, "joined", log_uint("member", reply.member),
              log_uint("run", reply.run), log_uint("generation", reply.generation),
@@ -116,8 +117,10 @@ static enum err map_again(struct worker *worker)
         return ERR_OK;
     }
     TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
-    TRY(worker_links_change(worker, &description));
-    struct agent_map map = {description.map_number, description.server_count, servers};
+    if (agent_takes_map(worker->agent, description.generation, description.map_number))
+        TRY(worker_links_change(worker, &description));
+    struct agent_map map = {description.map_number, description.server_count, servers,
+                            description.generation};
     agent_mapped(worker->agent, worker_now_ms(), &map);
     return ERR_OK;
 }

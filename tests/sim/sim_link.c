@@ -74,6 +74,7 @@ void sim_link_open(struct sim *sim, struct sim_worker *worker, uint32_t link)
 {
     struct sim_link *at = &worker->links[link];
     const struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {worker->member}};
+    check(at->server < SIM_SERVERS_MAX);
     if (at->stream != 0)
         network_close(sim, network_stream(sim, at->stream), OPENER, false);
     struct stream *stream = network_open(

@@ -239,6 +239,7 @@ static enum err described(struct sim *sim, struct sim_worker *worker, const stru
         return ERR_NO_RUN;
     close_streams(sim, worker, false);
     worker->map_number = reply.map_number;
+    worker->map_generation = reply.generation;
     worker->link_count = reply.server_count;
     for (uint32_t s = 0; s < reply.server_count; s++)
         worker->links[s] = (struct sim_link){.server = server_of(&reply.servers[s])};
@@ -247,7 +248,8 @@ static enum err described(struct sim *sim, struct sim_worker *worker, const stru
 }
 
 /* Streams to servers that stay are kept (worker.c: change_links()). */
-static enum err relink(struct sim *sim, struct sim_worker *worker, const struct message *message)
+static enum err relink(struct sim *sim, struct sim_worker *worker, const struct message *message,
+                       struct agent_map *ret_map)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct describe_reply reply;
@@ -255,6 +257,10 @@ static enum err relink(struct sim *sim, struct sim_worker *worker, const struct 
     check(wire_decode_describe_reply(bytes, &arena, &reply, NULL) == ERR_OK);
     if (!reply.has_run || !chunks_have_servers(&reply))
         return ERR_NO_RUN;
+    *ret_map = (struct agent_map){reply.map_number, reply.server_count, worker->chunk_servers,
+                                  reply.generation};
+    if (!agent_takes_map(worker->agent, reply.generation, reply.map_number))
+        return ERR_OK;
     for (uint32_t s = 0; s < reply.server_count; s++) {
         uint32_t server = server_of(&reply.servers[s]);
         bool fresh = s >= worker->link_count || worker->links[s].server == SIM_SERVERS_MAX;
@@ -269,7 +275,6 @@ static enum err relink(struct sim *sim, struct sim_worker *worker, const struct 
     }
     if (reply.server_count > worker->link_count)
         worker->link_count = reply.server_count;
-    worker->map_number = reply.map_number;
     take_ranges(worker, &reply);
     return ERR_OK;
 }
@@ -281,9 +286,9 @@ static void mapped(struct sim *sim, struct sim_worker *worker, enum err err,
         sim_fault(sim, FAULT_LOSE_CALL);
         err = ERR_UNREACHABLE;
     }
+    struct agent_map map = {0};
     if (err == ERR_OK)
-        err = relink(sim, worker, message);
-    const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers};
+        err = relink(sim, worker, message, &map);
     if (err == ERR_OK)
         agent_mapped(worker->agent, now_ms(sim, worker), &map);
     else
@@ -306,7 +311,8 @@ static void joined(struct sim *sim, struct sim_worker *worker, const struct mess
     send_heartbeat(sim, worker);
     sim_trace(sim, "w%u is member %llx, generation %llu", worker->index,
               (unsigned long long)reply.member, (unsigned long long)reply.generation);
-    const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers};
+    const struct agent_map map = {worker->map_number, worker->link_count, worker->chunk_servers,
+                                  worker->map_generation};
     agent_joined(worker->agent, now_ms(sim, worker), &reply, &map);
 }
 

@@ -36,8 +36,8 @@ struct sim_worker {
     uint32_t office; /* the coordinator that it talks to */
     uint64_t member, membership;
     uint32_t heartbeat_ms;
-    uint64_t member_stream; /* 0: none */
-    uint64_t map_number;
+    uint64_t member_stream;              /* 0: none */
+    uint64_t map_number, map_generation; /* as it was described before the join */
     uint32_t link_count;
     struct sim_link links[SIM_SERVERS_MAX];
     uint32_t *chunk_servers;

@@ -95,7 +95,7 @@ static void wait(struct fixture *f, uint64_t ms)
 static void joined(struct fixture *f, uint64_t generation)
 {
     const struct join_reply reply = {.member = ++f->member, .run = 1, .generation = generation};
-    const struct agent_map map = {1, SERVERS, f->chunk_servers};
+    const struct agent_map map = {1, SERVERS, f->chunk_servers, generation};
     agent_joined(f->agent, f->now_ms, &reply, &map);
     look(f);
 }
@@ -686,7 +686,7 @@ static void map_to(struct fixture *f, uint64_t number, uint32_t server)
     assert_true(count <= 64);
     for (uint32_t c = 0; c < count; c++)
         servers[c] = f->chunk_servers[c] == 0 ? server : f->chunk_servers[c];
-    const struct agent_map map = {number, SERVERS, servers};
+    const struct agent_map map = {number, SERVERS, servers, 1};
     agent_mapped(f->agent, f->now_ms, &map);
     look(f);
 }
@@ -731,6 +731,25 @@ static void p11_nothing_is_said_before_the_tickets_map_is_known(void **state)
     pull_all(&f);
     gradients(&f);
     assert_int_equal(seen(&f, AGENT_PUSH, 0)->server, 1);
+    teardown(&f);
+}
+
+static void a_map_of_another_generation_is_not_taken(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start_pushed(&f);
+    acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    assert_true(agent_takes_map(f.agent, 1, 2));
+    assert_false(agent_takes_map(f.agent, 1, 1));
+    assert_false(agent_takes_map(f.agent, 2, 2));
+    const struct agent_map old = {7, SERVERS, f.chunk_servers, 0};
+    agent_mapped(f.agent, f.now_ms, &old);
+    look(&f);
+    wait(&f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1); /* asked again */
+    assert_true(agent_takes_map(f.agent, 1, 2));
     teardown(&f);
 }
 
@@ -1283,6 +1302,7 @@ int main(void)
         cmocka_unit_test(a_parked_pull_of_an_old_generation_means_joining_anew),
         cmocka_unit_test(an_unknown_member_joins_anew),
         cmocka_unit_test(a_moved_push_goes_to_the_new_owner_as_it_is),
+        cmocka_unit_test(a_map_of_another_generation_is_not_taken),
         cmocka_unit_test(p11_nothing_is_said_before_the_tickets_map_is_known),
         cmocka_unit_test(a_map_that_is_not_newer_is_asked_for_again_later),
         cmocka_unit_test(a_lost_control_stream_means_joining_anew),
