@@ -15,7 +15,7 @@ enum item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
 
 struct item {
     enum item_kind kind;
-    struct cut_writer_run *run;
+    struct prepared *run;
     struct cut_name recorded;
     uint32_t thread;
     struct shard_effect snapshot;
@@ -36,7 +36,7 @@ struct cut_writer {
     struct thread thread;
 
     /* The thread's own. */
-    struct cut_writer_run *run; /* and its text behind it; NULL: no run yet */
+    struct prepared *run; /* a reference; NULL: no run yet */
     struct job jobs[JOBS_MAX];
 };
 
@@ -77,11 +77,10 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
 static enum err write_chunk(struct cut_writer *writer, struct job *job,
                             const struct shard_effect *snapshot, struct reason *reason)
 {
-    const struct cut_writer_run *cuts = writer->run;
     struct checkpoint_name name = {job->cut.generation, job->cut.version};
     if (job->file == NULL)
         TRY(checkpoint_writer_new(
-            writer->config.ops, cuts->checkpoint_dir, name, snapshot->snapshot.file,
+            writer->config.ops, writer->run->checkpoint_dir, name, snapshot->snapshot.file,
             (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
                                        snapshot->snapshot.extra_bytes},
             &job->file, reason));
@@ -125,11 +124,11 @@ static void handle_chunk(struct cut_writer *writer, const struct item *item)
     writer->config.freed(writer->config.owner, item->thread);
 }
 
-static void handle_prepare(struct cut_writer *writer, struct cut_writer_run *take_run)
+static void handle_prepare(struct cut_writer *writer, struct prepared *take_run)
 {
     for (uint32_t i = 0; i < JOBS_MAX; i++)
         job_end(&writer->jobs[i]);
-    free(writer->run);
+    prepared_unref(writer->run);
     writer->run = take_run;
 }
 
@@ -139,8 +138,8 @@ static void handle_prune(struct cut_writer *writer, struct cut_name cut)
     struct reason reason;
     if (writer->run == NULL)
         return;
-    enum err err =
-        checkpoint_prune(writer->run->checkpoint_dir, recorded, writer->run->keep, &reason);
+    enum err err = checkpoint_prune(writer->run->checkpoint_dir, recorded,
+                                    writer->run->spec.checkpoint.keep, &reason);
     /* Another server may have removed the same folder meanwhile. */
     if (err != ERR_OK && err != ERR_NOT_FOUND)
         log_warning(writer->config.logger, "old cuts not removed", log_text("err", err_name(err)),
@@ -193,18 +192,12 @@ void cut_writer_free(struct cut_writer *writer)
     free(writer);
 }
 
-enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_run *run)
+enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)
 {
-    size_t text_bytes = strlen(run->checkpoint_dir) + 1;
-    struct cut_writer_run *copy = malloc(sizeof *copy + text_bytes);
-    if (copy == NULL)
-        return ERR_NOMEM;
-    *copy = *run;
-    copy->checkpoint_dir = memcpy(copy + 1, run->checkpoint_dir, text_bytes);
-    struct item item = {.kind = ITEM_PREPARE, .run = copy};
+    struct item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
     enum err err = inbox_post(writer->inbox, &item);
     if (err != ERR_OK)
-        free(copy);
+        prepared_unref(run);
     return err;
 }
 

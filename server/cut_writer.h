@@ -5,7 +5,7 @@
 
 #include "common/checkpoint.h"
 #include "common/log.h"
-#include "server/shard.h"
+#include "server/prepared.h"
 
 /* Called on the writer's thread, once for each cut. */
 typedef void cut_written_fn(void *owner, struct cut_name cut, enum err err,
@@ -29,22 +29,15 @@ enum err cut_writer_new(const struct cut_writer_config *config,
  * is fine. */
 void cut_writer_free(struct cut_writer *writer);
 
-/* The run that cuts are of. */
-struct cut_writer_run {
-    uint64_t generation;
-    uint32_t keep; /* recorded cuts that stay */
-    const char *checkpoint_dir;
-};
-
-/* From now on cuts are of this run, which is copied; what is not whole of another one is given up.
- * Any thread. ERR_NOMEM, ERR_BUSY: nothing was done. */
-enum err cut_writer_prepare(struct cut_writer *writer, const struct cut_writer_run *run) MUST_USE;
+/* From now on cuts are of this run; what is not whole of another one is given up. Takes a
+ * reference. Any thread. ERR_BUSY: nothing was done. */
+enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUST_USE;
 /* One SNAPSHOT effect of that thread's shard, with its copy's reference. A shard has few copies, so
  * there is room, unless the disk hangs while shards without chunks go on: then the cut is lost, and
  * said so in the log. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
-/* That cut is recorded: older ones beyond the run's `keep` go. Any thread. */
+/* That cut is recorded: older ones beyond the spec's `keep` go. Any thread. */
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;
 
 #endif

@@ -33,7 +33,7 @@ struct item {
     enum item_kind kind;
     union {
         struct written *written;
-        struct order_writer_run *run;
+        struct prepared *run;
         uint64_t version;
         struct cut_name recorded;
     };
@@ -49,7 +49,7 @@ struct order_writer {
     uint64_t wanted, begun; /* generations: the newest that was asked for; the one that it is */
 
     /* The thread's own. */
-    struct order_writer_run *run; /* and its text behind it; NULL: no run yet */
+    struct prepared *run; /* a reference; NULL: no run yet */
     struct file_log order;
     struct buf lines; /* records for the order log */
     struct journal journal;
@@ -96,7 +96,7 @@ static enum err add_line(struct order_writer *writer, const struct shard_order *
                                       .ticket = order->ticket,
                                       .scale = order->scale,
                                       .generation = writer->run->generation,
-                                      .boot = writer->run->boot,
+                                      .boot = writer->config.boot,
                                       .count = order->count,
                                       .chunks = chunks};
     return order_append_chunks(&writer->lines, &line);
@@ -211,12 +211,12 @@ static void handle_order(struct order_writer *writer, struct written *take_writt
 
 static void open_order(struct order_writer *writer)
 {
-    const struct order_writer_run *run = writer->run;
+    const struct prepared *run = writer->run;
     char folder[PATH_BYTES], path[PATH_BYTES + 128];
     struct reason reason = {{0}};
     snprintf(folder, sizeof folder, "%.4000s/../" ORDER_FOLDER, run->checkpoint_dir);
     snprintf(path, sizeof path, "%s/server-%" PRIu32 "-g%" PRIu64 "-b%" PRIu64 ".log", folder,
-             run->server, run->generation, run->boot);
+             run->server, run->generation, writer->config.boot);
     enum err err = file_make_dirs(folder, 0755, &reason);
     if (err == ERR_OK)
         err = file_log_open(writer->config.ops, path, &writer->order, &reason);
@@ -226,11 +226,11 @@ static void open_order(struct order_writer *writer)
 
 static enum err open_journal(struct order_writer *writer, struct reason *reason)
 {
-    const struct order_writer_run *run = writer->run;
+    const struct prepared *run = writer->run;
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, run->checkpoint_dir);
     struct journal_name name = {
-        .generation = run->generation, .boot = run->boot, .server = run->server};
+        .generation = run->generation, .boot = writer->config.boot, .server = run->server};
     return journal_open(writer->config.ops, folder, name, &writer->journal, reason);
 }
 
@@ -244,18 +244,18 @@ static void close_run(struct order_writer *writer)
     writer->cut_count = 0;
     memset(writer->durable, 0, sizeof writer->durable);
     memset(writer->put, 0, sizeof writer->put);
-    free(writer->run);
+    prepared_unref(writer->run);
     writer->run = NULL;
 }
 
-static void handle_prepare(struct order_writer *writer, struct order_writer_run *take_run)
+static void handle_prepare(struct order_writer *writer, struct prepared *take_run)
 {
     struct reason reason = {{0}};
     close_run(writer);
     writer->run = take_run;
     open_order(writer);
-    writer->has_journal = take_run->logged;
-    if (take_run->logged && open_journal(writer, &reason) != ERR_OK)
+    writer->has_journal = take_run->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
+    if (writer->has_journal && open_journal(writer, &reason) != ERR_OK)
         fail(writer, &reason);
     thread_lock(&writer->mutex);
     writer->begun = take_run->generation;
@@ -288,7 +288,7 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
     if (writer->run == NULL || cut.generation != writer->run->generation)
         return;
     struct journal_name keep = {
-        .generation = cut.generation, .boot = writer->run->boot, .server = writer->run->server};
+        .generation = cut.generation, .boot = writer->config.boot, .server = writer->run->server};
     bool known = !writer->has_journal; /* without one nothing of this boot is needed beside it */
     for (uint32_t i = 0; i < writer->cut_count; i++)
         if (writer->cuts[i].version == cut.version) {
@@ -378,19 +378,13 @@ void order_writer_free(struct order_writer *writer)
     writer_release(writer);
 }
 
-enum err order_writer_prepare(struct order_writer *writer, const struct order_writer_run *run)
+enum err order_writer_prepare(struct order_writer *writer, struct prepared *run)
 {
-    size_t text_bytes = strlen(run->checkpoint_dir) + 1;
-    struct order_writer_run *copy = malloc(sizeof *copy + text_bytes);
-    if (copy == NULL)
-        return ERR_NOMEM;
-    *copy = *run;
-    copy->checkpoint_dir = memcpy(copy + 1, run->checkpoint_dir, text_bytes);
-    struct item item = {.kind = ITEM_PREPARE, .run = copy};
-    uint64_t generation = copy->generation;
+    uint64_t generation = run->generation;
+    struct item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
     enum err err = inbox_post(writer->inbox, &item);
     if (err != ERR_OK) {
-        free(copy);
+        prepared_unref(run);
         return err;
     }
     thread_lock(&writer->mutex);

@@ -12,12 +12,13 @@
 
 #include "common/file.h"
 #include "common/log.h"
-#include "server/shard.h"
+#include "server/prepared.h"
 
 struct order_writer_config {
     const struct file_ops *ops; /* must outlive the writer */
     const struct logger *logger;
     uint32_t threads; /* shard threads */
+    uint64_t boot;    /* this start of the server, which names the files */
     /* `durable` gradients of that thread's shard of that generation are on disk. */
     void (*logged)(void *owner, uint32_t thread, uint64_t generation, uint64_t durable);
     void (*failed)(void *owner, const struct reason *reason);
@@ -31,19 +32,10 @@ enum err order_writer_new(const struct order_writer_config *config,
 /* Writes what it has. After the shard threads are stopped, before they are freed. NULL is fine. */
 void order_writer_free(struct order_writer *writer);
 
-struct order_writer_run {
-    uint64_t generation;
-    uint64_t boot;
-    uint32_t server; /* this server's index in the map */
-    bool logged;
-    const char *checkpoint_dir; /* RUN/checkpoints */
-};
-
 /* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
 
-/* From now on it is this run, which is copied. */
-enum err order_writer_prepare(struct order_writer *writer,
-                              const struct order_writer_run *run) MUST_USE;
+/* From now on it is this run. Takes a reference. */
+enum err order_writer_prepare(struct order_writer *writer, struct prepared *run) MUST_USE;
 /* Waits until it is; then nothing of an earlier generation is written any more, and the journal can
  * be read. At once for a generation that was not prepared. */
 void order_writer_wait(struct order_writer *writer, uint64_t generation);

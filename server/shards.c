@@ -267,6 +267,7 @@ static enum err start_threads(struct shards *shards)
     TRY(order_writer_new(&(struct order_writer_config){.ops = &file_ops_real,
                                                        .logger = config->logger,
                                                        .threads = count,
+                                                       .boot = config->boot,
                                                        .logged = gradients_logged,
                                                        .failed = journal_failed,
                                                        .owner = shards},
@@ -376,17 +377,7 @@ static void fail_prepare(struct shards *shards, enum err err, const struct reaso
 
 static enum err give_to_threads(struct shards *shards, struct prepared *prepared)
 {
-    struct cut_writer_run cuts = {.generation = prepared->generation,
-                                  .keep = prepared->spec.checkpoint.keep,
-                                  .checkpoint_dir = prepared->checkpoint_dir};
-    TRY(cut_writer_prepare(shards->cut_writer, &cuts));
-    struct order_writer_run order = {
-        .generation = prepared->generation,
-        .boot = shards->config.boot,
-        .server = prepared->server,
-        .logged = prepared->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED,
-        .checkpoint_dir = prepared->checkpoint_dir,
-    };
+    TRY(cut_writer_prepare(shards->cut_writer, prepared));
     struct shard_async async = prepare_config(&prepared->spec).async;
     thread_lock(&shards->mutex);
     shards->async = async.on;
@@ -394,7 +385,7 @@ static enum err give_to_threads(struct shards *shards, struct prepared *prepared
     shards->taken = (struct applied){0, applied_window(async.window), shards->taken_words};
     thread_unlock(&shards->mutex);
     if (async.on)
-        TRY(order_writer_prepare(shards->order_writer, &order));
+        TRY(order_writer_prepare(shards->order_writer, prepared));
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         TRY(shard_thread_prepare(shards->exchange.threads[i], prepared));
     return ERR_OK;

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A disk that has no more room for files of the first generation. */
@@ -59,9 +60,14 @@ static void failed(void *owner, const struct reason *reason)
 
 static void prepare(struct order_writer *writer, uint64_t generation, const char *folder)
 {
-    const struct order_writer_run run = {
-        .generation = generation, .boot = 1, .logged = true, .checkpoint_dir = folder};
-    assert_int_equal(order_writer_prepare(writer, &run), ERR_OK);
+    struct prepared *run = calloc(1, sizeof *run);
+    assert_non_null(run);
+    atomic_init(&run->references, 1);
+    run->generation = generation;
+    run->spec.checkpoint.durability = SPEC_DURABILITY_LOGGED;
+    run->checkpoint_dir = strdup(folder);
+    assert_int_equal(order_writer_prepare(writer, run), ERR_OK);
+    prepared_unref(run);
 }
 
 static void take(struct order_writer *writer, uint64_t generation)
@@ -96,6 +102,7 @@ static void a_new_generation_does_not_wait_for_room_for_the_old_one(void **state
     const struct order_writer_config config = {.ops = &disk.ops,
                                                .logger = &quiet,
                                                .threads = 1,
+                                               .boot = 1,
                                                .logged = logged,
                                                .failed = failed,
                                                .owner = &disk};
@@ -130,6 +137,7 @@ static void what_is_written_when_a_generation_has_begun_is_all_of_the_one_before
     const struct order_writer_config config = {.ops = &file_ops_real,
                                                .logger = &quiet,
                                                .threads = 1,
+                                               .boot = 1,
                                                .logged = logged,
                                                .failed = failed,
                                                .owner = &disk};
