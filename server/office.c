@@ -176,6 +176,7 @@ static enum err go_on(struct office *office, uint64_t now_ns, struct store_run *
     TRY(office_run_new(stored, &run, reason));
     scoped(data_free_scoped) struct data *data = NULL;
     enum err err = store_get_past(office->config.store, run->stored.run, &past, reason);
+    run->settings.cut_servers = run->settings.async;
     if (err == ERR_OK && past.cut.server_count > 0 &&
         past.cut.server_count < run->settings.servers_min)
         run->settings.servers_min = past.cut.server_count; /* not for those that were drained */

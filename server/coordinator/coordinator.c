@@ -437,7 +437,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
             return;
         }
     }
-    if (run->phase == PHASE_GATHER)
+    const char *awaited = generation_awaits(coordinator);
+    if (run->phase == PHASE_GATHER && awaited != NULL)
+        snprintf(ret_text, text_bytes, "server %s of the newest cut is awaited", awaited);
+    else if (run->phase == PHASE_GATHER)
         snprintf(ret_text, text_bytes, "%u of %u servers are connected",
                  servers_available(servers, NULL), run->settings.servers_min);
     else if (run->phase == PHASE_PREPARE)

@@ -146,11 +146,25 @@ static enum err restore_map(struct coordinator *coordinator)
     return ERR_OK;
 }
 
+const char *generation_awaits(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    const struct cut_record *cut = &run->cuts.newest;
+    for (uint32_t i = 0; run->settings.cut_servers && i < cut->server_count; i++) {
+        const struct server_entry *server =
+            servers_named(&coordinator->servers, cut->servers[i].name);
+        if (server == NULL || server->link == 0)
+            return cut->servers[i].name;
+    }
+    return NULL;
+}
+
 static bool enough_servers(const struct coordinator *coordinator,
                            const struct server_entry *without)
 {
     uint32_t wanted = coordinator->run.settings.servers_min;
-    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1);
+    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1) &&
+           generation_awaits(coordinator) == NULL;
 }
 
 bool generation_can_begin_without(const struct coordinator *coordinator,

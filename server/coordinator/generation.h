@@ -5,6 +5,8 @@
 
 #include "server/coordinator/run.h"
 
+/* The first server of the newest cut that the run waits for (settings.cut_servers); NULL: none. */
+const char *generation_awaits(const struct coordinator *coordinator);
 /* In PHASE_GATHER: begins a generation when its servers are there. */
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
 /* It does not wait for servers, or has enough of them without that one. */

@@ -58,6 +58,7 @@ void sim_coordinator_start(struct sim *sim, struct sim_coordinator *coordinator)
     uint32_t named = sim->store.stored ? sim->store.past.cut.server_count : 0;
     if (named > 0 && named < run.servers_min)
         run.servers_min = named; /* not for those that were drained (office.c) */
+    run.cut_servers = run.async;
     coordinator->term = settings.term = ++sim->store.term;
     coordinator->core = coordinator_new(&settings);
     check(coordinator->core != NULL);

@@ -1104,6 +1104,26 @@ static void p12_a_new_generation_knows_what_all_servers_have(void **state)
     teardown(&f);
 }
 
+static void p12_a_successor_waits_for_the_servers_of_the_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run(5);
+    struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
+    snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
+    run.servers_min = 1;
+    run.cut_servers = true;
+    setup(&f);
+    hello(&f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    assert_null(command(&f, 0, SERVER_PREPARE));
+    assert_string_equal(status(&f).reason, "server s1 of the newest cut is awaited");
+    hello(&f, 1, 4);
+    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
+    teardown(&f);
+}
+
 static void async_words_that_shards_do_not_bear_out_are_doubted(void **state)
 {
     (void)state;
@@ -2287,6 +2307,7 @@ int main(void)
         cmocka_unit_test(p12_tickets_of_steps_that_are_committed_are_granted_again_too),
         cmocka_unit_test(p12_what_a_lost_boot_said_was_reduced_is_forgotten),
         cmocka_unit_test(p12_a_new_generation_knows_what_all_servers_have),
+        cmocka_unit_test(p12_a_successor_waits_for_the_servers_of_the_cut),
         cmocka_unit_test(async_words_that_shards_do_not_bear_out_are_doubted),
         cmocka_unit_test(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost),
         cmocka_unit_test(async_a_bitmap_of_no_such_run_is_malformed),
