@@ -231,10 +231,7 @@ void rpc_group_end(struct rpc_group *group)
 
 /* ---- Arguments ---- */
 
-enum {
-    ATTEMPT_MS = 10000, /* to connect and shake hands */
-    TLS_RECORD_BYTES = 8192
-};
+enum { ATTEMPT_MS = 10000 }; /* to connect and shake hands */
 
 static void argument_add(struct rpc_arguments *arguments, const char *key, uint32_t value)
 {
@@ -270,9 +267,6 @@ void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settin
         argument_add(arguments, GRPC_ARG_MAX_CONCURRENT_STREAMS, settings->calls_max);
         argument_add(arguments, GRPC_ARG_ALLOW_REUSEPORT, 0);
         argument_add(arguments, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ATTEMPT_MS);
-        /* Each connection keeps a buffer of that size: an idle one 104 KiB instead of 110
-         * (tests/bench/bench_idle); pulls over TLS are as fast as with the largest, 16 KiB. */
-        argument_add(arguments, GRPC_ARG_TSI_MAX_FRAME_SIZE, TLS_RECORD_BYTES);
     } else {
         argument_add(arguments, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, settings->reconnect_ms_min);
         /* Despite its name: how long one attempt, with its handshake, may take. */
