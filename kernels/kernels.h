@@ -7,9 +7,8 @@
  * - The first argument is the table itself: `k->add(k, out, a, b, n)`. Operations keep no state
  *   between calls; on the CPU any number of threads may use one table. A CUDA table is one stream,
  *   of one thread at a time: operations run in order, and only synchronize() and what fills the
- *   host's memory wait for them. `in` and `out` are two more, for the copies of another thread,
- * which then lie beside what is computed; a mark orders what one stream does before what another
- * does.
+ *   host's memory wait for them. `in` and `out` are two more, for another thread's copies, which
+ *   then lie beside what is computed; a mark orders what one stream does before what another does.
  * - Operations cannot fail; wrong shapes are our own bug. What a device reports late comes out of
  *   synchronize().
  * - Same arguments, same bits: sums have a fixed order, and the scalar, AVX2 and AVX-512 variants
