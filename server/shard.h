@@ -23,9 +23,10 @@
  *   that is gone (P5: v is readable until commit(v + delay)): TOO_LATE.
  * - a pull of more than WIRE_PAYLOAD_BYTES_MAX of weights: MALFORMED.
  * - a chunk that the run has not: NOT_FOUND. One that is not ours: MOVED; a pull of a version
- * behind the newest decision is parked instead, because the commit that brings the chunk may be
- * under way. Sizes, parts and nodes that do not fit: MALFORMED. With a lossy push codec only nodes
- * of the run's node size fit (P4).
+ *   behind the newest decision is parked instead, because the commit that brings the chunk may
+ *   be under way.
+ * - sizes, parts and nodes that do not fit: MALFORMED. With a lossy push codec only nodes of the
+ *   run's node size fit (P4).
  *
  * `async`: each ticket is applied by itself, as its push comes (async.h says who is answered what);
  * a pull is answered with whatever version each chunk has; a commit only says that a step is over,

@@ -15,7 +15,8 @@
  *     a sample is a function of step and slot, it is in an epoch once;
  *   2 nothing is readable before its commit, and what is read is the reference's version;
  *   3 a ticket is granted only when its version is committed, which is exactly the run's delay
- * behind its step, the same one when it is asked for again, and computed on exactly these weights;
+ *     behind its step, the same one when it is asked for again, and computed on exactly these
+ *     weights;
  *   4 versions grow by one within a generation; generations, boots and terms never go back, and a
  *     generation is stored before it is prepared;
  *   5 no push and no pull waits for ever on an open stream, and none is parked for who is gone;

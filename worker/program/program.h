@@ -52,8 +52,8 @@ enum err program_generate(struct program *program, uint32_t units, uint32_t micr
 
 /* Whether the rows compute the slot's gradients, each once, and in microbatch order:
  *  1. a unit is pulled, once, before its first F;
- *  2. F of a microbatch runs once, upwards through the units; B once, downwards, after F of the
- * last unit;
+ *  2. F of a microbatch runs once, upwards through the units; B once, downwards, after F of
+ *     the last unit;
  *  3. backward finds the unit's activations: DROP after F, then RC before B, or neither;
  *  4. what adds to a unit's gradients (B; the last unit's F) runs in microbatch order;
  *  5. each unit is pushed once, after the last of them.
