@@ -19,12 +19,13 @@ static enum err pull_place(const struct shard *shard, const struct pull *pull,
     struct parked_pull *awaited = NULL;
     for (uint32_t i = 0; i < pull->chunk_count; i++) {
         uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
-        const struct chunk *chunk = &shard->store.chunks[index];
+        const struct chunk *chunk =
+            index < shard->store.count ? &shard->store.chunks[index] : NULL; /* not here */
         bool future = pull->version > shard->decided;
         *ret_ring = shard->later;
-        if (index == shard->store.count && shard_core_not_here(shard, pull->chunks[i]) != ERR_MOVED)
+        if (chunk == NULL && shard_core_not_here(shard, pull->chunks[i]) != ERR_MOVED)
             return ERR_NOT_FOUND;
-        if (index == shard->store.count || (chunk->leaving && future))
+        if (chunk == NULL || (chunk->leaving && future))
             return future ? ERR_TOO_EARLY : ERR_MOVED;
         if (pull->version < shard_pull_oldest(shard, chunk))
             return ERR_TOO_LATE;

@@ -166,7 +166,8 @@ static enum err write_all(struct sim *sim, struct sim_server *server)
         done += err == ERR_OK;
     }
     writer->count -= done;
-    memmove(writer->items, writer->items + done, writer->count * sizeof *writer->items);
+    if (writer->count > 0)
+        memmove(writer->items, writer->items + done, writer->count * sizeof *writer->items);
     return err == ERR_OK ? journal_commit(&writer->journal, NULL) : err;
 }
 
