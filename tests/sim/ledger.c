@@ -353,12 +353,13 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
 
 /* What is known of a chunk of a ticket that is said to be complete. */
 struct completed {
-    bool owned;   /* by somebody who is there, … */
-    bool counted; /* … and has counted all of it */
+    bool owned;   /* by somebody who is there and has heard of the newest decision, … */
+    bool counted; /* … or by somebody who has counted all of it */
 };
 
+/* `newest`: decision of the generation. Who has not heard of it may own no more what it thinks. */
 static void look_completed(const struct sim *sim, const struct sim_thread *thread,
-                           const struct ticket *ticket, struct completed *chunks)
+                           const struct ticket *ticket, uint64_t newest, struct completed *chunks)
 {
     for (uint32_t i = 0; i < thread->chunk_count; i++) {
         struct completed *chunk = &chunks[thread->chunks[i].chunk];
@@ -366,7 +367,7 @@ static void look_completed(const struct sim *sim, const struct sim_thread *threa
         for (uint32_t p = 0; p < thread->chunks[i].parts; p++)
             counted = counted && is_counted(sim, thread, ticket->step, ticket->node,
                                             sim->compute.piece_first[thread->chunks[i].chunk] + p);
-        chunk->owned = true;
+        chunk->owned = chunk->owned || thread->ledger.decided == newest;
         chunk->counted = chunk->counted || counted;
     }
 }
@@ -389,6 +390,19 @@ static void check_acknowledged(struct sim *sim, const struct complete_request *c
     }
 }
 
+/* The newest decision that any thread has heard of, one that has crashed since included. */
+static uint64_t newest_decision(const struct sim *sim, uint64_t generation)
+{
+    uint64_t newest = 0;
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
+        for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
+            const struct server_ledger *ledger = &sim->servers[s].threads[t].ledger;
+            if (ledger->generation == generation && ledger->decided > newest)
+                newest = ledger->decided;
+        }
+    return newest;
+}
+
 void ledger_completed(struct sim *sim, const struct complete_request *complete)
 {
     const struct ticket *ticket = &complete->ticket;
@@ -401,6 +415,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
         return;
     scoped(free_scoped) struct completed *chunks =
         calloc(sim->compute.model.chunks_count, sizeof *chunks);
+    uint64_t newest = newest_decision(sim, ticket->generation);
     bool lost = false; /* somebody what it had counted: a rewind will follow */
     check(chunks != NULL);
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
@@ -409,7 +424,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
             bool ours = thread->ledger.generation == ticket->generation;
             lost = lost || (ours && thread->shard == NULL);
             if (ours && thread->shard != NULL)
-                look_completed(sim, thread, ticket, chunks);
+                look_completed(sim, thread, ticket, newest, chunks);
         }
     for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
         if (!chunks[c].counted && (chunks[c].owned || !lost))
