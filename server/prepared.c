@@ -3,7 +3,6 @@
 
 #include "common/scoped.h"
 #include "server/async.h"
-#include "server/journal.h"
 
 #include <string.h>
 
@@ -122,7 +121,7 @@ static enum err fill_from_cut(const struct prepared *prepared, struct shard *sha
 
 /* ---- the journal ---- */
 
-static enum err redo(void *context, const struct journal_entry *entry, struct reason *reason)
+enum err prepared_redo(void *context, const struct journal_entry *entry, struct reason *reason)
 {
     struct shard *shard = context;
     const struct async_record record = {.n = entry->n,
@@ -145,7 +144,7 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
 {
     char folder[CHECKPOINT_PATH_BYTES];
     uint64_t torn;
-    struct journal_reader reader = {shard, redo};
+    struct journal_reader reader = {shard, prepared_redo};
     if (shard_extra_bytes(shard) == 0)
         return ERR_OK;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);

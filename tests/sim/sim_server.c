@@ -546,25 +546,10 @@ static void choose_chunks(struct sim_thread *thread, uint32_t thread_count)
     thread->chunk_count = count;
 }
 
-static enum err redo(void *context, const struct journal_entry *entry, struct reason *reason)
-{
-    struct shard *shard = context;
-    const struct async_record record = {.n = entry->n,
-                                        .ticket = entry->ticket,
-                                        .version = entry->version,
-                                        .scale = entry->scale,
-                                        .gradient = entry->gradient};
-    enum err err = shard_redo(shard, entry->chunk, &record);
-    return err == ERR_OK
-               ? ERR_OK
-               : reason_set(reason, err, "chunk %u, version %llu, ticket %llu", entry->chunk,
-                            (unsigned long long)entry->version, (unsigned long long)entry->ticket);
-}
-
 /* As prepared.c and shard_thread.c: what the journal has beyond the cut, and what that makes. */
 static void read_journal(struct sim *sim, struct sim_server *server, struct sim_thread *thread)
 {
-    const struct journal_reader reader = {thread->shard, redo};
+    const struct journal_reader reader = {thread->shard, prepared_redo};
     struct reason reason = {.text = ""};
     uint32_t next = 0;
     if (sim_writer_read(&server->writer, &reader, &reason) != ERR_OK)
