@@ -106,10 +106,10 @@ enum err shard_start(struct shard *shard)
 
 /* ---- commit ---- */
 
-/* The same decision; the term says only who repeats it. */
+/* The same decision. The term only says who repeats it, and its cut may be given up by then. */
 static bool same_decision(const struct commit *a, const struct commit *b)
 {
-    return a->step == b->step && a->apply == b->apply && a->cut == b->cut &&
+    return a->step == b->step && a->apply == b->apply &&
            memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
            memcmp(&a->lr, &b->lr, sizeof a->lr) == 0 &&
            memcmp(&a->bias1, &b->bias1, sizeof a->bias1) == 0 &&

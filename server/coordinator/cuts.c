@@ -111,16 +111,32 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     return true;
 }
 
+static void give_up(struct cuts *cuts, struct pending_cut *pending)
+{
+    map_release(&pending->map);
+    size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
+    memmove(pending, pending + 1, behind * sizeof *pending);
+    cuts->pending_count--;
+}
+
 bool cuts_fail(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find(cuts, name);
     if (pending == NULL)
         return false;
-    map_release(&pending->map);
-    size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
-    memmove(pending, pending + 1, behind * sizeof *pending);
-    cuts->pending_count--;
+    give_up(cuts, pending);
     return true;
+}
+
+bool cuts_server_lost(struct cuts *cuts, const char *server)
+{
+    uint32_t before = cuts->pending_count;
+    for (uint32_t i = before; i-- > 0;) {
+        struct pending_cut *pending = &cuts->pending[i];
+        if (!pending->complete && cuts_file(&pending->record, server) != WIRE_SERVERS_MAX)
+            give_up(cuts, pending);
+    }
+    return cuts->pending_count < before;
 }
 
 void cuts_forget(struct cuts *cuts)

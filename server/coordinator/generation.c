@@ -224,6 +224,9 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
                     "server lost its memory  server=%s boot=%llu next=its cut", server->name,
                     (unsigned long long)server->boot);
         window_unseal(run, server->map_index);
+        server->past_cut = true;
+        if (cuts_server_lost(&run->cuts, server->name))
+            run->cut_asked = true; /* the next commit brings another */
         command_prepare(coordinator, server);
     } else if (lost) {
         /* P3: its chunks are gone; nothing of this generation is granted or counted any more. */

@@ -332,6 +332,7 @@ void run_command_commit(struct coordinator *coordinator, struct server_entry *se
 {
     struct server_command *command = run_command(coordinator, server, SERVER_COMMIT);
     command->commit = coordinator->run.commit;
+    command->commit.cut = command->commit.cut && !server->past_cut;
     moves_say(&coordinator->run, server, command);
 }
 
@@ -423,7 +424,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL)
             continue;
-        server->acknowledged = false;
+        server->acknowledged = server->past_cut = false;
         run_command_commit(coordinator, server);
     }
     moves_apply(coordinator);

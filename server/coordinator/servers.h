@@ -22,6 +22,7 @@ struct server_entry {
     uint64_t prepared_boot; /* the boot that was told to prepare (P3) */
     bool ready;             /* it has its chunks */
     bool acknowledged;      /* the newest commit (P6) */
+    bool past_cut;          /* it lost its memory since that commit: it writes no file of its cut */
     uint32_t file;          /* its file in the newest cut that was ordered */
     /* Coming and going: */
     bool draining;       /* it is to give its chunks away */

@@ -51,6 +51,7 @@ bool disk_write(struct disk *disk, const struct disk_chunk *chunk)
         cut->values = calloc(disk->chunks_count, sizeof *cut->values);
         check(cut->values != NULL);
     }
+    check(cut->stage == DISK_WRITING); /* nobody writes a file of the same name again */
     if (chunk->values != NULL) {
         size_t bytes = (size_t)chunk->arrays * chunk->n * sizeof(float) + chunk->extra_bytes;
         cut->values[chunk->chunk] = malloc(bytes);

@@ -1124,6 +1124,34 @@ static void p12_a_successor_waits_for_the_servers_of_the_cut(void **state)
     teardown(&f);
 }
 
+static void p12_who_lost_its_memory_writes_no_second_file_of_a_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run(5);
+    run.cut_every = 2;
+    start(&f, &run);
+    step(&f, 0);
+    reduce_all(&f, 1);
+    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(&f, 1);
+    assert_int_equal(say_manifest(&f, 1, 2, ERR_OK), ERR_OK); /* s1 has written its file */
+    restart_server(&f, 1);
+    assert_int_equal(say_taken(&f, 1, 0, 0, 0), ERR_OK);
+    const struct server_command *again = command(&f, 1, SERVER_COMMIT);
+    assert_int_equal(again->commit.step, 1);
+    assert_false(again->commit.cut);
+    say_committed(&f, 1, 1);
+    assert_int_equal(say_manifest(&f, 0, 2, ERR_OK), ERR_OK);
+    assert_int_equal(status(&f).cut.version, 0); /* one file is older than the other's answers */
+    reduce_all(&f, 2);
+    assert_true(command(&f, 1, SERVER_COMMIT)->commit.cut); /* at once, not at the interval */
+    commit_all(&f, 2);
+    record_all(&f, 3);
+    assert_int_equal(status(&f).cut.version, 3);
+    teardown(&f);
+}
+
 static void async_words_that_shards_do_not_bear_out_are_doubted(void **state)
 {
     (void)state;
@@ -2308,6 +2336,7 @@ int main(void)
         cmocka_unit_test(p12_what_a_lost_boot_said_was_reduced_is_forgotten),
         cmocka_unit_test(p12_a_new_generation_knows_what_all_servers_have),
         cmocka_unit_test(p12_a_successor_waits_for_the_servers_of_the_cut),
+        cmocka_unit_test(p12_who_lost_its_memory_writes_no_second_file_of_a_cut),
         cmocka_unit_test(async_words_that_shards_do_not_bear_out_are_doubted),
         cmocka_unit_test(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost),
         cmocka_unit_test(async_a_bitmap_of_no_such_run_is_malformed),
