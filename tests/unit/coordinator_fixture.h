@@ -1,0 +1,325 @@
+/* A coordinator of two servers with a chunk each as its daemon and the simulator see it: calls in,
+ * effects out. What servers and workers say, and what came of it. */
+#ifndef ROOST_TESTS_UNIT_COORDINATOR_FIXTURE_H
+#define ROOST_TESTS_UNIT_COORDINATOR_FIXTURE_H
+
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/coordinator.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SLOTS = 4,
+    SERVERS = 2,
+    LEASE_MS = 1000,
+    STOP_MS = 500,
+    EFFECTS_SEEN_MAX = 256,
+};
+
+/* A coordinator of two servers with a chunk each, and what it said since the last look. */
+struct fixture {
+    struct coordinator *coordinator;
+    uint64_t now_ms;
+    uint64_t boot[SERVERS];
+    uint64_t link[SERVERS];
+    uint64_t generation;
+    size_t count;
+    struct effect seen[EFFECTS_SEEN_MAX];
+    enum err store; /* what writing a cut down ends in */
+    struct cut_record stored;
+};
+
+static const struct map_parameter parameters[] = {{0, 1, 400, 400}, {1, 1, 400, 400}};
+
+static inline struct coordinator_run run_of(uint64_t steps)
+{
+    return (struct coordinator_run){
+        .run = 1,
+        .steps = steps,
+        .servers_min = SERVERS,
+        .slots = SLOTS,
+        .slot_samples = 2,
+        .node_slots = 1,
+        .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = 8},
+                 .sample_predictions = 1,
+                 .skip_max = 2},
+        .parameter_count = 2,
+        .parameters = parameters,
+        .parameter_bytes_max = 1 << 20,
+        .spec = "train: {}",
+        .checkpoint_dir = "checkpoints",
+    };
+}
+
+static inline void setup(struct fixture *f)
+{
+    *f = (struct fixture){.now_ms = 1000, .boot = {11, 12}};
+    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
+                                                                    .heartbeat_ms = 100,
+                                                                    .lease_ms = LEASE_MS,
+                                                                    .speculation_percent = 200,
+                                                                    .speculation_ms_min = 10,
+                                                                    .stop_ms = STOP_MS});
+    assert_non_null(f->coordinator);
+}
+
+/* Carries out: the test looks at copies. Cuts are written down at once. */
+static inline void look(struct fixture *f)
+{
+    size_t count;
+    coordinator_check(f->coordinator);
+    const struct effect *effects = coordinator_effects(f->coordinator, &count);
+    f->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(f->count < EFFECTS_SEEN_MAX);
+        f->seen[f->count++] = effects[i];
+        if (effects[i].kind == EFFECT_STORE_CUT) {
+            f->stored = *effects[i].cut;
+            coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, f->store);
+            effects = coordinator_effects(f->coordinator, &count);
+        }
+    }
+    coordinator_check(f->coordinator);
+    coordinator_effects_clear(f->coordinator);
+}
+
+static inline const struct effect *seen(const struct fixture *f, enum effect_kind kind)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->seen[i].kind == kind)
+            return &f->seen[i];
+    return NULL;
+}
+
+static inline size_t place_of(const struct fixture *f, enum effect_kind kind)
+{
+    const struct effect *effect = seen(f, kind);
+    assert_non_null(effect);
+    return (size_t)(effect - f->seen);
+}
+
+/* The command of that kind to server i; NULL: none was sent. */
+static inline const struct server_command *command(const struct fixture *f, uint32_t i,
+                                                   enum server_command_kind kind)
+{
+    for (size_t k = 0; k < f->count; k++)
+        if (f->seen[k].kind == EFFECT_COMMAND && f->seen[k].command.link == f->link[i] &&
+            f->seen[k].command.command.kind == kind)
+            return &f->seen[k].command.command;
+    return NULL;
+}
+
+static inline struct coordinator_status status(const struct fixture *f)
+{
+    struct coordinator_status result;
+    coordinator_status(f->coordinator, &result);
+    return result;
+}
+
+/* ---- servers ---- */
+
+static inline void hello(struct fixture *f, uint32_t i, uint64_t held_generation)
+{
+    struct server_report report = {.kind = SERVER_HELLO, .boot = f->boot[i]};
+    snprintf(report.hello.name, sizeof report.hello.name, "s%u", i);
+    report.hello.generation = held_generation;
+    assert_int_equal(
+        coordinator_server_hello(f->coordinator, f->now_ms, &report, &f->link[i], NULL), ERR_OK);
+    look(f);
+}
+
+static inline enum err report(struct fixture *f, uint32_t i, struct server_report report)
+{
+    report.boot = f->boot[i];
+    enum err err = coordinator_server_report(f->coordinator, f->now_ms, f->link[i], &report);
+    look(f);
+    return err;
+}
+
+static inline enum err say_ready(struct fixture *f, uint32_t i, uint64_t version)
+{
+    struct server_report ready = {.kind = SERVER_READY};
+    ready.ready.cut = (struct cut_name){f->generation, version};
+    return report(f, i, ready);
+}
+
+static inline enum err say_manifest(struct fixture *f, uint32_t i, uint64_t version, enum err code)
+{
+    struct server_report manifest = {.kind = SERVER_MANIFEST};
+    manifest.manifest.cut = (struct cut_name){f->generation, version};
+    manifest.manifest.code = code;
+    manifest.manifest.digest[0] = (uint8_t)(i + 1);
+    return report(f, i, manifest);
+}
+
+static inline enum err say_committed(struct fixture *f, uint32_t i, uint64_t step)
+{
+    struct server_report committed = {.kind = SERVER_COMMITTED};
+    committed.committed.generation = f->generation;
+    committed.committed.step = step;
+    return report(f, i, committed);
+}
+
+/* Server i owns chunk i; server 1 the loss as well. */
+static inline enum err say_reduced(struct fixture *f, uint32_t i, uint64_t step, double sumsq)
+{
+    struct chunk_seal seal = {i, isfinite(sumsq), sumsq};
+    struct server_report reduced = {.kind = SERVER_REDUCED};
+    reduced.reduced = (struct reduced){.generation = f->generation,
+                                       .step = step,
+                                       .seal_count = 1,
+                                       .seals = &seal,
+                                       .has_loss = i == 1,
+                                       .loss_sum = 4,
+                                       .sample_count = 8};
+    return report(f, i, reduced);
+}
+
+static inline void reduce_all(struct fixture *f, uint64_t step)
+{
+    assert_int_equal(say_reduced(f, 0, step, 1), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, step, 1), ERR_OK);
+}
+
+static inline void commit_all(struct fixture *f, uint64_t step)
+{
+    assert_int_equal(say_committed(f, 0, step), ERR_OK);
+    assert_int_equal(say_committed(f, 1, step), ERR_OK);
+}
+
+static inline void record_all(struct fixture *f, uint64_t version)
+{
+    assert_int_equal(say_manifest(f, 0, version, ERR_OK), ERR_OK);
+    assert_int_equal(say_manifest(f, 1, version, ERR_OK), ERR_OK);
+}
+
+/* A step from its pushes to the acknowledged commit; the commit stays in f->seen of server 0. */
+static inline void step(struct fixture *f, uint64_t step_number)
+{
+    reduce_all(f, step_number);
+    commit_all(f, step_number);
+}
+
+/* A run on both servers, ready to grant version 0. */
+static inline void start(struct fixture *f, const struct coordinator_run *run)
+{
+    setup(f);
+    hello(f, 0, 0);
+    hello(f, 1, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, NULL, NULL), ERR_OK);
+    look(f);
+    f->generation = status(f).generation;
+    assert_int_equal(say_ready(f, 0, 0), ERR_OK);
+    assert_int_equal(say_ready(f, 1, 0), ERR_OK);
+    record_all(f, 0);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
+/* It comes back without its memory. */
+static inline void restart_server(struct fixture *f, uint32_t i)
+{
+    coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
+    look(f);
+    f->boot[i] += 100;
+    hello(f, i, 0);
+}
+
+static inline void teardown(struct fixture *f)
+{
+    coordinator_free(f->coordinator);
+}
+
+/* ---- workers ---- */
+
+static inline struct join_request join_request(void)
+{
+    struct join_request request = {.wire_version = WIRE_VERSION, .name = "w", .device = "cpu"};
+    request.fingerprint[0] = 5;
+    return request;
+}
+
+static inline uint64_t join(struct fixture *f)
+{
+    struct join_request request = join_request();
+    struct join_reply reply;
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(reply.generation, f->generation);
+    return reply.member;
+}
+
+static inline uint64_t join_again(struct fixture *f, uint64_t previous)
+{
+    struct join_request request = join_request();
+    struct join_reply reply;
+    request.previous_member = previous;
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
+    look(f);
+    return reply.member;
+}
+
+static inline enum err acquire(struct fixture *f, uint64_t member, uint64_t sequence,
+                               uint32_t wait_ms)
+{
+    enum err err = coordinator_acquire(f->coordinator, f->now_ms,
+                                       &(struct acquire_request){.member = member,
+                                                                 .generation = f->generation,
+                                                                 .sequence = sequence,
+                                                                 .wait_ms = wait_ms});
+    look(f);
+    return err;
+}
+
+/* The answer that member got; it must have got one. */
+static inline struct acquire_reply answer(const struct fixture *f, uint64_t member)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->seen[i].kind == EFFECT_ANSWER && f->seen[i].answer.member == member) {
+            assert_int_equal(f->seen[i].answer.err, ERR_OK);
+            return f->seen[i].answer.reply;
+        }
+    fail_msg("member %llu got no answer", (unsigned long long)member);
+    return (struct acquire_reply){.result = ACQUIRE_WAIT};
+}
+
+static inline struct ticket ticket_of(struct fixture *f, uint64_t member, uint64_t sequence)
+{
+    assert_int_equal(acquire(f, member, sequence, 5000), ERR_OK);
+    struct acquire_reply reply = answer(f, member);
+    assert_int_equal(reply.result, ACQUIRE_TICKET);
+    return reply.ticket;
+}
+
+static inline enum err complete(struct fixture *f, uint64_t member, struct ticket ticket,
+                                enum err outcome)
+{
+    struct complete_request request = {.member = member,
+                                       .ticket = ticket,
+                                       .outcome = outcome,
+                                       .loss_sum = 10.0 * (ticket.node.index + 1),
+                                       .sample_count = 2,
+                                       .correct_count = 1};
+    enum err err = coordinator_complete(f->coordinator, f->now_ms, &request);
+    look(f);
+    return err;
+}
+
+static inline void tick(struct fixture *f, uint64_t after_ms)
+{
+    f->now_ms += after_ms;
+    coordinator_tick(f->coordinator, f->now_ms);
+    look(f);
+}
+
+static inline struct coordinator_run validated_run(void)
+{
+    struct coordinator_run run = run_of(4);
+    run.node_slots = SLOTS;
+    run.validate_every = 2;
+    run.validation_samples = 5; /* three pieces of two, two and one */
+    return run;
+}
+
+#endif

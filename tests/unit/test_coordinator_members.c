@@ -1,0 +1,272 @@
+/* The coordinator: who is a member, and who no longer is. */
+#include "tests/unit/coordinator_fixture.h"
+
+#include "common/rand.h"
+
+/* ---- membership ---- */
+
+static void the_first_workers_fingerprint_is_the_runs_and_stored(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    struct join_request request = join_request();
+    struct join_reply reply;
+    struct reason reason;
+    start(&f, &run);
+    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(seen(&f, EFFECT_STORE_FINGERPRINT)->fingerprint[0], 5);
+    join(&f);
+    assert_null(seen(&f, EFFECT_STORE_FINGERPRINT));
+    request.fingerprint[0] = 6;
+    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, &reason),
+                     ERR_FINGERPRINT);
+    struct coordinator_member member;
+    assert_true(coordinator_member(f.coordinator, 2, &member));
+    assert_string_equal(member.state, "refused");
+    teardown(&f);
+}
+
+static void nobody_joins_while_there_is_no_run(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct join_request request = join_request();
+    struct join_reply reply;
+    setup(&f);
+    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL), ERR_NO_RUN);
+    teardown(&f);
+}
+
+static void a_broken_control_stream_frees_the_tickets_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    run.node_slots = SLOTS;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    ticket_of(&f, a, 1);
+    assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
+    assert_null(seen(&f, EFFECT_ANSWER));
+    coordinator_member_lost(f.coordinator, f.now_ms, a, "stream broke");
+    look(&f);
+    assert_int_equal(answer(&f, b).result, ACQUIRE_TICKET);
+    assert_false(answer(&f, b).ticket.speculative);
+    assert_int_equal(status(&f).redone, SLOTS);
+    assert_int_equal(status(&f).members_lost, 1);
+    teardown(&f);
+}
+
+static void a_silent_member_is_lost_when_its_lease_lapses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    run.node_slots = SLOTS;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    ticket_of(&f, a, 1);
+    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
+    f.now_ms += LEASE_MS - 1;
+    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, b), ERR_OK);
+    assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + 1);
+    tick(&f, 1);
+    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(answer(&f, b).ticket.node.index, 0);
+    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, a), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(acquire(&f, a, 2, 0), ERR_UNKNOWN_MEMBER);
+    teardown(&f);
+}
+
+static void who_leaves_says_why(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    struct coordinator_member member;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, a, "SIGTERM"), ERR_OK);
+    assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, b, "preempted by the cloud"),
+                     ERR_OK);
+    look(&f);
+    assert_int_equal(status(&f).members_lost, 0);
+    assert_true(coordinator_member(f.coordinator, 0, &member));
+    assert_string_equal(member.state, "preempted");
+    assert_true(coordinator_member(f.coordinator, 1, &member));
+    assert_string_equal(member.state, "left");
+    assert_string_equal(member.reason, "SIGTERM");
+    assert_false(coordinator_member(f.coordinator, 2, &member));
+    teardown(&f);
+}
+
+static void joining_again_after_a_rewind_is_neither_a_join_nor_a_loss(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    struct coordinator_member member;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    struct ticket ticket = ticket_of(&f, a, 1);
+    assert_int_equal(complete(&f, a, ticket, ERR_OK), ERR_OK);
+    restart_server(&f, 1);
+    f.generation++;
+    assert_int_equal(status(&f).member_count, 2);
+    uint64_t again = join_again(&f, a);
+    assert_int_not_equal(again, a);
+    assert_int_equal(status(&f).member_count, 2);
+    assert_int_equal(status(&f).members_joined, 2);
+    assert_true(coordinator_member(f.coordinator, 1, &member));
+    assert_int_equal(member.member, again);
+    assert_true(member.slots_done > 0); /* in this membership and the one before */
+    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, a), ERR_UNKNOWN_MEMBER);
+    /* The other one died with the server: its lease says so, by name. */
+    f.now_ms += LEASE_MS - 1;
+    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, again), ERR_OK);
+    tick(&f, 1);
+    assert_int_equal(status(&f).members_lost, 1);
+    assert_true(coordinator_member(f.coordinator, 1, &member));
+    assert_int_equal(member.member, b);
+    assert_string_equal(member.state, "timed out");
+    assert_string_equal(member.reason, "silent for 1000 ms");
+    teardown(&f);
+}
+
+static void joining_again_frees_what_the_membership_before_held(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    run.node_slots = SLOTS;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    ticket_of(&f, a, 1);
+    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
+    join_again(&f, a); /* its end of the control stream broke before ours did */
+    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(answer(&f, b).result, ACQUIRE_TICKET);
+    assert_int_equal(status(&f).members_lost, 0);
+    join_again(&f, a); /* that is nobody any more */
+    assert_int_equal(status(&f).members_joined, 3);
+    teardown(&f);
+}
+
+static void members_of_another_run_are_forgotten(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    join(&f);
+    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "enough"), ERR_OK);
+    tick(&f, STOP_MS);
+    assert_int_equal(status(&f).state, RUN_STOPPED);
+    run.run++;
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(status(&f).member_count, 0);
+    assert_int_equal(status(&f).members_lost, 0);
+    teardown(&f);
+}
+
+/* What a test knows of the workers that come and go: those that are there, and how many were.
+ */
+struct crowd {
+    uint64_t members[32];
+    uint64_t sequences[32];
+    uint32_t count;
+    uint64_t joined, lost;
+};
+
+static void crowd_forget(struct crowd *crowd, uint32_t i)
+{
+    crowd->count--;
+    crowd->members[i] = crowd->members[crowd->count];
+    crowd->sequences[i] = crowd->sequences[crowd->count];
+}
+
+/* One of them acquires, completes, goes in one of four ways, or comes back. */
+static void crowd_moves(struct fixture *f, struct crowd *crowd, struct rand_state *random)
+{
+    uint32_t i = (uint32_t)rand_below(random, crowd->count);
+    uint64_t member = crowd->members[i];
+    switch (rand_below(random, 6)) {
+    case 0:
+        ignore(acquire(f, member, ++crowd->sequences[i], 1000)); /* it may hold too many */
+        break;
+    case 1:
+        coordinator_member_lost(f->coordinator, f->now_ms, member, "control stream broke");
+        crowd_forget(crowd, i);
+        crowd->lost++;
+        break;
+    case 2:
+        assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, member, "told to"), ERR_OK);
+        crowd_forget(crowd, i);
+        break;
+    case 3:
+        assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, member, "preempted: aws"),
+                         ERR_OK);
+        crowd_forget(crowd, i);
+        break;
+    default:
+        crowd->members[i] = join_again(f, member);
+        crowd->sequences[i] = 0;
+        break;
+    }
+    look(f);
+}
+
+static void workers_come_and_go_by_the_thousand_and_nobody_else_notices(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    struct rand_state random = {7};
+    struct crowd crowd = {0};
+    start(&f, &run);
+    uint64_t steady = join(&f);
+    struct coordinator_member member;
+    for (int i = 0; i < 20000; i++) {
+        while (crowd.count == 0 || (crowd.count < 32 && rand_below(&random, 3) == 0)) {
+            crowd.sequences[crowd.count] = 0;
+            crowd.members[crowd.count++] = join(&f);
+            crowd.joined++;
+        }
+        crowd_moves(&f, &crowd, &random);
+        assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, steady), ERR_OK);
+        if (i % 1000 == 999) { /* all but one fall silent */
+            f.now_ms += LEASE_MS - 1;
+            assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, steady), ERR_OK);
+            tick(&f, 1);
+            crowd.lost += crowd.count;
+            crowd.count = 0;
+        }
+        assert_int_equal(status(&f).member_count, crowd.count + 1);
+        assert_int_equal(status(&f).members_joined, crowd.joined + 1);
+        assert_int_equal(status(&f).members_lost, crowd.lost);
+    }
+    assert_true(crowd.joined > 5000);
+    assert_true(coordinator_member(f.coordinator, 0, &member));
+    assert_int_equal(member.member, steady);
+    ticket_of(&f, steady, 1);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_workers_fingerprint_is_the_runs_and_stored),
+        cmocka_unit_test(nobody_joins_while_there_is_no_run),
+        cmocka_unit_test(a_broken_control_stream_frees_the_tickets_at_once),
+        cmocka_unit_test(a_silent_member_is_lost_when_its_lease_lapses),
+        cmocka_unit_test(who_leaves_says_why),
+        cmocka_unit_test(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss),
+        cmocka_unit_test(joining_again_frees_what_the_membership_before_held),
+        cmocka_unit_test(members_of_another_run_are_forgotten),
+        cmocka_unit_test(workers_come_and_go_by_the_thousand_and_nobody_else_notices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

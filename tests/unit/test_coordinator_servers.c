@@ -1,0 +1,316 @@
+/* The coordinator: servers that are lost, and a successor. */
+#include "tests/unit/coordinator_fixture.h"
+
+/* ---- losing servers ---- */
+
+static void a_lost_server_pauses_the_run_by_name(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    look(&f);
+    assert_string_equal(status(&f).reason, "server s1 is lost; waiting for it");
+    assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
+    assert_null(seen(&f, EFFECT_ANSWER));
+    teardown(&f);
+}
+
+static void the_same_boot_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    reduce_all(&f, 0);
+    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    look(&f);
+    hello(&f, 1, f.generation);
+    assert_int_equal(command(&f, 1, SERVER_COMMIT)->commit.step, 0); /* it may have missed it */
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_null(seen(&f, EFFECT_STORE_REWIND));
+    assert_int_equal(ticket_of(&f, worker, 1).version, 1);
+    teardown(&f);
+}
+
+/* Server 1 restarts; both are there afterwards, told to prepare. */
+static void p3_a_new_boot_means_a_new_generation_from_the_newest_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    run.cut_every = 2;
+    start(&f, &run);
+    for (uint64_t i = 0; i < 3; i++)
+        step(&f, i);
+    record_all(&f, 2);
+    restart_server(&f, 1);
+    const struct server_command *prepare = command(&f, 1, SERVER_PREPARE);
+    assert_int_equal(prepare->boot, f.boot[1]);
+    assert_int_equal(prepare->prepare.generation, f.generation + 1);
+    assert_true(prepare->prepare.from_cut);
+    assert_int_equal(prepare->prepare.cut.generation, f.generation);
+    assert_int_equal(prepare->prepare.cut.version, 2);
+    assert_non_null(command(&f, 0, SERVER_PREPARE));
+    f.generation++;
+    assert_int_equal(say_ready(&f, 0, 2), ERR_OK);
+    assert_int_equal(say_ready(&f, 1, 2), ERR_OK);
+    assert_int_equal(status(&f).version, 2);
+    assert_int_equal(status(&f).counters.samples, 16);
+    uint64_t worker = join(&f);
+    assert_int_equal(ticket_of(&f, worker, 1).version, 2);
+    step(&f, 2);
+    assert_int_equal(status(&f).counters.samples, 24);
+    teardown(&f);
+}
+
+static void p10_a_rewind_is_stored_before_it_is_acted_on(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    ticket_of(&f, worker, 1);
+    restart_server(&f, 1);
+    assert_int_equal(seen(&f, EFFECT_STORE_REWIND)->generation, f.generation + 1);
+    assert_true(place_of(&f, EFFECT_STORE_REWIND) < place_of(&f, EFFECT_COMMAND));
+    assert_true(place_of(&f, EFFECT_STORE_REWIND) < place_of(&f, EFFECT_EXPEL));
+    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, worker);
+    teardown(&f);
+}
+
+static void p10_a_parked_question_of_the_old_generation_is_answered_so(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    run.node_slots = SLOTS;
+    start(&f, &run);
+    uint64_t a = join(&f), b = join(&f);
+    ticket_of(&f, a, 1);
+    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
+    restart_server(&f, 1);
+    assert_int_equal(seen(&f, EFFECT_ANSWER)->answer.member, b);
+    assert_int_equal(seen(&f, EFFECT_ANSWER)->answer.err, ERR_OLD_GENERATION);
+    assert_int_equal(status(&f).members_lost, 0); /* they only join again */
+    teardown(&f);
+}
+
+static void p9_manifests_of_before_a_rewind_do_not_count(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    run.cut_every = 1;
+    start(&f, &run);
+    step(&f, 0);
+    assert_int_equal(say_manifest(&f, 0, 1, ERR_OK), ERR_OK);
+    restart_server(&f, 1);
+    assert_int_equal(say_manifest(&f, 1, 1, ERR_OK), ERR_OLD_GENERATION);
+    assert_int_equal(status(&f).cut.version, 0);
+    teardown(&f);
+}
+
+static void both_servers_lost_wait_for_both(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[0]);
+    restart_server(&f, 1);
+    assert_null(seen(&f, EFFECT_STORE_REWIND));
+    f.boot[0] += 7;
+    hello(&f, 0, 0);
+    assert_int_equal(command(&f, 0, SERVER_PREPARE)->boot, f.boot[0]);
+    assert_int_equal(command(&f, 1, SERVER_PREPARE)->boot, f.boot[1]);
+    teardown(&f);
+}
+
+static void a_server_that_restarts_while_it_prepares_prepares_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    setup(&f);
+    hello(&f, 0, 0);
+    hello(&f, 1, 0);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    f.generation = status(&f).generation;
+    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
+    restart_server(&f, 1);
+    assert_int_equal(status(&f).generation, f.generation + 1);
+    assert_false(command(&f, 1, SERVER_PREPARE)->prepare.from_cut);
+    teardown(&f);
+}
+
+static void a_server_that_lost_the_run_without_a_new_boot_rewinds_too(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    start(&f, &run);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    look(&f);
+    hello(&f, 1, 0);
+    assert_non_null(seen(&f, EFFECT_STORE_REWIND));
+    teardown(&f);
+}
+
+static void a_prepare_that_may_be_lost_is_said_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    setup(&f);
+    hello(&f, 0, 0);
+    hello(&f, 1, 0);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    uint64_t generation = status(&f).generation;
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    look(&f);
+    hello(&f, 1, 0);
+    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.generation, generation);
+    teardown(&f);
+}
+
+/* ---- a successor ---- */
+
+static struct coordinator_past past_of(uint64_t generation, struct cut_name cut)
+{
+    struct coordinator_past past = {.generation = generation, .has_fingerprint = true};
+    past.fingerprint[0] = 5;
+    past.cut.name = cut;
+    past.cut.counters = (struct seal_counters){.samples = 8 * cut.version, .applied = cut.version};
+    return past;
+}
+
+static void p7_a_new_coordinator_rewinds_before_it_decides(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    setup(&f);
+    hello(&f, 0, 4); /* both still hold the old generation */
+    hello(&f, 1, 4);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(seen(&f, EFFECT_STORE_REWIND)->generation, 5);
+    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
+    f.generation = 5;
+    assert_int_equal(say_ready(&f, 0, 6), ERR_OK);
+    assert_int_equal(say_ready(&f, 1, 6), ERR_OK);
+    step(&f, 6);
+    assert_int_equal(status(&f).counters.samples, 8 * 7);
+    teardown(&f);
+}
+
+static void a_stored_fingerprint_is_still_demanded(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    struct join_request request = join_request();
+    struct join_reply reply;
+    setup(&f);
+    hello(&f, 0, 0);
+    hello(&f, 1, 0);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    request.fingerprint[0] = 77;
+    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL),
+                     ERR_FINGERPRINT);
+    teardown(&f);
+}
+
+static void a_generation_is_above_all_that_any_server_ever_held(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    setup(&f);
+    hello(&f, 0, 41); /* of a cluster whose store was lost */
+    hello(&f, 1, 0);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.generation, 42);
+    teardown(&f);
+}
+
+static void a_run_that_had_ended_ends_again_when_it_is_continued(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(6);
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    setup(&f);
+    hello(&f, 0, 0);
+    hello(&f, 1, 0);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    f.generation = 5;
+    assert_int_equal(say_ready(&f, 0, 6), ERR_OK);
+    assert_int_equal(say_ready(&f, 1, 6), ERR_OK);
+    assert_int_equal(status(&f).state, RUN_ENDED);
+    teardown(&f);
+}
+
+static void a_server_without_a_run_is_told_that_there_is_nothing_to_hold(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    hello(&f, 0, 7); /* it missed the end */
+    assert_non_null(command(&f, 0, SERVER_END));
+    hello(&f, 1, 0);
+    assert_non_null(command(&f, 1, SERVER_END));
+    teardown(&f);
+}
+
+static void statistics_are_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(9);
+    struct coordinator_server server;
+    start(&f, &run);
+    struct server_report statistics = {.kind = SERVER_STATISTICS};
+    statistics.statistics.duplicates = 3;
+    assert_int_equal(report(&f, 1, statistics), ERR_OK);
+    assert_true(coordinator_map_server(f.coordinator, 1, &server));
+    assert_int_equal(server.duplicates, 3);
+    assert_int_equal(server.chunk_count, 1);
+    assert_int_equal(coordinator_map(f.coordinator)->range_count, 2);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_server_pauses_the_run_by_name),
+        cmocka_unit_test(the_same_boot_goes_on_where_it_was),
+        cmocka_unit_test(p3_a_new_boot_means_a_new_generation_from_the_newest_cut),
+        cmocka_unit_test(p10_a_rewind_is_stored_before_it_is_acted_on),
+        cmocka_unit_test(p10_a_parked_question_of_the_old_generation_is_answered_so),
+        cmocka_unit_test(p9_manifests_of_before_a_rewind_do_not_count),
+        cmocka_unit_test(both_servers_lost_wait_for_both),
+        cmocka_unit_test(a_server_that_restarts_while_it_prepares_prepares_again),
+        cmocka_unit_test(a_server_that_lost_the_run_without_a_new_boot_rewinds_too),
+        cmocka_unit_test(a_prepare_that_may_be_lost_is_said_again),
+        cmocka_unit_test(p7_a_new_coordinator_rewinds_before_it_decides),
+        cmocka_unit_test(a_stored_fingerprint_is_still_demanded),
+        cmocka_unit_test(a_generation_is_above_all_that_any_server_ever_held),
+        cmocka_unit_test(a_run_that_had_ended_ends_again_when_it_is_continued),
+        cmocka_unit_test(a_server_without_a_run_is_told_that_there_is_nothing_to_hold),
+        cmocka_unit_test(statistics_are_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

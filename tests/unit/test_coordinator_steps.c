@@ -1,0 +1,290 @@
+/* The coordinator: commits, also with a delay and ssp; validation. */
+#include "tests/unit/coordinator_fixture.h"
+
+/* ---- commit ---- */
+
+static void p6_the_next_commit_waits_until_every_server_acknowledged_the_last(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    start(&f, &run);
+    reduce_all(&f, 0);
+    const struct server_command *first = command(&f, 0, SERVER_COMMIT);
+    assert_int_equal(first->commit.step, 0);
+    assert_memory_equal(&first->commit, &command(&f, 1, SERVER_COMMIT)->commit,
+                        sizeof first->commit);
+    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
+    reduce_all(&f, 1);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(&f, 1, 0), ERR_OK);
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1);
+    teardown(&f);
+}
+
+static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
+{
+    struct coordinator_run run = run_of(steps);
+    run.slots = 1;
+    run.delay = delay;
+    return run;
+}
+
+static void with_a_delay_steps_overlap_on_versions_that_are_there(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 2);
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct ticket ticket = ticket_of(&f, worker, 1 + i);
+        assert_int_equal(ticket.step, i);
+        assert_int_equal(ticket.version, 0);
+        assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK);
+    }
+    assert_int_equal(acquire(&f, worker, 4, 0), ERR_OK);
+    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
+    reduce_all(&f, 0);
+    struct ticket last = ticket_of(&f, worker, 5);
+    assert_int_equal(last.step, 3);
+    assert_int_equal(last.version, 1);
+    commit_all(&f, 0);
+    assert_int_equal(acquire(&f, worker, 6, 0), ERR_OK); /* no step 4 */
+    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
+    teardown(&f);
+}
+
+static void with_a_delay_a_later_step_may_be_reduced_first(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 1);
+    start(&f, &run);
+    reduce_all(&f, 1);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_reduced(&f, 0, 2, 1), ERR_MALFORMED); /* its version is not known */
+    reduce_all(&f, 0);
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 0);
+    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(&f, 1, 0), ERR_OK); /* P6 */
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1);
+    assert_int_equal(status(&f).version, 2);
+    teardown(&f);
+}
+
+static void with_a_delay_a_rewind_forgets_what_later_steps_had(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(9, 1);
+    start(&f, &run);
+    step(&f, 0);
+    reduce_all(&f, 2);
+    uint64_t worker = join(&f);
+    ticket_of(&f, worker, 1);
+    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
+    f.boot[1]++;
+    hello(&f, 1, 0);
+    f.generation++;
+    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
+    assert_int_equal(say_ready(&f, 1, 0), ERR_OK);
+    worker = join(&f);
+    struct ticket ticket = ticket_of(&f, worker, 1);
+    assert_int_equal(ticket.step, 0);
+    step(&f, 0);
+    step(&f, 1);
+    assert_int_equal(status(&f).version, 2); /* step 2 is to be reduced again */
+    teardown(&f);
+}
+
+static void ssp_says_what_a_step_was_computed_on_before_its_commit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 1);
+    run.ssp = true;
+    run.slots = 2;
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(ticket_of(&f, worker, 1 + i).version, 0);
+    reduce_all(&f, 0);
+    assert_true(place_of(&f, EFFECT_STORE_ORDER) < place_of(&f, EFFECT_COMMAND));
+    assert_int_equal(seen(&f, EFFECT_STORE_ORDER)->order.behind[0], 0);
+    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 0);
+    commit_all(&f, 0);
+    struct ticket late = ticket_of(&f, worker, 4);
+    assert_int_equal(late.step, 1);
+    assert_int_equal(late.version, 1); /* the newest */
+    reduce_all(&f, 1);
+    const struct order_step order = seen(&f, EFFECT_STORE_ORDER)->order;
+    assert_int_equal(order.generation, f.generation);
+    assert_int_equal(order.step, 1);
+    assert_int_equal(order.slots, 2);
+    assert_int_equal(order.behind[0], 1);
+    assert_int_equal(order.behind[1], 0);
+    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 1);
+    teardown(&f);
+}
+
+static void a_report_said_twice_decides_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(3);
+    start(&f, &run);
+    reduce_all(&f, 0);
+    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OK);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    commit_all(&f, 0);
+    commit_all(&f, 0);
+    assert_int_equal(status(&f).version, 1);
+    teardown(&f);
+}
+
+static void p8_a_commit_carries_the_counters(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(5);
+    start(&f, &run);
+    step(&f, 0);
+    assert_int_equal(say_reduced(&f, 0, 1, NAN), ERR_OK);
+    assert_int_equal(say_reduced(&f, 1, 1, 1), ERR_OK);
+    const struct commit *commit = &command(&f, 0, SERVER_COMMIT)->commit;
+    assert_false(commit->apply);
+    assert_int_equal(commit->samples, 16);
+    assert_int_equal(commit->applied, 1);
+    assert_int_equal(commit->skips_in_row, 1);
+    assert_true(seen(&f, EFFECT_STEP)->step.skipped);
+    assert_int_equal(status(&f).skipped, 1);
+    teardown(&f);
+}
+
+static void too_many_steps_that_are_not_finite_fail_the_run_by_name(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(5);
+    start(&f, &run);
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(say_reduced(&f, 0, i, NAN), ERR_OK);
+        assert_int_equal(say_reduced(&f, 1, i, 1), ERR_OK);
+        if (i == 0)
+            commit_all(&f, i);
+    }
+    assert_int_equal(status(&f).state, RUN_FAILED);
+    assert_string_equal(status(&f).reason,
+                        "step 1 is not finite, the 2. in a row (train.skip_max)");
+    assert_int_equal(seen(&f, EFFECT_STORE_STATE)->state.state, RUN_FAILED);
+    teardown(&f);
+}
+
+static void each_step_leaves_a_row(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = run_of(5);
+    start(&f, &run);
+    join(&f);
+    f.now_ms += 7;
+    reduce_all(&f, 0);
+    const struct step_row *row = &seen(&f, EFFECT_STEP)->step;
+    assert_int_equal(row->step, 0);
+    assert_int_equal(row->samples, 8);
+    assert_int_equal(row->workers, 1);
+    assert_int_equal(row->duration_ms, 7);
+    assert_true(row->metrics.loss == 0.5);
+    teardown(&f);
+}
+
+/* ---- validation ---- */
+
+static void the_commit_waits_until_its_versions_validation_is_complete(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = validated_run();
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    step(&f, 0);
+    step(&f, 1);
+    assert_int_equal(ticket_of(&f, worker, 1).kind, TICKET_TRAIN);
+    struct ticket pieces[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        pieces[i] = ticket_of(&f, worker, 2 + i);
+        assert_int_equal(pieces[i].kind, TICKET_VALIDATE);
+        assert_int_equal(pieces[i].version, 2);
+        assert_int_equal(pieces[i].node.index, i);
+    }
+    reduce_all(&f, 2);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    for (uint32_t i = 3; i-- > 0;) {
+        assert_int_equal(complete(&f, worker, pieces[i], ERR_OK), ERR_OK);
+        if (i > 0)
+            assert_int_equal(complete(&f, worker, pieces[i], ERR_OK), ERR_OK); /* twice: no more */
+    }
+    const struct validation_row *row = &seen(&f, EFFECT_VALIDATION)->validation;
+    assert_int_equal(row->version, 2);
+    assert_int_equal(row->samples, 6);
+    assert_true(row->loss == 60.0 / 6);
+    assert_true(row->accuracy == 0.5);
+    assert_non_null(command(&f, 0, SERVER_COMMIT));
+    teardown(&f);
+}
+
+static void the_last_version_is_validated_before_the_run_ends(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = validated_run();
+    run.steps = 1;
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    step(&f, 0);
+    record_all(&f, 1);
+    assert_int_equal(status(&f).state, RUN_TRAINING);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct ticket piece = ticket_of(&f, worker, 1 + i);
+        assert_int_equal(piece.version, 1);
+        assert_int_equal(complete(&f, worker, piece, ERR_OK), ERR_OK);
+    }
+    assert_non_null(seen(&f, EFFECT_VALIDATION));
+    assert_int_equal(status(&f).state, RUN_ENDED);
+    teardown(&f);
+}
+
+static void a_validation_without_samples_is_malformed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = validated_run();
+    run.steps = 1;
+    start(&f, &run);
+    uint64_t worker = join(&f);
+    step(&f, 0);
+    struct complete_request request = {.member = worker, .ticket = ticket_of(&f, worker, 1)};
+    assert_int_equal(coordinator_complete(f.coordinator, f.now_ms, &request), ERR_MALFORMED);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p6_the_next_commit_waits_until_every_server_acknowledged_the_last),
+        cmocka_unit_test(with_a_delay_steps_overlap_on_versions_that_are_there),
+        cmocka_unit_test(with_a_delay_a_later_step_may_be_reduced_first),
+        cmocka_unit_test(with_a_delay_a_rewind_forgets_what_later_steps_had),
+        cmocka_unit_test(ssp_says_what_a_step_was_computed_on_before_its_commit),
+        cmocka_unit_test(a_report_said_twice_decides_once),
+        cmocka_unit_test(p8_a_commit_carries_the_counters),
+        cmocka_unit_test(too_many_steps_that_are_not_finite_fail_the_run_by_name),
+        cmocka_unit_test(each_step_leaves_a_row),
+        cmocka_unit_test(the_commit_waits_until_its_versions_validation_is_complete),
+        cmocka_unit_test(the_last_version_is_validated_before_the_run_ends),
+        cmocka_unit_test(a_validation_without_samples_is_malformed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
