@@ -231,8 +231,8 @@ void rpc_group_end(struct rpc_group *group)
 
 /* ---- Arguments ---- */
 
-/* A client's attempt to connect and shake hands ends well within a call's deadline of 10 s, so that a
- * call into a partition ends as unreachable instead of at its deadline. */
+/* A client's attempt to connect and shake hands ends well within a call's deadline of 10 s, so that
+ * a call into a partition ends as unreachable instead of at its deadline. */
 enum { ATTEMPT_MS = 6000, HANDSHAKE_MS = 10000 };
 
 static void argument_add(struct rpc_arguments *arguments, const char *key, uint32_t value)

@@ -41,8 +41,9 @@ uint32_t cuts_file(const struct cut_record *record, const char *server);
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);
 /* It could not be written. False: nobody waits for it. */
 bool cuts_fail(struct cuts *cuts, struct cut_name name);
-/* A server lost its memory while the others go on (P12): it would not write the same bytes again, and
- * may have written its file. Those that are not complete are given up. False: there were none. */
+/* A server lost its memory while the others go on (P12): it would not write the same bytes again,
+ * and may have written its file. Those that are not complete are given up. False: there were none.
+ */
 bool cuts_server_lost(struct cuts *cuts, const char *server);
 void cuts_forget(struct cuts *cuts); /* all that are pending: a rewind */
 
