@@ -1,0 +1,183 @@
+/* A worker of an async run (P12): every pull is recorded, every push names what it was computed on.
+ */
+#include "tests/unit/agent_fixture.h"
+
+enum { BOOT = 70 };
+
+/* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */
+static uint64_t start_async(struct fixture *f)
+{
+    setup(f);
+    agent_free(f->agent);
+    const struct agent_config config = {.model = &f->model, .async = true, .seed = 5};
+    assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
+    look(f);
+    joined(f, 1);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    for (uint32_t s = 0; s < SERVERS; s++)
+        agent_stream_up(f->agent, f->now_ms, s, BOOT + s);
+    look(f);
+    granted(f, sequence, ticket_of(1, 0));
+    return sequence;
+}
+
+static bool newest(struct fixture *f, const struct agent_effect *pull)
+{
+    uint64_t versions[WIRE_ENTRIES_MAX];
+    assert_true(pull->pull.newest);
+    for (uint32_t i = 0; i < pull->pull.chunk_count; i++)
+        versions[i] = 100 + pull->pull.chunks[i];
+    const struct weights weights = {.id = pull->pull.id,
+                                    .chunk_count = pull->pull.chunk_count,
+                                    .chunks = pull->pull.chunks,
+                                    .versions = versions};
+    bool wanted = agent_weights(f->agent, f->now_ms, pull->server, &weights);
+    look(f);
+    return wanted;
+}
+
+static void pull_newest(struct fixture *f)
+{
+    struct agent_effect pulls[SERVERS] = {*seen(f, AGENT_PULL, 0), *seen(f, AGENT_PULL, 1)};
+    assert_int_equal(count(f, AGENT_PULL), SERVERS);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_int_equal(pulls[i].pull.attempt, 9);
+        assert_true(newest(f, &pulls[i]));
+    }
+}
+
+static void scaled(struct fixture *f, float scale)
+{
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_OK, .scale = scale});
+    look(f);
+}
+
+static void async_pushes_say_what_they_were_computed_on(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start_async(&f);
+    pull_newest(&f);
+    gradients(&f);
+    assert_int_equal(count(&f, AGENT_PUSH), 0); /* the scale is not known */
+    scaled(&f, 0.5f);
+    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        const struct push *push = &pushes[i].push.push;
+        assert_int_equal(push->attempt, 9);
+        assert_int_equal(push->boot, BOOT + pushes[i].server);
+        assert_true(push->scale == 0.5f);
+        for (uint32_t e = 0; e < push->entry_count; e++) {
+            bool loss = f.model.chunks[push->entries[e].chunk].parameter == f.model.loss_parameter;
+            assert_int_equal(push->entries[e].version, loss ? 0 : 100 + push->entries[e].chunk);
+        }
+    }
+    acked(&f, &pushes[0], ERR_OK, 0);
+    acked(&f, &pushes[1], ERR_OK, 0);
+    const struct complete_request *complete = &seen(&f, AGENT_COMPLETE, 0)->complete;
+    assert_int_equal(complete->boot_count, SERVERS);
+    assert_int_equal(complete->boots[0], BOOT);
+    assert_int_equal(complete->boots[1], BOOT + 1);
+    teardown(&f);
+}
+
+static void async_pulls_every_chunk_anew_for_each_ticket(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start_async(&f);
+    pull_newest(&f);
+    gradients(&f);
+    scaled(&f, 1);
+    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
+    acked(&f, &pushes[0], ERR_OK, 0);
+    acked(&f, &pushes[1], ERR_OK, 0);
+    granted(&f, seen(&f, AGENT_ACQUIRE, 0)->acquire.sequence, ticket_of(1, 0));
+    assert_int_equal(count(&f, AGENT_PULL), SERVERS);
+    pull_newest(&f);
+    teardown(&f);
+}
+
+static void expect_dropped(struct fixture *f, enum err outcome)
+{
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, outcome);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boot_count, 0);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+    assert_int_equal(count(f, AGENT_JOIN), 0);
+}
+
+static void async_what_is_stale_or_beyond_drops_the_ticket(void **state)
+{
+    (void)state;
+    const enum err errs[] = {ERR_STALE, ERR_BEYOND};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct fixture f;
+        start_async(&f);
+        pull_newest(&f);
+        gradients(&f);
+        scaled(&f, 1);
+        struct agent_effect push = *seen(&f, AGENT_PUSH, 0);
+        acked(&f, &push, errs[i], 0);
+        expect_dropped(&f, errs[i]);
+        teardown(&f);
+    }
+}
+
+static void p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start_async(&f);
+    pull_newest(&f);
+    agent_stream_lost(f.agent, f.now_ms, 1, ERR_UNREACHABLE);
+    wait(&f, BACKOFF_MS);
+    assert_int_equal(count(&f, AGENT_COMPLETE), 0); /* it may be the same */
+    agent_stream_up(f.agent, f.now_ms, 1, BOOT + 1);
+    look(&f);
+    assert_int_equal(count(&f, AGENT_COMPLETE), 0);
+    agent_stream_lost(f.agent, f.now_ms, 1, ERR_UNREACHABLE);
+    wait(&f, BACKOFF_MS);
+    agent_stream_up(f.agent, f.now_ms, 1, BOOT + 50);
+    look(&f);
+    expect_dropped(&f, ERR_STALE);
+    teardown(&f);
+}
+
+static void async_an_attempt_asks_each_chunk_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start_async(&f);
+    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
+    refused(&f, &pull, ERR_NO_RUN); /* nothing was given */
+    wait(&f, BACKOFF_MS);
+    pull = *seen(&f, AGENT_PULL, 0);
+    agent_stream_lost(f.agent, f.now_ms, pull.server, ERR_UNREACHABLE);
+    look(&f);
+    expect_dropped(&f, ERR_STALE);
+    teardown(&f);
+}
+
+static void async_weights_without_versions_are_not_wanted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start_async(&f);
+    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
+    assert_false(weights(&f, &pull));
+    assert_true(newest(&f, &pull));
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(async_pushes_say_what_they_were_computed_on),
+        cmocka_unit_test(async_pulls_every_chunk_anew_for_each_ticket),
+        cmocka_unit_test(async_what_is_stale_or_beyond_drops_the_ticket),
+        cmocka_unit_test(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old),
+        cmocka_unit_test(async_an_attempt_asks_each_chunk_once),
+        cmocka_unit_test(async_weights_without_versions_are_not_wanted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

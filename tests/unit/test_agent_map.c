@@ -1,0 +1,103 @@
+/* Chunks that have moved, as a worker learns of them (P11). */
+#include "tests/unit/agent_fixture.h"
+
+/* The map with the chunks of server 0 at server 1, by another number. */
+static void map_to(struct fixture *f, uint64_t number, uint32_t server)
+{
+    uint32_t servers[64];
+    const uint32_t count = f->model.chunks_count;
+    assert_true(count <= 64);
+    for (uint32_t c = 0; c < count; c++)
+        servers[c] = f->chunk_servers[c] == 0 ? server : f->chunk_servers[c];
+    const struct agent_map map = {number, SERVERS, servers, 1};
+    agent_mapped(f->agent, f->now_ms, &map);
+    look(f);
+}
+
+static void a_moved_push_goes_to_the_new_owner_as_it_is(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start_pushed(&f);
+    const struct agent_effect moved = *seen(&f, AGENT_PUSH, 0);
+    assert_int_equal(moved.server, 0);
+    acked(&f, &moved, ERR_MOVED, 0);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    assert_int_equal(count(&f, AGENT_PUSH), 0); /* not before the map is known */
+    map_to(&f, 2, 1);
+    assert_int_equal(f.count, 1); /* nothing is computed again */
+    const struct agent_effect *again = seen(&f, AGENT_PUSH, 0);
+    assert_int_equal(again->server, 1);
+    assert_int_equal(again->push.push.step, moved.push.push.step);
+    teardown(&f);
+}
+
+static void p11_nothing_is_said_before_the_tickets_map_is_known(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 2};
+    agent_acquired(f.agent, f.now_ms, start(&f).sequence, ERR_OK, &reply);
+    look(&f);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    assert_int_equal(count(&f, AGENT_PULL), 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        map_to(&f, 1, 0); /* of a coordinator that is behind */
+        wait(&f, AGENT_BACKOFF_MS_MAX * 2);
+        assert_int_equal(count(&f, AGENT_DESCRIBE), 1); /* asked until it is known */
+        assert_int_equal(count(&f, AGENT_PULL), 0);
+    }
+    map_to(&f, 2, 1);
+    assert_int_equal(seen(&f, AGENT_PULL, 0)->server, 1);
+    pull_all(&f);
+    gradients(&f);
+    assert_int_equal(seen(&f, AGENT_PUSH, 0)->server, 1);
+    teardown(&f);
+}
+
+static void a_map_of_another_generation_is_not_taken(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start_pushed(&f);
+    acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    assert_true(agent_takes_map(f.agent, 1, 2));
+    assert_false(agent_takes_map(f.agent, 1, 1));
+    assert_false(agent_takes_map(f.agent, 2, 2));
+    const struct agent_map old = {7, SERVERS, f.chunk_servers, 0};
+    agent_mapped(f.agent, f.now_ms, &old);
+    look(&f);
+    wait(&f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1); /* asked again */
+    assert_true(agent_takes_map(f.agent, 1, 2));
+    teardown(&f);
+}
+
+static void a_map_that_is_not_newer_is_asked_for_again_later(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start_pushed(&f);
+    acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    map_to(&f, 1, 1);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 0);
+    wait(&f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_moved_push_goes_to_the_new_owner_as_it_is),
+        cmocka_unit_test(a_map_of_another_generation_is_not_taken),
+        cmocka_unit_test(p11_nothing_is_said_before_the_tickets_map_is_known),
+        cmocka_unit_test(a_map_that_is_not_newer_is_asked_for_again_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
