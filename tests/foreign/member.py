@@ -1,0 +1,100 @@
+"""A worker's side of the wire without a line of roost: grpcio, and messages made from roost.proto.
+
+What the tests' clients in Python share. Whoever imports this has roost_pb2.py, made by protoc, on
+the path. A call that fails raises; nothing is tried again.
+"""
+import hashlib
+import queue
+import threading
+
+import grpc
+import roost_pb2 as pb
+
+CALL_S = 30
+STREAM_S = 600
+
+
+class Stream:
+    """A two-way stream: send() any time, receive() the next message."""
+
+    def __init__(self, channel, path, request, reply):
+        self.outbox = queue.Queue()
+        method = channel.stream_stream(path, request_serializer=request.SerializeToString,
+                                       response_deserializer=reply.FromString)
+        self.replies = method(iter(self.outbox.get, None), timeout=STREAM_S)
+
+    def send(self, message):
+        self.outbox.put(message)
+
+    def receive(self):
+        return next(self.replies)
+
+
+class Server:
+    """One that has chunks: their numbers, the stream to it, and the boot that it said."""
+
+    def __init__(self, channel, member, chunks):
+        self.chunks = chunks
+        self.stream = Stream(channel, "/roost.v1.Shard/Exchange", pb.ToShard, pb.FromShard)
+        self.stream.send(pb.ToShard(hello=pb.Hello(member=member)))
+        answer = self.stream.receive()
+        if answer.WhichOneof("header") != "welcome":
+            raise RuntimeError(f"hello: {answer}")
+        self.boot = answer.welcome.boot
+
+
+class Member:
+    """A worker that has joined; it stays a member until the process ends."""
+
+    def __init__(self, coordinator, certs, name):
+        def read(file_name):
+            with open(f"{certs}/{file_name}", "rb") as file:
+                return file.read()
+
+        credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("worker.key"), read("worker.crt"))
+        self.channel = grpc.secure_channel(coordinator, credentials)
+        described = self.call("Describe", pb.DescribeRequest(with_chunks=True), pb.DescribeReply)
+        joined = self.call("Join", pb.JoinRequest(wire_version=1, name=name, device="python",
+                                                  fingerprint=hashlib.sha256(b"python").digest()), pb.JoinReply)
+        self.run, self.member, self.generation = described.run, joined.member, joined.generation
+        self.sequence = self.last_id = 0
+        self.keep_alive(joined.heartbeat_ms / 1000)
+        self.servers = [Server(grpc.secure_channel(server.address, credentials), self.member,
+                               [chunk for part in described.ranges if part.server == number
+                                for chunk in range(part.first, part.first + part.count)])
+                        for number, server in enumerate(described.servers)]
+
+    def call(self, name, request, reply):
+        method = self.channel.unary_unary(f"/roost.v1.Cluster/{name}", response_deserializer=reply.FromString,
+                                          request_serializer=type(request).SerializeToString)
+        return method(request, timeout=CALL_S)
+
+    def keep_alive(self, seconds):
+        control = Stream(self.channel, "/roost.v1.Cluster/Member", pb.MemberReport, pb.MemberNotice)
+
+        def beat():
+            while True:
+                control.send(pb.MemberReport(member=self.member))
+                threading.Event().wait(seconds)
+
+        threading.Thread(target=beat, daemon=True).start()
+
+    def next_id(self):
+        """A name for a push or pull."""
+        self.last_id += 1
+        return self.last_id
+
+    def weights(self, server):
+        """The numbers of the server's chunks that hold weights: all but the loss."""
+        return [number for number in server.chunks if self.run.chunks[number].parameter != "loss"]
+
+    def tickets(self):
+        """One after the other as they are granted, until the run is over."""
+        while True:
+            self.sequence += 1
+            answer = self.call("Acquire", pb.AcquireRequest(member=self.member, generation=self.generation,
+                                                            sequence=self.sequence, wait_ms=1000), pb.AcquireReply)
+            if answer.result == pb.ACQUIRE_END:
+                return
+            if answer.result == pb.ACQUIRE_TICKET:
+                yield answer.ticket
