@@ -158,10 +158,8 @@ class Faulted:
         time.sleep(pause)
 
     def wait(self, condition, what, seconds=MOVES_ON_S):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            c.check(time.monotonic() < deadline, f"within {seconds} s not: {what}\n{self.state()}")
-            self.tick()
+        """Waits for an event, and meanwhile brings back who is due."""
+        return c.wait_for(condition, what, seconds, pause=self.tick, state=self.state)
 
     def rows(self):
         """The newest rows of the step log."""
@@ -212,15 +210,12 @@ def stopped(cluster):
 
 def stop(cluster):
     """Stops the run; its last status."""
-    deadline = time.monotonic() + MOVES_ON_S
     cluster.over = True
-    while True:
+
+    def told():
         cluster.roost("stop")
-        status = stopped(cluster)
-        if status:
-            return status
-        c.check(time.monotonic() < deadline, f"the run does not stop\n{cluster.state()}")
-        cluster.tick()
+        return stopped(cluster)
+    return cluster.wait(told, "the run's stop")
 
 
 def campaign(name, text, seed, count, workers, servers, settings=(), say=None):

@@ -100,15 +100,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(condition, what, seconds=30):
-    """Waits for an event of other processes; never a fixed time."""
+def wait_for(condition, what, seconds=30, pause=lambda: time.sleep(0.02), state=lambda: ""):
+    """Waits for an event of other processes, never a fixed time; what the condition gave in the end. `pause` comes
+    between two looks, `state` is asked for the report of a hang."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        seen = condition()
-        if seen:
-            return seen
-        time.sleep(0.02)
-    raise Failed(f"{what} did not happen within {seconds} s")
+    while not (seen := condition()):
+        if time.monotonic() >= deadline:
+            raise Failed(f"{what} did not happen within {seconds} s\n{state()}".rstrip())
+        pause()
+    return seen
 
 
 class Process:
