@@ -39,6 +39,14 @@ enum err pb_unpack(const ProtobufCMessageDescriptor *descriptor, struct slice by
     return ERR_OK;
 }
 
+void *pb_pointers(void *messages, size_t count, size_t bytes, struct arena *arena)
+{
+    void **pointers = messages != NULL ? arena_array(arena, count, sizeof *pointers) : NULL;
+    for (size_t i = 0; pointers != NULL && i < count; i++)
+        pointers[i] = (char *)messages + i * bytes;
+    return pointers;
+}
+
 enum err pb_text(const char *text, size_t bytes_max, const char *field, const char **ret_text,
                  struct reason *reason)
 {
@@ -153,15 +161,14 @@ enum err pb_put_ranges(const struct chunk_range *ranges, uint32_t count, struct 
                        Roost__V1__ChunkRange ***ret_ranges)
 {
     Roost__V1__ChunkRange *messages = arena_array(arena, count, sizeof *messages);
-    Roost__V1__ChunkRange **pointers = arena_array(arena, count, sizeof *pointers);
-    if (messages == NULL || pointers == NULL)
+    Roost__V1__ChunkRange **pointers = pb_pointers(messages, count, sizeof *messages, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         messages[i] = (Roost__V1__ChunkRange)ROOST__V1__CHUNK_RANGE__INIT;
         messages[i].first = ranges[i].first;
         messages[i].count = ranges[i].count;
         messages[i].server = ranges[i].server;
-        pointers[i] = &messages[i];
     }
     *ret_ranges = pointers;
     return ERR_OK;

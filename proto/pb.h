@@ -5,17 +5,24 @@
 
 #include "common/arena.h"
 #include "common/buf.h"
+#include "common/scoped.h"
 #include "proto/wire.h"
 
 #include "roost.pb-c.h"
 
 /* A decoded message takes a few times its bytes in small structs. */
 #define PB_ARENA_BYTES_MAX ((size_t)8 * WIRE_CONTROL_BYTES_MAX)
+/* What an encoder's messages lie in, to the end of its scope. */
+#define PB_ARENA(name) scoped(arena_release) struct arena name = {.bytes_max = PB_ARENA_BYTES_MAX}
 
 enum err pb_pack(const ProtobufCMessage *message, struct buf *buf) MUST_USE;
 /* The unpacked message in `arena`. */
 enum err pb_unpack(const ProtobufCMessageDescriptor *descriptor, struct slice bytes,
                    struct arena *arena, void *ret_message, struct reason *reason) MUST_USE;
+
+/* The array that protobuf-c wants: pointers to `count` messages of `bytes` each, in `arena`. NULL:
+ * no memory, or `messages` is NULL for that reason. */
+void *pb_pointers(void *messages, size_t count, size_t bytes, struct arena *arena);
 
 /* `text` of at most `bytes_max` bytes without control characters but newline and tab. */
 enum err pb_text(const char *text, size_t bytes_max, const char *field, const char **ret_text,

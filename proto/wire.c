@@ -2,7 +2,6 @@
  * the payload stays where gRPC put it. */
 #include "proto/wire.h"
 
-#include "common/scoped.h"
 #include "proto/pb.h"
 
 #include <inttypes.h>
@@ -28,8 +27,9 @@ static enum err put_entries(const struct push *push, struct arena *arena,
                             Roost__V1__PushEntry ***ret_entries)
 {
     Roost__V1__PushEntry *entries = arena_array(arena, push->entry_count, sizeof *entries);
-    Roost__V1__PushEntry **pointers = arena_array(arena, push->entry_count, sizeof *pointers);
-    if (entries == NULL || pointers == NULL)
+    Roost__V1__PushEntry **pointers =
+        pb_pointers(entries, push->entry_count, sizeof *entries, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < push->entry_count; i++) {
         entries[i] = (Roost__V1__PushEntry)ROOST__V1__PUSH_ENTRY__INIT;
@@ -38,7 +38,6 @@ static enum err put_entries(const struct push *push, struct arena *arena,
         entries[i].bytes = push->entries[i].bytes;
         entries[i].digest = push->entries[i].digest;
         entries[i].version = push->entries[i].version;
-        pointers[i] = &entries[i];
     }
     *ret_entries = pointers;
     return ERR_OK;
@@ -46,7 +45,7 @@ static enum err put_entries(const struct push *push, struct arena *arena,
 
 static enum err encode_push(const struct push *push, Roost__V1__ToShard *to, struct buf *buf)
 {
-    scoped(arena_release) struct arena arena = {.bytes_max = PB_ARENA_BYTES_MAX};
+    PB_ARENA(arena);
     Roost__V1__Push message = ROOST__V1__PUSH__INIT;
     Roost__V1__Node node;
     pb_put_node(push->node, &node);

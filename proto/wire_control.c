@@ -1,11 +1,7 @@
 /* Control messages between workers, operators and the coordinator. */
-#include "common/scoped.h"
 #include "proto/pb.h"
 
 #include <string.h>
-
-#define ENCODE_ARENA(name)                                                                         \
-    scoped(arena_release) struct arena name = {.bytes_max = PB_ARENA_BYTES_MAX}
 
 /* ---- membership ---- */
 
@@ -254,8 +250,8 @@ static enum err put_servers(const struct server_description *servers, uint32_t c
                             struct arena *arena, Roost__V1__ServerDescription ***ret_servers)
 {
     Roost__V1__ServerDescription *messages = arena_array(arena, count, sizeof *messages);
-    Roost__V1__ServerDescription **pointers = arena_array(arena, count, sizeof *pointers);
-    if (messages == NULL || pointers == NULL)
+    Roost__V1__ServerDescription **pointers = pb_pointers(messages, count, sizeof *messages, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         messages[i] = (Roost__V1__ServerDescription)ROOST__V1__SERVER_DESCRIPTION__INIT;
@@ -265,7 +261,6 @@ static enum err put_servers(const struct server_description *servers, uint32_t c
         messages[i].connected = servers[i].connected;
         messages[i].chunks = servers[i].chunks;
         messages[i].state = pb_string(servers[i].state);
-        pointers[i] = &messages[i];
     }
     *ret_servers = pointers;
     return ERR_OK;
@@ -300,8 +295,8 @@ static enum err put_chunks(const struct describe_reply *message, struct arena *a
 {
     uint32_t count = message->chunk_count;
     Roost__V1__ChunkDescription *messages = arena_array(arena, count, sizeof *messages);
-    Roost__V1__ChunkDescription **pointers = arena_array(arena, count, sizeof *pointers);
-    if (messages == NULL || pointers == NULL)
+    Roost__V1__ChunkDescription **pointers = pb_pointers(messages, count, sizeof *messages, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         const struct chunk_description *chunk = &message->chunks[i];
@@ -312,7 +307,6 @@ static enum err put_chunks(const struct describe_reply *message, struct arena *a
         messages[i].col = chunk->col;
         messages[i].cols = chunk->cols;
         messages[i].parts = chunk->parts;
-        pointers[i] = &messages[i];
     }
     *ret_chunks = pointers;
     return ERR_OK;
@@ -358,7 +352,7 @@ enum err wire_decode_describe_request(struct slice bytes, struct arena *arena,
 
 enum err wire_encode_describe_reply(const struct describe_reply *message, struct buf *buf)
 {
-    ENCODE_ARENA(arena);
+    PB_ARENA(arena);
     Roost__V1__DescribeReply to = ROOST__V1__DESCRIBE_REPLY__INIT;
     Roost__V1__RunDescription run = ROOST__V1__RUN_DESCRIPTION__INIT;
     to.wire_version = message->wire_version;
@@ -558,8 +552,8 @@ static enum err put_members(const struct status_reply *message, struct arena *ar
 {
     uint32_t count = message->member_count;
     Roost__V1__MemberStatus *messages = arena_array(arena, count, sizeof *messages);
-    Roost__V1__MemberStatus **pointers = arena_array(arena, count, sizeof *pointers);
-    if (messages == NULL || pointers == NULL)
+    Roost__V1__MemberStatus **pointers = pb_pointers(messages, count, sizeof *messages, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         const struct member_status *member = &message->members[i];
@@ -571,7 +565,6 @@ static enum err put_members(const struct status_reply *message, struct arena *ar
         messages[i].reason = pb_string(member->reason);
         messages[i].tickets = member->tickets;
         messages[i].silent_seconds = member->silent_seconds;
-        pointers[i] = &messages[i];
     }
     *ret_members = pointers;
     return ERR_OK;
@@ -639,7 +632,7 @@ static enum err get_members(const Roost__V1__StatusReply *from, struct arena *ar
 
 enum err wire_encode_status_reply(const struct status_reply *message, struct buf *buf)
 {
-    ENCODE_ARENA(arena);
+    PB_ARENA(arena);
     Roost__V1__StatusReply to = ROOST__V1__STATUS_REPLY__INIT;
     Roost__V1__MoveStatus moves = ROOST__V1__MOVE_STATUS__INIT;
 #define PUT(field) moves.field = message->moves.field;

@@ -1,9 +1,5 @@
 /* The stream between each server and the coordinator: reports and commands. */
-#include "common/scoped.h"
 #include "proto/pb.h"
-
-#define ENCODE_ARENA(name)                                                                         \
-    scoped(arena_release) struct arena name = {.bytes_max = PB_ARENA_BYTES_MAX}
 
 /* ---- reports ---- */
 
@@ -23,19 +19,18 @@ static struct cut_name get_cut(const Roost__V1__CutName *cut)
 static enum err encode_reduced(const struct reduced *reduced, Roost__V1__ServerReport *to,
                                struct buf *buf)
 {
-    ENCODE_ARENA(arena);
+    PB_ARENA(arena);
     Roost__V1__Reduced message = ROOST__V1__REDUCED__INIT;
     uint32_t count = reduced->seal_count;
     Roost__V1__ChunkSeal *seals = arena_array(&arena, count, sizeof *seals);
-    Roost__V1__ChunkSeal **pointers = arena_array(&arena, count, sizeof *pointers);
-    if (seals == NULL || pointers == NULL)
+    Roost__V1__ChunkSeal **pointers = pb_pointers(seals, count, sizeof *seals, &arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         seals[i] = (Roost__V1__ChunkSeal)ROOST__V1__CHUNK_SEAL__INIT;
         seals[i].chunk = reduced->seals[i].chunk;
         seals[i].finite = reduced->seals[i].finite;
         seals[i].sumsq = reduced->seals[i].sumsq;
-        pointers[i] = &seals[i];
     }
     message.generation = reduced->generation;
     message.step = reduced->step;
@@ -281,7 +276,7 @@ enum err wire_decode_server_report(struct slice bytes, struct arena *arena,
 static enum err encode_prepare(const struct server_command *command, Roost__V1__ServerCommand *to,
                                struct buf *buf)
 {
-    ENCODE_ARENA(arena);
+    PB_ARENA(arena);
     Roost__V1__Prepare message = ROOST__V1__PREPARE__INIT;
     Roost__V1__CutName cut;
     put_cut(command->prepare.cut, &cut);
@@ -321,15 +316,14 @@ static enum err put_moves(const struct server_command *command, struct arena *ar
 {
     uint32_t count = command->move_count;
     Roost__V1__Move *moves = arena_array(arena, count, sizeof *moves);
-    Roost__V1__Move **pointers = arena_array(arena, count, sizeof *pointers);
-    if (moves == NULL || pointers == NULL)
+    Roost__V1__Move **pointers = pb_pointers(moves, count, sizeof *moves, arena);
+    if (pointers == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++) {
         moves[i] = (Roost__V1__Move)ROOST__V1__MOVE__INIT;
         moves[i].first = command->moves[i].first;
         moves[i].count = command->moves[i].count;
         moves[i].to = pb_string(command->moves[i].to);
-        pointers[i] = &moves[i];
     }
     *ret_moves = pointers;
     return ERR_OK;
@@ -338,7 +332,7 @@ static enum err put_moves(const struct server_command *command, struct arena *ar
 static enum err encode_commit(const struct server_command *command, Roost__V1__ServerCommand *to,
                               struct buf *buf)
 {
-    ENCODE_ARENA(arena);
+    PB_ARENA(arena);
     Roost__V1__Commit message = ROOST__V1__COMMIT__INIT;
 #define PUT(field) message.field = command->commit.field;
     COMMIT_FIELDS(PUT)
