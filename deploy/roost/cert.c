@@ -1,10 +1,9 @@
 /* roost cert: the cluster's CA and certificates. */
-#include "common/options.h"
 #include "common/time.h"
 #include "common/tls.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 
-#include <argp.h>
 #include <string.h>
 
 enum { DAY_S = 86400 };
@@ -44,9 +43,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (*end != 0 || options->wanted.valid_s <= 0 || options->wanted.valid_s > 3650LL * DAY_S)
             argp_error(state, "days %s is not a number above 0 and at most 3650", argument);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument %s", argument);
-        return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -63,19 +59,18 @@ int command_cert(int argc, char **argv)
         {"days", 'D', "N", 0, "validity (30)", 0},
         {0},
     };
-    static const struct argp argp = {
-        options,
-        parse_option,
-        NULL,
-        "Makes the cluster's CA in DIR, if there is none, and issues certificates. Servers need "
-        "ca.crt, server.crt and server.key; workers and operators likewise. ca.key stays here.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp own = {.options = options, .parser = parse_option};
     struct cert_options chosen = {.dir = "certs"};
+    const struct arguments_about about = {
+        .own = &own,
+        .own_input = &chosen,
+        .summary =
+            "Makes the cluster's CA in DIR, if there is none, and issues certificates. "
+            "Servers need ca.crt, server.crt and server.key; workers and operators likewise. "
+            "ca.key stays here."};
+    struct arguments arguments;
     struct reason reason = {0};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &chosen);
+    arguments_parse(&about, argc, argv, &arguments);
     chosen.wanted.hosts = chosen.hosts;
     chosen.wanted.now_s = (int64_t)time_wall_s();
     enum err err = tls_make_cluster_certificates(chosen.dir, &chosen.wanted, &reason);

@@ -1,8 +1,7 @@
 /* roost drain: a server gives its chunks away while the run goes on, and ends. */
-#include "common/options.h"
 #include "common/scoped.h"
 #include "common/time.h"
-#include "deploy/roost/client.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 
@@ -10,36 +9,6 @@
 #include <unistd.h>
 
 enum { ASK_MS = 100, SAY_S = 5 };
-
-struct drain_options {
-    struct client_options client;
-    const char *server;
-    bool json;
-};
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct drain_options *options = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->client;
-        return 0;
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (options->server != NULL)
-            argp_error(state, "more than one SERVER: %s", argument);
-        options->server = argument;
-        return 0;
-    case ARGP_KEY_END:
-        if (options->server == NULL)
-            argp_error(state, "which SERVER? `roost status` has their names");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 /* Asks until nothing is needed of the server any more; says now and then what it waits for. */
 static enum err drain(struct client *client, const char *server, struct reason *reason)
@@ -60,19 +29,19 @@ static enum err drain(struct client *client, const char *server, struct reason *
     }
 }
 
-static void print_drained(const struct drain_options *options, double seconds,
+static void print_drained(const struct arguments *arguments, double seconds,
                           const struct status_reply *status)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
-    if (!options->json) {
+    if (!arguments->json) {
         printf("%s has drained in %.2f s; longest step while chunks moved %.0f ms, an ordinary one "
                "%.0f ms\n",
-               options->server, seconds, status->moves.gap_ms_max, status->moves.step_ms);
+               arguments->subject, seconds, status->moves.gap_ms_max, status->moves.step_ms);
         return;
     }
     json_put_object(&writer);
-    print_text(&writer, "server", options->server);
+    print_text(&writer, "server", arguments->subject);
     print_real(&writer, "seconds", seconds);
     print_moves(&writer, &status->moves);
     json_put_end(&writer);
@@ -81,34 +50,28 @@ static void print_drained(const struct drain_options *options, double seconds,
 
 int command_drain(int argc, char **argv)
 {
-    static const struct argp_option names[] = {
-        {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
-    static const struct argp_child children[] = {{&client_argp, 0, NULL, 0}, {0}};
-    const struct argp argp = {
-        names,
-        parse_option,
-        "SERVER",
-        "Moves the server's chunks to the others while the run goes on; when a "
-        "checkpoint without it is recorded, its daemon ends.",
-        children,
-        NULL,
-        NULL};
-    struct drain_options options = {0};
+    static const struct arguments_about about = {
+        .subject = "SERVER",
+        .hint = "`roost status` has their names",
+        .cluster = true,
+        .json = true,
+        .summary = "Moves the server's chunks to the others while the run goes on; when a "
+                   "checkpoint without it is recorded, its daemon ends."};
+    struct arguments arguments;
     scoped(client_release) struct client client = {0};
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
     struct reason reason = {0};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    arguments_parse(&about, argc, argv, &arguments);
     uint64_t began_ns = time_now_ns();
-    enum err err = client_open(&options.client, &client, &reason);
+    enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
-        err = drain(&client, options.server, &reason);
+        err = drain(&client, arguments.subject, &reason);
     double seconds = (double)(time_now_ns() - began_ns) / 1e9;
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    print_drained(&options, seconds, &status);
+    print_drained(&arguments, seconds, &status);
     return EXIT_SUCCESS;
 }

@@ -1,37 +1,25 @@
 /* roost export: a checkpoint's weights as safetensors. */
 #include "common/file.h"
-#include "common/options.h"
 #include "common/safetensors.h"
 #include "common/scoped.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
 
-#include <argp.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
-struct export_options {
-    const char *path;
-    const char *out;
-};
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
-    struct export_options *options = state->input;
-    switch (key) {
-    case 'o':
-        options->out = argument;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (options->path != NULL)
-            argp_error(state, "more than one DIR: %s", argument);
-        options->path = argument;
-        return 0;
-    default:
+    const char **out = state->input;
+    if (key != 'o')
         return ARGP_ERR_UNKNOWN;
-    }
+    if (argument[0] == 0)
+        argp_error(state, "--out where?");
+    *out = argument;
+    return 0;
 }
 
 /* ---- tensors ---- */
@@ -136,8 +124,7 @@ static enum err write_config(const struct spec_model *model, const char *path,
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
     print_text(&writer, "model_type", "gpt2");
-    json_put_key(&writer, "architectures");
-    json_put_array(&writer);
+    print_array(&writer, "architectures");
     json_put_text(&writer, "GPT2LMHeadModel");
     json_put_end(&writer);
     print_uint(&writer, "vocab_size", model->vocabulary);
@@ -186,30 +173,24 @@ int command_export(int argc, char **argv)
          0},
         {0},
     };
-    static const struct argp argp = {
-        rows,
-        parse_option,
-        "DIR",
-        "Writes the weights of the newest checkpoint in a run's directory, or of one checkpoint's "
-        "folder, as safetensors; a gpt's with Hugging Face names, so that transformers loads it as "
-        "GPT-2.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp own = {.options = rows, .parser = parse_option};
+    const char *out = "model.safetensors";
+    const struct arguments_about about = {
+        .subject = "DIR",
+        .own = &own,
+        .own_input = &out,
+        .summary = "Writes the weights of the newest checkpoint in a run's directory, or of one "
+                   "checkpoint's folder, as safetensors; a gpt's with Hugging Face names, so that "
+                   "transformers loads it as GPT-2."};
     scoped(stored_release) struct stored stored = {0};
-    struct export_options options = {.out = "model.safetensors"};
+    struct arguments arguments;
     struct reason reason = {0};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
-    if (options.path == NULL || options.out[0] == 0) {
-        fprintf(stderr, "roost export: %s\n", options.path == NULL ? "which DIR?" : "--out where?");
-        return EXIT_USAGE;
-    }
-    enum err err = stored_open(options.path, &stored, &reason);
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = stored_open(arguments.subject, &stored, &reason);
     if (err == ERR_OK)
-        err = export_to(&stored, options.out, &reason);
+        err = export_to(&stored, out, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    printf("%s\n", options.out);
+    printf("%s\n", out);
     return EXIT_SUCCESS;
 }

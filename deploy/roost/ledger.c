@@ -3,22 +3,16 @@
 
 #include "common/checkpoint.h"
 #include "common/file.h"
-#include "common/options.h"
 #include "common/scoped.h"
 #include "common/spec.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 
-#include <argp.h>
 #include <inttypes.h>
 #include <string.h>
 
 enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20, ROWS_BYTES_MAX = 1 << 30 };
-
-struct ledger_options {
-    const char *directory;
-    bool json;
-};
 
 /* What the directory holds beside the rows. */
 struct facts {
@@ -32,23 +26,6 @@ struct facts {
 static void facts_release(struct facts *facts)
 {
     ledger_release(&facts->ledger);
-}
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct ledger_options *options = state->input;
-    switch (key) {
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (options->directory != NULL)
-            argp_error(state, "more than one DIR: %s", argument);
-        options->directory = argument;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
 }
 
 /* ---- reading ---- */
@@ -190,12 +167,6 @@ static void put_hex(struct json_writer *writer, const char *key, uint64_t value)
     print_text(writer, key, text);
 }
 
-static void put_bool(struct json_writer *writer, const char *key, bool value)
-{
-    json_put_key(writer, key);
-    json_put_bool(writer, value);
-}
-
 static void put_epoch(struct json_writer *writer, const struct ledger_epoch *epoch)
 {
     json_put_object(writer);
@@ -203,7 +174,7 @@ static void put_epoch(struct json_writer *writer, const struct ledger_epoch *epo
     print_uint(writer, "samples", epoch->samples);
     print_uint(writer, "counted", epoch->counted);
     print_uint(writer, "discarded", epoch->discarded);
-    put_bool(writer, "complete", epoch->counted == epoch->samples);
+    print_bool(writer, "complete", epoch->counted == epoch->samples);
     print_uint(writer, "first_step", epoch->first_step);
     print_uint(writer, "last_step", epoch->last_step);
     print_uint(writer, "first_ticket", epoch->first_ticket);
@@ -222,34 +193,28 @@ static void put_skipped(struct json_writer *writer, const struct ledger_row *row
     json_put_end(writer);
 }
 
-static void begin_array(struct json_writer *writer, const char *key)
-{
-    json_put_key(writer, key);
-    json_put_array(writer);
-}
-
 static void print_tool(const struct facts *facts)
 {
     const struct ledger *ledger = &facts->ledger;
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    put_bool(&writer, "right", ledger->fault_count == 0);
+    print_bool(&writer, "right", ledger->fault_count == 0);
     print_uint(&writer, "steps", ledger->step_count);
     print_uint(&writer, "samples", ledger->samples);
     print_uint(&writer, "generation", ledger->last.generation);
     if (facts->has_cut)
         print_uint(&writer, "cut_version", facts->cut.version);
-    begin_array(&writer, "epochs");
+    print_array(&writer, "epochs");
     for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
         put_epoch(&writer, &ledger_epochs(ledger)[i]);
     json_put_end(&writer);
-    begin_array(&writer, "skipped");
+    print_array(&writer, "skipped");
     for (size_t i = 0; i < ledger_skipped_count(ledger); i++)
         put_skipped(&writer, &ledger_skipped(ledger)[i]);
     json_put_end(&writer);
     print_uint(&writer, "fault_count", ledger->fault_count);
-    begin_array(&writer, "faults");
+    print_array(&writer, "faults");
     for (size_t i = 0; i < ledger_fault_count(ledger); i++)
         json_put_text(&writer, ledger_faults(ledger)[i].text);
     json_put_end(&writer);
@@ -259,32 +224,21 @@ static void print_tool(const struct facts *facts)
 
 int command_ledger(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
-    static const struct argp argp = {
-        options,
-        parse_option,
-        "DIR",
-        "Reads a run's directory and proves, per epoch, that every sample was counted exactly "
-        "once: "
-        "from which steps and tickets, with the digest of their gradients' sums. Lists skipped "
-        "steps, and whatever does not hold. Exit code 0: everything holds; 1: not.",
-        NULL,
-        NULL,
-        NULL};
-    struct ledger_options wanted = {0};
+    static const struct arguments_about about = {
+        .subject = "DIR",
+        .json = true,
+        .summary = "Reads a run's directory and proves, per epoch, that every sample was counted "
+                   "exactly once: from which steps and tickets, with the digest of their "
+                   "gradients' sums. Lists skipped steps, and whatever does not hold. Exit code 0: "
+                   "everything holds; 1: not."};
+    struct arguments arguments;
     scoped(facts_release) struct facts facts = {0};
-    struct reason reason = {{0}};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &wanted);
-    if (wanted.directory == NULL) {
-        fprintf(stderr, "roost ledger: which DIR?\n");
-        return EXIT_USAGE;
-    }
-    enum err err = read_all(wanted.directory, &facts, &reason);
+    struct reason reason = {0};
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = read_all(arguments.subject, &facts, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    if (wanted.json)
+    if (arguments.json)
         print_tool(&facts);
     else
         print_people(&facts);

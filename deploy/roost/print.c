@@ -18,6 +18,18 @@ void print_text(struct json_writer *writer, const char *key, const char *value)
     json_put_text(writer, value);
 }
 
+void print_bool(struct json_writer *writer, const char *key, bool value)
+{
+    json_put_key(writer, key);
+    json_put_bool(writer, value);
+}
+
+void print_array(struct json_writer *writer, const char *key)
+{
+    json_put_key(writer, key);
+    json_put_array(writer);
+}
+
 void print_moves(struct json_writer *writer, const struct move_status *moves)
 {
     json_put_key(writer, "moves");

@@ -2,6 +2,7 @@
 #include "common/options.h"
 #include "common/scoped.h"
 #include "common/time.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
 #include "deploy/roost/watch.h"
@@ -26,9 +27,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->directory = argument;
         return 0;
     case 'S':
-        options->servers = (uint32_t)strtoul(argument, NULL, 10);
-        if (options->servers == 0 || options->servers > WIRE_SERVERS_MAX)
-            argp_error(state, "servers %s is not 1 to %d", argument, WIRE_SERVERS_MAX);
+        options->servers = arguments_count(argument, "servers", WIRE_SERVERS_MAX, state);
         return 0;
     case 'D':
         options->detach = true;

@@ -1,10 +1,9 @@
 /* roost sample: text from a run's newest checkpoint. The model's code is the worker's: this only
  * finds the program and becomes it. */
-#include "common/options.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/children.h"
 #include "deploy/roost/command.h"
 
-#include <argp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@ enum { ARGUMENTS_MAX = 16 };
 struct sample_command {
     const char *values[ARGUMENTS_MAX]; /* flag and value of the worker, in turn */
     size_t count;
-    const char *path;
 };
 
 static void pass_on(struct sample_command *sample, const char *flag, const char *value)
@@ -43,11 +41,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'S':
         pass_on(sample, "--seed", argument);
         return 0;
-    case ARGP_KEY_ARG:
-        if (sample->path != NULL)
-            argp_error(state, "more than one DIR: %s", argument);
-        sample->path = argument;
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -63,28 +56,23 @@ int command_sample(int argc, char **argv)
         {"seed", 'S', "N", 0, "same seed, same text (1)", 0},
         {0},
     };
-    static const struct argp argp = {
-        rows,
-        parse_option,
-        "DIR",
-        "Writes text from the newest checkpoint in a run's directory, or from one checkpoint.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp own = {.options = rows, .parser = parse_option};
     struct sample_command sample = {0};
+    const struct arguments_about about = {
+        .subject = "DIR",
+        .own = &own,
+        .own_input = &sample,
+        .summary = "Writes text from the newest checkpoint in a run's directory, or from one "
+                   "checkpoint."};
+    struct arguments command;
     struct reason reason = {0};
     char program[512];
     const char *arguments[ARGUMENTS_MAX + 4] = {program, "--sample"};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &sample);
-    if (sample.path == NULL) {
-        fprintf(stderr, "roost sample: which DIR?\n");
-        return EXIT_USAGE;
-    }
+    arguments_parse(&about, argc, argv, &command);
     enum err err = children_program("roost-worker", program, sizeof program, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    arguments[2] = sample.path;
+    arguments[2] = command.subject;
     memcpy(arguments + 3, sample.values, sample.count * sizeof *arguments);
     execv(program, (char *const *)(uintptr_t)arguments);
     reason_set(&reason, ERR_IO, "%s cannot be run", program);

@@ -1,8 +1,7 @@
 /* roost status, stop and checkpoint: one question to the coordinator each. */
-#include "common/options.h"
 #include "common/scoped.h"
 #include "common/time.h"
-#include "deploy/roost/client.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 
@@ -12,40 +11,6 @@ enum {
     EXIT_NOT_READY = 3,
     SILENT_S = 5 /* a worker is heard more often */
 };
-
-struct status_options {
-    struct client_options client;
-    bool json;
-};
-
-static error_t parse_option(int key, char *argument, struct argp_state *state)
-{
-    struct status_options *options = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->client;
-        return 0;
-    case 'j':
-        options->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument %s", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static void parse(int argc, char **argv, const char *summary, struct status_options *ret_options)
-{
-    static const struct argp_option options[] = {
-        {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
-    static const struct argp_child children[] = {{&client_argp, 0, NULL, 0}, {0}};
-    struct argp argp = {options, parse_option, NULL, summary, children, NULL, NULL};
-    *ret_options = (struct status_options){0};
-    argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, ret_options);
-}
 
 /* ---- status ---- */
 
@@ -68,8 +33,7 @@ static void put_server(struct json_writer *writer, const struct server_descripti
     print_text(writer, "name", server->name);
     print_text(writer, "address", server->address);
     print_uint(writer, "boot", server->boot);
-    json_put_key(writer, "connected");
-    json_put_bool(writer, server->connected);
+    print_bool(writer, "connected", server->connected);
     print_text(writer, "state", server->state);
     print_uint(writer, "chunks", server->chunks);
     json_put_end(writer);
@@ -96,13 +60,11 @@ static void print_tool(const struct status_reply *status)
     print_uint(&writer, "workers_joined", status->workers_joined);
     print_uint(&writer, "workers_lost", status->workers_lost);
     print_moves(&writer, &status->moves);
-    json_put_key(&writer, "workers");
-    json_put_array(&writer);
+    print_array(&writer, "workers");
     for (uint32_t i = 0; i < status->member_count; i++)
         put_member(&writer, &status->members[i]);
     json_put_end(&writer);
-    json_put_key(&writer, "servers");
-    json_put_array(&writer);
+    print_array(&writer, "servers");
     for (uint32_t i = 0; i < status->server_count; i++)
         put_server(&writer, &status->servers[i]);
     json_put_end(&writer);
@@ -152,19 +114,22 @@ static bool is_ready(const struct status_reply *status)
 
 int command_status(int argc, char **argv)
 {
-    struct status_options options;
+    static const struct arguments_about about = {
+        .cluster = true,
+        .json = true,
+        .summary = "Prints what the cluster does. Exit code 0: training or ended; 3: not."};
+    struct arguments arguments;
     scoped(client_release) struct client client = {0};
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
     struct reason reason = {0};
-    parse(argc, argv, "Prints what the cluster does. Exit code 0: training or ended; 3: not.",
-          &options);
-    enum err err = client_open(&options.client, &client, &reason);
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    if (options.json)
+    if (arguments.json)
         print_tool(&status);
     else
         print_people(&status);
@@ -175,29 +140,48 @@ int command_status(int argc, char **argv)
 
 int command_stop(int argc, char **argv)
 {
-    struct status_options options;
+    static const struct arguments_about about = {
+        .cluster = true, .summary = "Ends the run after a checkpoint; it can be resumed."};
+    struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct reason reason = {0};
-    parse(argc, argv, "Ends the run after a checkpoint; it can be resumed.", &options);
-    enum err err = client_open(&options.client, &client, &reason);
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_stop_run(&client, "roost stop", &reason);
     return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
 }
 
+static void print_cut(const struct cut_name *newest)
+{
+    scoped(buf_release) struct buf text = {0};
+    struct json_writer writer = json_writer(&text);
+    json_put_object(&writer);
+    print_uint(&writer, "generation", newest->generation);
+    print_uint(&writer, "version", newest->version);
+    json_put_end(&writer);
+    print_json(&writer);
+}
+
 int command_checkpoint(int argc, char **argv)
 {
-    struct status_options options;
+    static const struct arguments_about about = {
+        .cluster = true,
+        .json = true,
+        .summary = "Makes the next step a checkpoint; prints the newest one recorded so far."};
+    struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct cut_name newest;
     struct reason reason = {0};
-    parse(argc, argv, "Makes the next step a checkpoint; prints the newest one recorded so far.",
-          &options);
-    enum err err = client_open(&options.client, &client, &reason);
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_checkpoint(&client, &newest, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    printf("generation %" PRIu64 " version %" PRIu64 "\n", newest.generation, newest.version);
+    if (arguments.json)
+        print_cut(&newest);
+    else
+        printf("generation %" PRIu64 " version %" PRIu64 "\n", newest.generation, newest.version);
     return EXIT_SUCCESS;
 }

@@ -10,6 +10,7 @@
 #include "common/options.h"
 #include "common/scoped.h"
 #include "common/time.h"
+#include "deploy/roost/arguments.h"
 #include "deploy/roost/children.h"
 #include "deploy/roost/churn_options.h"
 #include "deploy/roost/command.h"
@@ -61,15 +62,6 @@ struct up {
 
 /* ---- options ---- */
 
-static uint32_t parse_count(const char *argument, const char *what, struct argp_state *state)
-{
-    char *end;
-    unsigned long count = strtoul(argument, &end, 10);
-    if (*end != 0 || count == 0 || count > UP_PROCESSES_MAX)
-        argp_error(state, "%s %s is not 1 to %d", what, argument, UP_PROCESSES_MAX);
-    return (uint32_t)count;
-}
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct up_options *options = state->input;
@@ -79,10 +71,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->child_inputs[1] = &options->churn;
         return 0;
     case 'S':
-        options->servers = parse_count(argument, "servers", state);
+        options->servers = arguments_count(argument, "servers", UP_PROCESSES_MAX, state);
         return 0;
     case 'W':
-        options->workers = parse_count(argument, "workers", state);
+        options->workers = arguments_count(argument, "workers", UP_PROCESSES_MAX, state);
         return 0;
     case 'd':
         options->directory = argument;
