@@ -14,7 +14,7 @@
  * the blocks, unit L + 1 the final LayerNorm, the head (wte again: part 1) and the loss. mlp: one
  * unit per linear, the last also has the loss.
  *
- * The grid (DESIGN section 5). Each parameter is cut by row boundaries × column boundaries into
+ * The grid. Each parameter is cut by row boundaries × column boundaries into
  * blocks of at most MODEL_CHUNK_WEIGHTS_MAX weights, a function of the model and tensor_max only:
  *  1. The dim that 1-D tensor parallelism splits (rows of c_attn, c_fc, wte and of an mlp's odd
  *     linears with their biases; columns of the two c_proj and of an mlp's even linears) is cut

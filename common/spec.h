@@ -58,7 +58,7 @@ enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
 struct spec_train {
     uint64_t steps;
     uint32_t slots;        /* fixed pieces of a step's batch */
-    uint32_t slot_samples; /* samples a slot (k of DESIGN section 4); local: of each local step */
+    uint32_t slot_samples; /* samples of one slot; local: of each local step */
     uint32_t microbatch;   /* divides slot_samples */
     uint64_t seed;
     enum spec_precision
@@ -91,7 +91,8 @@ struct spec_optimizer {
     double lr_min;           /* linear, cosine */
 };
 
-/* Which version a ticket is computed on and when its gradient is applied (DESIGN section 4). */
+/* Which version a ticket is computed on and when its gradient is applied: README.md has the table.
+ */
 struct spec_consistency {
     enum spec_consistency_kind kind;
     uint32_t delay;     /* delay: a ticket of step t uses version max(0, t - delay); 0 is sync */

@@ -9,7 +9,7 @@
  * or to the sender, and live as long as the handler's call.
  *
  * The data path: a message is a protobuf header followed by the payload as its last `bytes` field,
- * so it is valid protobuf, and the payload is a slice of our own memory (DESIGN section 6). */
+ * so it is valid protobuf, and the payload is a slice of our own memory. */
 #ifndef ROOST_PROTO_WIRE_H
 #define ROOST_PROTO_WIRE_H
 
@@ -290,8 +290,7 @@ struct reduced {
     double correct_count;
 };
 
-/* The coordinator's one answer for a step. All scalar arithmetic is already done (DESIGN section
- * 4). */
+/* The coordinator's one answer for a step. All scalar arithmetic is already done. */
 struct commit {
     uint64_t generation;
     uint64_t term;

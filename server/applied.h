@@ -1,4 +1,4 @@
-/* Which tickets a chunk has taken (DESIGN section 4, async): all below a low-water mark, and a
+/* Which tickets a chunk has taken (async): all below a low-water mark, and a
  * bitmap of the `window` tickets from there. What is granted is inside the window (P12), so the
  * bitmap never grows. Pure data; one owner.
  *

@@ -1,6 +1,6 @@
-/* Async admission: what a shard does with tickets that are applied as they come (DESIGN section 4,
- * P12). Part of the shard core: shard.h is the interface, shard*.c call this; names, messages and
- * effects are those of a step that is reduced.
+/* Async admission: what a shard does with tickets that are applied as they come (P12). Part of the
+ * shard core: shard.h is the interface, shard*.c call this; names, messages and effects are those
+ * of a step that is reduced.
  *
  * Each chunk goes its own way. It takes a ticket from one attempt, once: what it has taken it knows
  * by a low-water mark and a bitmap (applied.h). Its version counts the tickets taken; the scalars

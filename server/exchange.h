@@ -1,4 +1,4 @@
-/* Shard.Exchange at the server: one stream per worker, from hello to the end (DESIGN section 6).
+/* Shard.Exchange at the server: one stream per worker, from hello to the end.
  *
  * A message comes in on the stream's polling thread, is judged by proto/wire.c there, and goes to
  * the shard threads that own its chunks with the received slices uncopied; the answer is sent from

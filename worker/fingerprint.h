@@ -1,4 +1,4 @@
-/* The numerics fingerprint: which bits this machine computes (DESIGN section 4, numerics).
+/* The numerics fingerprint: which bits this machine computes.
  *
  * SHA-256 over the name of the matrix library, its core type, version and threads, and the results
  * of the model's own operations on fixed inputs at the run's shapes: every linear forward and

@@ -1,5 +1,5 @@
 /* The coordinator: members, tickets, seals, cuts and the chunk map of the one run that a cluster
- * trains (DESIGN sections 4 and 5). It decides; shards hold the state; workers compute.
+ * trains. It decides; shards hold the state; workers compute.
  *
  * Pure: events come in as calls that carry the time, what is to be done comes out as an ordered
  * list of effects. No sockets, threads, clocks, files. One owner thread: the daemon's main thread,
@@ -12,7 +12,7 @@
  * an answer of its own, coordinator_cut_stored(): called while effects are carried out, what it
  * adds comes behind them.)
  *
- * What it relies on, by number (DESIGN section 4, shared with the models of the protocol):
+ * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
  *  P2  everything of another generation than the run's is refused.
  *  P3  commands name the boot they are for; a new boot has lost its state: new generation.

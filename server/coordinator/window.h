@@ -1,4 +1,4 @@
-/* Which tickets of an async run may be granted (DESIGN section 4, P12).
+/* Which tickets of an async run may be granted (P12).
  *
  * Steps overlap: granted are tickets of the steps from the oldest that is not done, as many as the
  * window has; so no chunk meets a ticket beyond its bitmap. That a ticket is done the worker says,
