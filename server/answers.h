@@ -1,4 +1,4 @@
-/* What Describe and Status say. */
+/* What Describe and Status say. Main thread. */
 #ifndef ROOST_SERVER_ANSWERS_H
 #define ROOST_SERVER_ANSWERS_H
 
@@ -16,7 +16,7 @@ struct answers_facts {
 /* Both answer the call. */
 void answers_describe(const struct answers_facts *facts, struct call *take_call);
 void answers_status(const struct answers_facts *facts, struct call *take_call);
-/* Encoded or failed: the end of every call that has a reply. */
+/* The end of every call that has a reply: OK sends the response, anything else that error. */
 void answers_reply(struct call *take_call, enum err err, struct buf *take_response);
 
 #endif

@@ -29,8 +29,7 @@ struct chunk {
     struct parked_pull *waiting; /* pulls of which this is the last chunk, or not arrived yet */
 
     /* Moving (P11): */
-    uint64_t
-        since; /* the version that it came with; of a shard's first ones that of its beginning */
+    uint64_t since;     /* the version that it came with, or that of the shard's beginning */
     uint64_t first_cut; /* the first version whose cut it is in here: the next, when it came */
     bool awaited;       /* it has not arrived: there is no version to read yet */
     bool leaving;       /* it is another server's now; here until that one has it */

@@ -23,6 +23,7 @@ struct cut_writer_config {
 
 struct cut_writer;
 
+/* Starts the thread. ERR_NOMEM, ERR_BUSY: the system has none. */
 enum err cut_writer_new(const struct cut_writer_config *config,
                         struct cut_writer **ret_writer) MUST_USE;
 /* What is not whole is given up. After the shard threads are stopped, before they are freed. NULL
@@ -37,7 +38,8 @@ enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUS
  * said so in the log. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
-/* That cut is recorded: older ones beyond the spec's `keep` go. Any thread. */
+/* That cut is recorded: older ones beyond the spec's `keep` go. Any thread. ERR_BUSY: nothing was
+ * done; the next one does it. */
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;
 
 #endif

@@ -37,6 +37,7 @@ struct call {
     };
 };
 
+/* Any thread. */
 void call_reply(struct call *take_call, struct buf *take_response);
 void call_fail(struct call *take_call, enum err err, const char *text);
 

@@ -37,7 +37,9 @@ struct guests {
 enum err guests_init(struct guests *guests) MUST_USE; /* ERR_NOMEM */
 void guests_release(struct guests *guests);           /* streams are ended */
 
-enum err guests_add(struct guests *guests, struct guest *guest, uint64_t id) MUST_USE; /* BUSY */
+/* Takes a reference. ERR_BUSY: GUESTS_MAX are listed. */
+enum err guests_add(struct guests *guests, struct guest *guest, uint64_t id) MUST_USE;
+/* Drops it; one that is not listed is passed over. */
 void guests_remove(struct guests *guests, struct guest *guest);
 struct guest *guests_member(const struct guests *guests, uint64_t member); /* NULL: not there */
 struct guest *guests_server(const struct guests *guests, uint64_t link);

@@ -1,5 +1,5 @@
 /* What systemd is told (sd_notify): readiness, a status line, that the main loop is alive. Nothing
- * happens where there is no systemd, or without libsystemd. */
+ * happens where there is no systemd, or without libsystemd. Any thread. */
 #ifndef ROOST_SERVER_NOTIFY_H
 #define ROOST_SERVER_NOTIFY_H
 

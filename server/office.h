@@ -27,7 +27,7 @@ struct office_config {
     const struct logger *logger;
 };
 
-/* Takes the office: a new term. */
+/* Takes the office: a new term. ERR_NOMEM, or the store's errors. */
 enum err office_new(const struct office_config *config, struct office **ret_office,
                     struct reason *reason) MUST_USE;
 /* Calls that wait are answered with CANCELLED; streams are ended. NULL is fine. */
@@ -38,7 +38,7 @@ void office_local_server(struct office *office, uint64_t now_ns, const struct li
 /* Goes on with the run that the store says was training. */
 void office_continue(struct office *office, uint64_t now_ns);
 
-/* Events, with what they own. */
+/* Events; guests and messages stay the caller's. */
 void office_call(struct office *office, uint64_t now_ns, struct call *take_call);
 void office_call_cancelled(struct office *office, uint64_t number);
 void office_guest_message(struct office *office, uint64_t now_ns, struct guest *guest,
@@ -57,7 +57,7 @@ bool office_paused(const struct office *office);
 bool office_loading(const struct office *office);
 /* Why the daemon must end; ERR_OK: it need not. */
 enum err office_failed(const struct office *office);
-/* "2/2 servers, 3 workers, step 120 of 300, cut 100" */
+/* Appends "2/2 servers, 3 workers, step 120 of 300, cut 100" and why the run waits. ERR_NOMEM. */
 enum err office_status_line(const struct office *office, struct buf *line) MUST_USE;
 
 #endif

@@ -13,7 +13,8 @@ struct order_log {
 };
 
 /* Opens or makes the log of the run in `directory`, and cuts it back to what led to `version`.
- * Should it be shorter, the run goes on all the same; who repeats it will say what is missing. */
+ * Should it be shorter, the run goes on all the same; who repeats it will say what is missing.
+ * ERR_NOMEM, and what files return. */
 enum err order_log_open(struct order_log *log, const char *directory, uint64_t version,
                         struct reason *reason) MUST_USE;
 void order_log_release(struct order_log *log); /* writes what is late; {0} is fine */

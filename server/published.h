@@ -19,6 +19,7 @@ struct published {
     struct counted *spare; /* may be NULL */
 };
 
+/* ERR_NOMEM. */
 enum err published_init(struct published *published, uint32_t versions, size_t bytes) MUST_USE;
 void published_release(struct published *published); /* {0} is fine */
 

@@ -26,6 +26,8 @@ struct shards_config {
     void *owner;
 };
 
+/* Starts the threads. ERR_NOMEM, ERR_BUSY: the system has none; ERR_UNSUPPORTED: no kernels here.
+ */
 enum err shards_new(const struct shards_config *config, struct shards **ret_shards,
                     struct reason *reason) MUST_USE;
 /* After the rpc server is gone; waits for the threads. NULL is fine. */

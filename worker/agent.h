@@ -106,6 +106,7 @@ struct agent_map {
 
 struct agent;
 
+/* ERR_NOMEM. */
 enum err agent_new(const struct agent_config *config, struct agent **ret_agent) MUST_USE;
 void agent_free(struct agent *agent); /* NULL is fine */
 

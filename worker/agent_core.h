@@ -141,6 +141,7 @@ static inline void queue_drop_first(struct queue *queue)
 
 /* How many pieces a chunk is pushed in: its parts; async pushes whole chunks. */
 uint32_t agent_core_pieces(const struct agent *agent, uint32_t chunk);
+/* agent_backoff_ms() with the agent's own jitter. */
 uint64_t agent_core_backoff_ms(struct agent *agent, unsigned failures);
 
 /* Whether it may be otherwise when asked again. A daemon that ends cancels the calls it has not
@@ -150,8 +151,11 @@ bool agent_core_is_passing(enum err err);
 void agent_core_react(struct agent *agent, uint64_t now_ms, enum err err);
 /* The member is forgotten and joins anew. */
 void agent_core_go_away(struct agent *agent, uint64_t now_ms);
+/* Nothing goes on: STOP for that reason, when a compute under way has ended. */
 void agent_core_stop(struct agent *agent, enum err err);
 
+/* The ticket at hand is over: COMPLETE is due with that outcome, what is under way for it forsaken.
+ */
 void agent_core_end_ticket(struct agent *agent, enum err outcome);
 /* Ends it when it is computed and all of it is acknowledged. */
 void agent_core_settle(struct agent *agent);

@@ -1,4 +1,5 @@
-/* Weights on their way in: asked for by chunk, written from the received slices into place. */
+/* Weights on their way in: asked for by chunk, written from the received slices into place.
+ * Agent's thread. */
 #ifndef ROOST_WORKER_PULL_H
 #define ROOST_WORKER_PULL_H
 

@@ -32,7 +32,8 @@ struct run {
 };
 
 /* Builds everything that joining needs from what the coordinator described. Takes seconds for a
- * large model. The reason names what is wrong with spec, data or machine. *ret_run must stay where
+ * large model. The reason names what is wrong with spec, data or machine: it is
+ * the error of what was opened. *ret_run must stay where
  * it is: the executor borrows its model. */
 enum err run_open(const struct describe_reply *description, const struct run_options *options,
                   struct run *ret_run, struct reason *reason) MUST_USE;
