@@ -1,0 +1,183 @@
+/* The coordinator's office: what reports, servers' streams and members' streams are good for. */
+#include "tests/unit/office_fixture.h"
+
+/* ---- reports and streams ---- */
+
+static void reports_that_do_not_decode_or_belong_elsewhere_change_nothing(void **state)
+{
+    struct fixture f = open_daemon(state);
+    open_office(&f);
+    assert_int_equal(start_run(&f), ERR_OK);
+    struct rpc_message *nonsense = nonsense_new();
+    office_report(f.office, f.now_ns, nonsense);
+    rpc_message_unref(nonsense);
+    report(&f, (struct server_report){.kind = SERVER_MANIFEST, .manifest = {.cut = {99, 4}}});
+    report(&f, (struct server_report){.kind = SERVER_COMMITTED,
+                                      .committed = {f.shards.generation, 77}});
+    assert_int_equal(office_failed(f.office), ERR_OK);
+    assert_true(office_loading(f.office));
+    ready(&f);
+    manifest(&f, 0);
+    assert_false(office_loading(f.office));
+    close_daemon(&f);
+}
+
+static struct guest *guest_new(struct rpc_stream *stream, bool is_server)
+{
+    const struct rpc_peer peer = {.address = "127.0.0.1:1"};
+    struct guest *guest = guests_new(NULL, stream, &peer, is_server);
+    assert_non_null(guest);
+    return guest;
+}
+
+static void server_says(struct fixture *f, struct guest *guest, struct server_report said)
+{
+    struct rpc_message *message = message_of(&said);
+    office_guest_message(f->office, f->now_ns, guest, message);
+    rpc_message_unref(message);
+}
+
+static void a_servers_stream_that_begins_with_no_hello_is_closed(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream stream = {0};
+    open_office(&f);
+    struct guest *guest = guest_new(&stream, true);
+    server_says(&f, guest, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
+    assert_true(stream.finished);
+    assert_int_equal(stream.err, ERR_MALFORMED);
+    assert_false(guest->listed);
+    guests_unref(guest);
+    close_daemon(&f);
+}
+
+static const struct server_report far_hello = {
+    .kind = SERVER_HELLO, .boot = FAR_BOOT, .hello = {.name = "far", .address = "far:1"}};
+
+static void a_late_report_is_harmless_and_nonsense_ends_the_stream(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream stream = {0};
+    open_office(&f);
+    train(&f);
+    struct guest *guest = guest_new(&stream, true);
+    server_says(&f, guest, far_hello);
+    assert_true(guest->listed);
+    server_says(&f, guest, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
+    server_says(&f, guest, (struct server_report){.kind = SERVER_STATISTICS, .boot = BOOT});
+    server_says(&f, guest, far_hello);
+    assert_false(stream.finished); /* another generation, another boot, or no report at all */
+    struct rpc_message *nonsense = nonsense_new();
+    office_guest_message(f.office, f.now_ns, guest, nonsense);
+    rpc_message_unref(nonsense);
+    assert_true(stream.finished);
+    assert_int_equal(stream.err, ERR_MALFORMED);
+    office_guest_closed(f.office, f.now_ns, guest);
+    assert_false(guest->listed);
+    guests_unref(guest);
+    close_daemon(&f);
+}
+
+static void a_server_that_says_hello_again_ends_its_older_stream(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream streams[2] = {{0}};
+    open_office(&f);
+    struct guest *older = guest_new(&streams[0], true);
+    struct guest *newer = guest_new(&streams[1], true);
+    server_says(&f, older, far_hello);
+    server_says(&f, newer, far_hello);
+    assert_true(streams[0].finished);
+    assert_false(older->listed);
+    assert_false(streams[1].finished);
+    assert_true(newer->listed);
+    guests_unref(older);
+    guests_unref(newer);
+    close_daemon(&f);
+}
+
+static void member_says(struct fixture *f, struct guest *guest, uint64_t member)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    assert_int_equal(wire_encode_member_report(&(struct member_report){member}, &bytes), ERR_OK);
+    struct rpc_message *message = rpc_message_new(buf_slice(&bytes));
+    office_guest_message(f->office, f->now_ns, guest, message);
+    rpc_message_unref(message);
+}
+
+static void the_stream_of_a_member_that_is_none_is_closed(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream stream = {0};
+    open_office(&f);
+    train(&f);
+    struct guest *guest = guest_new(&stream, false);
+    member_says(&f, guest, 4711);
+    assert_true(stream.finished);
+    assert_int_equal(stream.err, ERR_UNKNOWN_MEMBER);
+    assert_false(guest->listed);
+    guests_unref(guest);
+    close_daemon(&f);
+}
+
+static void a_member_has_one_stream_and_loses_it_when_it_is_silent(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream streams[2] = {{0}};
+    open_office(&f);
+    train(&f);
+    uint64_t member = join(&f);
+    struct guest *older = guest_new(&streams[0], false);
+    struct guest *newer = guest_new(&streams[1], false);
+    member_says(&f, older, member);
+    member_says(&f, newer, member);
+    assert_true(streams[0].finished);
+    assert_int_equal(streams[0].err, ERR_CANCELLED);
+    office_guest_closed(f.office, f.now_ns, older); /* not the member's end */
+    office_tick(f.office, f.now_ns);
+    assert_true(streams[1].sent > 0); /* the coordinator lives */
+    assert_false(streams[1].finished);
+    f.now_ns += 2 * LEASE_MS * (SECOND / 1000);
+    assert_true(office_next_ns(f.office) < f.now_ns);
+    office_tick(f.office, f.now_ns);
+    assert_true(streams[1].finished);
+    assert_int_equal(streams[1].err, ERR_UNKNOWN_MEMBER);
+    member_says(&f, newer, member); /* on its way when it was closed */
+    guests_unref(older);
+    guests_unref(newer);
+    close_daemon(&f);
+}
+
+static void the_end_answers_who_waits_and_ends_streams(void **state)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream stream = {0};
+    open_office(&f);
+    train(&f);
+    struct guest *guest = guest_new(&stream, false);
+    member_says(&f, guest, join(&f));
+    say_and_wait(&f, call_new(&f, CALL_CHECKPOINT));
+    unsigned before = answer.count;
+    office_free(f.office);
+    f.office = NULL;
+    assert_int_equal(answer.count, before + 1);
+    assert_int_equal(answer.err, ERR_CANCELLED);
+    assert_true(stream.finished);
+    assert_int_equal(stream.err, ERR_UNREACHABLE);
+    guests_unref(guest);
+    close_daemon(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        unit_test_in_folder(reports_that_do_not_decode_or_belong_elsewhere_change_nothing),
+        unit_test_in_folder(a_servers_stream_that_begins_with_no_hello_is_closed),
+        unit_test_in_folder(a_late_report_is_harmless_and_nonsense_ends_the_stream),
+        unit_test_in_folder(a_server_that_says_hello_again_ends_its_older_stream),
+        unit_test_in_folder(the_stream_of_a_member_that_is_none_is_closed),
+        unit_test_in_folder(a_member_has_one_stream_and_loses_it_when_it_is_silent),
+        unit_test_in_folder(the_end_answers_who_waits_and_ends_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
