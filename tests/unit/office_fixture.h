@@ -67,9 +67,11 @@ void rpc_stream_cancel(struct rpc_stream *stream)
     fail_msg("nobody is cancelled here");
 }
 
-/* What the newest answer said. */
+/* What the newest answer said, and the one before. */
 static struct {
     unsigned count;
+    uint64_t number_before;
+    enum err err_before;
     uint64_t number;
     enum err err;
     char text[512];
@@ -79,6 +81,8 @@ static struct {
 static inline void answered(struct call *take_call, enum err err, const char *text)
 {
     answer.count++;
+    answer.number_before = answer.number;
+    answer.err_before = answer.err;
     answer.number = take_call->number;
     answer.err = err;
     snprintf(answer.text, sizeof answer.text, "%s", text);

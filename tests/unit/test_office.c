@@ -176,7 +176,9 @@ static void a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before(vo
     unsigned before = answer.count;
     office_call(f.office, f.now_ns, call);
     assert_int_equal(answer.count, before + 2); /* nothing is in flight: it stops at once */
-    assert_true(answer.number == number || answer.err == ERR_OK);
+    assert_int_equal(answer.number_before, number);
+    assert_int_equal(answer.err_before, ERR_NO_RUN);
+    assert_int_equal(answer.err, ERR_OK);
     assert_false(store_has_active_run(&f));
     close_daemon(&f);
 }
