@@ -168,7 +168,7 @@ int command_checkpoint(int argc, char **argv)
     static const struct arguments_about about = {
         .cluster = true,
         .json = true,
-        .summary = "Makes the next step a checkpoint; prints the newest one recorded so far."};
+        .summary = "Makes the next step a checkpoint and prints which it is, once it is recorded."};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct cut_name newest;
