@@ -314,7 +314,27 @@ enum server_report_kind {
     SERVER_MANIFEST, /* the cut's file is durable, or could not be written */
     SERVER_WRONG_BITS,
     SERVER_STATISTICS,
-    SERVER_DRAIN /* it is about to end: its chunks may go elsewhere first */
+    SERVER_DRAIN, /* it is about to end: its chunks may go elsewhere first */
+    SERVER_HELD   /* what a run could go on with: to a new coordinator that asked (P7) */
+};
+
+/* chunks [first, first + count) live on `server` (an index into the run's servers). */
+struct chunk_range {
+    uint32_t first;
+    uint32_t count;
+    uint32_t server;
+};
+
+/* What a server holds of a run. */
+struct server_held {
+    uint64_t run;
+    uint64_t generation; /* 0: nothing that could be gone on with */
+    uint64_t version;    /* that it began with */
+    uint64_t spec;       /* digest of the spec and the folder that it was prepared with */
+    uint32_t range_count;
+    const struct chunk_range *ranges; /* its chunks */
+    bool has_decision;
+    struct commit decision; /* the newest that it was told of */
 };
 
 struct server_report {
@@ -356,6 +376,7 @@ struct server_report {
         struct {
             uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
         } statistics;
+        struct server_held held;
     };
 };
 
@@ -364,7 +385,8 @@ enum server_command_kind {
     SERVER_COMMIT,
     SERVER_RECORDED, /* this cut is recorded: older ones beyond `keep` may go */
     SERVER_END,      /* the run is over: forget it */
-    SERVER_LEAVE     /* nothing is needed of it any more: it may end */
+    SERVER_LEAVE,    /* nothing is needed of it any more: it may end */
+    SERVER_ASK       /* say HELD, and again all that was reported */
 };
 
 /* Chunks that move with a commit (P11), as the server that is told sees them. */
@@ -372,13 +394,6 @@ struct server_move {
     uint32_t first;
     uint32_t count;
     const char *to; /* address of their new owner; "": they come to this server */
-};
-
-/* chunks [first, first + count) live on `server` (an index into the run's servers). */
-struct chunk_range {
-    uint32_t first;
-    uint32_t count;
-    uint32_t server;
 };
 
 struct server_command {

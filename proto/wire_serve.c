@@ -16,6 +16,37 @@ static struct cut_name get_cut(const Roost__V1__CutName *cut)
     return cut == NULL ? (struct cut_name){0, 0} : (struct cut_name){cut->generation, cut->version};
 }
 
+/* The fields that both sides call the same. */
+#define COMMIT_FIELDS(X)                                                                           \
+    X(generation)                                                                                  \
+    X(step)                                                                                        \
+    X(apply)                                                                                       \
+    X(cut)                                                                                         \
+    X(scale)                                                                                       \
+    X(lr)                                                                                          \
+    X(bias1)                                                                                       \
+    X(bias2)                                                                                       \
+    X(samples)                                                                                     \
+    X(applied)                                                                                     \
+    X(skips_in_row)
+
+static void put_commit(const struct commit *commit, Roost__V1__Commit *ret_message)
+{
+    *ret_message = (Roost__V1__Commit)ROOST__V1__COMMIT__INIT;
+#define PUT(field) ret_message->field = commit->field;
+    COMMIT_FIELDS(PUT)
+#undef PUT
+}
+
+static struct commit get_commit(const Roost__V1__Commit *message)
+{
+    struct commit commit = {0};
+#define GET(field) commit.field = message->field;
+    COMMIT_FIELDS(GET)
+#undef GET
+    return commit;
+}
+
 static enum err encode_reduced(const struct reduced *reduced, Roost__V1__ServerReport *to,
                                struct buf *buf)
 {
@@ -129,6 +160,25 @@ static enum err encode_statistics(const struct server_report *report, Roost__V1_
     return pb_pack(&to->base, buf);
 }
 
+static enum err encode_held(const struct server_held *held, Roost__V1__ServerReport *to,
+                            struct buf *buf)
+{
+    PB_ARENA(arena);
+    Roost__V1__Held message = ROOST__V1__HELD__INIT;
+    Roost__V1__Commit decision;
+    message.run = held->run;
+    message.generation = held->generation;
+    message.version = held->version;
+    message.spec = held->spec;
+    message.n_ranges = held->range_count;
+    TRY(pb_put_ranges(held->ranges, held->range_count, &arena, &message.ranges));
+    put_commit(&held->decision, &decision);
+    message.decision = held->has_decision ? &decision : NULL;
+    to->report_case = ROOST__V1__SERVER_REPORT__REPORT_HELD;
+    to->held = &message;
+    return pb_pack(&to->base, buf);
+}
+
 enum err wire_encode_server_report(const struct server_report *message, struct buf *buf)
 {
     Roost__V1__ServerReport to = ROOST__V1__SERVER_REPORT__INIT;
@@ -154,6 +204,8 @@ enum err wire_encode_server_report(const struct server_report *message, struct b
         to.drain = &drain;
         return pb_pack(&to.base, buf);
     }
+    case SERVER_HELD:
+        return encode_held(&message->held, &to, buf);
     }
     check_unreachable("a kind of server_report");
 }
@@ -225,6 +277,22 @@ static enum err decode_wrong_bits(const Roost__V1__WrongBits *message,
     return pb_node(message->node, &decoded->wrong_bits.node, reason);
 }
 
+static enum err decode_held(const Roost__V1__Held *message, struct arena *arena,
+                            struct server_held *ret_held, struct reason *reason)
+{
+    *ret_held = (struct server_held){
+        .run = message->run,
+        .generation = message->generation,
+        .version = message->version,
+        .spec = message->spec,
+        .range_count = (uint32_t)message->n_ranges,
+        .has_decision = message->decision != NULL,
+    };
+    if (message->decision != NULL)
+        ret_held->decision = get_commit(message->decision);
+    return pb_ranges(message->ranges, message->n_ranges, arena, &ret_held->ranges, reason);
+}
+
 static enum err decode_report(const Roost__V1__ServerReport *from, struct arena *arena,
                               struct server_report *decoded, struct reason *reason)
 {
@@ -248,6 +316,9 @@ static enum err decode_report(const Roost__V1__ServerReport *from, struct arena 
     case ROOST__V1__SERVER_REPORT__REPORT_DRAIN:
         decoded->kind = SERVER_DRAIN;
         return ERR_OK;
+    case ROOST__V1__SERVER_REPORT__REPORT_HELD:
+        decoded->kind = SERVER_HELD;
+        return decode_held(from->held, arena, &decoded->held, reason);
     case ROOST__V1__SERVER_REPORT__REPORT_STATISTICS:
         decoded->kind = SERVER_STATISTICS;
         decoded->statistics.pushed_bytes = from->statistics->pushed_bytes;
@@ -297,20 +368,6 @@ static enum err encode_prepare(const struct server_command *command, Roost__V1__
     return pb_pack(&to->base, buf);
 }
 
-/* The fields that both sides call the same. */
-#define COMMIT_FIELDS(X)                                                                           \
-    X(generation)                                                                                  \
-    X(step)                                                                                        \
-    X(apply)                                                                                       \
-    X(cut)                                                                                         \
-    X(scale)                                                                                       \
-    X(lr)                                                                                          \
-    X(bias1)                                                                                       \
-    X(bias2)                                                                                       \
-    X(samples)                                                                                     \
-    X(applied)                                                                                     \
-    X(skips_in_row)
-
 static enum err put_moves(const struct server_command *command, struct arena *arena,
                           Roost__V1__Move ***ret_moves)
 {
@@ -333,10 +390,8 @@ static enum err encode_commit(const struct server_command *command, Roost__V1__S
                               struct buf *buf)
 {
     PB_ARENA(arena);
-    Roost__V1__Commit message = ROOST__V1__COMMIT__INIT;
-#define PUT(field) message.field = command->commit.field;
-    COMMIT_FIELDS(PUT)
-#undef PUT
+    Roost__V1__Commit message;
+    put_commit(&command->commit, &message);
     message.file = command->file == WIRE_FILE_NONE ? 0 : command->file + 1;
     message.n_moves = command->move_count;
     TRY(put_moves(command, &arena, &message.moves));
@@ -370,6 +425,10 @@ enum err wire_encode_server_command(const struct server_command *message, struct
         to.command_case = ROOST__V1__SERVER_COMMAND__COMMAND_LEAVE;
         to.leave = &end;
         return pb_pack(&to.base, buf);
+    case SERVER_ASK:
+        to.command_case = ROOST__V1__SERVER_COMMAND__COMMAND_ASK;
+        to.ask = &end;
+        return pb_pack(&to.base, buf);
     }
     check_unreachable("a kind of server_command");
 }
@@ -398,10 +457,8 @@ static enum err decode_commit(const Roost__V1__Commit *message, struct arena *ar
                               struct server_command *decoded, struct reason *reason)
 {
     decoded->kind = SERVER_COMMIT;
-    decoded->commit = (struct commit){.term = decoded->term};
-#define GET(field) decoded->commit.field = message->field;
-    COMMIT_FIELDS(GET)
-#undef GET
+    decoded->commit = get_commit(message);
+    decoded->commit.term = decoded->term;
     TRY(pb_range(message->file, WIRE_SERVERS_MAX, "file", reason));
     TRY(pb_range(message->n_moves, WIRE_CHUNKS_MAX, "moves", reason));
     struct server_move *moves = arena_array(arena, message->n_moves, sizeof *moves);
@@ -437,6 +494,9 @@ static enum err decode_command(const Roost__V1__ServerCommand *from, struct aren
         return ERR_OK;
     case ROOST__V1__SERVER_COMMAND__COMMAND_LEAVE:
         decoded->kind = SERVER_LEAVE;
+        return ERR_OK;
+    case ROOST__V1__SERVER_COMMAND__COMMAND_ASK:
+        decoded->kind = SERVER_ASK;
         return ERR_OK;
     default:
         return reason_set(reason, ERR_MALFORMED, "command is of no known kind");

@@ -20,6 +20,8 @@ static const struct config_field fields[] = {
     {TEXT(name), .help = "its name in the cluster; empty: the host's"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, server.crt and server.key"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
+    {AT(no_chunks), .type = CONFIG_BOOL, .initial = "false",
+     .help = "the coordinator's: other daemons hold all chunks, and outlive it"},
     {NUMBER(shards), .max = 1024, .initial = "0", .help = "shard threads; 0: one per core"},
     {NUMBER(lease_ms), .min = 1000, .max = 600000, .initial = "10000",
      .help = "a worker that is silent for longer is lost"},

@@ -90,7 +90,7 @@ static enum err start(struct office *office, uint64_t now_ns, struct office_run 
         err = record_open(&record,
                           &(struct record_run){run->stored.directory, run->stored.spec,
                                                stored.cut.name.version, run->stored.samples},
-                          reason);
+                          &stored.recorded, reason);
     if (err == ERR_OK && run->settings.ssp) {
         /* What is late of an earlier start must not come behind what this one keeps. */
         order_log_release(&office->order);

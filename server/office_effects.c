@@ -154,8 +154,12 @@ static void carry_out_word(struct office *office, const struct effect *effect)
     case EFFECT_NOTICE:
         guests_notice(&office->guests, &effect->notice);
         break;
+    case EFFECT_ADOPT:
+        record_rewind(&office->record, effect->adopted.version);
+        break;
     case EFFECT_STEP:
         record_step(&office->record, &effect->step);
+        record_write(&office->record); /* before its commands: a successor may adopt the step */
         break;
     case EFFECT_VALIDATION:
         record_validation(&office->record, &effect->validation);

@@ -51,6 +51,23 @@ size_t record_keep(struct slice text, uint64_t version)
     return at;
 }
 
+uint64_t record_reach(struct slice text, uint64_t version)
+{
+    const char *rows = (const char *)text.data;
+    size_t at = 0;
+    while (at < text.bytes) {
+        uint64_t number;
+        const char *end = memchr(rows + at, '\n', text.bytes - at);
+        if (end == NULL)
+            break;
+        if (row_number(rows + at, (size_t)(end - rows) - at, "{\"step\":", &number) &&
+            number == version)
+            version++;
+        at = (size_t)(end - rows) + 1;
+    }
+    return version;
+}
+
 static enum err cut_back(struct record *record, uint64_t version, struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
@@ -71,8 +88,19 @@ static enum err join_path(char *ret_path, const char *directory, const char *nam
     return ERR_OK;
 }
 
+/* Of the rows that are whole. */
+static enum err reach(struct record *record, uint64_t version, uint64_t *ret_reached,
+                      struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    TRY(cut_back(record, UINT64_MAX, reason));
+    TRY(file_read(record->steps.path, STEPS_BYTES_MAX, &text, reason));
+    *ret_reached = record_reach(buf_slice(&text), version);
+    return ERR_OK;
+}
+
 static enum err open_files(struct record *record, const struct record_run *run,
-                           struct reason *reason)
+                           uint64_t *ret_reached, struct reason *reason)
 {
     const char *directory = run->directory, *spec = run->spec;
     char path[PATH_BYTES];
@@ -84,13 +112,14 @@ static enum err open_files(struct record *record, const struct record_run *run,
                           (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
     TRY(join_path(path, directory, "steps.jsonl", reason));
     TRY(file_log_open(&file_ops_real, path, &record->steps, reason));
-    return cut_back(record, run->version, reason);
+    return reach(record, run->version, ret_reached, reason);
 }
 
-enum err record_open(struct record *record, const struct record_run *run, struct reason *reason)
+enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,
+                     struct reason *reason)
 {
     *record = (struct record){.epoch_samples = run->epoch_samples};
-    enum err err = open_files(record, run, reason);
+    enum err err = open_files(record, run, ret_reached, reason);
     if (err != ERR_OK)
         record_release(record);
     return err;
@@ -220,11 +249,17 @@ static enum err write_out(struct file_log *log, struct buf *bytes, struct reason
     return err;
 }
 
+void record_write(struct record *record)
+{
+    if (takes_rows(record))
+        record->err = write_out(&record->steps, &record->lines, &record->reason);
+}
+
 void record_flush(struct record *record)
 {
-    if (record->steps.path == NULL || (record->err != ERR_OK && record->err != ERR_NO_SPACE))
+    if (!takes_rows(record))
         return;
-    record->err = write_out(&record->steps, &record->lines, &record->reason);
+    record_write(record);
     note(record, write_out(&record->events.log, &record->scalars, &record->reason));
 }
 

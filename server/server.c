@@ -155,6 +155,10 @@ static uint32_t heartbeat_ms(const struct server_settings *settings)
 static enum err open_office(struct server *server, struct reason *reason)
 {
     const struct server_settings *settings = server->settings;
+    if (!is_coordinator(server) && settings->no_chunks)
+        return reason_set(reason, ERR_INVALID,
+                          "no_chunks is for the coordinator's daemon, but coordinator is %s",
+                          settings->coordinator);
     if (!is_coordinator(server))
         return ERR_OK;
     if (heartbeat_ms(settings) > settings->lease_ms / 2)
@@ -321,7 +325,8 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
 /* The port answers since start(); what is missing are the weights that this server has to hold. */
 static void watch_ready(struct server *server)
 {
-    if (server->ready || server->stopping || !shards_loaded(server->shards))
+    if (server->ready || server->stopping ||
+        (!server->settings->no_chunks && !shards_loaded(server->shards)))
         return;
     if (server->office != NULL && office_loading(server->office))
         return;
@@ -431,7 +436,8 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
     enum err err = start(server, reason);
     if (err == ERR_OK && server->office != NULL) {
         uint64_t now_ns = time_now_ns();
-        office_local_server(server->office, now_ns, server->link);
+        if (!settings->no_chunks)
+            office_local_server(server->office, now_ns, server->link);
         office_continue(server->office, now_ns);
     }
     if (err == ERR_OK)

@@ -16,6 +16,7 @@ struct server_settings {
     char name[65];         /* one of its kind in the cluster; "": the host's */
     char certs[513];
     bool insecure;
+    bool no_chunks;  /* the coordinator's: it is no server of the run */
     uint32_t shards; /* threads; 0: one per core */
     uint32_t heartbeat_ms, lease_ms, stop_ms;
     uint32_t speculation_percent, speculation_ms_min;

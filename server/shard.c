@@ -1,5 +1,6 @@
 /* Life, the decision of a step and its execution, snapshots. Pushes, pulls, moves and async runs
  * have files of their own above shard_core.h. */
+#include "server/held.h"
 #include "server/shard_async.h"
 #include "server/shard_move.h"
 #include "server/shard_pull.h"
@@ -106,17 +107,6 @@ enum err shard_start(struct shard *shard)
 
 /* ---- commit ---- */
 
-/* The same decision. The term only says who repeats it, and its cut may be given up by then. */
-static bool same_decision(const struct commit *a, const struct commit *b)
-{
-    return a->step == b->step && a->apply == b->apply &&
-           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
-           memcmp(&a->lr, &b->lr, sizeof a->lr) == 0 &&
-           memcmp(&a->bias1, &b->bias1, sizeof a->bias1) == 0 &&
-           memcmp(&a->bias2, &b->bias2, sizeof a->bias2) == 0 && a->samples == b->samples &&
-           a->applied == b->applied && a->skips_in_row == b->skips_in_row;
-}
-
 static bool is_carried_out(const struct shard *shard)
 {
     return !shard->applying && shard->awaited_count == 0;
@@ -127,7 +117,7 @@ static enum err commit_again(struct shard *shard, const struct commit *commit,
                              struct shard_effects *effects)
 {
     bool last = shard->has_decision && commit->step + 1 == shard->decided;
-    if (last && !same_decision(commit, &shard->decision))
+    if (last && !held_same_decision(commit, &shard->decision))
         return ERR_EXISTS;
     if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else the answer comes */
         shard_core_committed(shard, commit->step, effects);

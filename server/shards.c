@@ -5,6 +5,7 @@
 #include "common/thread.h"
 #include "server/cut_writer.h"
 #include "server/exchange.h"
+#include "server/held.h"
 #include "server/order_writer.h"
 #include "server/shard_thread.h"
 
@@ -29,6 +30,7 @@ struct shards {
     /* Main thread's: */
     uint64_t term;             /* the highest seen (P7) */
     struct prepared *prepared; /* the newest; NULL: none */
+    struct held answer;        /* to a new coordinator */
     bool may_leave, draining;
 
     struct thread_mutex mutex; /* guards everything below */
@@ -324,6 +326,7 @@ void shards_free(struct shards *shards)
         shard_thread_free(shards->exchange.threads[i]);
     free(shards->exchange.threads);
     prepared_unref(shards->prepared);
+    held_release(&shards->answer);
     kernels_free(shards->kernels);
     thread_mutex_release(&shards->mutex);
     free(shards);
@@ -400,6 +403,7 @@ static void prepare(struct shards *shards, const struct server_command *command)
     }
     struct prepared *prepared = NULL;
     struct reason reason = {{0}};
+    held_prepare(&shards->answer, command);
     enum err err = prepared_new(command, &prepared, &reason);
     if (err == ERR_OK)
         err = give_to_threads(shards, prepared);
@@ -436,6 +440,7 @@ static void not_given(const struct shards *shards, const char *what, enum err er
 
 static void end(struct shards *shards)
 {
+    held_end(&shards->answer);
     thread_lock(&shards->mutex);
     shards->told = true;
     shards->held = (struct cut_name){0, 0};
@@ -449,6 +454,7 @@ static void end(struct shards *shards)
 static void commit(struct shards *shards, const struct server_command *command)
 {
     struct reason reason = {{0}};
+    held_commit(&shards->answer, command);
     scoped(free_scoped) uint32_t *peers = calloc(command->move_count + 1, sizeof *peers);
     enum err err = peers == NULL ? reason_set(&reason, ERR_NOMEM, "out of memory")
                                  : judge_moves(shards, command, peers, &reason);
@@ -473,6 +479,19 @@ void shards_drain(struct shards *shards)
 {
     shards->draining = true;
     say_drain(shards);
+}
+
+/* A new coordinator, whose term is known by now: nobody else's decisions are taken any more. */
+static void answer(struct shards *shards)
+{
+    struct server_report held = {.kind = SERVER_HELD};
+    thread_lock(&shards->mutex);
+    bool whole = all_ready_locked(shards) && shards->prepare_err == ERR_OK;
+    thread_unlock(&shards->mutex);
+    if (whole)
+        held.held = shards->answer.answer;
+    report(shards, &held);
+    shards_report_again(shards);
 }
 
 bool shards_may_leave(const struct shards *shards)
@@ -507,6 +526,9 @@ void shards_command(struct shards *shards, const struct server_command *command)
     case SERVER_LEAVE:
         end(shards);
         shards->may_leave = true;
+        break;
+    case SERVER_ASK:
+        answer(shards);
         break;
     }
 }

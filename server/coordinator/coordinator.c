@@ -440,6 +440,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     const char *awaited = generation_awaits(coordinator);
     if (run->phase == PHASE_GATHER && awaited != NULL)
         snprintf(ret_text, text_bytes, "server %s of the newest cut is awaited", awaited);
+    else if (run->phase == PHASE_GATHER && run->succession.owners != NULL &&
+             servers_available(servers, NULL) >= run->settings.servers_min)
+        snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
+                 (unsigned long long)run->generation);
     else if (run->phase == PHASE_GATHER)
         snprintf(ret_text, text_bytes, "%u of %u servers are connected",
                  servers_available(servers, NULL), run->settings.servers_min);

@@ -23,15 +23,17 @@
  *      grant, the last version before the end.
  *  P10 a rewind is stored before it is acted on, and restores its cut's chunk map.
  *  P11 chunks move inside a commit; who drains leaves when the newest cut is without it.
+ *  P7  a new coordinator goes on with the newest decision that a server holds, or it rewinds.
  * A server that was lost pauses the run; when it is back with a new boot, or a new coordinator
- * starts on a stored run, the run is rewound: the newest recorded cut, under generation + 1.
+ * starts on a stored run and cannot go on where it is (succession.h), the run is rewound: the
+ * newest recorded cut, under generation + 1.
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
- * moves.c (servers come and go), generation.c (beginnings), reports.c (what servers say), doubts.c
- * (who computes wrongly), run.c (the run's states: it ties them together), coordinator.c (the calls
- * below). */
+ * moves.c (servers come and go), generation.c (beginnings), succession.c (going on), reports.c
+ * (what servers say), doubts.c (who computes wrongly), run.c (the run's states: it ties them
+ * together), coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -109,6 +111,7 @@ struct coordinator_past {
     bool has_fingerprint;
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     struct cut_record cut; /* the newest recorded; generation 0: none yet, start from nothing */
+    uint64_t recorded;     /* the run's log has the steps below: so far a successor may go on */
 };
 
 enum effect_kind {
@@ -126,6 +129,8 @@ enum effect_kind {
     EFFECT_EXPEL,   /* member: it is none any more; close its stream */
     EFFECT_UNLINK,  /* link: it is dead, whatever its server thinks; close its stream */
     EFFECT_NOTICE,  /* notice, to all members */
+    EFFECT_ADOPT,   /* adopted: the run goes on there, as another coordinator left it (P7); rows of
+                       steps from that version on come again */
     /* For people. */
     EFFECT_STEP,       /* step: a row */
     EFFECT_VALIDATION, /* validation: a row */
@@ -163,7 +168,8 @@ struct effect {
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
         const struct cut_record *cut; /* until coordinator_cut_stored() */
-        struct order_step order;      /* borrowed until the next step's */
+        struct cut_name adopted;
+        struct order_step order; /* borrowed until the next step's */
         struct {
             enum run_state state;
             char reason[COORDINATOR_TEXT_BYTES];
@@ -232,7 +238,8 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason) MUST_USE;
 /* Any other report. ERR_NOT_FOUND: the link is dead; ERR_MALFORMED: it breaks the run's limits;
- * OLD_GENERATION and OLD_BOOT: fenced, harmless. */
+ * ERR_OLD_TERM: it is beyond what was decided here, so another coordinator goes on in this
+ * generation (P7); OLD_GENERATION and OLD_BOOT: fenced, harmless. */
 enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now_ms, uint64_t link,
                                    const struct server_report *report) MUST_USE;
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);

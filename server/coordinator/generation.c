@@ -2,6 +2,7 @@
 #include "server/coordinator/generation.h"
 
 #include "server/coordinator/moves.h"
+#include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
 #include <string.h>
@@ -79,7 +80,13 @@ static void expel_all(struct coordinator *coordinator)
 static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
+    uint64_t held = run->generation;
     run->generation = next_generation(coordinator);
+    if (run->succession.obstacle != NULL)
+        effects_log(&coordinator->effects, false,
+                    "coordinator cannot adopt  generation=%llu next=rewind reason=\"%s\"",
+                    (unsigned long long)held, run->succession.obstacle);
+    succession_release(&run->succession);
     /* P10: stored before it is acted on; the commands come behind it in the list. */
     effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
     run->version = run->cuts.newest.name.version;
@@ -179,6 +186,8 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     if (run->server_count == 0) {
+        if (succession_awaits(coordinator, now_ms))
+            return;
         if (!enough_servers(coordinator, NULL))
             return;
         if (choose_servers(coordinator) != ERR_OK) {
@@ -208,6 +217,9 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         /* One that joins is told again, unless it is ready and has kept what it holds. */
         bool kept = server->ready && server->prepared_boot == server->boot &&
                     server->held_generation == run->generation;
+        if (!kept && run->server_count > 0 && server->held_generation == run->generation &&
+            !run->settings.async)
+            run_command(coordinator, server, SERVER_END); /* it may wait for chunks of another's */
         server->ready = kept;
         server->prepared_boot = kept ? server->boot : 0;
     }

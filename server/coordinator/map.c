@@ -165,6 +165,18 @@ enum err map_copy(const struct map *map, struct map *ret_map)
     return ERR_OK;
 }
 
+enum err map_of(const uint32_t *servers, uint32_t chunk_count, struct map *ret_map)
+{
+    struct chunk_range *ranges = calloc(chunk_count + 1, sizeof *ranges);
+    uint32_t range_count = 0;
+    if (ranges == NULL)
+        return ERR_NOMEM;
+    for (uint32_t c = 0; c < chunk_count; c++)
+        range_count = add_range(ranges, range_count, (struct chunk_range){c, 1, servers[c]});
+    *ret_map = (struct map){chunk_count, range_count, ranges};
+    return ERR_OK;
+}
+
 /* ---- moves ---- */
 
 struct plan {

@@ -35,6 +35,8 @@ void map_release(struct map *map);
 uint32_t map_server(const struct map *map, uint32_t chunk);
 uint32_t map_chunks(const struct map *map, uint32_t server);            /* how many it owns */
 enum err map_copy(const struct map *map, struct map *ret_map) MUST_USE; /* ERR_NOMEM */
+/* The map of these servers, one for each chunk. ERR_NOMEM. */
+enum err map_of(const uint32_t *servers, uint32_t chunk_count, struct map *ret_map) MUST_USE;
 
 /* ---- moves ---- */
 

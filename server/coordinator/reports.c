@@ -3,6 +3,7 @@
 
 #include "server/coordinator/doubts.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         return ERR_OK;
     }
     if (report->ready.cut.version != run->version && run->phase == PHASE_PREPARE)
-        return ERR_MALFORMED;
+        return ERR_OLD_TERM; /* P7: somebody else goes on in this generation */
     if (run->settings.async && !server->ready)
         TRY(window_meet(run, report));
     bool again = !server->ready && run->phase == PHASE_STEPS;
@@ -62,7 +63,7 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     if (reduced->step < run->version || (run->phase != PHASE_STEPS && !run->settings.async))
         return ERR_OK;
     if (reduced->step - run->version > run->settings.delay)
-        return ERR_MALFORMED;
+        return ERR_OLD_TERM;
     for (uint32_t i = 0; i < reduced->seal_count; i++)
         if (reduced->seals[i].chunk >= run->chunk_count ||
             map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
@@ -81,7 +82,7 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
     if (report->committed.generation != run->generation)
         return ERR_OLD_GENERATION;
     if (!run->committed || report->committed.step > run->commit.step)
-        return ERR_MALFORMED;
+        return ERR_OLD_TERM;
     if (report->committed.step < run->commit.step)
         return ERR_OK;
     server->acknowledged = true;
@@ -195,6 +196,8 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     }
     if (!run_active(&coordinator->run))
         return ERR_OLD_GENERATION;
+    if (report->kind == SERVER_HELD)
+        return succession_answer(coordinator, now_ms, server, &report->held);
     if (report->kind == SERVER_READY && server->map_index == SERVERS_NONE) {
         moves_ready(coordinator, server, report);
         run_advance(coordinator, now_ms);

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -20,6 +21,7 @@ void run_release(struct run *run)
 {
     map_release(&run->map);
     moves_release(&run->moves);
+    succession_release(&run->succession);
     for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
         seal_release(&run->seals[i]);
     free(run->seals);
@@ -260,6 +262,7 @@ enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
     run_release(&coordinator->run);
     coordinator->run = run;
     servers_unchoose(&coordinator->servers);
+    succession_begin(coordinator, now_ms, past);
     run_store_state(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
@@ -420,6 +423,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         return;
     }
     run->cut_asked = run->cut_asked && !commit.cut;
+    step_effect(coordinator, now_ms, &metrics); /* a successor may find that all have heard of it */
     for (uint32_t i = 0; i < run->server_count; i++) {
         struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL)
@@ -432,7 +436,6 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     seal_restart(seal);
     if (run->settings.async)
         window_sealed(run, commit.step);
-    step_effect(coordinator, now_ms, &metrics);
     run_open_version(coordinator);
 }
 

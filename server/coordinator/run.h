@@ -7,11 +7,11 @@
  *     servers      all say       version 0       commit      the last   (ended, stopped, failed)
  *     connected    ready         is recorded     by commit   cut, the last validation
  *
- * GATHER waits for servers; PREPARE begins a generation, stored before it is acted on (P10), from
- * nothing or from the newest recorded cut. A server of the run that comes back with a new boot has
- * lost its chunks: from any phase back to GATHER, and so to a new generation (P3). A server that is
- * merely disconnected pauses whatever phase it is; it goes on where it was when the same boot is
- * back.
+ * A coordinator that follows another may go from GATHER to STEPS (succession.h). GATHER waits for
+ * servers; PREPARE begins a generation, stored before it is acted on (P10), from nothing or from
+ * the newest recorded cut. A server of the run that comes back with a new boot has lost its chunks:
+ * from any phase back to GATHER, and so to a new generation (P3). A server that is merely
+ * disconnected pauses whatever phase it is; it goes on where it was when the same boot is back.
  *
  * run_advance() is the one place where the run moves on: each event changes what it knows and calls
  * it. Invariants (run_check):
@@ -50,6 +50,16 @@ struct moves {
     uint64_t quiet_steps; /* that status.step_ms is the mean of */
 };
 
+/* What is known before a generation is begun (succession.h). */
+struct succession {
+    uint64_t recorded;    /* the run's log has the steps below */
+    uint64_t until_ms;    /* so long it waits for servers */
+    uint64_t spec;        /* held_spec() of the run */
+    const char *obstacle; /* why it cannot go on, as it looked last */
+    uint32_t *owners; /* by chunk: the place in servers.list of who says that it owns it, from 1; 0:
+                         nobody. NULL: nobody is asked */
+};
+
 struct run {
     enum run_state state;
     enum phase phase;
@@ -64,6 +74,7 @@ struct run {
     uint64_t map_number; /* rises whenever map or servers change */
     uint32_t chunk_count;
     struct moves moves;
+    struct succession succession;
 
     uint64_t version;
     struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */

@@ -27,6 +27,9 @@ struct server_entry {
     /* Coming and going: */
     bool draining;       /* it is to give its chunks away */
     uint64_t drain_boot; /* … which this start of it asked for; 0: an operator did */
+    /* Answers to a coordinator that follows another (succession.h): */
+    uint64_t asked_link, answered_link; /* over which link; that of another start count no more */
+    struct server_held held;            /* without ranges; generation 0: nothing of use */
     bool newcomer;       /* its first chunks come with the commit that is being decided */
     bool emptied;        /* draining, and none is left: no more commits, no more cuts */
     uint64_t left_boot;  /* this start of it was told that it may end; 0: none */

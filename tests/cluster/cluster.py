@@ -146,7 +146,7 @@ class Process:
 class Cluster:
     """Daemons started by hand, with certificates of their own."""
 
-    def __init__(self, name, servers=1, insecure=False, server_arguments=()):
+    def __init__(self, name, servers=1, insecure=False, server_arguments=(), coordinator_arguments=()):
         self.directory = fresh(name)
         self.certs = f"{self.directory}/certs"
         self.insecure = insecure
@@ -156,6 +156,7 @@ class Cluster:
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(servers)]
         self.name = name
         self.server_arguments = server_arguments
+        self.coordinator_arguments = coordinator_arguments
         self.servers = []
         self.workers = []
 
@@ -168,6 +169,8 @@ class Cluster:
                      f"{self.directory}/run", *self.security(), *self.server_arguments]
         if number > 0:
             arguments += ["--coordinator", self.addresses[0]]
+        else:
+            arguments += self.coordinator_arguments
         return Process(f"{self.name}-server-{number}", *arguments)
 
     def start_worker(self, number, *arguments, certs=None):

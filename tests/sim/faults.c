@@ -335,6 +335,8 @@ static bool crash_coordinator(struct sim *sim)
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     if (coordinator->core == NULL)
         return false;
+    if (sim->scenario.headless && sim_below(sim, 2) == 0)
+        return set_trap(sim, TRAP_DECIDE);
     if (sim_below(sim, 3) != 0)
         delay_pushes(sim);
     if (sim_below(sim, 2) == 0)
@@ -478,6 +480,8 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
         break_link(sim, &sim->servers[index]);
     else if (trap == TRAP_PARK)
         crash_another(sim, index);
+    else if (trap == TRAP_DECIDE)
+        sim->coordinators[index].effects_left = 1; /* before the next */
     else if (trap == TRAP_TRANSFER && sim_below(sim, 4) == 0 &&
              sim_coordinator_in_office(sim)->core != NULL)
         sim_coordinator_crash(sim, sim_coordinator_in_office(sim));

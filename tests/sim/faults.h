@@ -16,6 +16,7 @@ enum trap {
     TRAP_ORPHAN,  /* a worker sends a push of several slots: it loses its lease, the push is late */
     TRAP_REDUCED, /* a server has said that a step is reduced: its link breaks */
     TRAP_LOG,     /* a server has gradients for its journal: it dies, perhaps while it writes */
+    TRAP_DECIDE,  /* the coordinator has told one server of a decision: it dies */
     TRAP_COMMIT,  /* a server has taken a decision, and not yet applied it: it dies */
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
@@ -42,7 +43,7 @@ void faults_plan(struct sim *sim);
 void faults_inject(struct sim *sim, enum fault_kind kind);
 void faults_end(struct sim *sim); /* everybody is well again */
 
-/* The trap's moment has come, for the worker or server of that index. */
+/* The trap's moment has come, for the worker, server or coordinator of that index. */
 void faults_spring(struct sim *sim, enum trap trap, uint32_t index);
 /* Nothing from one to the other arrives before; 0: nothing is in the way. */
 uint64_t faults_held_us(const struct sim *sim, struct place from, struct place to);

@@ -313,6 +313,37 @@ void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut
     order_generation(sim, generation, cut);
 }
 
+/* P7: nobody who owns a chunk has heard of a decision beyond, nor will of another coordinator's. */
+void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
+{
+    if (adopted.generation != sim->ledger.generation ||
+        ledger_is_late(sim, adopted.generation, term))
+        return;
+    if (adopted.version > sim->ledger.versions[adopted.generation])
+        sim_violated(sim, 4, "version %llu is adopted at version %llu",
+                     (unsigned long long)adopted.version,
+                     (unsigned long long)sim->ledger.versions[adopted.generation]);
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
+        for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
+            const struct sim_thread *thread = &sim->servers[s].threads[t];
+            if (thread->shard != NULL && thread->chunk_count > 0 &&
+                thread->ledger.generation == adopted.generation &&
+                thread->ledger.decided > adopted.version)
+                sim_violated(sim, 4, "version %llu is adopted, but s%u has heard of commit(%llu)",
+                             (unsigned long long)adopted.version, s,
+                             (unsigned long long)thread->ledger.decided - 1);
+        }
+    sim->ledger.versions[adopted.generation] = adopted.version;
+    sim->ledger.adopted_generation = adopted.generation;
+    sim->ledger.adopted_term = term;
+    sim->options.progress->adopted++;
+}
+
+bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term)
+{
+    return generation == sim->ledger.adopted_generation && term < sim->ledger.adopted_term;
+}
+
 /* async: steps from one behind the newest commit on; the bitmaps' window says the rest (P12). */
 static void check_window(struct sim *sim, const struct ticket *ticket, uint64_t generation,
                          uint64_t version)

@@ -17,6 +17,7 @@ enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 struct ledger {
     uint64_t generation;                       /* the newest */
     uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
+    uint64_t adopted_generation, adopted_term; /* the newest that was gone on with, and by whom */
     struct cut_name recorded;
     struct cut_record record;              /* the same cut */
     uint64_t validated[SIM_STEPS_MAX + 1]; /* in which generation each version was, last */
@@ -61,6 +62,11 @@ void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
 
 /* A generation begins from that cut. */
 void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut);
+/* The coordinator of that term goes on there (P7). */
+void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term);
+/* Another coordinator goes on in that generation: what one of this term does there comes to
+ * nothing. */
+bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term);
 /* `in_office`: by a coordinator whose office is not over. */
 void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office);
 void ledger_completed(struct sim *sim, const struct complete_request *complete);

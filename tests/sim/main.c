@@ -112,9 +112,11 @@ static int run_one(const struct arguments *arguments)
     const struct kernels *kernels = open_kernels();
     const struct sim_options options = {arguments->mutation, arguments->trace, kernels, &progress};
     sim_run(arguments->first, &options);
-    printf("seed %llu: nothing found, %llu events, %llu duplicates, %llu rewinds\n",
+    printf("seed %llu: nothing found, %llu events, %llu duplicates, %llu rewinds, "
+           "%llu adopted\n",
            (unsigned long long)arguments->first, (unsigned long long)progress.events,
-           (unsigned long long)progress.duplicates, (unsigned long long)progress.rewinds);
+           (unsigned long long)progress.duplicates, (unsigned long long)progress.rewinds,
+           (unsigned long long)progress.adopted);
     kernels_free(kernels);
     return 0;
 }
@@ -169,6 +171,7 @@ static void add(struct progress *sum, const struct progress *one)
     sum->wrong_bits += one->wrong_bits;
     sum->busy += one->busy;
     sum->rewinds += one->rewinds;
+    sum->adopted += one->adopted;
     sum->speculative += one->speculative;
     sum->skipped += one->skipped;
     sum->moved += one->moved;
@@ -187,12 +190,12 @@ static void print_summary(const struct progress *sum, unsigned found, double too
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         printf("%10llu %s\n", (unsigned long long)sum->faults[kind],
                fault_text((enum fault_kind)kind));
-    printf("%10llu duplicates, %llu noticed to differ, %llu BUSY, %llu rewinds, %llu speculative "
-           "tickets, %llu steps "
-           "skipped\n",
+    printf("%10llu duplicates, %llu noticed to differ, %llu BUSY, %llu rewinds, %llu "
+           "adopted, %llu speculative tickets, %llu steps skipped\n",
            (unsigned long long)sum->duplicates, (unsigned long long)sum->wrong_bits,
            (unsigned long long)sum->busy, (unsigned long long)sum->rewinds,
-           (unsigned long long)sum->speculative, (unsigned long long)sum->skipped);
+           (unsigned long long)sum->adopted, (unsigned long long)sum->speculative,
+           (unsigned long long)sum->skipped);
     printf("%10llu chunks moved, %llu servers left\n", (unsigned long long)sum->moved,
            (unsigned long long)sum->left);
     printf("longest from the last fault to the end: %.1f s of fake time\n",

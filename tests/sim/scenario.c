@@ -43,7 +43,7 @@ static void choose_train(struct scenario *scenario, struct rand_state *random)
     static const uint32_t slots[] = {8, 8, 8, 8, 6, 6, 6, 6, 5, 4, 3, 1, 13, 16};
     struct spec_train *train = &scenario->spec.train;
     train->steps = between(random, 2, scenario->executor ? 4 : 6);
-    if (scenario->moving)
+    if (scenario->moving || scenario->headless)
         train->steps = between(random, 4, SIM_STEPS_MAX);
     train->slots = PICK(random, slots);
     train->slot_samples = (uint32_t)between(random, 1, 4);
@@ -106,6 +106,8 @@ static void choose_consistency(struct scenario *scenario, struct rand_state *ran
 {
     struct spec_consistency *consistency = &scenario->spec.consistency;
     uint64_t which = rand_below(random, 100);
+    if (scenario->headless && (which < 25 || (which >= 50 && which < 67)))
+        which += 25; /* delay, local or sync: where a successor may go on */
     if (which < 25) {
         choose_async(scenario, random);
     } else if (which < 50) {
@@ -214,12 +216,18 @@ static enum fault_kind choose_fault(const struct scenario *scenario, struct rand
     bool async = scenario->spec.consistency.kind == SPEC_ASYNC; /* its chunks do not move */
     if (scenario->moving && !async && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
+    if (scenario->headless && chance(random, 25))
+        return chance(random, 60) ? FAULT_CRASH_COORDINATOR : FAULT_SUCCESSOR;
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         sum += fault_share[kind];
     uint64_t at = rand_below(random, sum);
     int kind = 0;
     for (; at >= fault_share[kind]; kind++)
         at -= fault_share[kind];
+    bool server =
+        kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER || kind == FAULT_DRAIN_SERVER;
+    if (scenario->headless && server && chance(random, 75))
+        return FAULT_BREAK_LINK;
     return async && kind == FAULT_ADD_SERVER ? FAULT_CRASH_SERVER : (enum fault_kind)kind;
 }
 
@@ -242,8 +250,9 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
 void scenario_init(struct scenario *scenario, uint64_t seed)
 {
     struct rand_state random = {seed};
-    *scenario = (struct scenario){.seed = seed, .executor = seed % 16 == 0};
-    scenario->moving = chance(&random, 30);
+    *scenario =
+        (struct scenario){.seed = seed, .executor = seed % 16 == 0, .headless = seed % 8 == 3};
+    scenario->moving = chance(&random, 30) && !scenario->headless;
     choose_train(scenario, &random);
     choose_optimizer(scenario, &random);
     choose_consistency(scenario, &random);

@@ -74,6 +74,7 @@ struct scenario {
 
     uint32_t servers; /* at the start */
     bool moving;      /* servers come and go often, in a longer run */
+    bool headless;    /* coordinators come and go often, in a longer run; servers seldom */
     uint32_t threads; /* of each server */
     uint32_t workers; /* at the start */
     uint64_t parameter_bytes_max;

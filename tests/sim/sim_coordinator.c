@@ -181,6 +181,8 @@ static void command(struct sim *sim, const struct sim_coordinator *coordinator,
     network_send(sim, stream, OPENER,
                  sim_scratch_message(
                      sim, wire_encode_server_command(&effect->command.command, &sim->scratch)));
+    if (effect->command.command.kind == SERVER_COMMIT)
+        faults_spring(sim, TRAP_DECIDE, coordinator->index);
 }
 
 /* Takes the member's waiting question out; false: there is none. */
@@ -204,7 +206,8 @@ static void answer(struct sim *sim, struct sim_coordinator *coordinator,
     uint64_t call;
     if (effect->answer.err == ERR_OK)
         mutate_reply(sim, &reply);
-    if (effect->answer.err == ERR_OK && reply.result == ACQUIRE_TICKET)
+    if (effect->answer.err == ERR_OK && reply.result == ACQUIRE_TICKET &&
+        !ledger_is_late(sim, reply.ticket.generation, coordinator->term))
         ledger_granted(sim, &reply.ticket, in_office(sim, coordinator));
     if (!take_pending(coordinator, effect->answer.member, &call))
         return; /* nobody waits for it any more */
@@ -291,6 +294,7 @@ static bool store(struct sim *sim, struct sim_coordinator *coordinator, const st
     case EFFECT_STORE_REWIND:
         store->stored = true;
         store->past.generation = effect->generation;
+        store->past.recorded = store->past.cut.name.version;
         ledger_generation(sim, effect->generation, store->past.cut.name);
         break;
     case EFFECT_STORE_FINGERPRINT:
@@ -306,6 +310,24 @@ static bool store(struct sim *sim, struct sim_coordinator *coordinator, const st
         break;
     }
     return true;
+}
+
+/* Each has a log of its own, of which the store's counts. */
+static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
+                  struct cut_name adopted)
+{
+    ledger_adopted(sim, adopted, coordinator->term);
+    if (in_office(sim, coordinator))
+        sim->store.past.recorded = adopted.version;
+}
+
+static void step(struct sim *sim, const struct sim_coordinator *coordinator,
+                 const struct step_row *row)
+{
+    if (!ledger_is_late(sim, row->generation, coordinator->term))
+        ledger_step(sim, row, in_office(sim, coordinator));
+    if (in_office(sim, coordinator))
+        sim->store.past.recorded = row->step + 1;
 }
 
 /* False: the coordinator is no more. */
@@ -341,8 +363,11 @@ static bool carry_out(struct sim *sim, struct sim_coordinator *coordinator,
     case EFFECT_NOTICE:
         notice(sim, coordinator, effect);
         break;
+    case EFFECT_ADOPT:
+        adopt(sim, coordinator, effect->adopted);
+        break;
     case EFFECT_STEP:
-        ledger_step(sim, &effect->step, in_office(sim, coordinator));
+        step(sim, coordinator, &effect->step);
         break;
     case EFFECT_VALIDATION:
         ledger_validation(sim, &effect->validation);
@@ -657,16 +682,15 @@ static void hello(struct sim *sim, struct sim_coordinator *coordinator, struct s
 static void trace_report(struct sim *sim, const struct stream *stream,
                          const struct server_report *report, enum err err)
 {
-    static const char *const names[] = {[SERVER_READY] = "ready",
-                                        [SERVER_REDUCED] = "reduced",
-                                        [SERVER_COMMITTED] = "committed",
-                                        [SERVER_MANIFEST] = "manifest",
-                                        [SERVER_WRONG_BITS] = "wrong bits",
-                                        [SERVER_STATISTICS] = "statistics",
-                                        [SERVER_DRAIN] = "drain"};
+    static const char *const names[] = {
+        [SERVER_READY] = "ready",           [SERVER_REDUCED] = "reduced",
+        [SERVER_COMMITTED] = "committed",   [SERVER_MANIFEST] = "manifest",
+        [SERVER_WRONG_BITS] = "wrong bits", [SERVER_STATISTICS] = "statistics",
+        [SERVER_DRAIN] = "drain",           [SERVER_HELD] = "held"};
     uint64_t step = report->kind == SERVER_REDUCED     ? report->reduced.step
                     : report->kind == SERVER_COMMITTED ? report->committed.step
                     : report->kind == SERVER_MANIFEST  ? report->manifest.cut.version
+                    : report->kind == SERVER_HELD      ? report->held.decision.step
                                                        : report->ready.cut.version;
     sim_trace(sim, "c%u hears %s(%llu) of s%u: %s", stream->office, names[report->kind],
               (unsigned long long)step, stream->server, err_name(err));

@@ -309,6 +309,7 @@ static void drop_shards(struct sim_server *server)
         thread->chunk_count = thread->parked = thread->failures = 0;
     }
     server->manifest = (struct server_report){0};
+    held_end(&server->answer);
 }
 
 void sim_server_release(struct sim_server *server)
@@ -341,7 +342,26 @@ static void connect_later(struct sim *sim, const struct sim_server *server)
                                           .number = server->boot});
 }
 
-/* Says hello, and then all that may have been lost with the last link (shards_report_again()). */
+/* What the coordinator may not have heard of (shards_report_again()). */
+static void report_again(struct sim *sim, struct sim_server *server)
+{
+    if (!sim_server_holds(server) || sim->options.mutation == MUTATE_LOSE_REPORT)
+        return;
+    report_ready(sim, server);
+    if (server->committed > server->threads[0].ledger.start)
+        report_committed(sim, server, server->committed - 1);
+    if (server->manifest.kind == SERVER_MANIFEST)
+        report(sim, server, &server->manifest);
+    report_step(sim, server);
+}
+
+static void answer(struct sim *sim, struct sim_server *server)
+{
+    struct server_report held = {.kind = SERVER_HELD, .held = server->answer.answer};
+    report(sim, server, &held);
+    report_again(sim, server);
+}
+
 static void connect(struct sim *sim, struct sim_server *server)
 {
     struct server_report hello = {.kind = SERVER_HELLO};
@@ -359,14 +379,7 @@ static void connect(struct sim *sim, struct sim_server *server)
                                                      .office = sim_coordinator_find(sim)})
                        ->number;
     report(sim, server, &hello);
-    if (!sim_server_holds(server) || sim->options.mutation == MUTATE_LOSE_REPORT)
-        return;
-    report_ready(sim, server);
-    if (server->committed > first->ledger.start)
-        report_committed(sim, server, server->committed - 1);
-    if (server->manifest.kind == SERVER_MANIFEST)
-        report(sim, server, &server->manifest);
-    report_step(sim, server);
+    report_again(sim, server);
 }
 
 void sim_server_start(struct sim *sim, struct sim_server *server)
@@ -678,6 +691,7 @@ static void prepare(struct sim *sim, struct sim_server *server,
             close_shards(sim, server);
         if (!open_shards(sim, server, command))
             return;
+        held_prepare(&server->answer, command);
     }
     report_ready(sim, server);
     if (command->prepare.generation > held && is_async(sim))
@@ -777,6 +791,7 @@ static void commit_thread(struct sim *sim, struct sim_server *server, struct sim
 
 static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
 {
+    held_commit(&server->answer, command);
     if (is_async(sim) && command->commit.cut)
         sim_writer_cut(sim, server, command->commit.step + 1);
     if (!sim_server_holds(server))
@@ -832,6 +847,9 @@ void sim_server_command(struct sim *sim, struct stream *stream, const struct mes
         if (sim_server_holds(server))
             close_shards(sim, server);
         leave(sim, server);
+        break;
+    case SERVER_ASK:
+        answer(sim, server);
         break;
     }
 }

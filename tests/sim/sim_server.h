@@ -3,6 +3,7 @@
 #ifndef ROOST_TESTS_SIM_SIM_SERVER_H
 #define ROOST_TESTS_SIM_SIM_SERVER_H
 
+#include "server/held.h"
 #include "server/shard.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/network.h"
@@ -63,6 +64,7 @@ struct sim_server {
     bool drains;        /* an operator waits until it has given its chunks away */
 
     struct server_report manifest; /* the newest of this shard; kind 0: none */
+    struct held answer;            /* to a new coordinator */
     struct disk disk;
     /* Chunks on their way to the disk, oldest first. */
     uint32_t writing_count;

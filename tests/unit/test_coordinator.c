@@ -416,7 +416,7 @@ static void a_seal_of_a_chunk_on_another_server_is_malformed(void **state)
             (struct reduced){.generation = f.generation, .seal_count = 1, .seals = &seal};
         assert_int_equal(report(&f, 0, reduced), ERR_MALFORMED);
     }
-    assert_int_equal(say_reduced(&f, 0, 1, 1), ERR_MALFORMED); /* a step that is not open */
+    assert_int_equal(say_reduced(&f, 0, 1, 1), ERR_OLD_TERM); /* a step that is not open */
     teardown(&f);
 }
 

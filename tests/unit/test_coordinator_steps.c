@@ -63,7 +63,7 @@ static void with_a_delay_a_later_step_may_be_reduced_first(void **state)
     start(&f, &run);
     reduce_all(&f, 1);
     assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(say_reduced(&f, 0, 2, 1), ERR_MALFORMED); /* its version is not known */
+    assert_int_equal(say_reduced(&f, 0, 2, 1), ERR_OLD_TERM); /* its version is not known */
     reduce_all(&f, 0);
     assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 0);
     assert_int_equal(say_committed(&f, 0, 0), ERR_OK);

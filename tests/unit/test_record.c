@@ -10,6 +10,7 @@
 struct fixture {
     char directory[64];
     struct record record;
+    uint64_t reached;
 };
 
 static void setup(struct fixture *f)
@@ -23,7 +24,7 @@ static void open_at(struct fixture *f, uint64_t version)
     struct reason reason = {0};
     assert_int_equal(record_open(&f->record,
                                  &(struct record_run){f->directory, "train: {}\n", version, 30},
-                                 &reason),
+                                 &f->reached, &reason),
                      ERR_OK);
 }
 
@@ -144,7 +145,37 @@ static void a_continued_run_goes_on_behind_its_cut(void **state)
         step(&f, i);
     record_release(&f.record);
     open_at(&f, 2);
+    assert_int_equal(f.reached, 6);
+    assert_int_equal(rows(&f), 6); /* until it is known whether it is rewound */
+    record_rewind(&f.record, 2);
     assert_int_equal(rows(&f), 2);
+    teardown(&f);
+}
+
+static uint64_t reach_of(const char *text, uint64_t version)
+{
+    return record_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
+}
+
+static void rows_lead_as_far_as_none_is_missing(void **state)
+{
+    (void)state;
+    assert_int_equal(reach_of("", 3), 3);
+    assert_int_equal(reach_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n", 3), 5);
+    assert_int_equal(reach_of("{\"step\":3}\n{\"step\":5}\n", 3), 4);
+    assert_int_equal(reach_of("{\"step\":3}\n{\"step\":4", 3), 4);
+}
+
+static void a_step_s_row_can_be_written_by_itself(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    open_at(&f, 0);
+    step(&f, 0);
+    assert_int_equal(rows(&f), 0);
+    record_write(&f.record);
+    assert_int_equal(rows(&f), 1);
     teardown(&f);
 }
 
@@ -165,8 +196,10 @@ static void a_run_whose_directory_cannot_be_is_refused_by_name(void **state)
     (void)state;
     struct record record;
     struct reason reason;
+    uint64_t reached;
     assert_int_not_equal(
-        record_open(&record, &(struct record_run){"/proc/nowhere", "", 0, 1}, &reason), ERR_OK);
+        record_open(&record, &(struct record_run){"/proc/nowhere", "", 0, 1}, &reached, &reason),
+        ERR_OK);
     assert_non_null(strstr(reason.text, "/proc/nowhere"));
 }
 
@@ -177,6 +210,8 @@ int main(void)
         cmocka_unit_test(the_effective_spec_lies_beside),
         cmocka_unit_test(rows_that_a_rewind_undid_come_once),
         cmocka_unit_test(a_continued_run_goes_on_behind_its_cut),
+        cmocka_unit_test(rows_lead_as_far_as_none_is_missing),
+        cmocka_unit_test(a_step_s_row_can_be_written_by_itself),
         cmocka_unit_test(a_torn_or_foreign_row_ends_what_is_kept),
         cmocka_unit_test(a_run_whose_directory_cannot_be_is_refused_by_name),
     };

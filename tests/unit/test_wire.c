@@ -205,6 +205,16 @@ static void reports_and_commands_survive(void **state)
               .boot = 5,
               .statistics = {
                   .pushed_bytes = 1, .pulled_bytes = 2, .duplicates = 3, .open_nodes_max = 4}});
+    SURVIVES(server_report, {.kind = SERVER_HELD,
+                             .boot = 5,
+                             .held = {.run = 1,
+                                      .generation = 2,
+                                      .version = 3,
+                                      .spec = 4,
+                                      .range_count = 2,
+                                      .ranges = ranges,
+                                      .has_decision = true,
+                                      .decision = {.generation = 2, .step = 5, .lr = 2.5f}}});
     SURVIVES(server_command, {.kind = SERVER_PREPARE,
                               .term = 1,
                               .boot = 2,
@@ -234,6 +244,7 @@ static void reports_and_commands_survive(void **state)
                                          .skips_in_row = 7}});
     SURVIVES(server_command, {.kind = SERVER_RECORDED, .term = 1, .boot = 2, .recorded = {1, 2}});
     SURVIVES(server_command, {.kind = SERVER_END, .term = 1, .boot = 2});
+    SURVIVES(server_command, {.kind = SERVER_ASK, .term = 1, .boot = 2});
 }
 
 /* ---- the data path ---- */

@@ -1,0 +1,321 @@
+/* Going on where a dead coordinator left off. */
+#include "server/coordinator/succession.h"
+
+#include "server/coordinator/moves.h"
+#include "server/held.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void succession_begin(struct coordinator *coordinator, uint64_t now_ms,
+                      const struct coordinator_past *past)
+{
+    struct run *run = &coordinator->run;
+    const struct coordinator_run *settings = &run->settings;
+    bool possible = past != NULL && past->cut.name.generation > 0 && !settings->async &&
+                    !settings->ssp && past->recorded >= past->cut.name.version;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        coordinator->servers.list[i].asked_link = coordinator->servers.list[i].answered_link = 0;
+    if (!possible)
+        return;
+    run->succession = (struct succession){
+        .recorded = past->recorded,
+        .until_ms = now_ms + coordinator->settings.lease_ms,
+        .spec = held_spec(settings->spec, settings->checkpoint_dir),
+        .owners = calloc(run->chunk_count, sizeof *run->succession.owners),
+    };
+}
+
+void succession_release(struct succession *succession)
+{
+    free(succession->owners);
+    *succession = (struct succession){0};
+}
+
+/* ---- questions and answers ---- */
+
+static bool is_asked(const struct server_entry *server)
+{
+    return server->link != 0 && server->asked_link == server->link;
+}
+
+static bool has_answered(const struct server_entry *server)
+{
+    return server->link != 0 && server->answered_link == server->link;
+}
+
+/* It has answered, and holds what the run needs. */
+static bool is_holder(const struct server_entry *server)
+{
+    return has_answered(server) && server->held.generation > 0;
+}
+
+static void ask(struct coordinator *coordinator, struct server_entry *server)
+{
+    server->asked_link = server->link;
+    run_command(coordinator, server, SERVER_ASK);
+}
+
+static void ask_all(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (server->link != 0 && !is_asked(server) &&
+            server->held_generation == coordinator->run.generation)
+            ask(coordinator, server);
+    }
+}
+
+/* The server whose answer says that it owns the chunk; NULL: nobody's that counts. */
+static struct server_entry *owner_of(const struct coordinator *coordinator, uint32_t chunk)
+{
+    uint32_t owner = coordinator->run.succession.owners[chunk];
+    struct server_entry *server = owner > 0 ? &coordinator->servers.list[owner - 1] : NULL;
+    return server != NULL && is_holder(server) ? server : NULL;
+}
+
+/* False: another server owns one of them. */
+static bool note_chunks(struct coordinator *coordinator, const struct server_entry *server,
+                        const struct server_held *held)
+{
+    uint32_t number = (uint32_t)(server - coordinator->servers.list) + 1;
+    for (uint32_t i = 0; i < held->range_count; i++)
+        for (uint32_t k = 0; k < held->ranges[i].count; k++) {
+            uint32_t chunk = held->ranges[i].first + k;
+            const struct server_entry *owner = owner_of(coordinator, chunk);
+            if (owner != NULL && owner != server)
+                return false;
+            coordinator->run.succession.owners[chunk] = number;
+        }
+    return true;
+}
+
+static bool fits(const struct run *run, const struct server_held *held)
+{
+    return held->run == run->settings.run && held->generation == run->generation &&
+           held->spec == run->succession.spec &&
+           (!held->has_decision ||
+            (held->decision.generation == run->generation && held->decision.step >= held->version));
+}
+
+enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
+                           struct server_entry *server, const struct server_held *held)
+{
+    struct run *run = &coordinator->run;
+    if (run->phase != PHASE_GATHER || run->succession.owners == NULL)
+        return ERR_OK;
+    for (uint32_t i = 0; i < held->range_count; i++)
+        if (held->ranges[i].first + held->ranges[i].count > run->chunk_count)
+            return ERR_MALFORMED;
+    for (uint32_t c = 0; c < run->chunk_count; c++) /* it may have answered over another link */
+        if (run->succession.owners[c] == (uint32_t)(server - coordinator->servers.list) + 1)
+            run->succession.owners[c] = 0;
+    server->answered_link = server->link;
+    server->held = *held;
+    server->held.ranges = NULL; /* the message's */
+    if (!fits(run, held) || !note_chunks(coordinator, server, held))
+        server->held.generation = 0;
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+/* ---- whether it can go on ---- */
+
+static bool all_are_owned(const struct coordinator *coordinator)
+{
+    for (uint32_t c = 0; c < coordinator->run.chunk_count; c++)
+        if (owner_of(coordinator, c) == NULL)
+            return false;
+    return true;
+}
+
+/* The version that the newest decision it was told of makes. */
+static uint64_t reached(const struct server_entry *server)
+{
+    return server->held.has_decision ? server->held.decision.step + 1 : server->held.version;
+}
+
+/* The holder whose newest decision is the newest of all. */
+static const struct server_entry *find_newest(const struct coordinator *coordinator)
+{
+    const struct server_entry *newest = NULL;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        if (is_holder(server) && (newest == NULL || reached(server) > reached(newest)))
+            newest = server;
+    }
+    return newest;
+}
+
+/* P6: at most one behind, and who is not was told the same. */
+static bool agrees(const struct server_entry *server, const struct server_entry *newest)
+{
+    if (reached(server) == reached(newest))
+        return server->held.has_decision == newest->held.has_decision &&
+               (!newest->held.has_decision ||
+                held_same_decision(&server->held.decision, &newest->held.decision));
+    return newest->held.has_decision && reached(server) == newest->held.decision.step;
+}
+
+/* Why it cannot; NULL: it can. */
+static const char *find_obstacle(const struct coordinator *coordinator,
+                                 const struct server_entry *newest)
+{
+    const struct run *run = &coordinator->run;
+    if (newest == NULL)
+        return "no server holds it as it began";
+    if (!all_are_owned(coordinator))
+        return "nobody holds some of its chunks";
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        if (is_holder(server) && !agrees(server, newest))
+            return "servers were told different things";
+    }
+    uint64_t version = reached(newest), cut = run->cuts.newest.name.version;
+    if (version < cut || (!newest->held.has_decision && version > cut))
+        return "its servers hold another cut";
+    if (version >= run->settings.steps)
+        return "only the last cut is missing";
+    return version > run->succession.recorded ? "the run's log misses a step" : NULL;
+}
+
+/* ---- going on ---- */
+
+/* The holder whose name is the lowest above `name` (NULL: the lowest of all). */
+static struct server_entry *next_holder(const struct coordinator *coordinator, const char *name)
+{
+    struct server_entry *next = NULL;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        struct server_entry *server = &coordinator->servers.list[i];
+        if (is_holder(server) && (name == NULL || strcmp(server->name, name) > 0) &&
+            (next == NULL || strcmp(server->name, next->name) < 0))
+            next = server;
+    }
+    return next;
+}
+
+static void choose_holders(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    servers_unchoose(&coordinator->servers);
+    struct server_entry *server = next_holder(coordinator, NULL);
+    for (; server != NULL; server = next_holder(coordinator, server->name)) {
+        bool chosen = servers_choose_one(&coordinator->servers, server);
+        check(chosen); /* there are as many places as names */
+        server->prepared_boot = server->boot;
+        server->ready = true;
+        server->acknowledged = !run->committed;
+        server->past_cut = false;
+    }
+    run->server_count = coordinator->servers.chosen_count;
+}
+
+static enum err build_map(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    uint32_t *indexes = run->succession.owners; /* from here on by map index */
+    for (uint32_t c = 0; c < run->chunk_count; c++)
+        indexes[c] = owner_of(coordinator, c)->map_index;
+    map_release(&run->map);
+    return map_of(indexes, run->chunk_count, &run->map);
+}
+
+static void take_decision(struct coordinator *coordinator, const struct server_entry *newest)
+{
+    struct run *run = &coordinator->run;
+    const struct commit *decision = &newest->held.decision;
+    run->version = reached(newest);
+    run->committed = newest->held.has_decision;
+    run->cut_asked = run->version > run->cuts.newest.name.version;
+    if (!run->committed)
+        return; /* it begins with the cut, whose counters it has */
+    run->counters =
+        (struct seal_counters){decision->samples, decision->applied, decision->skips_in_row};
+    run->commit = *decision;
+    run->commit.term = coordinator->settings.term;
+    run->commit.cut = false; /* who was not told so yet writes no file of it */
+}
+
+/* The newest decision again, to those that have it as well; then what is reduced is reported. Who
+ * takes no part forgets what it holds. */
+static void tell_all(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (server->map_index != SERVERS_NONE && run->committed)
+            run_command_commit(coordinator, server);
+        if (server->map_index != SERVERS_NONE)
+            ask(coordinator, server);
+        else if (server->link != 0)
+            run_command(coordinator, server, SERVER_END);
+    }
+}
+
+static void go_on(struct coordinator *coordinator, uint64_t now_ms,
+                  const struct server_entry *newest)
+{
+    struct run *run = &coordinator->run;
+    take_decision(coordinator, newest);
+    choose_holders(coordinator);
+    if (build_map(coordinator) != ERR_OK) {
+        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+        return;
+    }
+    succession_release(&run->succession);
+    /* Above every map of this generation, also those that the other one may still make. */
+    run->map_number = (coordinator->settings.term << 32) + 1;
+    run->moves.uneven = true;
+    run->granted_step = run->version + run->settings.delay; /* it may have been */
+    run->committed_ms = now_ms;
+    effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
+        (struct cut_name){run->generation, run->version};
+    run->state = RUN_TRAINING;
+    run_store_state(coordinator);
+    tell_all(coordinator);
+    effects_log(&coordinator->effects, false,
+                "coordinator adopts  generation=%llu step=%llu servers=%u next=go on",
+                (unsigned long long)run->generation, (unsigned long long)run->version,
+                run->server_count);
+    run_open_version(coordinator);
+}
+
+/* All that the newest cut names are there and have said what they hold. */
+static bool nobody_is_late(const struct coordinator *coordinator)
+{
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
+    for (uint32_t i = 0; i < cut->server_count; i++) {
+        const struct server_entry *server =
+            servers_named(&coordinator->servers, cut->servers[i].name);
+        if (server == NULL || server->link == 0)
+            return false;
+    }
+    return true;
+}
+
+bool succession_awaits(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    bool unanswered = false;
+    if (run->succession.owners == NULL)
+        return false;
+    ask_all(coordinator);
+    const struct server_entry *newest = find_newest(coordinator);
+    const char *obstacle = find_obstacle(coordinator, newest);
+    if (obstacle == NULL) {
+        go_on(coordinator, now_ms, newest);
+        return true;
+    }
+    run->succession.obstacle = obstacle;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        unanswered = unanswered || (is_asked(server) && !has_answered(server));
+    }
+    bool complete = newest == NULL || all_are_owned(coordinator) || nobody_is_late(coordinator);
+    if (now_ms >= run->succession.until_ms || (!unanswered && complete))
+        return false;
+    run_due(coordinator, run->succession.until_ms);
+    return true;
+}

@@ -1,0 +1,537 @@
+/* A coordinator that follows a dead one: when it goes on in the same generation, and with what (P7,
+ * P8); when it rewinds. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/coordinator.h"
+#include "server/held.h"
+
+#include <string.h>
+
+enum { SERVERS = 3, LEASE_MS = 1000, GENERATION = 4, EFFECTS_SEEN_MAX = 64 };
+
+/* Three servers with a chunk each; the run's cut is of version 2, its log goes up to version 6. */
+struct fixture {
+    struct coordinator *coordinator;
+    uint64_t now_ms;
+    uint64_t link[SERVERS];
+    struct coordinator_past past;
+    struct coordinator_run run;
+    size_t count;
+    struct effect seen[EFFECTS_SEEN_MAX];
+};
+
+static const struct map_parameter parameters[] = {
+    {0, 1, 400, 400}, {1, 1, 400, 400}, {2, 1, 400, 400}};
+
+static void setup(struct fixture *f)
+{
+    *f = (struct fixture){
+        .now_ms = 1000,
+        .past = {.generation = GENERATION,
+                 .cut = {.name = {GENERATION, 2}, .counters = {16, 2, 0}, .server_count = SERVERS},
+                 .recorded = 6},
+        .run = {.run = 7,
+                .steps = 10,
+                .servers_min = 1,
+                .slots = 4,
+                .slot_samples = 2,
+                .node_slots = 1,
+                .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = 8},
+                         .sample_predictions = 1},
+                .parameter_count = SERVERS,
+                .parameters = parameters,
+                .parameter_bytes_max = 1 << 20,
+                .spec = "train: {}",
+                .checkpoint_dir = "checkpoints"},
+    };
+    for (uint32_t i = 0; i < SERVERS; i++)
+        snprintf(f->past.cut.servers[i].name, sizeof f->past.cut.servers[i].name, "s%u", i);
+    f->coordinator = coordinator_new(&(struct coordinator_settings){
+        .term = 3, .heartbeat_ms = 100, .lease_ms = LEASE_MS, .stop_ms = 500});
+    assert_non_null(f->coordinator);
+}
+
+static void look(struct fixture *f)
+{
+    size_t count;
+    coordinator_check(f->coordinator);
+    const struct effect *effects = coordinator_effects(f->coordinator, &count);
+    assert_true(count <= EFFECTS_SEEN_MAX);
+    memcpy(f->seen, effects, count * sizeof *effects);
+    f->count = count;
+    coordinator_effects_clear(f->coordinator);
+}
+
+static void start(struct fixture *f)
+{
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &f->past, NULL), ERR_OK);
+    look(f);
+}
+
+static void teardown(struct fixture *f)
+{
+    coordinator_free(f->coordinator);
+}
+
+static const struct effect *seen(const struct fixture *f, enum effect_kind kind)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->seen[i].kind == kind)
+            return &f->seen[i];
+    return NULL;
+}
+
+static const struct server_command *command(const struct fixture *f, uint32_t i,
+                                            enum server_command_kind kind)
+{
+    for (size_t k = 0; k < f->count; k++)
+        if (f->seen[k].kind == EFFECT_COMMAND && f->seen[k].command.link == f->link[i] &&
+            f->seen[k].command.command.kind == kind)
+            return &f->seen[k].command.command;
+    return NULL;
+}
+
+static struct coordinator_status status(const struct fixture *f)
+{
+    struct coordinator_status result;
+    coordinator_status(f->coordinator, &result);
+    return result;
+}
+
+static void hello(struct fixture *f, uint32_t i, uint64_t held_generation)
+{
+    struct server_report report = {.kind = SERVER_HELLO, .boot = 10 + i};
+    snprintf(report.hello.name, sizeof report.hello.name, "s%u", i);
+    report.hello.generation = held_generation;
+    assert_int_equal(
+        coordinator_server_hello(f->coordinator, f->now_ms, &report, &f->link[i], NULL), ERR_OK);
+    look(f);
+}
+
+static enum err report(struct fixture *f, uint32_t i, struct server_report report)
+{
+    report.boot = 10 + i;
+    enum err err = coordinator_server_report(f->coordinator, f->now_ms, f->link[i], &report);
+    look(f);
+    return err;
+}
+
+static struct commit decision_of(uint64_t step)
+{
+    return (struct commit){.generation = GENERATION,
+                           .term = 2,
+                           .step = step,
+                           .apply = true,
+                           .cut = step == 4,
+                           .scale = 0.5F,
+                           .lr = 1,
+                           .samples = 8 * (step + 1),
+                           .applied = step,
+                           .skips_in_row = 1};
+}
+
+/* Chunk i of server i; version 3 stands for no decision since the generation began. */
+static const struct chunk_range ranges[SERVERS] = {{0, 1, 0}, {1, 1, 1}, {2, 1, 2}};
+
+static struct server_held held_of(const struct fixture *f, uint32_t i, uint64_t version)
+{
+    return (struct server_held){.run = 7,
+                                .generation = GENERATION,
+                                .version = 2,
+                                .spec = held_spec(f->run.spec, f->run.checkpoint_dir),
+                                .range_count = 1,
+                                .ranges = &ranges[i],
+                                .has_decision = version > 2,
+                                .decision = decision_of(version > 2 ? version - 1 : 0)};
+}
+
+static enum err say_held(struct fixture *f, uint32_t i, struct server_held held)
+{
+    return report(f, i, (struct server_report){.kind = SERVER_HELD, .held = held});
+}
+
+/* All are connected and asked. */
+static void ask_all(struct fixture *f)
+{
+    setup(f);
+    start(f);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        hello(f, i, GENERATION);
+        assert_non_null(command(f, i, SERVER_ASK));
+        assert_int_equal(command(f, i, SERVER_ASK)->term, 3);
+    }
+}
+
+static bool has_rewound(const struct fixture *f)
+{
+    return seen(f, EFFECT_STORE_REWIND) != NULL;
+}
+
+static void a_step_that_all_know_of_is_gone_on_from_in_the_same_generation(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    assert_non_null(seen(&f, EFFECT_ADOPT));
+    assert_int_equal(seen(&f, EFFECT_ADOPT)->adopted.generation, GENERATION);
+    assert_int_equal(seen(&f, EFFECT_ADOPT)->adopted.version, 5);
+    assert_false(has_rewound(&f));
+    assert_int_equal(status(&f).generation, GENERATION);
+    assert_int_equal(status(&f).version, 5);
+    assert_int_equal(status(&f).state, RUN_TRAINING);
+    teardown(&f);
+}
+
+/* P8: not those of the cut. */
+static void the_counters_are_those_of_the_decision(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    assert_int_equal(status(&f).counters.samples, 40);
+    assert_int_equal(status(&f).counters.applied, 4);
+    assert_int_equal(status(&f).counters.skips_in_row, 1);
+    teardown(&f);
+}
+
+/* P7: whoever has the newest. */
+static void a_decision_that_one_has_is_repeated_to_all_without_its_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    assert_int_equal(say_held(&f, 0, held_of(&f, 0, 4)), ERR_OK);
+    assert_int_equal(say_held(&f, 1, held_of(&f, 1, 5)), ERR_OK);
+    assert_null(seen(&f, EFFECT_ADOPT));
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 4)), ERR_OK);
+    assert_int_equal(status(&f).version, 5);
+    struct commit wanted = decision_of(4);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        const struct server_command *again = command(&f, i, SERVER_COMMIT);
+        assert_non_null(again);
+        assert_true(held_same_decision(&again->commit, &wanted));
+        assert_int_equal(again->term, 3);
+        assert_int_equal(again->commit.term, 3);
+        assert_false(again->commit.cut);             /* one may have begun it: nobody else could */
+        assert_non_null(command(&f, i, SERVER_ASK)); /* what is reduced is said again */
+    }
+    teardown(&f);
+}
+
+/* P6: nothing is decided before all have carried out what is adopted; the cut comes with it. */
+static void the_next_commit_waits_for_all_and_is_a_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_report reduced = {.kind = SERVER_REDUCED};
+        struct chunk_seal seal = {i, true, 1};
+        reduced.reduced = (struct reduced){GENERATION, 5, 1, &seal, i == 2, 8, 8, 0};
+        assert_int_equal(report(&f, i, reduced), ERR_OK);
+        assert_null(seen(&f, EFFECT_STEP));
+    }
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_report committed = {.kind = SERVER_COMMITTED};
+        committed.committed.generation = GENERATION;
+        committed.committed.step = 4;
+        assert_null(seen(&f, EFFECT_STEP));
+        assert_int_equal(report(&f, i, committed), ERR_OK);
+    }
+    assert_non_null(seen(&f, EFFECT_STEP));
+    assert_int_equal(seen(&f, EFFECT_STEP)->step.step, 5);
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.samples, 48);
+    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
+    assert_int_equal(status(&f).version, 6);
+    teardown(&f);
+}
+
+static void a_step_s_row_is_there_before_its_commit_is_said(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 2)), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_report reduced = {.kind = SERVER_REDUCED};
+        struct chunk_seal seal = {i, true, 1};
+        reduced.reduced = (struct reduced){GENERATION, 2, 1, &seal, i == 2, 8, 8, 0};
+        assert_int_equal(report(&f, i, reduced), ERR_OK);
+    }
+    size_t k = 0;
+    while (k < f.count && f.seen[k].kind != EFFECT_COMMAND)
+        k++;
+    assert_true(k < f.count);
+    assert_true(seen(&f, EFFECT_STEP) < &f.seen[k]);
+    teardown(&f);
+}
+
+static void a_generation_without_a_decision_is_gone_on_from_its_cut(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 2)), ERR_OK);
+    assert_non_null(seen(&f, EFFECT_ADOPT));
+    assert_int_equal(status(&f).version, 2);
+    assert_int_equal(status(&f).counters.samples, 16);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    teardown(&f);
+}
+
+static void workers_are_given_tickets_of_the_open_step(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct join_reply reply;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    const struct join_request join = {.wire_version = WIRE_VERSION, .name = "w"};
+    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &join, &reply, NULL), ERR_OK);
+    assert_int_equal(reply.generation, GENERATION);
+    look(&f);
+    assert_int_equal(
+        coordinator_acquire(f.coordinator, f.now_ms,
+                            &(struct acquire_request){reply.member, GENERATION, 1, 1000}),
+        ERR_OK);
+    look(&f);
+    const struct effect *answer = seen(&f, EFFECT_ANSWER);
+    assert_non_null(answer);
+    assert_int_equal(answer->answer.reply.ticket.step, 5);
+    assert_int_equal(answer->answer.reply.ticket.version, 5);
+    /* Above every map number of the coordinator before. */
+    assert_true(answer->answer.reply.map_number > UINT64_C(3) << 32);
+    teardown(&f);
+}
+
+/* P7: it decides nothing until all have answered. */
+static void it_waits_for_a_server_that_was_asked(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+    assert_int_equal(status(&f).state, RUN_STARTING);
+    assert_false(has_rewound(&f));
+    /* Over another link it is asked again, and its first answer counts no more. */
+    hello(&f, 2, GENERATION);
+    assert_non_null(command(&f, 2, SERVER_ASK));
+    assert_int_equal(say_held(&f, 1, held_of(&f, 1, 5)), ERR_OK);
+    assert_int_equal(status(&f).state, RUN_STARTING);
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 6)), ERR_OK);
+    assert_int_equal(status(&f).version, 6);
+    teardown(&f);
+}
+
+/* A run may begin on one server: the others of the cut are given the time to come. */
+static void it_waits_a_lease_for_servers_that_are_late(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start(&f);
+    hello(&f, 0, GENERATION);
+    assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
+    assert_false(has_rewound(&f));
+    assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + LEASE_MS);
+    f.now_ms += LEASE_MS;
+    coordinator_tick(f.coordinator, f.now_ms);
+    look(&f);
+    assert_true(has_rewound(&f));
+    assert_int_equal(status(&f).generation, GENERATION + 1);
+    teardown(&f);
+}
+
+static void without_what_a_dead_server_held_it_rewinds_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start(&f);
+    hello(&f, 0, GENERATION);
+    hello(&f, 1, 0); /* another start of it */
+    assert_null(command(&f, 1, SERVER_ASK));
+    hello(&f, 2, GENERATION);
+    assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
+    assert_false(has_rewound(&f));
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+    assert_true(has_rewound(&f));
+    teardown(&f);
+}
+
+static void servers_that_hold_nothing_are_not_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start(&f);
+    hello(&f, 0, 0);
+    assert_true(has_rewound(&f));
+    teardown(&f);
+}
+
+/* What does not fit, one at a time. */
+static void doubtful(struct server_held *held, uint32_t what)
+{
+    switch (what) {
+    case 0:
+        held->run++;
+        break;
+    case 1:
+        held->generation--;
+        break;
+    case 2:
+        held->spec++;
+        break;
+    case 3:
+        held->ranges = &ranges[0]; /* twice, and one not at all */
+        break;
+    case 4:
+        held->range_count = 0;
+        break;
+    case 5:
+        held->decision.step -= 2; /* P6 */
+        break;
+    case 6:
+        held->decision.scale = 0.25F;
+        break;
+    default:
+        held->generation = 0;
+        break;
+    }
+}
+
+static void it_rewinds_when_one_answer_does_not_fit(void **state)
+{
+    (void)state;
+    for (uint32_t what = 0; what < 8; what++) {
+        struct fixture f;
+        ask_all(&f);
+        struct server_held held = held_of(&f, 1, 5);
+        doubtful(&held, what);
+        assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
+        assert_int_equal(say_held(&f, 1, held), ERR_OK);
+        assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+        assert_true(has_rewound(&f));
+        assert_null(seen(&f, EFFECT_ADOPT));
+        teardown(&f);
+    }
+}
+
+static void it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing(void **state)
+{
+    (void)state;
+    for (uint64_t version = 6; version <= 7; version++) {
+        struct fixture f;
+        setup(&f);
+        f.run.steps = version == 6 ? 6 : 10;
+        start(&f);
+        for (uint32_t i = 0; i < SERVERS; i++)
+            hello(&f, i, GENERATION);
+        for (uint32_t i = 0; i < SERVERS; i++)
+            assert_int_equal(say_held(&f, i, held_of(&f, i, version)), ERR_OK);
+        assert_true(has_rewound(&f));
+        teardown(&f);
+    }
+}
+
+static void async_and_ssp_ask_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        struct fixture f;
+        setup(&f);
+        f.run.async = kind == 0;
+        f.run.ssp = kind == 1;
+        f.run.window = 4;
+        start(&f);
+        hello(&f, 0, GENERATION);
+        assert_null(command(&f, 0, SERVER_ASK));
+        assert_true(has_rewound(&f));
+        teardown(&f);
+    }
+}
+
+static void an_answer_beyond_the_run_is_malformed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    struct server_held held = held_of(&f, 0, 5);
+    const struct chunk_range beyond = {2, 2, 0};
+    held.ranges = &beyond;
+    assert_int_equal(say_held(&f, 0, held), ERR_MALFORMED);
+    teardown(&f);
+}
+
+/* … which goes on in the generation that this one begins. */
+static void a_report_beyond_what_was_decided_is_of_another_coordinator(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    struct server_report committed = {.kind = SERVER_COMMITTED};
+    committed.committed.generation = GENERATION;
+    committed.committed.step = 5;
+    assert_int_equal(report(&f, 0, committed), ERR_OLD_TERM);
+    const struct server_report reduced = {.kind = SERVER_REDUCED,
+                                          .reduced = {.generation = GENERATION, .step = 6}};
+    assert_int_equal(report(&f, 0, reduced), ERR_OLD_TERM);
+    teardown(&f);
+}
+
+/* It may have been told that chunks come to it, by one who has decided nothing. */
+static void who_has_no_chunks_forgets_what_it_holds(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ask_all(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    struct server_report late = {.kind = SERVER_HELLO, .boot = 99, .hello = {.name = "s9"}};
+    uint64_t link;
+    late.hello.generation = GENERATION;
+    assert_int_equal(coordinator_server_hello(f.coordinator, f.now_ms, &late, &link, NULL), ERR_OK);
+    look(&f);
+    f.link[0] = link;
+    assert_non_null(command(&f, 0, SERVER_END));
+    assert_non_null(command(&f, 0, SERVER_PREPARE));
+    assert_true(command(&f, 0, SERVER_END) < command(&f, 0, SERVER_PREPARE));
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_that_all_know_of_is_gone_on_from_in_the_same_generation),
+        cmocka_unit_test(the_counters_are_those_of_the_decision),
+        cmocka_unit_test(a_decision_that_one_has_is_repeated_to_all_without_its_cut),
+        cmocka_unit_test(the_next_commit_waits_for_all_and_is_a_cut),
+        cmocka_unit_test(a_step_s_row_is_there_before_its_commit_is_said),
+        cmocka_unit_test(a_generation_without_a_decision_is_gone_on_from_its_cut),
+        cmocka_unit_test(workers_are_given_tickets_of_the_open_step),
+        cmocka_unit_test(it_waits_for_a_server_that_was_asked),
+        cmocka_unit_test(it_waits_a_lease_for_servers_that_are_late),
+        cmocka_unit_test(without_what_a_dead_server_held_it_rewinds_at_once),
+        cmocka_unit_test(servers_that_hold_nothing_are_not_waited_for),
+        cmocka_unit_test(it_rewinds_when_one_answer_does_not_fit),
+        cmocka_unit_test(it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing),
+        cmocka_unit_test(async_and_ssp_ask_nobody),
+        cmocka_unit_test(an_answer_beyond_the_run_is_malformed),
+        cmocka_unit_test(a_report_beyond_what_was_decided_is_of_another_coordinator),
+        cmocka_unit_test(who_has_no_chunks_forgets_what_it_holds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
