@@ -335,7 +335,8 @@ static bool crash_coordinator(struct sim *sim)
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     if (coordinator->core == NULL)
         return false;
-    if (sim->scenario.headless && sim_below(sim, 2) == 0)
+    bool begun = sim->ledger.recorded.generation > 0; /* else there is nothing to go on with */
+    if (sim->scenario.headless && (!begun || sim_below(sim, 2) == 0))
         return set_trap(sim, TRAP_DECIDE);
     if (sim_below(sim, 3) != 0)
         delay_pushes(sim);

@@ -164,7 +164,7 @@ static void choose_cluster(struct scenario *scenario, struct rand_state *random)
     static const uint64_t bytes_max[] = {UINT64_MAX, UINT64_MAX, 64, 4096};
     static const uint32_t speculation[] = {0, 100, 150, 300};
     uint32_t slots = scenario->spec.train.slots;
-    scenario->servers = (uint32_t)between(random, 1, SIM_SERVERS_FIRST);
+    scenario->servers = (uint32_t)between(random, scenario->headless ? 2 : 1, SIM_SERVERS_FIRST);
     scenario->threads = chance(random, 50) ? 1 : (uint32_t)between(random, 2, SIM_THREADS_MAX);
     scenario->workers = (uint32_t)between(random, 1, 8);
     scenario->parameter_bytes_max = PICK(random, bytes_max);
