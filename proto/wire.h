@@ -411,6 +411,7 @@ struct server_command {
             const char *restore; /* file with the initial weights; "": from the seed */
             uint32_t server;     /* the receiver's own index */
             bool joins; /* while the run goes on at cut.version: without chunks, until some move */
+            bool cuts;  /* what it begins with is a cut of this generation, written at once */
             uint32_t range_count;
             const struct chunk_range *ranges;
         } prepare;

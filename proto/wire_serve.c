@@ -360,6 +360,7 @@ static enum err encode_prepare(const struct server_command *command, Roost__V1__
     message.restore = pb_string(command->prepare.restore);
     message.server = command->prepare.server;
     message.joins = command->prepare.joins;
+    message.cuts = command->prepare.cuts;
     message.n_ranges = command->prepare.range_count;
     TRY(pb_put_ranges(command->prepare.ranges, command->prepare.range_count, &arena,
                       &message.ranges));
@@ -443,6 +444,7 @@ static enum err decode_prepare(const Roost__V1__Prepare *message, struct arena *
     decoded->prepare.cut = get_cut(message->cut);
     decoded->prepare.server = message->server;
     decoded->prepare.joins = message->joins;
+    decoded->prepare.cuts = message->cuts;
     decoded->prepare.range_count = (uint32_t)message->n_ranges;
     TRY(pb_range(message->server, WIRE_SERVERS_MAX - 1, "server", reason));
     TRY(pb_text(message->spec, WIRE_SPEC_BYTES_MAX, "spec", &decoded->prepare.spec, reason));

@@ -338,21 +338,28 @@ enum err journal_read_file(struct slice bytes, const char *path, struct journal_
     return ERR_OK;
 }
 
+/* What is in it is on disk. ERR_NOT_FOUND: it is gone, or was just made. */
+static enum err open_path(const struct file_ops *ops, const char *path, struct file_map *ret_map,
+                          struct reason *reason)
+{
+    struct file_info info;
+    TRY(file_sync(ops, path, reason));
+    TRY(file_stat(path, &info, reason));
+    return info.bytes == 0 ? ERR_NOT_FOUND : file_map_open(path, ret_map, reason);
+}
+
 static enum err read_path(const struct file_ops *ops, const char *path, struct journal_name name,
                           const struct journal_reader *reader, uint64_t *torn,
                           struct reason *reason)
 {
-    struct file_info info;
     struct file_map map;
-    enum err synced = file_sync(ops, path, reason);
-    if (synced == ERR_NOT_FOUND)
-        return ERR_OK; /* its writer, another server, has just pruned it */
-    TRY(synced);
-    TRY(file_stat(path, &info, reason));
-    if (info.bytes == 0)
-        return ERR_OK; /* it was just made */
-    TRY(file_map_open(path, &map, reason));
-    enum err err = journal_read_file(map.bytes, path, name, reader, torn, reason);
+    struct reason opened = {{0}};
+    enum err err = open_path(ops, path, &map, &opened);
+    if (err == ERR_NOT_FOUND)
+        return ERR_OK; /* its writer, another server, may prune it at any moment */
+    if (err != ERR_OK)
+        return reason_set(reason, err, "%s", opened.text);
+    err = journal_read_file(map.bytes, path, name, reader, torn, reason);
     file_map_release(&map);
     return err;
 }

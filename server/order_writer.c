@@ -248,15 +248,28 @@ static void close_run(struct order_writer *writer)
     writer->run = NULL;
 }
 
+/* What is in the open segment is needed beside that cut. */
+static void note_cut(struct order_writer *writer, uint64_t version)
+{
+    if (writer->cut_count == CUTS_MAX)
+        memmove(writer->cuts, writer->cuts + 1, --writer->cut_count * sizeof writer->cuts[0]);
+    writer->cuts[writer->cut_count].version = version;
+    writer->cuts[writer->cut_count++].segment = writer->journal.name.segment;
+}
+
 static void handle_prepare(struct order_writer *writer, struct prepared *take_run)
 {
     struct reason reason = {{0}};
     close_run(writer);
     writer->run = take_run;
-    open_order(writer);
-    writer->has_journal = take_run->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
+    if (!take_run->joins) /* else it has no chunks */
+        open_order(writer);
+    writer->has_journal =
+        !take_run->joins && take_run->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
     if (writer->has_journal && open_journal(writer, &reason) != ERR_OK)
         fail(writer, &reason);
+    if (take_run->cuts)
+        note_cut(writer, take_run->version);
     thread_lock(&writer->mutex);
     writer->begun = take_run->generation;
     thread_wake_all(&writer->changed);
@@ -276,10 +289,7 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
                     log_text("next", "after the next cut"));
         return;
     }
-    if (writer->cut_count == CUTS_MAX)
-        memmove(writer->cuts, writer->cuts + 1, --writer->cut_count * sizeof writer->cuts[0]);
-    writer->cuts[writer->cut_count].version = version;
-    writer->cuts[writer->cut_count++].segment = writer->journal.name.segment;
+    note_cut(writer, version);
 }
 
 static void handle_recorded(struct order_writer *writer, struct cut_name cut)

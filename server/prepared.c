@@ -67,6 +67,7 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
     prepared->server = command->prepare.server;
     prepared->from_cut = command->prepare.from_cut;
     prepared->joins = command->prepare.joins;
+    prepared->cuts = command->prepare.cuts || !(prepared->from_cut || prepared->joins);
     enum err err = prepared_init(prepared, command, reason);
     if (err == ERR_OK)
         *ret_prepared = prepared;
@@ -145,7 +146,7 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
     char folder[CHECKPOINT_PATH_BYTES];
     uint64_t torn;
     struct journal_reader reader = {shard, prepared_redo};
-    if (shard_extra_bytes(shard) == 0)
+    if (shard_extra_bytes(shard) == 0 || prepared->joins)
         return ERR_OK;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);
     return journal_read(&file_ops_real, folder, &reader, &torn, reason);

@@ -17,6 +17,7 @@ struct prepared {
     uint32_t server;  /* this server's index in the map */
     bool from_cut;
     bool joins; /* without chunks, while the run goes on */
+    bool cuts;  /* what it begins with is a cut of its generation (P9: version 0 always is) */
     struct spec spec;
     struct model model;
     struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */

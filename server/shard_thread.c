@@ -268,8 +268,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
         shard_report(thread->shard, &thread->effects); /* its step may be complete as it is */
         carry_out(thread);
     }
-    /* A run begins with a recorded cut (P9). */
-    if (err == ERR_OK && !take_prepared->from_cut && !take_prepared->joins)
+    if (err == ERR_OK && take_prepared->cuts)
         thread->more = shard_snapshot_begin(thread->shard);
     prepared_unref(take_prepared);
 }

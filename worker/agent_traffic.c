@@ -378,6 +378,8 @@ static bool next_push(struct agent *agent, uint32_t server_index, struct agent_e
                                       .codec = agent->config.push_codec,
                                       .entry_count = slot->count,
                                       .entries = slot->entries};
+    if (server->ticket_boot == 0) /* nothing of it is pulled: it has the loss alone */
+        server->ticket_boot = server->boot;
     if (agent->config.async) {
         effect->push.push.attempt = agent->ticket.attempt;
         effect->push.push.boot = server->ticket_boot;

@@ -138,6 +138,8 @@ void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, u
         server->map_index != SERVERS_NONE && !server->emptied && run_active(&coordinator->run);
     effects_log(&coordinator->effects, ours, "server lost  server=%s next=%s", server->name,
                 ours ? "wait for it" : "go on");
+    if (ours)
+        generation_server_lost(coordinator, server);
     run_advance(coordinator, now_ms);
 }
 
@@ -451,7 +453,8 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->version);
     else if (run->phase == PHASE_FIRST_CUT)
-        snprintf(ret_text, text_bytes, "the cut of version 0 is being written");
+        snprintf(ret_text, text_bytes, "the cut of version %llu is being written",
+                 (unsigned long long)run->version);
     else if (run->phase == PHASE_LAST)
         snprintf(ret_text, text_bytes, "the last cut is being written");
     else if (coordinator->members.count == 0)

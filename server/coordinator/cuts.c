@@ -65,6 +65,12 @@ bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
     return find(cuts, name) != NULL;
 }
 
+bool cuts_complete(const struct cuts *cuts, struct cut_name name)
+{
+    const struct pending_cut *pending = find(cuts, name);
+    return pending != NULL && pending->complete;
+}
+
 /* What is written down never goes back, however long that takes. */
 static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
 {

@@ -30,6 +30,8 @@ void cuts_release(struct cuts *cuts);
  * is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
+/* Every manifest of it is there: it is being written down, and may be recorded any moment. */
+bool cuts_complete(const struct cuts *cuts, struct cut_name name);
 /* The manifest of the server of this name. The record: it was the last one missing; borrowed until
  * the cut is recorded or has failed. NULL: others are missing, nobody waits for it (any more), or a
  * newer one is being written down, which this one must not follow. */

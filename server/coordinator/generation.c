@@ -38,6 +38,20 @@ enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
     return ERR_OK;
 }
 
+/* The generation has other servers than its cut, and the cut that it writes of what it begins with
+ * is neither recorded nor about to be. */
+static bool lacks_first_cut(const struct run *run)
+{
+    struct cut_name first = {run->generation, run->version};
+    return run->moves.changing && !cuts_complete(&run->cuts, first);
+}
+
+bool generation_may_go_back(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    return lacks_first_cut(run) && run->cuts.map.range_count > 0;
+}
+
 static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
@@ -46,6 +60,7 @@ static void command_prepare(struct coordinator *coordinator, struct server_entry
     command->prepare.generation = run->generation;
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
+    command->prepare.cuts = lacks_first_cut(run);
     command->prepare.spec = run->settings.spec;
     command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
     command->prepare.restore = run->settings.restore;
@@ -76,6 +91,19 @@ static void expel_all(struct coordinator *coordinator)
         effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i].id;
 }
 
+/* P12: async, from a cut that does not name exactly the servers of the run. */
+static bool differs_from_cut(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    const struct cut_record *cut = &run->cuts.newest;
+    if (!run->settings.async || cut->name.generation == 0)
+        return false;
+    for (uint32_t i = 0; i < run->server_count; i++)
+        if (cuts_file(cut, servers_of_map(&coordinator->servers, i)->name) == WIRE_SERVERS_MAX)
+            return true;
+    return run->server_count != cut->server_count;
+}
+
 /* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
 static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
@@ -93,8 +121,10 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     run->counters = run->cuts.newest.counters;
     run->granted_step = run->version;
     run->committed = false;
-    run->committed_ms = now_ms;
+    if (run->phase != PHASE_STEPS) /* else servers change, and the gap is counted */
+        run->committed_ms = now_ms;
     run->validating = false;
+    run->moves.changing = differs_from_cut(coordinator);
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
@@ -107,7 +137,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     for (uint32_t i = 0; i < run->server_count; i++)
         command_prepare(coordinator, servers_of_map(&coordinator->servers, i));
     /* P9: servers write version 0 without being asked. */
-    if (run->cuts.newest.name.generation == 0 &&
+    if ((run->moves.changing || run->cuts.newest.name.generation == 0) &&
         generation_order_cut(coordinator, run->version) != ERR_OK) {
         run_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
         return;
@@ -118,10 +148,31 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
         (unsigned long long)run->generation, (unsigned long long)run->version, run->server_count);
 }
 
+/* P12: a successor of an async run begins on exactly the servers of the newest cut, which it waits
+ * for, also on those that drain. The map is a function of their names, so each has the chunks that
+ * it had, and nobody reads a journal that another one still adds to; whoever has come or is to go
+ * changes the servers afterwards (moves.h). */
+static bool begins_on_cut(const struct run *run)
+{
+    return run->settings.cut_servers && run->cuts.newest.server_count > 0;
+}
+
+static void want_cut_servers(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        servers->list[i].wanted =
+            cuts_file(&coordinator->run.cuts.newest, servers->list[i].name) != WIRE_SERVERS_MAX;
+}
+
 static enum err choose_servers(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    uint32_t count = servers_choose(&coordinator->servers);
+    bool on_cut = begins_on_cut(run);
+    if (on_cut)
+        want_cut_servers(coordinator);
+    uint32_t count = on_cut ? servers_choose_wanted(&coordinator->servers)
+                            : servers_choose(&coordinator->servers);
     map_release(&run->map);
     enum err err = map_build(run->settings.parameters, run->settings.parameter_count, count,
                              run->settings.parameter_bytes_max, &run->map);
@@ -149,7 +200,8 @@ static enum err restore_map(struct coordinator *coordinator)
     run->server_count = cut->server_count;
     map_release(&run->map);
     run->map = map;
-    run->moves.uneven = true; /* it may be in the middle of being made even */
+    /* It may be in the middle of being made even. */
+    run->moves.uneven = !run->settings.async;
     return ERR_OK;
 }
 
@@ -170,8 +222,9 @@ static bool enough_servers(const struct coordinator *coordinator,
                            const struct server_entry *without)
 {
     uint32_t wanted = coordinator->run.settings.servers_min;
-    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1) &&
-           generation_awaits(coordinator) == NULL;
+    if (begins_on_cut(&coordinator->run))
+        return generation_awaits(coordinator) == NULL;
+    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1);
 }
 
 bool generation_can_begin_without(const struct coordinator *coordinator,
@@ -179,7 +232,7 @@ bool generation_can_begin_without(const struct coordinator *coordinator,
 {
     const struct run *run = &coordinator->run;
     bool waits = run->phase == PHASE_GATHER && run->server_count == 0;
-    return !waits || enough_servers(coordinator, server);
+    return !waits || begins_on_cut(run) || enough_servers(coordinator, server);
 }
 
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
@@ -197,6 +250,94 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (run_servers_connected(coordinator))
         begin_generation(coordinator, now_ms);
+}
+
+/* ---- other servers ---- */
+
+/* `before`: the old map, and who had which index in it. */
+static struct move_status count_changes(const struct coordinator *coordinator,
+                                        const struct map *before, const uint32_t *chosen_before)
+{
+    const struct run *run = &coordinator->run;
+    struct move_status changes = {.commits = 1};
+    for (uint32_t i = 0; i < run->settings.parameter_count; i++) {
+        const struct map_parameter *parameter = &run->settings.parameters[i];
+        uint64_t left = parameter->bytes;
+        for (uint32_t c = 0; c < parameter->chunk_count; c++) {
+            uint64_t bytes = parameter->chunk_bytes < left ? parameter->chunk_bytes : left;
+            uint32_t chunk = parameter->chunk_first + c;
+            left -= bytes;
+            if (chosen_before[map_server(before, chunk)] ==
+                coordinator->servers.chosen[map_server(&run->map, chunk)])
+                continue;
+            changes.chunks++;
+            changes.bytes += bytes;
+        }
+    }
+    return changes;
+}
+
+/* Who comes and who goes. */
+static void count_servers(struct coordinator *coordinator, struct move_status *changes)
+{
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        bool had = server->map_index != SERVERS_NONE;
+        changes->servers_added += server->wanted && !had ? 1 : 0;
+        changes->servers_drained += !server->wanted && had ? 1 : 0;
+    }
+}
+
+enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct servers *servers = &coordinator->servers;
+    struct move_status changes = {0};
+    uint32_t count = 0, chosen_before[WIRE_SERVERS_MAX];
+    struct map before = run->map, next;
+    for (uint32_t i = 0; i < servers->count; i++)
+        count += servers->list[i].wanted ? 1 : 0;
+    TRY(map_build(run->settings.parameters, run->settings.parameter_count, count,
+                  run->settings.parameter_bytes_max, &next));
+    memcpy(chosen_before, servers->chosen, sizeof chosen_before);
+    count_servers(coordinator, &changes);
+    run->server_count = servers_choose_wanted(servers);
+    run->map = next;
+    run->moves.uneven = false;
+    run->moves.changes = count_changes(coordinator, &before, chosen_before);
+    run->moves.changes.servers_added = changes.servers_added;
+    run->moves.changes.servers_drained = changes.servers_drained;
+    map_release(&before);
+    effects_log(&coordinator->effects, false,
+                "chunks move  version=%llu chunks=%llu bytes=%llu added=%llu drained=%llu",
+                (unsigned long long)run->version, (unsigned long long)run->moves.changes.chunks,
+                (unsigned long long)run->moves.changes.bytes,
+                (unsigned long long)changes.servers_added,
+                (unsigned long long)changes.servers_drained);
+    begin_generation(coordinator, now_ms);
+    return ERR_OK;
+}
+
+void generation_go_back(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    run->validating = run->moves.changing = false;
+    run->moves.changes = (struct move_status){0};
+    run->phase = PHASE_GATHER;
+    if (restore_map(coordinator) != ERR_OK)
+        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+}
+
+void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server)
+{
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
+    if (server->map_index == SERVERS_NONE || !generation_may_go_back(coordinator) ||
+        cuts_file(cut, server->name) != WIRE_SERVERS_MAX)
+        return;
+    effects_log(&coordinator->effects, true, "server not added  server=%s next=without it",
+                server->name);
+    generation_go_back(coordinator);
 }
 
 void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
@@ -230,7 +371,9 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
     }
     bool lost = server->boot != server->prepared_boot ||
                 (server->ready && server->held_generation != run->generation);
-    if (lost && run->settings.async && run->phase == PHASE_STEPS) {
+    bool goes_on = run->phase == PHASE_STEPS || /* what it begins with may be recorded already */
+                   (run->moves.changing && !lacks_first_cut(run));
+    if (lost && run->settings.async && goes_on) {
         /* P12: the others go on; it begins with what it has on disk and says what that is. */
         effects_log(&coordinator->effects, true,
                     "server lost its memory  server=%s boot=%llu next=its cut", server->name,
@@ -245,13 +388,7 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         effects_log(&coordinator->effects, true,
                     "server lost its memory  server=%s boot=%llu next=rewind", server->name,
                     (unsigned long long)server->boot);
-        tickets_open(&run->tickets, (struct tickets_open){0});
-        run->validating = false;
-        run->phase = PHASE_GATHER;
-        if (restore_map(coordinator) != ERR_OK) {
-            run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
-            return;
-        }
+        generation_go_back(coordinator);
     } else if (!server->ready) {
         command_prepare(coordinator, server);
     } else if (run->committed && !server->acknowledged) {

@@ -12,6 +12,18 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
 /* It does not wait for servers, or has enough of them without that one. */
 bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server);
+/* async: begins a generation on the servers that are wanted (servers.h) instead of the present
+ * ones, from the newest cut, which must have all that anybody was told is there. It counts when its
+ * own first cut is recorded; before that nothing is granted, and generation_go_back() can undo it.
+ * ERR_NOMEM: nothing happened. */
+enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUST_USE;
+/* The generation has begun on other servers than its cut's, its own first cut is neither recorded
+ * nor about to be, and the cut's map is known (not that of another start). */
+bool generation_may_go_back(const struct coordinator *coordinator);
+/* Back to the servers and the map of the newest cut, under yet another generation. */
+void generation_go_back(struct coordinator *coordinator);
+/* Its stream broke: nobody waits for one that was to be given its first chunks. */
+void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server);
 /* A server said hello: it goes on where it was, or has lost its memory. */
 void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
                             struct server_entry *server);

@@ -2,6 +2,7 @@
 #include "server/coordinator/moves.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,20 @@ static bool is_fit(const struct server_entry *server)
            server->unfit_boot != server->boot;
 }
 
+/* async: marks those that are to have the chunks, who stay and who are ready; how many. */
+static uint32_t want_servers(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        server->wanted =
+            server->map_index != SERVERS_NONE ? !server->draining : server->ready && is_fit(server);
+        count += server->wanted ? 1 : 0;
+    }
+    return count;
+}
+
 static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
@@ -42,7 +57,7 @@ void moves_invite(struct coordinator *coordinator)
 {
     struct servers *servers = &coordinator->servers;
     const struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || run->stopping || run->settings.async)
+    if (run->phase != PHASE_STEPS || run->stopping || run->moves.refused[0] != 0)
         return;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
@@ -50,6 +65,23 @@ void moves_invite(struct coordinator *coordinator)
             server->prepared_boot != server->boot)
             invite(coordinator, server);
     }
+}
+
+/* async: with those that are ready more servers would have chunks than have now. */
+static bool would_own(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    uint32_t wanted = want_servers(coordinator), before = 0, after = 0;
+    struct map map;
+    if (wanted == 0 || map_build(run->settings.parameters, run->settings.parameter_count, wanted,
+                                 run->settings.parameter_bytes_max, &map) != ERR_OK)
+        return false; /* also without memory: the next one that is ready brings it up again */
+    for (uint32_t i = 0; i < run->server_count; i++)
+        before += map_chunks(&run->map, i) > 0 ? 1 : 0;
+    for (uint32_t i = 0; i < wanted; i++)
+        after += map_chunks(&map, i) > 0 ? 1 : 0;
+    map_release(&map);
+    return after > before;
 }
 
 void moves_ready(struct coordinator *coordinator, struct server_entry *server,
@@ -69,7 +101,7 @@ void moves_ready(struct coordinator *coordinator, struct server_entry *server,
         effects_log(&coordinator->effects, false, "server joins  server=%s next=chunks move to it",
                     server->name);
     server->ready = true;
-    run->moves.uneven = true;
+    run->moves.uneven = !run->settings.async || would_own(coordinator);
 }
 
 void moves_forget(struct coordinator *coordinator)
@@ -112,13 +144,14 @@ void moves_arrived(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server == NULL || !server->draining || owns_chunks(run, server))
+        if (server == NULL || !server->draining || owns_chunks(run, server) || run->settings.async)
             continue;
         server->emptied = true;
         run->cut_asked = true;
     }
-    run->moves.arrived = run->moves.count > 0;
+    run->moves.arrived = run->moves.count > 0 || run->moves.changed;
     run->moves.count = 0;
+    run->moves.changed = false;
 }
 
 /* Which servers the plan may use; those without a place get one for now. */
@@ -276,6 +309,122 @@ void moves_count_step(struct run *run, uint64_t duration_ms)
     moves->status.step_ms += (ms - moves->status.step_ms) / (double)moves->quiet_steps;
 }
 
+/* ---- async: with a new generation ---- */
+
+/* The run is to go on with other servers, and could. */
+static bool change_wanted(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    bool comes = false, goes = false;
+    if (!run->settings.async || run->stopping || run->moves.refused[0] != 0 ||
+        want_servers(coordinator) == 0)
+        return false;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        bool has = server->map_index != SERVERS_NONE;
+        comes = comes || (server->wanted && !has);
+        goes = goes || (!server->wanted && has);
+    }
+    return goes || (comes && run->moves.uneven);
+}
+
+/* All that was granted in this generation is committed, and a cut of just that is there, or (not
+ * `recorded`) on its way: nobody can take anything that is not in it. */
+static bool is_quiet(const struct run *run, bool recorded)
+{
+    struct cut_name here = {run->generation, run->version};
+    const struct cut_name *newest = &run->cuts.newest.name;
+    bool newest_is = newest->generation == here.generation && newest->version == here.version;
+    return run->granted_step < run->version &&
+           (newest_is || (!recorded && cuts_ordered(&run->cuts, here)));
+}
+
+uint64_t moves_step_max(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    if (!change_wanted(coordinator))
+        return UINT64_MAX;
+    if (is_quiet(run, false))
+        return run->version - 1;
+    return run->granted_step > run->version ? run->granted_step : run->version;
+}
+
+bool moves_need_cut(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    return run->granted_step <= run->version && change_wanted(coordinator);
+}
+
+/* The run's servers are there, and none is being told what to hold: the map goes with its ranges.
+ */
+static bool all_serve(struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->run.server_count; i++)
+        if (!servers_of_map(&coordinator->servers, i)->ready)
+            return false;
+    return run_servers_connected(coordinator);
+}
+
+void moves_change(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (!run->settings.async || run->phase != PHASE_STEPS)
+        return;
+    uint64_t step_max = moves_step_max(coordinator);
+    if (step_max != run->moves.step_max) {
+        run->moves.step_max = step_max;
+        window_open(run);
+    }
+    if (is_quiet(run, true) && all_serve(coordinator) && change_wanted(coordinator))
+        ignore(generation_change(coordinator, now_ms)); /* without memory: tried again */
+}
+
+static void stop_draining(struct coordinator *coordinator, struct server_entry *server)
+{
+    if (!server->draining)
+        return;
+    if (server->drain_boot == server->boot && server->link != 0)
+        run_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
+    server->draining = false;
+    server->drain_boot = 0;
+}
+
+void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
+                     const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    bool new = cuts_file(&run->cuts.newest, server->name) == WIRE_SERVERS_MAX;
+    char *refused = run->moves.refused;
+    effects_log(&coordinator->effects, true,
+                "server cannot take chunks  server=%s err=%s next=as before reason=\"%.120s\"",
+                server->name, err_name(report->ready.code), report->ready.text);
+    if (new) {
+        server->unfit_boot = server->boot;
+        return;
+    }
+    snprintf(refused, sizeof run->moves.refused, "server %.64s cannot take over chunks: %.150s",
+             server->name, report->ready.text);
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        stop_draining(coordinator, &coordinator->servers.list[i]);
+}
+
+void moves_changed(struct coordinator *coordinator)
+{
+    struct moves *moves = &coordinator->run.moves;
+    moves->changing = false;
+    moves->changed = moves->changes.commits > 0;
+    moves->status.chunks += moves->changes.chunks;
+    moves->status.bytes += moves->changes.bytes;
+    moves->status.commits += moves->changes.commits;
+    moves->status.servers_added += moves->changes.servers_added;
+    moves->status.servers_drained += moves->changes.servers_drained;
+    if (moves->changes.servers_added > 0)
+        effects_log(&coordinator->effects, false, "server added  count=%llu servers=%u",
+                    (unsigned long long)moves->changes.servers_added,
+                    coordinator->servers.chosen_count);
+    moves->changes = (struct move_status){0};
+}
+
 /* ---- draining ---- */
 
 /* The newest recorded cut needs its file; also one of a map before this one. */
@@ -310,11 +459,8 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     if (!generation_can_begin_without(coordinator, server))
         return reason_set(reason, ERR_INVALID,
                           "the run waits for servers and cannot begin without %s", server->name);
-    if (run_active(run) && server->map_index != SERVERS_NONE && run->settings.async)
-        return reason_set(reason, ERR_UNSUPPORTED,
-                          "chunks of an async run do not move: stop the run, and resume it without "
-                          "%s",
-                          server->name);
+    if (run_active(run) && server->map_index != SERVERS_NONE && run->moves.refused[0] != 0)
+        return reason_set(reason, ERR_INVALID, "%s", run->moves.refused);
     bool needed =
         (run_active(run) && server->map_index != SERVERS_NONE) || is_in_cut(coordinator, server);
     if (needed && !could_take(coordinator, server))

@@ -5,7 +5,28 @@
  * when it is ready it has its even share with the next commits. One that drains gives its chunks
  * away with the next commits; then it is *emptied*: no commit needs it any more, only cuts that are
  * recorded already. So the next commit is a cut, and when that is recorded, without the server's
- * name, it may leave. A commit moves at most MOVES_BYTES_MAX, so that no step waits long. */
+ * name, it may leave. A commit moves at most MOVES_BYTES_MAX, so that no step waits long.
+ *
+ * In an async run chunks do not travel: steps overlap, and what a chunk has taken, the weights that
+ * tickets were computed on and the journals are its owner's. There the run goes on with other
+ * servers under a new generation, which begins from a cut that has all that anybody was told is
+ * there (P12):
+ *  1 quiet: while servers are to come or go, no ticket of a step is granted that none was granted
+ * of before. So soon a commit says that all chunks have all tickets that were ever granted in this
+ *    generation; that commit is a cut, and until it is recorded nothing at all is granted. Whoever
+ *    pushes now, however late, pushes what is taken already: nobody can be told that something is
+ *    there which the cut does not have, and the journals have nothing beyond it. Without that, an
+ *    old owner could acknowledge a push after the new one had read its journal.
+ *  2 change: a generation (P10) on those who stay and those who are ready, with an even map. Its
+ *    servers at once write a cut of what they begin with; nothing is granted before that is
+ *    recorded. So the newest cut always names those who may be acknowledging, whom a successor
+ *    waits for and begins on (generation.c), and nobody who has left.
+ *  3 back: when a newcomer vanishes before, or somebody cannot read the others' files or write its
+ *    own, the run goes back to the servers and the map of the newest cut; nothing was lost, because
+ *    nothing was granted. When it is one of the old ones that cannot, chunks stay where they are
+ *    for the rest of the coordinator's office, and drains are refused with its reason.
+ * Whatever happens meanwhile to the cut of 1 (a full disk, a server that lost its memory), a step
+ * more is granted, and the next commit is tried. */
 #ifndef ROOST_SERVER_COORDINATOR_MOVES_H
 #define ROOST_SERVER_COORDINATOR_MOVES_H
 
@@ -38,6 +59,20 @@ void moves_say(const struct run *run, const struct server_entry *server,
 void moves_apply(struct coordinator *coordinator);
 /* A step took so long, from commit to commit. */
 void moves_count_step(struct run *run, uint64_t duration_ms);
+
+/* ---- async ---- */
+
+/* The newest step of which tickets may be granted; UINT64_MAX: any. */
+uint64_t moves_step_max(struct coordinator *coordinator);
+/* The commit that is being decided is to be a cut: nothing granted is behind it. */
+bool moves_need_cut(struct coordinator *coordinator);
+/* Grants less, or more again, as servers come and go; changes them when the run is quiet. */
+void moves_change(struct coordinator *coordinator, uint64_t now_ms);
+/* That server cannot begin the new generation: its READY says why. */
+void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
+                     const struct server_report *ready);
+/* The new generation's first cut is recorded: it is there to stay. */
+void moves_changed(struct coordinator *coordinator);
 
 /* A server is to give its chunks away. ERR_INVALID: nobody could take them, or the run waits for
  * servers and cannot begin without it. */

@@ -2,6 +2,7 @@
 #include "server/coordinator/reports.h"
 
 #include "server/coordinator/doubts.h"
+#include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
@@ -14,6 +15,12 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     struct run *run = &coordinator->run;
     if (report->ready.cut.generation != run->generation)
         return ERR_OLD_GENERATION;
+    if (report->ready.code != ERR_OK && generation_may_go_back(coordinator)) {
+        moves_not_taken(coordinator, server, report);
+        generation_go_back(coordinator);
+        run_advance(coordinator, now_ms);
+        return ERR_OK;
+    }
     if (report->ready.code != ERR_OK) {
         char text[COORDINATOR_TEXT_BYTES];
         snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
@@ -44,7 +51,7 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     if (run->phase != PHASE_PREPARE)
         return ERR_OK;
     run->phase = PHASE_FIRST_CUT;
-    if (run->cuts.newest.name.generation > 0) {
+    if (run->cuts.newest.name.generation > 0 && !run->moves.changing) {
         run->state = RUN_TRAINING;
         run_store_state(coordinator);
         run_open_version(coordinator);
@@ -99,6 +106,8 @@ static void cut_recorded(struct coordinator *coordinator)
             run_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
     }
     run->cut_error[0] = 0;
+    if (run->moves.changing)
+        moves_changed(coordinator);
     effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
                 (unsigned long long)run->cuts.newest.name.generation,
                 (unsigned long long)run->cuts.newest.name.version);
@@ -130,6 +139,10 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
         run_over(coordinator, RUN_FAILED, run->cut_error);
     else if (last)
         run_over(coordinator, run->stopping ? RUN_STOPPED : RUN_FAILED, text);
+    else if (generation_may_go_back(coordinator)) /* training goes on where it was */
+        generation_go_back(coordinator);
+    else if (run->moves.changing)
+        run_over(coordinator, RUN_FAILED, text);
 }
 
 void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
@@ -145,8 +158,8 @@ void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct
     run_advance(coordinator, now_ms);
 }
 
-static enum err manifest(struct coordinator *coordinator, const struct server_entry *server,
-                         const struct server_report *report)
+static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
+                         const struct server_entry *server, const struct server_report *report)
 {
     struct run *run = &coordinator->run;
     struct cut_name cut = report->manifest.cut;
@@ -157,6 +170,7 @@ static enum err manifest(struct coordinator *coordinator, const struct server_en
         snprintf(who, sizeof who, "server %s", server->name);
         if (cuts_fail(&run->cuts, cut))
             cut_failed(coordinator, who, cut, report->manifest.code);
+        run_advance(coordinator, now_ms);
         return ERR_OK;
     }
     const struct cut_record *record =
@@ -213,7 +227,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     case SERVER_COMMITTED:
         return committed(coordinator, now_ms, server, report);
     case SERVER_MANIFEST:
-        return manifest(coordinator, server, report);
+        return manifest(coordinator, now_ms, server, report);
     case SERVER_WRONG_BITS:
         doubts_report(coordinator, now_ms, server, report);
         return ERR_OK;

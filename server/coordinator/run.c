@@ -319,8 +319,10 @@ void run_open_version(struct coordinator *coordinator)
         open.steps = run->tickets.steps;
     }
     tickets_open(&run->tickets, open);
-    if (run->settings.async && steps > 0)
+    if (run->settings.async && steps > 0) {
+        run->moves.step_max = moves_step_max(coordinator);
         window_open(run);
+    }
     run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;
 }
 
@@ -414,7 +416,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     commit.generation = run->generation;
     commit.term = coordinator->settings.term;
     commit.step = run->version;
-    commit.cut = cut_due(run, run->version + 1);
+    commit.cut = cut_due(run, run->version + 1) || moves_need_cut(coordinator);
     run->commit = commit;
     run->committed = true;
     moves_plan(coordinator);
@@ -575,6 +577,7 @@ void run_advance(struct coordinator *coordinator, uint64_t now_ms)
         generation_gather(coordinator, now_ms);
     finish_validation(coordinator);
     moves_invite(coordinator);
+    moves_change(coordinator, now_ms);
     try_commit(coordinator, now_ms);
     try_last(&coordinator->run);
     try_over(coordinator);

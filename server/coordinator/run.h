@@ -48,6 +48,13 @@ struct moves {
     struct map next;                                                     /* once it is said */
     struct move_status status;
     uint64_t quiet_steps; /* that status.step_ms is the mean of */
+
+    /* async, where they move with a new generation: */
+    uint64_t step_max; /* no ticket of a later step is granted */
+    bool changing;     /* the generation has other servers than its cut, and none of its own */
+    bool changed;      /* it has one since the newest commit */
+    struct move_status changes;           /* what it changes, counted when it is there to stay */
+    char refused[COORDINATOR_TEXT_BYTES]; /* why chunks cannot move in this run; "": they can */
 };
 
 /* What is known before a generation is begun (succession.h). */

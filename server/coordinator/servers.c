@@ -86,13 +86,13 @@ uint32_t servers_available(const struct servers *servers, const struct server_en
     return count;
 }
 
-/* The available server whose name is the lowest above `name` (NULL: the lowest of all). */
+/* The wanted server whose name is the lowest above `name` (NULL: the lowest of all). */
 static struct server_entry *next_by_name(struct servers *servers, const char *name)
 {
     struct server_entry *next = NULL;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (!is_available(server) || (name != NULL && strcmp(server->name, name) <= 0))
+        if (!server->wanted || (name != NULL && strcmp(server->name, name) <= 0))
             continue;
         if (next == NULL || strcmp(server->name, next->name) < 0)
             next = server;
@@ -101,6 +101,13 @@ static struct server_entry *next_by_name(struct servers *servers, const char *na
 }
 
 uint32_t servers_choose(struct servers *servers)
+{
+    for (uint32_t i = 0; i < servers->count; i++)
+        servers->list[i].wanted = is_available(&servers->list[i]);
+    return servers_choose_wanted(servers);
+}
+
+uint32_t servers_choose_wanted(struct servers *servers)
 {
     servers_unchoose(servers);
     for (struct server_entry *server = next_by_name(servers, NULL); server != NULL;

@@ -31,6 +31,7 @@ struct server_entry {
     uint64_t asked_link, answered_link; /* over which link; that of another start count no more */
     struct server_held held;            /* without ranges; generation 0: nothing of use */
     bool newcomer;       /* its first chunks come with the commit that is being decided */
+    bool wanted;         /* servers_choose_wanted(): to be one of the run's */
     bool emptied;        /* draining, and none is left: no more commits, no more cuts */
     uint64_t left_boot;  /* this start of it was told that it may end; 0: none */
     uint64_t unfit_boot; /* this start of it cannot hold chunks of the run; 0: none */
@@ -64,6 +65,8 @@ uint32_t servers_available(const struct servers *servers, const struct server_en
 /* All that are available, connected and not leaving, become the run's, in the order of their names.
  * Returns how many. */
 uint32_t servers_choose(struct servers *servers);
+/* The same of those that are marked as wanted, whoever that is. */
+uint32_t servers_choose_wanted(struct servers *servers);
 /* One more; false: there is no place. */
 bool servers_choose_one(struct servers *servers, struct server_entry *server);
 void servers_unchoose_one(struct servers *servers, struct server_entry *server);

@@ -70,7 +70,9 @@ void window_open(struct run *run)
     uint64_t first = run->taken.low / run->settings.slots;
     if (first > run->version + 1)
         first = run->version + 1;
-    uint64_t left = first < run->settings.steps ? run->settings.steps - first : 0;
+    uint64_t end =
+        run->moves.step_max < run->settings.steps ? run->moves.step_max + 1 : run->settings.steps;
+    uint64_t left = first < end ? end - first : 0;
     uint32_t steps = window_steps(&run->settings);
     tickets_move(&run->tickets, first, left < steps ? (uint32_t)left : steps);
     mark(run);
@@ -110,7 +112,8 @@ bool window_boots_hold(struct coordinator *coordinator, const struct complete_re
     if (request->boot_count != run->server_count)
         return false;
     for (uint32_t i = 0; i < run->server_count; i++)
-        if (request->boots[i] != servers_of_map(&coordinator->servers, i)->boot)
+        if (request->boots[i] != servers_of_map(&coordinator->servers, i)->boot &&
+            map_chunks(&run->map, i) > 0) /* else a worker need not know it */
             return false;
     return true;
 }

@@ -213,8 +213,7 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
 static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
 {
     uint32_t sum = 0;
-    bool async = scenario->spec.consistency.kind == SPEC_ASYNC; /* its chunks do not move */
-    if (scenario->moving && !async && chance(random, 30))
+    if (scenario->moving && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
     if (scenario->headless && chance(random, 25))
         return chance(random, 60) ? FAULT_CRASH_COORDINATOR : FAULT_SUCCESSOR;
@@ -228,7 +227,7 @@ static enum fault_kind choose_fault(const struct scenario *scenario, struct rand
         kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER || kind == FAULT_DRAIN_SERVER;
     if (scenario->headless && server && chance(random, 75))
         return FAULT_BREAK_LINK;
-    return async && kind == FAULT_ADD_SERVER ? FAULT_CRASH_SERVER : (enum fault_kind)kind;
+    return (enum fault_kind)kind;
 }
 
 /* About as long as the run would take, so that faults meet it everywhere; more servers die where a

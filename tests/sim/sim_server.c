@@ -565,7 +565,7 @@ static void read_journal(struct sim *sim, struct sim_server *server, struct sim_
     const struct journal_reader reader = {thread->shard, prepared_redo};
     struct reason reason = {.text = ""};
     uint32_t next = 0;
-    if (sim_writer_read(&server->writer, &reader, &reason) != ERR_OK)
+    if (sim_writer_read(sim, &reader, &reason) != ERR_OK)
         sim_violated(sim, 16, "s%u cannot begin from its journal: %s", server->index, reason.text);
     for (bool whole = false; !whole;) {
         thread->effects.count = 0;
@@ -642,7 +642,9 @@ static bool open_shards(struct sim *sim, struct sim_server *server,
                                          .server = command->prepare.server};
     server->map_index = command->prepare.server;
     server->taken = (struct applied){0};
-    if (is_async(sim) && !sim_writer_prepare(sim, server, journal)) {
+    bool cuts =
+        command->prepare.cuts || !(command->prepare.from_cut || command->prepare.joins); /* P9 */
+    if (is_async(sim) && !sim_writer_prepare(sim, server, command, journal)) {
         sim_server_crash(sim, server);
         return false;
     }
@@ -650,19 +652,21 @@ static bool open_shards(struct sim *sim, struct sim_server *server,
         struct sim_thread *thread = &server->threads[t];
         open_shard(sim, server, thread, command);
         ledger_prepared(sim, thread, command->prepare.joins);
-        if (!command->prepare.from_cut && !command->prepare.joins)
-            check(shard_snapshot_begin(thread->shard)); /* P9: version 0 */
+        if (cuts)
+            check(shard_snapshot_begin(thread->shard));
         sim_server_work_later(sim, server, thread);
     }
     server->committed = server->threads[0].committed;
     return true;
 }
 
-/* A coordinator whose office is over may name a cut that its successor's took the place of. */
+/* A coordinator whose office is over, or a command that was under way for long, may name a cut that
+ * a newer one took the place of. */
 static bool is_outdated(const struct sim *sim, const struct server_command *command)
 {
-    return command->prepare.from_cut && command->term < sim->store.term &&
-           find_chunk(sim, command->prepare.cut, 0) == NULL;
+    bool old =
+        command->term < sim->store.term || command->prepare.generation < sim->store.past.generation;
+    return old && command->prepare.from_cut && find_chunk(sim, command->prepare.cut, 0) == NULL;
 }
 
 static void prepare(struct sim *sim, struct sim_server *server,

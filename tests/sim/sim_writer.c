@@ -105,15 +105,18 @@ static void tell_threads(struct sim *sim, struct sim_server *server)
     }
 }
 
-static enum err rotate(struct sim_writer *writer, uint64_t version)
+static void note_cut(struct sim_writer *writer, uint64_t version)
 {
-    enum err err = journal_rotate(&writer->journal, NULL);
-    if (err != ERR_OK)
-        return ERR_OK; /* the older segment goes on, and stays longer */
     if (writer->cut_count == SIM_WRITER_CUTS_MAX)
         memmove(writer->cuts, writer->cuts + 1, --writer->cut_count * sizeof writer->cuts[0]);
     writer->cuts[writer->cut_count].version = version;
     writer->cuts[writer->cut_count++].segment = writer->journal.name.segment;
+}
+
+static enum err rotate(struct sim_writer *writer, uint64_t version)
+{
+    if (journal_rotate(&writer->journal, NULL) == ERR_OK) /* else the older segment stays longer */
+        note_cut(writer, version);
     return ERR_OK;
 }
 
@@ -188,28 +191,51 @@ void sim_writer_event(struct sim *sim, struct sim_server *server)
         arm(sim, server, writer, RETRY_US);
 }
 
-bool sim_writer_prepare(struct sim *sim, struct sim_server *server, struct journal_name name)
+bool sim_writer_prepare(struct sim *sim, struct sim_server *server,
+                        const struct server_command *prepare, struct journal_name name)
 {
     struct sim_writer *writer = &server->writer;
     if (writer->open && sim_below(sim, 2) == 0)
         ignore(write_all(sim, server)); /* nobody is told */
     forget(writer);
-    if (sim->scenario.spec.checkpoint.durability != SPEC_DURABILITY_LOGGED)
+    if (sim->scenario.spec.checkpoint.durability != SPEC_DURABILITY_LOGGED ||
+        prepare->prepare.joins)
         return true;
     writer->files.full = server->disk.full_us > sim->now_us;
     writer->open = journal_open(&writer->files.ops, FOLDER, name, &writer->journal, NULL) == ERR_OK;
+    if (writer->open && prepare->prepare.cuts)
+        note_cut(writer, prepare->prepare.cut.version);
     return writer->open;
 }
 
-enum err sim_writer_read(struct sim_writer *writer, const struct journal_reader *reader,
+/* The file whose name comes next in the folder that all share; NULL: there is none. */
+static const struct files_one *next_file(struct sim *sim, const char *path, uint32_t *ret_server)
+{
+    const struct files_one *next = NULL;
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
+        const struct files *files = &sim->servers[s].writer.files;
+        for (uint32_t i = 0; i < files->count; i++) {
+            const struct files_one *one = &files->list[i];
+            if (strcmp(one->path, path) <= 0 ||
+                (next != NULL && strcmp(one->path, next->path) >= 0))
+                continue;
+            next = one;
+            *ret_server = s;
+        }
+    }
+    return next;
+}
+
+enum err sim_writer_read(struct sim *sim, const struct journal_reader *reader,
                          struct reason *reason)
 {
-    for (uint32_t i = 0; i < writer->files.count; i++) {
-        const struct files_one *one = &writer->files.list[i];
+    uint32_t server;
+    for (const struct files_one *one = next_file(sim, "", &server); one != NULL;
+         one = next_file(sim, one->path, &server)) {
         struct journal_name name;
         uint64_t torn = 0;
         check(journal_parse_name(one->path + strlen(FOLDER "/"), &name));
-        check(file_sync(&writer->files.ops, one->path, reason) == ERR_OK);
+        check(file_sync(&sim->servers[server].writer.files.ops, one->path, reason) == ERR_OK);
         if (one->bytes.bytes > 0)
             TRY(journal_read_file(buf_slice(&one->bytes), one->path, name, reader, &torn, reason));
     }

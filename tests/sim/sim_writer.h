@@ -40,9 +40,10 @@ void sim_writer_release(struct sim_writer *writer);
 
 /* A generation begins: what is left of the one before is written, or is not. False: the daemon ends
  * because the journal cannot be opened. */
-bool sim_writer_prepare(struct sim *sim, struct sim_server *server, struct journal_name name);
-/* What the journal has of the shard's chunks. */
-enum err sim_writer_read(struct sim_writer *writer, const struct journal_reader *reader,
+bool sim_writer_prepare(struct sim *sim, struct sim_server *server,
+                        const struct server_command *prepare, struct journal_name name);
+/* What the journals of all servers have of the shard's chunks: their folder is shared. */
+enum err sim_writer_read(struct sim *sim, const struct journal_reader *reader,
                          struct reason *reason);
 /* An ORDER effect, with its gradients' references. */
 void sim_writer_add(struct sim *sim, struct sim_server *server, uint32_t thread,

@@ -5,9 +5,8 @@
 enum { BOOT = 70 };
 
 /* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */
-static uint64_t start_async(struct fixture *f)
+static uint64_t begin_async(struct fixture *f)
 {
-    setup(f);
     agent_free(f->agent);
     const struct agent_config config = {.model = &f->model, .async = true, .seed = 5};
     assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
@@ -19,6 +18,12 @@ static uint64_t start_async(struct fixture *f)
     look(f);
     granted(f, sequence, ticket_of(1, 0));
     return sequence;
+}
+
+static uint64_t start_async(struct fixture *f)
+{
+    setup(f);
+    return begin_async(f);
 }
 
 static bool newest(struct fixture *f, const struct agent_effect *pull)
@@ -78,6 +83,25 @@ static void async_pushes_say_what_they_were_computed_on(void **state)
     assert_int_equal(complete->boot_count, SERVERS);
     assert_int_equal(complete->boots[0], BOOT);
     assert_int_equal(complete->boots[1], BOOT + 1);
+    teardown(&f);
+}
+
+static void p12_who_has_the_loss_alone_is_told_its_own_boot(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    for (uint32_t c = 0; c < f.model.chunks_count; c++)
+        f.chunk_servers[c] = f.model.chunks[c].parameter == f.model.loss_parameter ? 1 : 0;
+    begin_async(&f);
+    assert_int_equal(count(&f, AGENT_PULL), 1);
+    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
+    assert_true(newest(&f, &pull));
+    gradients(&f);
+    scaled(&f, 1);
+    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(pushes[i].push.push.boot, BOOT + pushes[i].server);
     teardown(&f);
 }
 
@@ -173,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(async_pushes_say_what_they_were_computed_on),
+        cmocka_unit_test(p12_who_has_the_loss_alone_is_told_its_own_boot),
         cmocka_unit_test(async_pulls_every_chunk_anew_for_each_ticket),
         cmocka_unit_test(async_what_is_stale_or_beyond_drops_the_ticket),
         cmocka_unit_test(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old),

@@ -168,7 +168,9 @@ static void p12_a_new_generation_knows_what_all_servers_have(void **state)
     setup(&f);
     hello(&f, 0, 0);
     hello(&f, 1, 0);
-    struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 2}};
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 1}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
     assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
     look(&f);
     f.generation = status(&f).generation;

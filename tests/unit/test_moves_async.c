@@ -1,0 +1,661 @@
+/* Servers that come and go in an async run, as the coordinator sees them (P12): three servers are
+ * played, and a worker that takes tickets. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/coordinator.h"
+
+#include <string.h>
+
+enum { SERVERS = 3, CHUNKS = 6, SLOTS = 2, LOSS = 5 };
+
+/* Six parameters of a chunk each; the last is the loss. */
+static const struct map_parameter parameters[CHUNKS] = {{0, 1, 400, 400}, {1, 1, 400, 400},
+                                                        {2, 1, 400, 400}, {3, 1, 400, 400},
+                                                        {4, 1, 400, 400}, {5, 1, 16, 16}};
+
+struct player {
+    uint64_t boot, link, generation;
+    bool owns[CHUNKS];
+    bool cuts; /* it was told to write what it begins with */
+    bool told_leave;
+};
+
+struct fixture {
+    struct coordinator *coordinator;
+    uint64_t now_ms, generation, member, sequence;
+    struct player players[SERVERS];
+    bool committed, told[SERVERS]; /* a commit, which these are to acknowledge */
+    struct commit commit;
+    bool store_is_slow;       /* cuts are stored later: */
+    struct cut_record stored; /* the newest that was to be */
+    uint64_t granted;         /* the newest ticket; UINT64_MAX: none */
+};
+
+static void obey(struct fixture *f, uint64_t link, const struct server_command *command)
+{
+    uint32_t i = 0;
+    while (f->players[i].link != link)
+        i++;
+    struct player *player = &f->players[i];
+    if (command->kind == SERVER_LEAVE)
+        player->told_leave = true;
+    if (command->kind == SERVER_COMMIT) {
+        f->committed = f->told[i] = true;
+        f->commit = command->commit;
+        assert_int_equal(command->move_count, 0);
+    }
+    if (command->kind != SERVER_PREPARE)
+        return;
+    player->generation = f->generation = command->prepare.generation;
+    player->cuts = command->prepare.cuts;
+    memset(player->owns, 0, sizeof player->owns);
+    for (uint32_t r = 0; r < command->prepare.range_count; r++)
+        for (uint32_t c = 0; c < command->prepare.ranges[r].count; c++)
+            player->owns[command->prepare.ranges[r].first + c] =
+                command->prepare.ranges[r].server == command->prepare.server;
+}
+
+static void look(struct fixture *f)
+{
+    size_t count;
+    const struct effect *effects = coordinator_effects(f->coordinator, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (effects[i].kind == EFFECT_COMMAND)
+            obey(f, effects[i].command.link, &effects[i].command.command);
+        if (effects[i].kind == EFFECT_EXPEL)
+            f->member = 0;
+        if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.err == ERR_OK &&
+            effects[i].answer.reply.result == ACQUIRE_TICKET &&
+            effects[i].answer.reply.ticket.kind == TICKET_TRAIN)
+            f->granted = effects[i].answer.reply.ticket.step * SLOTS +
+                         effects[i].answer.reply.ticket.node.index;
+        if (effects[i].kind != EFFECT_STORE_CUT)
+            continue;
+        f->stored = *effects[i].cut;
+        if (!f->store_is_slow)
+            coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
+        effects = coordinator_effects(f->coordinator, &count);
+    }
+    coordinator_effects_clear(f->coordinator);
+    coordinator_check(f->coordinator);
+}
+
+static struct coordinator_status status(const struct fixture *f)
+{
+    struct coordinator_status result;
+    coordinator_status(f->coordinator, &result);
+    return result;
+}
+
+static void report(struct fixture *f, uint32_t i, struct server_report report)
+{
+    report.boot = f->players[i].boot;
+    assert_int_equal(
+        coordinator_server_report(f->coordinator, f->now_ms, f->players[i].link, &report), ERR_OK);
+    look(f);
+}
+
+static void connect(struct fixture *f, uint32_t i, uint64_t boot)
+{
+    struct player *player = &f->players[i];
+    struct server_report hello = {.kind = SERVER_HELLO, .boot = boot};
+    snprintf(hello.hello.name, sizeof hello.hello.name, "s%u", i);
+    snprintf(hello.hello.address, sizeof hello.hello.address, "s%u:1", i);
+    if (player->boot != boot)
+        player->generation = 0;
+    hello.hello.generation = player->generation;
+    player->boot = boot;
+    player->told_leave = false;
+    assert_int_equal(
+        coordinator_server_hello(f->coordinator, f->now_ms, &hello, &player->link, NULL), ERR_OK);
+    look(f);
+}
+
+static void lose(struct fixture *f, uint32_t i)
+{
+    coordinator_server_lost(f->coordinator, f->now_ms, f->players[i].link);
+    f->players[i].link = 0;
+    look(f);
+}
+
+static void ready(struct fixture *f, uint32_t i)
+{
+    uint64_t version = status(f).version;
+    report(f, i,
+           (struct server_report){.kind = SERVER_READY,
+                                  .ready = {.cut = {f->players[i].generation, version},
+                                            .applied_low = version * SLOTS}});
+}
+
+static void manifest(struct fixture *f, uint32_t i, uint64_t version, enum err code)
+{
+    report(f, i,
+           (struct server_report){
+               .kind = SERVER_MANIFEST,
+               .manifest = {.cut = {f->players[i].generation, version}, .code = code}});
+}
+
+static uint32_t owned(const struct fixture *f, uint32_t i)
+{
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < CHUNKS && f->players[i].generation == f->generation; c++)
+        count += f->players[i].owns[c];
+    return count;
+}
+
+/* Everybody reduces the open step, so the coordinator commits; all acknowledge. */
+static void commit(struct fixture *f)
+{
+    uint64_t step = status(f).version;
+    f->committed = false;
+    memset(f->told, 0, sizeof f->told);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct chunk_seal seals[CHUNKS];
+        struct server_report reduced = {.kind = SERVER_REDUCED};
+        reduced.reduced = (struct reduced){.generation = f->generation,
+                                           .step = step,
+                                           .seals = seals,
+                                           .has_loss = f->players[i].owns[LOSS],
+                                           .loss_sum = 1,
+                                           .sample_count = SLOTS};
+        if (owned(f, i) == 0)
+            continue;
+        for (uint32_t c = 0; c < CHUNKS; c++)
+            if (f->players[i].owns[c])
+                seals[reduced.reduced.seal_count++] = (struct chunk_seal){c, true, 1};
+        report(f, i, reduced);
+    }
+    assert_true(f->committed);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        if (f->told[i])
+            report(f, i,
+                   (struct server_report){.kind = SERVER_COMMITTED,
+                                          .committed = {f->generation, step}});
+}
+
+/* The cut of that version is written by all that have chunks. */
+static void record(struct fixture *f, uint64_t version)
+{
+    bool owns[SERVERS];
+    for (uint32_t i = 0; i < SERVERS; i++)
+        owns[i] = owned(f, i) > 0;
+    for (uint32_t i = 0; i < SERVERS; i++)
+        if (owns[i])
+            manifest(f, i, version, ERR_OK);
+}
+
+static struct coordinator_run async_run(void)
+{
+    return (struct coordinator_run){
+        .run = 1,
+        .steps = 50,
+        .servers_min = 2,
+        .slots = SLOTS,
+        .slot_samples = 1,
+        .async = true,
+        .window = 2 * SLOTS,
+        .node_slots = 1,
+        .cut_servers = true,
+        .numerics_any = true,
+        .data_served = true,
+        .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
+                 .sample_predictions = 1},
+        .parameter_count = CHUNKS,
+        .parameters = parameters,
+        .parameter_bytes_max = 1 << 20,
+        .spec = "",
+        .checkpoint_dir = "c",
+    };
+}
+
+/* The next ticket that a worker is given now; UINT64_MAX: none. */
+static uint64_t granted(struct fixture *f)
+{
+    struct join_reply reply;
+    if (f->member == 0) {
+        const struct join_request join = {.wire_version = 1, .name = "w", .device = "d"};
+        assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &join, &reply, NULL), ERR_OK);
+        f->member = reply.member;
+        look(f);
+    }
+    f->granted = UINT64_MAX;
+    const struct acquire_request acquire = {
+        .member = f->member, .generation = status(f).generation, .sequence = ++f->sequence};
+    assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_OK);
+    look(f);
+    return f->granted;
+}
+
+static enum err drain(struct fixture *f, uint32_t i, struct reason *reason)
+{
+    char name[8];
+    struct coordinator_drained drained;
+    snprintf(name, sizeof name, "s%u", i);
+    enum err err = coordinator_drain(f->coordinator, f->now_ms, name, &drained, reason);
+    look(f);
+    return err;
+}
+
+static void set_up_office(struct fixture *f)
+{
+    *f = (struct fixture){.now_ms = 1000};
+    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
+                                                                    .heartbeat_ms = 100,
+                                                                    .lease_ms = 1000,
+                                                                    .speculation_percent = 300,
+                                                                    .speculation_ms_min = 1000000,
+                                                                    .stop_ms = 500});
+    assert_non_null(f->coordinator);
+}
+
+/* Servers 0 and 1 hold version 0, whose cut is recorded. */
+static void set_up(struct fixture *f)
+{
+    struct coordinator_run run = async_run();
+    set_up_office(f);
+    connect(f, 0, 10);
+    connect(f, 1, 11);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    look(f);
+    ready(f, 0);
+    ready(f, 1);
+    record(f, 0);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
+static void tear_down(struct fixture *f)
+{
+    coordinator_free(f->coordinator);
+}
+
+/* Server 1 drains, nothing was granted beyond step 0, whose cut is recorded: server 0 prepares. */
+static void drain_until_change(struct fixture *f)
+{
+    assert_int_equal(granted(f), 0);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 1);
+    assert_int_equal(owned(f, 0), CHUNKS);
+}
+
+static void p12_before_chunks_move_a_cut_has_all_that_was_granted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    for (uint64_t ticket = 0; ticket < 3; ticket++)
+        assert_int_equal(granted(&f), ticket);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    assert_int_equal(granted(&f), 3); /* step 1 is begun, */
+    commit(&f);
+    assert_false(f.commit.cut);
+    assert_int_equal(granted(&f), UINT64_MAX); /* step 2 is not */
+    uint64_t generation = f.generation;
+    commit(&f);
+    assert_true(f.commit.cut);
+    assert_int_equal(granted(&f), UINT64_MAX);
+    assert_int_equal(f.generation, generation);
+    record(&f, 2);
+    assert_true(f.generation > generation);
+    tear_down(&f);
+}
+
+static void p12_nothing_is_granted_before_the_first_cut_of_the_new_servers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    drain_until_change(&f);
+    assert_true(f.players[0].cuts);
+    ready(&f, 0);
+    assert_int_equal(granted(&f), UINT64_MAX);
+    assert_false(f.players[1].told_leave);
+    record(&f, 1);
+    assert_true(f.players[1].told_leave);
+    assert_int_equal(granted(&f), 2);
+    assert_int_equal(f.stored.server_count, 1);
+    assert_string_equal(f.stored.servers[0].name, "s0");
+    assert_int_equal(status(&f).moves.servers_drained, 1);
+    assert_int_equal(status(&f).moves.servers_added, 0);
+    assert_true(status(&f).moves.chunks > 0);
+    lose(&f, 1);
+    f.now_ms += 50;
+    commit(&f); /* nobody waits for it */
+    assert_int_equal((uint64_t)status(&f).moves.gap_ms_max, 50);
+    tear_down(&f);
+}
+
+static void a_server_that_is_added_gets_its_share(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    connect(&f, 2, 12);
+    assert_int_equal(owned(&f, 2), 0);
+    ready(&f, 2);
+    commit(&f);
+    assert_true(f.commit.cut);
+    record(&f, 1);
+    assert_in_range(owned(&f, 2), 1, 2);
+    assert_int_equal(owned(&f, 0) + owned(&f, 1) + owned(&f, 2), CHUNKS);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        ready(&f, i);
+    record(&f, 1);
+    assert_int_equal(status(&f).moves.servers_added, 1);
+    assert_int_equal(granted(&f), 2);
+    uint64_t generation = f.generation;
+    commit(&f);
+    assert_false(f.commit.cut);
+    assert_int_equal(f.generation, generation); /* even: nothing moves any more */
+    tear_down(&f);
+}
+
+static void one_that_would_get_nothing_is_not_worth_a_generation(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run();
+    run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
+    run.parameter_count = run.servers_min = 1;
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    ready(&f, 0);
+    record(&f, 0);
+    connect(&f, 1, 11);
+    ready(&f, 1);
+    commit(&f);
+    assert_false(f.commit.cut);
+    assert_int_equal(drain(&f, 0, NULL), ERR_OK); /* but it can take over */
+    commit(&f);
+    assert_true(f.commit.cut);
+    record(&f, 2);
+    assert_int_equal(owned(&f, 1), CHUNKS);
+    tear_down(&f);
+}
+
+static void p12_a_worker_need_not_know_a_server_without_chunks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run();
+    run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
+    run.parameter_count = 1;
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    connect(&f, 1, 11);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
+    look(&f);
+    ready(&f, 0);
+    ready(&f, 1);
+    manifest(&f, 0, 0, ERR_OK);
+    manifest(&f, 1, 0, ERR_OK);
+    assert_int_equal(granted(&f), 0);
+    const uint64_t boots[] = {10, 0};
+    const struct complete_request done = {
+        .member = f.member,
+        .ticket = {.kind = TICKET_TRAIN, .generation = f.generation},
+        .boot_count = 2,
+        .boots = boots};
+    assert_int_equal(coordinator_complete(f.coordinator, f.now_ms, &done), ERR_OK);
+    look(&f);
+    assert_int_equal(granted(&f), 1);
+    tear_down(&f);
+}
+
+static void a_newcomer_that_vanishes_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    connect(&f, 2, 12);
+    ready(&f, 2);
+    commit(&f);
+    lose(&f, 2); /* before anything has changed: it goes on */
+    record(&f, 1);
+    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
+    assert_int_equal(granted(&f), 2);
+    connect(&f, 2, 13);
+    ready(&f, 2);
+    commit(&f);
+    assert_true(f.commit.cut);
+    uint64_t generation = f.generation;
+    record(&f, 2);
+    assert_true(f.generation > generation);
+    assert_int_equal(status(&f).version, 2);
+    generation = f.generation;
+    lose(&f, 2); /* and in the middle: back to the old ones */
+    assert_true(f.generation > generation);
+    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
+    assert_false(f.players[0].cuts);
+    ready(&f, 0);
+    ready(&f, 1);
+    assert_int_equal(granted(&f), 4);
+    assert_int_equal(status(&f).moves.servers_added, 0);
+    tear_down(&f);
+}
+
+static void p12_what_may_be_recorded_is_not_gone_back_from(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    connect(&f, 2, 12);
+    ready(&f, 2);
+    commit(&f);
+    record(&f, 1);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        ready(&f, i);
+    f.store_is_slow = true;
+    record(&f, 1);
+    uint64_t generation = f.generation;
+    assert_int_equal(f.stored.server_count, 3); /* it is being stored */
+    lose(&f, 2);
+    connect(&f, 2, 22);
+    assert_int_equal(f.generation, generation);
+    assert_int_equal(granted(&f), UINT64_MAX);
+    coordinator_cut_stored(f.coordinator, f.now_ms, f.stored.name, ERR_OK);
+    look(&f);
+    ready(&f, 2);
+    assert_int_equal(granted(&f), 2);
+    commit(&f);
+    tear_down(&f);
+}
+
+static void when_a_cut_fails_training_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    assert_int_equal(granted(&f), 0);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    commit(&f);
+    manifest(&f, 0, 1, ERR_NO_SPACE);
+    assert_int_equal(granted(&f), 2); /* a step more, and another cut */
+    commit(&f);
+    assert_true(f.commit.cut);
+    record(&f, 2);
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    ready(&f, 0);
+    manifest(&f, 0, 2, ERR_NO_SPACE); /* the new generation's own */
+    assert_true(owned(&f, 1) > 0);
+    ready(&f, 0);
+    ready(&f, 1);
+    assert_int_equal(granted(&f), 4);
+    assert_false(f.players[1].told_leave);
+    tear_down(&f);
+}
+
+static void p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    assert_int_equal(granted(&f), 0);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    commit(&f);
+    lose(&f, 0);
+    connect(&f, 0, 20); /* its file of the cut may be there or not */
+    ready(&f, 0);
+    report(&f, 0,
+           (struct server_report){.kind = SERVER_COMMITTED,
+                                  .committed = {f.generation, f.commit.step}});
+    assert_int_equal(granted(&f), 2);
+    commit(&f);
+    assert_true(f.commit.cut);
+    record(&f, 2);
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    tear_down(&f);
+}
+
+static void who_cannot_read_the_others_files_keeps_its_own(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct reason reason;
+    set_up(&f);
+    uint32_t share = owned(&f, 1);
+    drain_until_change(&f);
+    report(&f, 0,
+           (struct server_report){
+               .kind = SERVER_READY,
+               .ready = {.cut = {f.generation, 1}, .code = ERR_NOT_FOUND, .text = "no such file"}});
+    assert_int_equal(owned(&f, 1), share);
+    ready(&f, 0);
+    ready(&f, 1);
+    assert_int_equal(granted(&f), 2);
+    assert_int_equal(drain(&f, 1, &reason), ERR_INVALID);
+    assert_string_equal(reason.text, "server s0 cannot take over chunks: no such file");
+    commit(&f);
+    assert_false(f.commit.cut);
+    tear_down(&f);
+}
+
+static void a_newcomer_that_cannot_read_the_cut_stays_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    connect(&f, 2, 12);
+    ready(&f, 2);
+    commit(&f);
+    record(&f, 1);
+    report(&f, 2,
+           (struct server_report){
+               .kind = SERVER_READY,
+               .ready = {.cut = {f.generation, 1}, .code = ERR_NOT_FOUND, .text = "no such file"}});
+    ready(&f, 0);
+    ready(&f, 1);
+    assert_int_equal(owned(&f, 2), 0);
+    assert_int_equal(granted(&f), 2);
+    commit(&f);
+    assert_false(f.commit.cut);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK); /* the others can */
+    tear_down(&f);
+}
+
+static void nobody_drains_when_nobody_could_take_the_chunks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    assert_int_equal(drain(&f, 0, NULL), ERR_INVALID);
+    tear_down(&f);
+}
+
+static void a_drain_that_the_end_meets_is_over_with_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    commit(&f);
+    assert_int_equal(granted(&f), 2);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "told to"), ERR_OK);
+    look(&f);
+    commit(&f);
+    record(&f, 2);
+    assert_int_equal(status(&f).state, RUN_STOPPED);
+    assert_true(f.players[1].told_leave);
+    tear_down(&f);
+}
+
+static void p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run();
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
+    set_up_office(&f);
+    connect(&f, 1, 11);
+    connect(&f, 2, 12);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    assert_int_equal(f.generation, 0); /* it waits for s0 */
+    connect(&f, 0, 10);
+    assert_true(owned(&f, 0) > 0);
+    assert_true(owned(&f, 1) > 0);
+    assert_int_equal(owned(&f, 2), 0);
+    assert_false(f.players[0].cuts);
+    ready(&f, 0);
+    ready(&f, 1);
+    ready(&f, 2);
+    commit(&f);
+    assert_true(f.commit.cut);
+    record(&f, 8);
+    assert_true(owned(&f, 2) > 0);
+    assert_int_equal(owned(&f, 0) + owned(&f, 2), CHUNKS);
+    tear_down(&f);
+}
+
+static void p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_run run = async_run();
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
+    run.cut_servers = false;
+    set_up_office(&f);
+    connect(&f, 0, 10);
+    connect(&f, 1, 11);
+    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    look(&f);
+    assert_true(f.players[0].cuts && f.players[1].cuts);
+    ready(&f, 0);
+    ready(&f, 1);
+    assert_int_equal(granted(&f), UINT64_MAX);
+    record(&f, 7);
+    assert_int_equal(granted(&f), 14);
+    assert_string_equal(f.stored.servers[1].name, "s1");
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(p12_before_chunks_move_a_cut_has_all_that_was_granted),
+        cmocka_unit_test(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers),
+        cmocka_unit_test(a_server_that_is_added_gets_its_share),
+        cmocka_unit_test(one_that_would_get_nothing_is_not_worth_a_generation),
+        cmocka_unit_test(p12_a_worker_need_not_know_a_server_without_chunks),
+        cmocka_unit_test(a_newcomer_that_vanishes_is_not_waited_for),
+        cmocka_unit_test(p12_what_may_be_recorded_is_not_gone_back_from),
+        cmocka_unit_test(when_a_cut_fails_training_goes_on_where_it_was),
+        cmocka_unit_test(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step),
+        cmocka_unit_test(who_cannot_read_the_others_files_keeps_its_own),
+        cmocka_unit_test(a_newcomer_that_cannot_read_the_cut_stays_out),
+        cmocka_unit_test(nobody_drains_when_nobody_could_take_the_chunks),
+        cmocka_unit_test(a_drain_that_the_end_meets_is_over_with_it),
+        cmocka_unit_test(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then),
+        cmocka_unit_test(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
