@@ -196,6 +196,17 @@ static bool from_server(const struct worker *worker, const struct event *event)
            worker->links[event->server].number == event->origin;
 }
 
+/* How it ended is the worker's own end when that is no passing thing. */
+static void on_stream_closed(struct worker *worker, const struct event *event)
+{
+    const char *why = event->why != NULL ? event->why : "";
+    reason_set(&worker->failure, event->err, "server %u: %s", event->server, why);
+    log_warning(worker->config->logger, "stream lost", log_uint("server", event->server),
+                log_text("err", err_name(event->err)), log_text("why", why),
+                log_text("next", reaction_name(err_reaction(event->err))));
+    agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
+}
+
 static void on_event(struct worker *worker, const struct event *event)
 {
     switch (event->kind) {
@@ -207,16 +218,14 @@ static void on_event(struct worker *worker, const struct event *event)
     case EVENT_MESSAGE:
         if (from_server(worker, event))
             on_message(worker, event);
-        rpc_message_unref(event->message);
         break;
     case EVENT_STREAM_CLOSED:
         if (from_server(worker, event))
-            agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
+            on_stream_closed(worker, event);
         break;
     case EVENT_NOTICE:
         if (event->origin == worker->member_link.number)
             on_notice(worker, event);
-        rpc_message_unref(event->message);
         break;
     case EVENT_MEMBER_CLOSED:
         if (event->origin == worker->member_link.number)
@@ -260,8 +269,10 @@ static void wait_for_events(struct worker *worker, uint64_t deadline_ns)
     struct event events[EVENTS_BATCH];
     size_t count = 0;
     enum err err = inbox_take(worker->inbox, deadline_ns, EVENTS_BATCH, events, &count);
-    for (size_t i = 0; err == ERR_OK && i < count; i++)
+    for (size_t i = 0; err == ERR_OK && i < count; i++) {
         on_event(worker, &events[i]);
+        worker_event_release(&events[i]);
+    }
 }
 
 /* Until the first join succeeds there is no agent: the model is not known. */
@@ -350,8 +361,7 @@ static void drain_inbox(struct worker *worker)
     struct event event;
     size_t count;
     while (inbox_take(worker->inbox, 0, 1, &event, &count) == ERR_OK)
-        if (event.kind == EVENT_MESSAGE || event.kind == EVENT_NOTICE)
-            rpc_message_unref(event.message);
+        worker_event_release(&event);
 }
 
 static void worker_release(struct worker *worker)

@@ -13,6 +13,7 @@
 #include "worker/run.h"
 #include "worker/worker.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum event_kind {
@@ -38,6 +39,7 @@ struct event {
             struct acquire_reply reply;
         } acquired;
         struct rpc_message *message; /* a reference */
+        char *why;                   /* how a stream ended; owned, may be NULL */
         uint32_t unit;
         struct agent_result result;
         int signal;
@@ -95,13 +97,22 @@ static inline uint64_t worker_now_ms(void)
     return time_now_ns() / 1000000;
 }
 
-/* Into main's inbox, with the event's references. Any thread. */
+/* What the event owns. */
+static inline void worker_event_release(const struct event *event)
+{
+    if (event->kind == EVENT_MESSAGE || event->kind == EVENT_NOTICE)
+        rpc_message_unref(event->message);
+    if (event->kind == EVENT_STREAM_CLOSED || event->kind == EVENT_MEMBER_CLOSED)
+        free(event->why);
+}
+
+/* Into main's inbox, with what it owns. Any thread. */
 static inline void worker_post(struct worker *worker, const struct event *event)
 {
     /* The inbox holds more than credits allow to be under way; a message beyond is a broken peer's
      * and is dropped, which its stream's end makes good. */
-    if (inbox_post(worker->inbox, event) != ERR_OK && event->kind == EVENT_MESSAGE)
-        rpc_message_unref(event->message);
+    if (inbox_post(worker->inbox, event) != ERR_OK)
+        worker_event_release(event);
 }
 
 #endif

@@ -19,12 +19,14 @@ static void post_message(const struct origin *origin, enum event_kind kind,
                                                 .message = take_message});
 }
 
-static void post_closed(struct origin *take_origin, enum event_kind kind, enum err err)
+static void post_closed(struct origin *take_origin, enum event_kind kind, enum err err,
+                        const struct reason *reason)
 {
     worker_post(take_origin->worker, &(struct event){.kind = kind,
                                                      .err = err == ERR_OK ? ERR_UNREACHABLE : err,
                                                      .origin = take_origin->number,
-                                                     .server = take_origin->server});
+                                                     .server = take_origin->server,
+                                                     .why = strdup(reason->text)});
     free(take_origin);
 }
 
@@ -38,8 +40,7 @@ static void exchange_closed(void *owner, struct rpc_stream *stream, enum err err
                             const struct reason *reason)
 {
     (void)stream;
-    (void)reason;
-    post_closed(owner, EVENT_STREAM_CLOSED, err);
+    post_closed(owner, EVENT_STREAM_CLOSED, err, reason);
 }
 
 static void member_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
@@ -52,8 +53,7 @@ static void member_closed(void *owner, struct rpc_stream *stream, enum err err,
                           const struct reason *reason)
 {
     (void)stream;
-    (void)reason;
-    post_closed(owner, EVENT_MEMBER_CLOSED, err);
+    post_closed(owner, EVENT_MEMBER_CLOSED, err, reason);
 }
 
 static const struct rpc_stream_events exchange_events = {
