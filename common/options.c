@@ -8,7 +8,15 @@
 
 extern char **environ;
 
-enum { KEY_CONFIG = 0x100, KEY_CHECK, KEY_SET, KEY_FIELD, FLAGS_MAX = 64, NAME_BYTES = 48 };
+enum {
+    KEY_CONFIG = 0x100,
+    KEY_CHECK,
+    KEY_SET,
+    KEY_FIELD,
+    FLAGS_MAX = 64,
+    NAME_BYTES = 48,
+    TEXT_BYTES = 160
+};
 
 const char *argp_program_version = "roost " ROOST_VERSION;
 
@@ -20,6 +28,8 @@ struct command_line {
     struct buf texts[FLAGS_MAX];
     const char *flags[FLAGS_MAX];
     char names[CONFIG_FIELDS_MAX][NAME_BYTES];
+    char values[CONFIG_FIELDS_MAX][TEXT_BYTES]; /* "error|warning", where only these may be */
+    char helps[CONFIG_FIELDS_MAX][TEXT_BYTES];  /* with the default */
     struct argp_option argp_options[CONFIG_FIELDS_MAX + 4];
 };
 
@@ -33,7 +43,16 @@ static void flag_name(const char *path, char name[static NAME_BYTES])
             *at = '-';
 }
 
-static const char *value_name(const struct config_field *field)
+static const char *list_names(const char *const *names, char text[static TEXT_BYTES])
+{
+    size_t bytes = 0;
+    for (size_t i = 0; names[i] != NULL && bytes < TEXT_BYTES; i++)
+        bytes +=
+            (size_t)snprintf(text + bytes, TEXT_BYTES - bytes, "%s%s", i > 0 ? "|" : "", names[i]);
+    return text;
+}
+
+static const char *value_name(const struct config_field *field, char text[static TEXT_BYTES])
 {
     switch (field->type) {
     case CONFIG_BOOL:
@@ -42,9 +61,20 @@ static const char *value_name(const struct config_field *field)
     case CONFIG_U64:
     case CONFIG_REAL:
         return "N";
+    case CONFIG_NAME:
+        return list_names(field->names, text);
     default:
         return "VALUE";
     }
+}
+
+/* "most detailed lines written (info)" */
+static const char *help_text(const struct config_field *field, char text[static TEXT_BYTES])
+{
+    if (field->initial == NULL || field->type == CONFIG_BOOL)
+        return field->help;
+    snprintf(text, TEXT_BYTES, "%s (%s)", field->help, field->initial);
+    return text;
 }
 
 static void list_options(struct command_line *line)
@@ -55,12 +85,13 @@ static void list_options(struct command_line *line)
     *option++ = (struct argp_option){
         "check-config", KEY_CHECK, NULL, 0, "print the effective settings and exit", 0};
     for (size_t i = 0; i < table->fields_count; i++) {
-        flag_name(table->fields[i].path, line->names[i]);
+        const struct config_field *field = &table->fields[i];
+        flag_name(field->path, line->names[i]);
         *option++ = (struct argp_option){line->names[i],
                                          KEY_FIELD + (int)i,
-                                         value_name(&table->fields[i]),
+                                         value_name(field, line->values[i]),
                                          0,
-                                         table->fields[i].help,
+                                         help_text(field, line->helps[i]),
                                          1};
     }
     *option = (struct argp_option){0};

@@ -13,7 +13,8 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 
 static const struct config_field fields[] = {
     {TEXT(address), .min = 3, .initial = "127.0.0.1:7400", .help = "host:port to listen on"},
-    {TEXT(advertise), .help = "host:port where others reach it; empty: the address"},
+    {TEXT(advertise),
+     .help = "host:port where others reach it, named in its certificate; empty: the address"},
     {TEXT(dir), .min = 1, .initial = "/var/lib/roost", .help = "folder of the daemon's own state"},
     {TEXT(run_dir), .help = "folder of a run that names none; empty: DIR/run"},
     {TEXT(coordinator), .help = "host:port of the coordinator; empty: this daemon is it"},
@@ -26,7 +27,7 @@ static const struct config_field fields[] = {
     {NUMBER(lease_ms), .min = 1000, .max = 600000, .initial = "10000",
      .help = "a worker that is silent for longer is lost"},
     {NUMBER(heartbeat_ms), .max = 60000, .initial = "0",
-     .help = "how often workers and the coordinator say that they live; 0: five times a lease"},
+     .help = "how often workers and the coordinator say that they live; 0: five times in a lease"},
     {NUMBER(stop_ms), .max = 600000, .initial = "15000",
      .help =
          "how long a stop waits for the step in flight and its cut, or for chunks to move away"},

@@ -196,6 +196,16 @@ static void name_address(struct server *server)
                  rpc_server_port(server->rpc));
 }
 
+/* Listened on everywhere, and said to others, who would look for it at home. */
+static void warn_of_address(const struct server *server)
+{
+    static const char *const everywhere[] = {"0.0.0.0:", "[::]:"};
+    for (size_t i = 0; i < sizeof everywhere / sizeof everywhere[0]; i++)
+        if (strncmp(server->address, everywhere[i], strlen(everywhere[i])) == 0)
+            log_warning(&server->logger, "other machines cannot reach this address",
+                        log_text("address", server->address), log_text("next", "set --advertise"));
+}
+
 static enum err open_rpc(struct server *server, struct reason *reason)
 {
     service_init(&server->service, server->inbox, is_coordinator(server),
@@ -210,6 +220,7 @@ static enum err open_rpc(struct server *server, struct reason *reason)
     };
     TRY(rpc_server_new(&config, &server->rpc, reason));
     name_address(server);
+    warn_of_address(server);
     return ERR_OK;
 }
 
