@@ -225,6 +225,8 @@ static void reports_and_commands_survive(void **state)
                                           .spec = "s",
                                           .checkpoint_dir = "d",
                                           .server = 1,
+                                          .joins = true,
+                                          .cuts = true,
                                           .range_count = 2,
                                           .ranges = ranges}});
     SURVIVES(server_command, {.kind = SERVER_COMMIT,
