@@ -10,13 +10,6 @@
 typedef bool cuda_entry(const struct kernels_options *options, const struct kernels **ret_kernels,
                         char *reason, size_t reason_bytes);
 
-/* Beside it, for tests: captures what `work` gives the table, on this thread, as a CUDA graph, and
- * computes that. Nothing in it may wait or allocate. NULL, or the sentence that says what it did.
- */
-#define CUDA_CAPTURE "roost_cuda_capture"
-typedef const char *cuda_capture(const struct kernels *k, void (*work)(void *context),
-                                 void *context);
-
 /* Finds the module on the library path (or beside the binary, by its run path). It stays loaded.
  * False: `reason` says whether the module, a device or something of it is missing. */
 bool cuda_load(const struct kernels_options *options, const struct kernels **ret_kernels,

@@ -99,6 +99,8 @@ struct kernels_memory {
     uint64_t total, free, own;
 };
 
+struct kernels_graph;
+
 struct kernels {
     /* -- what it is ------------------------------------------------------------------------- */
     const char *name; /* "cpu avx512": for people */
@@ -136,6 +138,16 @@ struct kernels {
     /* What is given to this table from now on waits for the newest such mark of `other`'s, if there
      * is one. The caller does not wait. */
     void (*after)(const struct kernels *k, const struct kernels *other, uint32_t number);
+
+    /* -- graphs: NULL where there are none (CPU) ---------------------------------------------- */
+    /* What `work` gives this table, kept instead of done. It must be given on the caller's thread,
+     * and not wait, allocate, mark or fill the host's memory. NULL: it did, or the device cannot
+     * keep it. graph_free() */
+    struct kernels_graph *(*graph_new)(const struct kernels *k, void (*work)(void *context),
+                                       void *context);
+    /* Gives all of it again, with the same arguments, at once. */
+    void (*graph_run)(const struct kernels *k, struct kernels_graph *graph);
+    void (*graph_free)(const struct kernels *k, struct kernels_graph *graph); /* NULL is fine */
 
     /* -- linear ----------------------------------------------------------------------------- */
     /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */

@@ -79,18 +79,28 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i)
     };
 }
 
+/* Row and set decide which arrays a whole microbatch's act has; without gradients the set is one
+ * that there is not. */
+static void operate(struct walk *walk, uint32_t i, void (*operation)(const struct unit_call *call))
+{
+    struct executor *e = walk->e;
+    struct unit_call call = unit_call(walk, i);
+    uint64_t set = walk->training ? walk->set : e->memory.gradient_sets;
+    if (call.samples == e->train.microbatch)
+        replay_run(&e->replay, set * e->program.rows_count + i, operation, &call);
+    else if (call.samples > 0)
+        operation(&call);
+}
+
 static enum err act_forward(struct walk *walk, uint32_t i)
 {
-    struct unit_call call = unit_call(walk, i);
-    if (call.samples > 0)
-        walk->e->operations->forward(&call);
+    operate(walk, i, walk->e->operations->forward);
     return ERR_OK;
 }
 
 static enum err act_backward(struct walk *walk, uint32_t i)
 {
-    struct unit_call call = unit_call(walk, i);
-    walk->e->operations->backward(&call);
+    operate(walk, i, walk->e->operations->backward);
     return ERR_OK;
 }
 
@@ -428,6 +438,11 @@ enum err executor_encoded(const struct executor *e)
 const char *executor_failure(const struct executor *e)
 {
     return e->failure;
+}
+
+bool executor_refused_graphs(const struct executor *e)
+{
+    return e->replay.refused;
 }
 
 const struct program *executor_program(const struct executor *e)

@@ -200,7 +200,8 @@ static void fill_tables(struct executor *e)
     }
 }
 
-static enum err set_up(struct executor *e, const struct program *program, struct reason *reason)
+static enum err set_up(struct executor *e, const struct program *program, bool direct,
+                       struct reason *reason)
 {
     TRY(take_program(e, program, reason));
     TRY(size_units(e));
@@ -210,6 +211,8 @@ static enum err set_up(struct executor *e, const struct program *program, struct
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
     TRY(local_alloc(e));
+    TRY(replay_init(&e->replay, e->k, (e->memory.gradient_sets + 1) * e->program.rows_count,
+                    direct));
     fill_tables(e);
     local_fill_tables(e);
     return ERR_OK;
@@ -228,7 +231,7 @@ enum err executor_new(const struct executor_options *options, struct executor **
     e->node_slots_max = options->node_slots_max;
     e->local.settings = options->local;
     e->inputs = unit_inputs(options->model);
-    enum err err = set_up(e, options->program, reason);
+    enum err err = set_up(e, options->program, options->direct, reason);
     if (err != ERR_OK) {
         executor_free(e);
         return err;
@@ -241,6 +244,7 @@ void executor_free(struct executor *e)
 {
     if (!e)
         return;
+    replay_release(&e->replay);
     e->k->free(e->k, e->memory_taken);
     free(e->host.inputs);
     free(e->host.targets);

@@ -4,7 +4,7 @@
 
 #include "kernels/update.h"
 #include "worker/executor.h"
-#include "worker/model/unit.h"
+#include "worker/replay.h"
 
 enum { EXECUTOR_FAILURE_BYTES = 256 };
 
@@ -51,6 +51,7 @@ struct executor {
     struct local_memory local;
     struct slot_memory device;
     struct slot_memory host;
+    struct replay replay; /* a place for each row and set of gradients, and without gradients */
     char failure[EXECUTOR_FAILURE_BYTES];
 };
 

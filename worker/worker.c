@@ -189,6 +189,15 @@ static void note_failure(struct worker *worker, enum err err)
                    err == ERR_IO ? device : worker->run.samples.failure.text);
 }
 
+static void note_graphs(struct worker *worker)
+{
+    if (worker->graphs_said || !executor_refused_graphs(worker->run.executor))
+        return;
+    worker->graphs_said = true;
+    log_warning(worker->config->logger, "device makes no graph",
+                log_text("next", "units are given to it act by act"));
+}
+
 /* Events of the present stream of a link. */
 static bool from_server(const struct worker *worker, const struct event *event)
 {
@@ -236,6 +245,7 @@ static void on_event(struct worker *worker, const struct event *event)
         break;
     case EVENT_COMPUTED:
         note_failure(worker, event->result.err);
+        note_graphs(worker);
         agent_computed(worker->agent, worker_now_ms(), &event->result);
         break;
     case EVENT_SIGNAL:

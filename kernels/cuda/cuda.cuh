@@ -46,7 +46,9 @@ struct ring {
 };
 
 struct kernels_state {
-    bool bf16; /* elements are */
+    bool bf16;      /* elements are */
+    bool capturing; /* what it is given is kept as a graph … */
+    bool refused;   /* … and something of it cannot be */
     cudaStream_t stream;
     cudaEvent_t marks[KERNELS_MARKS];
     struct ring ring;
@@ -107,7 +109,8 @@ CUDA_OPERATIONS(OPERATION_PROTOTYPE)
 
 /* -- host: errors, copies, launches ------------------------------------------------------------ */
 
-/* Keeps the sentence of the first failure for synchronize(). Any thread. */
+/* Keeps the sentence of the first failure for synchronize(); while a graph is made it only ends
+ * that. Any thread. */
 void cuda_fail(SELF, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* The same when `error` is one; `what` was tried. True: it is none. */

@@ -11,6 +11,10 @@
 void cuda_fail(SELF, const char *format, ...)
 {
     struct failure *failure = k->state->failure;
+    if (k->state->capturing) {
+        k->state->refused = true;
+        return;
+    }
     if (__atomic_exchange_n(&failure->failing, 1, __ATOMIC_ACQ_REL))
         return;
     va_list arguments;
@@ -136,6 +140,51 @@ static void stream_after(SELF, const struct kernels *other, uint32_t number)
     cuda_ok(k, cudaStreamWaitEvent(k->state->stream, mark, 0), "order of streams");
 }
 
+/* -- graphs ------------------------------------------------------------------------------------ */
+
+/* The stream's capture, which what cannot be captured has ended or not. */
+static cudaGraph_t end_capture(SELF)
+{
+    cudaGraph_t graph = NULL;
+    k->state->capturing = false;
+    bool whole = cudaStreamEndCapture(k->state->stream, &graph) == cudaSuccess;
+    if (whole && !k->state->refused)
+        return graph;
+    if (graph)
+        cudaGraphDestroy(graph);
+    return NULL;
+}
+
+/* Errors on the way only say that it cannot be done: done directly they come again, if at all. */
+static struct kernels_graph *graph_new(SELF, void (*work)(void *context), void *context)
+{
+    cudaGraphExec_t ready = NULL;
+    k->state->refused = false;
+    if (cudaStreamBeginCapture(k->state->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        k->state->capturing = true;
+        work(context);
+        cudaGraph_t graph = end_capture(k);
+        if (graph && cudaGraphInstantiate(&ready, graph, 0) != cudaSuccess)
+            ready = NULL;
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
+    if (!ready)
+        cudaGetLastError(); /* forgets it */
+    return (struct kernels_graph *)ready;
+}
+
+static void graph_run(SELF, struct kernels_graph *graph)
+{
+    cuda_ok(k, cudaGraphLaunch((cudaGraphExec_t)graph, k->state->stream), "graph");
+}
+
+static void graph_free(SELF, struct kernels_graph *graph)
+{
+    if (graph)
+        cuda_ok(k, cudaGraphExecDestroy((cudaGraphExec_t)graph), "graph");
+}
+
 /* -- opening ----------------------------------------------------------------------------------- */
 
 #define FAIL(...) (snprintf(reason, reason_bytes, __VA_ARGS__), false)
@@ -228,6 +277,9 @@ static void fill_table(struct kernels *k)
     k->numerics = gemm_numerics(k->state->gemm);
     k->mark = stream_mark;
     k->after = stream_after;
+    k->graph_new = graph_new;
+    k->graph_run = graph_run;
+    k->graph_free = graph_free;
     k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;
@@ -321,31 +373,4 @@ extern "C" bool roost_cuda_kernels(const struct kernels_options *options,
     fill_copying(k, (struct kernels *)k->out);
     *ret_kernels = k;
     return true;
-}
-
-extern "C" __attribute__((visibility("default"))) cuda_capture roost_cuda_capture;
-
-/* The sentence of the first failure in a chain. */
-#define TRY_CUDA(what, call)                                                                       \
-    do {                                                                                           \
-        cudaError_t error = call;                                                                  \
-        if (error != cudaSuccess) {                                                                \
-            cuda_fail(k, what ": CUDA: %s", cudaGetErrorString(error));                            \
-            return device_synchronize(k);                                                          \
-        }                                                                                          \
-    } while (0)
-
-extern "C" const char *roost_cuda_capture(SELF, void (*work)(void *context), void *context)
-{
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t ready = NULL;
-    TRY_CUDA("capture", cudaStreamBeginCapture(k->state->stream, cudaStreamCaptureModeThreadLocal));
-    work(context);
-    TRY_CUDA("capture", cudaStreamEndCapture(k->state->stream, &graph));
-    TRY_CUDA("graph", cudaGraphInstantiate(&ready, graph, 0));
-    TRY_CUDA("graph", cudaGraphLaunch(ready, k->state->stream));
-    const char *failure = device_synchronize(k);
-    cudaGraphExecDestroy(ready);
-    cudaGraphDestroy(graph);
-    return failure;
 }

@@ -1,14 +1,20 @@
-/* Forward and backward of a gpt: bench_compute [cuda] [STEPS [MODEL-SETTING…]]
+/* Forward and backward of a gpt: bench_compute [cuda [update|direct]] [STEPS [MODEL-SETTING…]]
  *
  * GPT-2 124M, B 4, T 64, fp32, one thread; `bench_compute.py` is the same in PyTorch, and
  * `tests/bench/compute` runs the two in turn and prints the ratio. Prints a step a line: CPU
- * seconds, on a GPU those of the clock. */
+ * seconds, on a GPU those of the clock. `update` ends each step with AdamW on the device, on fp32
+ * weights and state there: what a step takes where no server has them; `direct` gives units act by
+ * act, without graphs. On stderr, last, the most
+ * device memory that was taken. */
 #include "common/scoped.h"
 #include "common/spec.h"
 #include "common/time.h"
 #include "worker/executor.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+enum { WARM = 2 }; /* steps before those that count: products are planned, graphs captured */
 
 static const char spec_text[] =
     "model: {kind: gpt, layers: 12, heads: 12, width: 768, context: 64, vocabulary: 50257}\n"
@@ -41,61 +47,171 @@ static bool never(void *context)
     return false;
 }
 
-/* Small weights that cost nothing to make. */
-static void fill_weights(struct executor *executor, const struct model *model)
+/* -- weights ----------------------------------------------------------------------------------- */
+
+/* What `update` keeps beside the executor's weights. */
+struct master {
+    float *weights, *moment, *variance;
+};
+
+/* Small values that cost nothing to make. */
+static float *host_values(uint64_t n)
+{
+    float *values = malloc(n * sizeof *values);
+    check(values);
+    for (uint64_t i = 0; i < n; i++)
+        values[i] = ((float)((i * 2654435761u) >> 8 & 0xffff) / 65536.0f - 0.5f) * 0.04f;
+    return values;
+}
+
+static void fill_weights(const struct kernels *k, const struct model *model,
+                         struct executor *executor)
 {
     for (uint32_t p = 0; p < model->parameters_count; p++) {
-        float *weights = executor_weights(executor, p);
-        for (uint64_t i = 0; i < model->parameters[p].weights; i++)
-            weights[i] = ((float)((i * 2654435761u) >> 8 & 0xffff) / 65536.0f - 0.5f) * 0.04f;
+        uint64_t n = model->parameters[p].weights;
+        float *values = host_values(n);
+        k->cast_from_f32(k, executor_weights(executor, p), values, (int64_t)n);
+        free(values);
     }
 }
 
-/* On a GPU the clock decides, and executor_run() returns when the device is done. */
-static enum err measure(const struct spec *spec, const struct model *model,
-                        struct executor *executor, uint64_t (*now_ns)(void), unsigned steps)
+static float *take_floats(const struct kernels *k, uint64_t n, uint64_t *bytes)
 {
-    struct executor_samples samples = {(void *)(uintptr_t)spec, read_samples, 0};
-    struct executor_hooks hooks = {NULL, no_pull, no_pull, never};
-    fill_weights(executor, model);
-    for (unsigned step = 0; step <= steps; step++) { /* the first one warms up */
-        struct ticket ticket = {.kind = TICKET_TRAIN, .step = step};
-        struct executor_loss loss;
-        uint64_t begun = now_ns();
-        TRY(executor_run(executor, &ticket, &samples, &hooks, &loss));
-        if (step > 0)
-            printf("%.4f\n", (double)(now_ns() - begun) / 1e9);
+    float *memory = k->alloc(k, n * sizeof *memory);
+    check(memory);
+    k->zero(k, memory, n * sizeof *memory);
+    *bytes += n * sizeof *memory;
+    return memory;
+}
+
+static void take_masters(const struct kernels *k, const struct model *model, struct master *masters,
+                         uint64_t *bytes)
+{
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        uint64_t n = model->parameters[p].weights;
+        float *values = host_values(n);
+        masters[p] = (struct master){take_floats(k, n, bytes), take_floats(k, n, bytes),
+                                     take_floats(k, n, bytes)};
+        k->copy_in(k, masters[p].weights, values, n * sizeof *values);
+        free(values);
+    }
+}
+
+static void free_masters(const struct kernels *k, const struct model *model,
+                         const struct master *masters)
+{
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        k->free(k, masters[p].weights);
+        k->free(k, masters[p].moment);
+        k->free(k, masters[p].variance);
+    }
+}
+
+/* The parts' sum, and AdamW, which publishes where the executor computes on. */
+static void update(const struct kernels *k, const struct model *model, struct executor *executor,
+                   const struct master *masters)
+{
+    static const struct kernels_adamw step = {1, 1, 0.9f, 0.1f, 0.95f, 0.05f, 1e-6f, 1, 1e-8f};
+    enum kernels_format format = k->element_bytes == 2 ? KERNELS_BF16 : KERNELS_F32;
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        const struct model_parameter *parameter = &model->parameters[p];
+        int64_t n = (int64_t)parameter->weights;
+        if (parameter->rule != MODEL_OPTIMIZER)
+            continue;
+        float *gradient = (float *)executor_gradient(executor, p, 0);
+        for (uint32_t part = 1; part < parameter->parts; part++)
+            k->add(k, gradient, gradient, executor_gradient(executor, p, part), n);
+        k->adamw(k, masters[p].weights, masters[p].moment, masters[p].variance,
+                 executor_weights(executor, p), format, gradient, &step, n);
+    }
+}
+
+/* -- steps ------------------------------------------------------------------------------------- */
+
+struct run {
+    const struct spec *spec;
+    const struct model *model;
+    const struct kernels *kernels;
+    struct executor *executor;
+    struct master *masters;   /* NULL: no update */
+    uint64_t (*now_ns)(void); /* on a GPU the clock decides */
+    unsigned steps;
+};
+
+static enum err step(const struct run *run, uint64_t number)
+{
+    const struct executor_samples samples = {(void *)(uintptr_t)run->spec, read_samples, 0};
+    const struct executor_hooks hooks = {NULL, no_pull, no_pull, never};
+    const struct ticket ticket = {.kind = TICKET_TRAIN, .step = number};
+    struct executor_loss loss;
+    TRY(executor_run(run->executor, &ticket, &samples, &hooks, &loss));
+    if (run->masters)
+        update(run->kernels, run->model, run->executor, run->masters);
+    return run->kernels->synchronize(run->kernels) == NULL ? ERR_OK : ERR_IO;
+}
+
+static enum err measure(const struct run *run)
+{
+    fill_weights(run->kernels, run->model, run->executor);
+    for (unsigned i = 0; i < WARM + run->steps; i++) {
+        uint64_t begun = run->now_ns();
+        TRY(step(run, i));
+        if (i >= WARM)
+            printf("%.6f\n", (double)(run->now_ns() - begun) / 1e9);
         fflush(stdout);
     }
     return ERR_OK;
 }
 
-static enum err bench(enum kernels_backend backend, unsigned steps,
+static enum err bench_run(struct run *run, bool updates)
+{
+    struct executor_memory memory = executor_memory(run->executor);
+    uint64_t bytes = memory.total + memory.workspace;
+    if (updates) {
+        run->masters = calloc(run->model->parameters_count, sizeof *run->masters);
+        check(run->masters);
+        take_masters(run->kernels, run->model, run->masters, &bytes);
+    }
+    enum err err = measure(run);
+    if (updates)
+        free_masters(run->kernels, run->model, run->masters);
+    free(run->masters);
+    fprintf(stderr,
+            "%s\nweights %.0f MB, gradients %.0f MB, activations %.0f MB, scratch %.0f MB\n"
+            "peak %.0f MiB\n",
+            run->kernels->numerics, (double)memory.weights / 1e6, (double)memory.gradients / 1e6,
+            (double)memory.activations / 1e6, (double)memory.scratch / 1e6,
+            (double)bytes / (1 << 20));
+    return err;
+}
+
+static enum err bench(enum kernels_backend backend, const char *way, unsigned steps,
                       const struct config_overrides *overrides, struct reason *reason)
 {
     struct slice text = {(const uint8_t *)spec_text, sizeof spec_text - 1};
     struct spec spec;
     struct model model;
-    const struct kernels *kernels;
-    struct executor *executor;
+    struct run run = {.spec = &spec, .model = &model, .steps = steps};
     TRY(spec_parse(text, "bench", overrides, &spec, reason));
     TRY(model_init(&model, &spec.model, reason));
-    struct kernels_options options = {
-        .backend = backend, .gemm_core = spec.train.gemm_core, .gemm_threads = 1};
-    if (!kernels_new(&options, &kernels, reason->text, sizeof reason->text))
+    struct kernels_options options = {.backend = backend,
+                                      .gemm_core = spec.train.gemm_core,
+                                      .gemm_threads = 1,
+                                      .compute = (enum kernels_compute)spec.train.compute};
+    if (!kernels_new(&options, &run.kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
-    struct executor_options executor_options = {
-        .kernels = kernels, .model = &model, .train = &spec.train, .node_slots_max = 1};
-    TRY(executor_new(&executor_options, &executor, reason));
-    struct executor_memory memory = executor_memory(executor);
-    fprintf(stderr,
-            "%s; weights %.0f MB, gradients %.0f MB, activations %.0f MB, scratch %.0f MB\n",
-            kernels->numerics, (double)memory.weights / 1e6, (double)memory.gradients / 1e6,
-            (double)memory.activations / 1e6, (double)memory.scratch / 1e6);
-    uint64_t (*now_ns)(void) = backend == KERNELS_CUDA ? time_now_ns : time_cpu_ns;
-    enum err err = measure(&spec, &model, executor, now_ns, steps);
-    executor_free(executor);
-    kernels_free(kernels);
+    struct executor_options executor_options = {.kernels = run.kernels,
+                                                .model = &model,
+                                                .train = &spec.train,
+                                                .node_slots_max = 1,
+                                                .direct = strcmp(way, "direct") == 0};
+    TRY(executor_new(&executor_options, &run.executor, reason));
+    run.now_ns = backend == KERNELS_CUDA ? time_now_ns : time_cpu_ns;
+    enum err err = bench_run(&run, strcmp(way, "update") == 0);
+    if (err == ERR_IO)
+        reason_set(reason, err, "%s", executor_failure(run.executor));
+    executor_free(run.executor);
+    kernels_free(run.kernels);
     model_release(&model);
     return err;
 }
@@ -103,15 +219,20 @@ static enum err bench(enum kernels_backend backend, unsigned steps,
 int main(int argc, char **argv)
 {
     enum kernels_backend backend = KERNELS_CPU;
+    const char *way = "";
     if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
         backend = KERNELS_CUDA;
         argc--, argv++;
+        if (argc > 1 && (strcmp(argv[1], "update") == 0 || strcmp(argv[1], "direct") == 0)) {
+            way = argv[1];
+            argc--, argv++;
+        }
     }
     unsigned steps = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 7;
     struct config_overrides overrides = {.flags = (const char *const *)argv + 2,
                                          .flags_count = argc > 2 ? (size_t)argc - 2 : 0};
     struct reason reason = {0};
-    enum err err = bench(backend, steps, &overrides, &reason);
+    enum err err = bench(backend, way, steps, &overrides, &reason);
     if (err != ERR_OK)
         fprintf(stderr, "bench_compute: %s: %s\n", err_text(err), reason.text);
     return err != ERR_OK;

@@ -3,7 +3,6 @@
  * Without a device: one skipped test. With -DEMULATED, fewer steps of something smaller. */
 #include "tests/unit/unit.h"
 
-#include "kernels/cuda.h"
 #include "tests/parity/train.h"
 #include "worker/fingerprint.h"
 #include "worker/model/unit.h"
@@ -16,41 +15,47 @@
 #define MLP "tests/golden/train20_mlp.yaml"
 
 #ifdef EMULATED
-enum { STEPS = 2, SMALLER = 6 };
+enum { STEPS = 2, LONG_STEPS = 4, SMALLER = 6 };
 static const char *const gpt_sets[] = {
     "model.layers=1",       "model.width=32",       "model.context=24",
     "data.validation=0.02", "train.slots=3",        "train.slot_samples=1",
     "train.recompute=true", "train.precision=bf16", "train.compute=bf16"};
 static const char *const mlp_sets[] = {"train.slots=3"};
+static const char long_steps[] = "train.steps=20";
 #else
-enum { STEPS = 20, SMALLER = 0 };
+enum { STEPS = 20, LONG_STEPS = 300, SMALLER = 0 };
 static const char *const gpt_sets[] = {"train.recompute=true", "train.precision=bf16",
                                        "train.compute=bf16"};
 static const char *const mlp_sets[] = {"train.slots=6"};
+static const char long_steps[] = "train.steps=300";
 #endif
+
+enum { STEPS_MAX = LONG_STEPS };
 
 /* Relative, of a loss; in bf16 a rounding may turn out the other way. */
 static const double tolerance = 1e-4, tolerance_bf16 = 1e-2;
 
 struct curve {
-    double loss[STEPS], validation;
+    int steps;
+    double loss[STEPS_MAX], validation;
     struct digest digest;
 };
 
 static void train(enum kernels_backend backend, const char *spec_path, const char *const *sets,
-                  size_t sets_count, struct curve *ret_curve)
+                  size_t sets_count, int steps, struct curve *ret_curve)
 {
     struct run run;
     struct executor_loss validation;
+    memset(ret_curve, 0, sizeof *ret_curve);
+    ret_curve->steps = steps;
     run_begin(&run, backend, spec_path, sets, sets_count);
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < steps; step++) {
         struct seal_metrics metrics;
         enum err err = reference_step(run.reference, &metrics);
         if (err != ERR_OK)
             fail_msg("%s: %s", err_name(err), executor_failure(reference_executor(run.reference)));
         ret_curve->loss[step] = metrics.loss;
     }
-    ret_curve->validation = 0;
     if (run.samples.held_out > 0) {
         assert_int_equal(reference_validate(run.reference, &validation), ERR_OK);
         ret_curve->validation = validation.loss_sum;
@@ -64,18 +69,25 @@ static double relative(double value, double wanted)
     return wanted == 0 ? fabs(value) : fabs(value - wanted) / fabs(wanted);
 }
 
-static void compare(const char *spec_path, const char *const *sets, size_t sets_count, double limit)
+static void compare_steps(const char *spec_path, const char *const *sets, size_t sets_count,
+                          int steps, double limit)
 {
     struct curve cpu, first, second;
-    train(KERNELS_CPU, spec_path, sets, sets_count, &cpu);
-    train(KERNELS_CUDA, spec_path, sets, sets_count, &first);
-    train(KERNELS_CUDA, spec_path, sets, sets_count, &second);
+    train(KERNELS_CPU, spec_path, sets, sets_count, steps, &cpu);
+    train(KERNELS_CUDA, spec_path, sets, sets_count, steps, &first);
+    train(KERNELS_CUDA, spec_path, sets, sets_count, steps, &second);
     double worst = relative(first.validation, cpu.validation);
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; step < steps; step++)
         worst = fmax(worst, relative(first.loss[step], cpu.loss[step]));
-    print_message("# %s: loss at most %.1e away (limit %.0e)\n", spec_path, worst, limit);
+    print_message("# %s: %d losses at most %.1e away (limit %.0e), %.3f to %.3f\n", spec_path,
+                  steps, worst, limit, cpu.loss[0], cpu.loss[steps - 1]);
     assert_true(worst <= limit);
     assert_memory_equal(&first, &second, sizeof first);
+}
+
+static void compare(const char *spec_path, const char *const *sets, size_t sets_count, double limit)
+{
+    compare_steps(spec_path, sets, sets_count, STEPS, limit);
 }
 
 static void a_gpt_has_the_cpus_losses_and_twice_the_same_bits(void **state)
@@ -101,6 +113,17 @@ static void with_bf16_elements_it_has_nearly_the_cpus_losses(void **state)
 {
     (void)state;
     compare(GPT, gpt_sets, SMALLER + 3, tolerance_bf16);
+}
+
+/* Each step's batch is the same, so the curves are compared step by step. */
+static void so_it_has_for_as_long_as_it_learns(void **state)
+{
+    (void)state;
+    const char *sets[16] = {long_steps};
+    size_t count = sizeof gpt_sets / sizeof *gpt_sets;
+    for (size_t i = 0; i < count; i++)
+        sets[1 + i] = gpt_sets[i];
+    compare_steps(GPT, sets, 1 + count, LONG_STEPS, tolerance_bf16);
 }
 
 static void an_mlp_with_bf16_elements_as_well(void **state)
@@ -214,6 +237,7 @@ static void the_ledger_is_what_is_taken(void **state)
 
 /* -- streams and graphs ------------------------------------------------------------------------ */
 
+#ifdef EMULATED
 /* A function of the module that kernels_new() has loaded. */
 static void *of_module(const char *name)
 {
@@ -224,6 +248,7 @@ static void *of_module(const char *name)
     dlclose(module);
     return symbol;
 }
+#endif
 
 /* One unit's memory, all of it filled the same way, and its result. */
 struct unit_trial {
@@ -310,11 +335,12 @@ static void assert_captured(const struct kernels *k, const struct model *model, 
     trial_work(&trial); /* products are planned now */
     k->copy_out(k, direct, trial.memory, bytes);
     trial_fill(&trial);
-    cuda_capture *capture = (cuda_capture *)(uintptr_t)of_module(CUDA_CAPTURE);
-    const char *failure = capture(k, trial_work, &trial);
-    if (failure)
-        fail_msg("unit %u: %s", number, failure);
+    struct kernels_graph *graph = k->graph_new(k, trial_work, &trial);
+    assert_non_null(graph);
+    k->graph_run(k, graph);
     k->copy_out(k, captured, trial.memory, bytes);
+    assert_null(k->synchronize(k));
+    k->graph_free(k, graph);
     assert_memory_equal(direct, captured, bytes);
     free(direct);
     free(captured);
@@ -331,7 +357,106 @@ static void forward_and_backward_of_a_unit_can_be_a_graph(void **state)
     run_end(&run);
 }
 
+/* -- replaying ---- */
+
+static struct executor *executor_of(const struct run *run, bool direct)
+{
+    struct executor *executor;
+    struct reason reason = {.text = ""};
+    const struct executor_options options = {.kernels = run->computes,
+                                             .model = &run->model,
+                                             .train = &run->spec.train,
+                                             .node_slots_max = 2,
+                                             .direct = direct};
+    must(executor_new(&options, &executor, &reason), &reason);
+    for (uint32_t p = 0; p < run->model.parameters_count; p++) {
+        int64_t n = (int64_t)run->model.parameters[p].weights;
+        float *values = malloc((size_t)n * sizeof *values);
+        check(values);
+        for (int64_t i = 0; i < n; i++)
+            values[i] = (float)(i * 7919 % 1009) / 10090 - 0.05f;
+        run->computes->cast_from_f32(run->computes, executor_weights(executor, p), values, n);
+        free(values);
+    }
+    return executor;
+}
+
+/* Some tickets of two slots, and held-out samples between them: digests of all gradients and of the
+ * losses. */
+static struct digest digest_of_tickets(const struct run *run, struct executor *executor)
+{
+    struct digest_stream stream = {0};
+    struct executor_loss loss;
+    const struct kernels *k = run->computes;
+    assert_int_equal(digest_stream_init(&stream), ERR_OK);
+    for (uint64_t step = 0; step < 4; step++) {
+        const struct executor_hooks hooks = {0};
+        const struct ticket train = {.kind = TICKET_TRAIN, .step = step, .node = {.level = 1}};
+        const struct ticket validate = {.kind = TICKET_VALIDATE, .step = step};
+        assert_int_equal(executor_run(executor, &train, &run->samples, &hooks, &loss), ERR_OK);
+        digest_stream_add(&stream, (struct slice){(const uint8_t *)&loss, sizeof loss});
+        for (uint32_t p = 0; p < run->model.parameters_count; p++) {
+            size_t bytes = run->model.parameters[p].weights * sizeof(float);
+            uint8_t *values = malloc(bytes);
+            check(values);
+            k->copy_out(k, values, executor_gradient(executor, p, 0), bytes);
+            digest_stream_add(&stream, (struct slice){values, bytes});
+            free(values);
+        }
+        assert_int_equal(executor_validate(executor, &validate, &run->samples, &hooks, &loss),
+                         ERR_OK);
+        digest_stream_add(&stream, (struct slice){(const uint8_t *)&loss, sizeof loss});
+    }
+    return digest_stream_finish(&stream);
+}
+
+static unsigned graphs_given(void)
+{
 #ifdef EMULATED
+    return ((unsigned (*)(void))(uintptr_t)of_module("emulator_graphs"))();
+#else
+    return 0;
+#endif
+}
+
+static void with_graphs_an_executor_has_the_same_bits(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER + 1);
+    struct executor *direct = executor_of(&run, true), *replays = executor_of(&run, false);
+    unsigned none = graphs_given();
+    struct digest expected = digest_of_tickets(&run, direct);
+    assert_int_equal(graphs_given(), none);
+    struct digest digest = digest_of_tickets(&run, replays);
+    assert_memory_equal(&digest, &expected, sizeof digest);
+    assert_false(executor_refused_graphs(replays));
+#ifdef EMULATED
+    assert_true(graphs_given() > none + 2 * executor_program(replays)->rows_count);
+#endif
+    executor_free(direct);
+    executor_free(replays);
+    run_end(&run);
+}
+
+#ifdef EMULATED
+static void a_device_without_graphs_computes_the_same(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
+    struct executor *direct = executor_of(&run, true), *refused = executor_of(&run, false);
+    struct digest expected = digest_of_tickets(&run, direct);
+    setenv("ROOST_EMULATED_GRAPHS", "none", 1);
+    struct digest digest = digest_of_tickets(&run, refused);
+    unsetenv("ROOST_EMULATED_GRAPHS");
+    assert_memory_equal(&digest, &expected, sizeof digest);
+    assert_true(executor_refused_graphs(refused));
+    executor_free(direct);
+    executor_free(refused);
+    run_end(&run);
+}
+
 static void wait_for(void *context)
 {
     const struct kernels *k = context;
@@ -343,10 +468,8 @@ static void what_waits_cannot_be_a_graph(void **state)
     (void)state;
     struct run run;
     run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
-    cuda_capture *capture = (cuda_capture *)(uintptr_t)of_module(CUDA_CAPTURE);
-    const char *failure = capture(run.computes, wait_for, (void *)(uintptr_t)run.computes);
-    assert_non_null(failure);
-    assert_non_null(strstr(failure, "not permitted when stream is capturing"));
+    assert_null(run.computes->graph_new(run.computes, wait_for, (void *)(uintptr_t)run.computes));
+    assert_null(run.computes->synchronize(run.computes)); /* nothing else is lost */
     run_end(&run);
 }
 
@@ -429,15 +552,18 @@ int main(void)
         cmocka_unit_test(so_it_has_with_recompute),
         cmocka_unit_test(in_bf16_it_has_nearly_the_cpus_losses),
         cmocka_unit_test(with_bf16_elements_it_has_nearly_the_cpus_losses),
+        cmocka_unit_test(so_it_has_for_as_long_as_it_learns),
         cmocka_unit_test(an_mlp_with_bf16_elements_as_well),
         cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
         cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
         cmocka_unit_test(forward_and_backward_of_a_unit_can_be_a_graph),
+        cmocka_unit_test(with_graphs_an_executor_has_the_same_bits),
         cmocka_unit_test(a_run_that_does_not_fit_is_refused_with_what_needs_what),
 #ifdef EMULATED
         cmocka_unit_test(the_ledger_is_what_is_taken),
         cmocka_unit_test(gradients_leave_while_the_next_units_are_computed),
-        cmocka_unit_test(what_waits_cannot_be_a_graph), /* last: the table has failed */
+        cmocka_unit_test(what_waits_cannot_be_a_graph),
+        cmocka_unit_test(a_device_without_graphs_computes_the_same),
 #endif
     };
 #ifndef EMULATED

@@ -25,14 +25,17 @@ static void the_table_says_what_it_is(void **state)
     kernels_free(NULL);
 }
 
+/* But for graphs, which a CPU has no use for. */
 static void every_operation_is_there(void **state)
 {
     (void)state;
+    const size_t graph_first = offsetof(struct kernels, graph_new) / sizeof(void *);
+    const size_t graph_last = offsetof(struct kernels, graph_free) / sizeof(void *);
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     void *pointers[sizeof *k / sizeof(void *)];
     memcpy(pointers, k, sizeof pointers);
     for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
-        assert_non_null(pointers[i]);
+        assert_true((pointers[i] == NULL) == (i >= graph_first && i <= graph_last));
     kernels_free(k);
 }
 
