@@ -1,30 +1,25 @@
-/* How long each CUDA operation takes at GPT-2 124M's shapes: bench [B T C H V [REPEATS]]
+/* How long each CUDA operation takes at a GPT-2's shapes, and how far that is from the device's
+ * limits:
  *
- * The median of REPEATS (default 21) calls, each between two synchronize(). Beside it what it moves
- * a second if every input is read and every output written once, and what it computes a second; the
- * device's own limits are near what `add` moves and what `head forward` computes. One call's launch
- * and wait are inside: some microseconds. */
-#include "common/time.h"
-#include "kernels/kernels.h"
+ *     bench [B T C H V [ROUNDS [GB/s [TFLOP/s …]]]]      default 32 1024 768 12 50257 11
+ *     bench device                                       its name, or why there is none
+ *
+ * A call's time is the median of ROUNDS, each CALLS calls between two synchronize(). Beside it
+ * stands what it moves a second if every input is read and every output written once, what it
+ * computes a second, and the larger of the two's shares of the limits. These are measured first, in
+ * fp32, tf32 and bf16 each: a stream that is read and written (`relu` over half of the logits), and
+ * a large matrix product; where something else on the machine was seen to do better, its figures
+ * are given (one TFLOP/s for each of the three). What crosses between host and device is compared
+ * with a memcpy() on the host. */
+#include "tests/gpu/bench.h"
 
+#include "common/time.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS_MAX = 1001 };
-
-/* Device memory that all operations share, and the dims. */
-struct bench {
-    const struct kernels *k;
-    int repeats;
-    int64_t B, T, C, H, V, Vp, N;
-    float *logits;                  /* (N,Vp) */
-    float *wide[2];                 /* (N,4C) */
-    float *narrow[3];               /* (N,C) */
-    float *rows[2];                 /* (N); also lse (B,H,T) */
-    float *parameters[4];           /* (Vp,C) */
-    int32_t *tokens, *rows_correct; /* (N) */
-    void *scratch, *host;
-};
+enum { ROUNDS_MAX = 1001, CALLS = 4, COMPUTES = 3, PRODUCT_MAX = 8192 };
 
 static int compare_times(const void *a, const void *b)
 {
@@ -32,210 +27,133 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median seconds of a call. */
-static double measure(const struct bench *b, void (*call)(const struct bench *b))
+static void wait_for(const struct bench *b)
 {
-    double times[REPEATS_MAX];
-    for (int i = -2; i < b->repeats; i++) { /* two to warm up */
-        uint64_t begun = time_now_ns();
-        call(b);
-        const char *failure = b->k->synchronize(b->k);
-        if (failure) {
-            printf("%s\n", failure);
-            exit(EXIT_FAILURE);
-        }
-        if (i >= 0)
-            times[i] = (double)(time_now_ns() - begun) * 1e-9;
+    const char *failure = b->k->synchronize(b->k);
+    if (failure) {
+        printf("%s\n", failure);
+        exit(EXIT_FAILURE);
     }
-    qsort(times, (size_t)b->repeats, sizeof *times, compare_times);
-    return times[b->repeats / 2];
 }
 
-/* -- one call each ----------------------------------------------------------------------------- */
-
-static void gelu_forward(const struct bench *b)
+/* The median seconds of a call. */
+static double measure(const struct bench *b, struct work (*call)(const struct bench *b))
 {
-    b->k->gelu_forward(b->k, b->wide[0], b->wide[1], b->N * 4 * b->C);
+    double times[ROUNDS_MAX];
+    for (int round = -1; round < b->rounds; round++) { /* one to warm up */
+        uint64_t begun = time_now_ns();
+        for (int i = 0; i < CALLS; i++)
+            call(b);
+        wait_for(b);
+        if (round >= 0)
+            times[round] = (double)(time_now_ns() - begun) * 1e-9 / CALLS;
+    }
+    qsort(times, (size_t)b->rounds, sizeof *times, compare_times);
+    return times[b->rounds / 2];
 }
 
-static void add(const struct bench *b)
+/* -- limits ------------------------------------------------------------------------------------ */
+
+static struct work limit_stream(const struct bench *b)
 {
-    b->k->add(b->k, b->wide[0], b->wide[0], b->wide[1], b->N * 4 * b->C);
+    int64_t n = b->N * b->Vp / 2;
+    b->k->relu_forward(b->k, kernels_at(b->k, b->logits, n), b->logits, n);
+    return work(b, 2 * n, 0, 0);
 }
 
-static void gelu_backward(const struct bench *b)
+/* The largest square matrices of a round size that the arrays hold. */
+static int64_t square(const struct bench *b)
 {
-    b->k->gelu_backward(b->k, b->wide[0], b->wide[0], b->wide[1], b->N * 4 * b->C);
+    int64_t side = PRODUCT_MAX;
+    while (side > 1 && side * side > wide(b))
+        side /= 2;
+    return side;
 }
 
-static void linear_forward(const struct bench *b)
+static struct work limit_product(const struct bench *b)
 {
-    b->k->linear_forward(b->k, b->wide[0], b->narrow[0], b->parameters[0], b->parameters[1], b->N,
-                         b->C, 4 * b->C);
+    int64_t side = square(b);
+    b->k->linear_forward(b->k, b->logits, b->wide[0], b->wide[1], NULL, side, side, side);
+    return work(b, 3 * side * side, 0, 2.0 * (double)side * (double)side * (double)side);
 }
 
-static void linear_backward_input(const struct bench *b)
+static struct work limit_copy(const struct bench *b)
 {
-    b->k->linear_backward_input(b->k, b->narrow[0], b->wide[0], b->parameters[0], b->N, b->C,
-                                4 * b->C);
+    memcpy((char *)b->host + table(b) * 2, b->host, (size_t)table(b) * 2);
+    return crossing(2 * table(b));
 }
 
-static void linear_backward_weight(const struct bench *b)
+static void measure_limits(struct bench *b, double known_bytes, double known_flops)
 {
-    b->k->linear_backward_weight(b->k, b->parameters[0], NULL, b->wide[0], b->narrow[0], b->N, b->C,
-                                 4 * b->C);
-}
-
-static void linear_backward_weight_and_bias(const struct bench *b)
-{
-    b->k->linear_backward_weight(b->k, b->parameters[0], b->parameters[1], b->wide[0], b->narrow[0],
-                                 b->N, b->C, 4 * b->C);
-}
-
-static void head_forward(const struct bench *b)
-{
-    b->k->linear_forward(b->k, b->logits, b->narrow[0], b->parameters[0], NULL, b->N, b->C, b->Vp);
-}
-
-static void classifier(const struct bench *b)
-{
-    b->k->classifier_forward_backward(b->k, b->rows[0], b->rows_correct, b->logits, b->tokens, 1,
-                                      b->N, b->V, b->Vp);
-}
-
-static void attention_forward(const struct bench *b)
-{
-    b->k->attention_forward(b->k, b->narrow[0], b->rows[0], b->scratch, b->wide[0], true, b->B,
-                            b->T, b->C, b->H, b->H);
-}
-
-static void attention_backward(const struct bench *b)
-{
-    b->k->attention_backward(b->k, b->wide[1], b->scratch, b->narrow[1], b->narrow[0], b->rows[0],
-                             b->wide[0], true, b->B, b->T, b->C, b->H, b->H);
-}
-
-static void layernorm_forward(const struct bench *b)
-{
-    b->k->layernorm_forward(b->k, b->narrow[0], b->rows[0], b->rows[1], b->narrow[1],
-                            b->parameters[0], b->parameters[1], b->N, b->C);
-}
-
-static void layernorm_backward(const struct bench *b)
-{
-    b->k->layernorm_backward(b->k, b->narrow[0], b->parameters[0], b->parameters[1], b->narrow[1],
-                             b->narrow[2], b->rows[0], b->rows[1], b->parameters[2], b->N, b->C);
-}
-
-static void embedding_forward(const struct bench *b)
-{
-    b->k->embedding_forward(b->k, b->narrow[0], b->tokens, b->parameters[0], b->parameters[1], b->B,
-                            b->T, b->C, b->V);
-}
-
-static void embedding_backward(const struct bench *b)
-{
-    b->k->embedding_backward(b->k, b->parameters[0], b->parameters[1], b->tokens, b->narrow[0],
-                             b->B, b->T, b->C, b->V);
-}
-
-static void adamw(const struct bench *b)
-{
-    static const struct kernels_adamw step = {1, 0.999f, 0.9f, 0.1f, 0.95f, 0.05f, 1e-3f, 1, 1e-8f};
-    b->k->adamw(b->k, b->parameters[0], b->parameters[1], b->parameters[2], NULL, KERNELS_NONE,
-                b->parameters[3], &step, b->Vp * b->C);
-}
-
-static void sum_squares(const struct bench *b)
-{
-    double sum;
-    b->k->sum_squares(b->k, &sum, b->parameters[0], b->Vp * b->C);
-}
-
-static void pull(const struct bench *b)
-{
-    b->k->copy_in(b->k, b->parameters[0], b->host, (size_t)(b->Vp * b->C) * sizeof(float));
-}
-
-static void push(const struct bench *b)
-{
-    b->k->copy_out(b->k, b->host, b->parameters[0], (size_t)(b->Vp * b->C) * sizeof(float));
-}
-
-static void push_bf16(const struct bench *b)
-{
-    b->k->cast_to_bf16(b->k, b->host, b->parameters[0], b->Vp * b->C);
+    double stream = limit_stream(b).bytes / measure(b, limit_stream);
+    double flops = limit_product(b).flops / measure(b, limit_product);
+    b->copy_limit = limit_copy(b).bytes / measure(b, limit_copy);
+    printf("limits: stream %.0f GB/s (given %.0f), product of %d %.1f TFLOP/s (given %.1f), "
+           "memcpy on the host %.1f GB/s\n",
+           stream * 1e-9, known_bytes * 1e-9, (int)square(b), flops * 1e-12, known_flops * 1e-12,
+           b->copy_limit * 1e-9);
+    b->bytes_limit = fmax(stream, known_bytes);
+    b->flops_limit = fmax(flops, known_flops);
 }
 
 /* -- the table --------------------------------------------------------------------------------- */
 
-static void report(const struct bench *b, const char *name, void (*call)(const struct bench *b),
-                   int64_t floats, double flops)
+static void report(const struct bench *b, const struct operation *operation)
 {
-    double seconds = measure(b, call);
-    printf("%-34s %10.1f us %8.0f GB/s", name, seconds * 1e6,
-           (double)floats * sizeof(float) / seconds * 1e-9);
-    if (flops > 0)
-        printf(" %8.1f TFLOP/s", flops / seconds * 1e-12);
-    printf("\n");
+    struct work w = operation->call(b);
+    double seconds = measure(b, operation->call);
+    double bytes = w.bytes / seconds, flops = w.flops / seconds;
+    double share =
+        w.crosses ? bytes / b->copy_limit : fmax(bytes / b->bytes_limit, flops / b->flops_limit);
+    printf("%-32s %10.1f us %8.0f GB/s %8.1f TFLOP/s %5.0f %% of %s\n", operation->name,
+           seconds * 1e6, bytes * 1e-9, flops * 1e-12, share * 100,
+           w.crosses                                         ? "memcpy"
+           : bytes / b->bytes_limit > flops / b->flops_limit ? "stream"
+                                                             : "product");
     fflush(stdout);
 }
 
-static void report_all(const struct bench *b)
-{
-    int64_t wide = b->N * 4 * b->C, narrow = b->N * b->C, weights = 4 * b->C * b->C;
-    int64_t table = b->Vp * b->C, logits = b->N * b->Vp;
-    double product = 2.0 * (double)b->N * (double)weights;
-    double scores = 2.0 * (double)b->N * (double)b->T * (double)b->C / 2; /* one causal product */
-    report(b, "gelu forward", gelu_forward, 2 * wide, 0);
-    report(b, "add", add, 3 * wide, 0);
-    report(b, "gelu backward", gelu_backward, 3 * wide, 0);
-    report(b, "linear forward", linear_forward, narrow + weights + wide, product);
-    report(b, "linear backward input", linear_backward_input, narrow + weights + wide, product);
-    report(b, "linear backward weight", linear_backward_weight, narrow + 2 * weights + wide,
-           product);
-    report(b, "linear backward weight and bias", linear_backward_weight_and_bias,
-           narrow + 2 * weights + 2 * wide, product);
-    report(b, "head forward", head_forward, narrow + table + logits,
-           2.0 * (double)b->N * (double)table);
-    report(b, "classifier", classifier, 2 * logits, 0);
-    report(b, "attention forward", attention_forward, 4 * narrow, 2 * scores);
-    report(b, "attention backward", attention_backward, 8 * narrow, 5 * scores);
-    report(b, "layernorm forward", layernorm_forward, 2 * narrow, 0);
-    report(b, "layernorm backward", layernorm_backward, 6 * narrow, 0);
-    report(b, "embedding forward", embedding_forward, 2 * narrow, 0);
-    report(b, "embedding backward", embedding_backward, 4 * narrow, 0);
-    report(b, "adamw", adamw, 7 * table, 0);
-    report(b, "sum of squares", sum_squares, table, 0);
-    report(b, "copy in (pageable)", pull, table, 0);
-    report(b, "copy out (pageable)", push, table, 0);
-    report(b, "copy out as bf16 (pageable)", push_bf16, table, 0);
-}
+/* -- memory ------------------------------------------------------------------------------------ */
 
-static void *take(struct bench *b, int64_t floats)
+static void *take(const struct bench *b, size_t bytes)
 {
-    size_t bytes = (size_t)floats * sizeof(float);
     void *memory = b->k->alloc(b->k, bytes);
     if (!memory) {
         printf("out of device memory\n");
         exit(EXIT_FAILURE);
     }
-    for (size_t at = 0; at < bytes; at += (size_t)(b->Vp * b->C) * sizeof(float)) {
-        size_t most = (size_t)(b->Vp * b->C) * sizeof(float);
-        b->k->copy_in(b->k, (char *)memory + at, b->host, bytes - at < most ? bytes - at : most);
-    }
     return memory;
+}
+
+/* The host's values again and again. */
+static element *take_elements(const struct bench *b, int64_t n)
+{
+    element *array = take(b, (size_t)n * b->k->element_bytes);
+    for (int64_t at = 0; at < n; at += table(b)) {
+        int64_t count = n - at < table(b) ? n - at : table(b);
+        b->k->cast_from_f32(b->k, kernels_at(b->k, array, at), b->host, count);
+    }
+    return array;
+}
+
+static float *take_floats(const struct bench *b, int64_t n)
+{
+    float *array = take(b, (size_t)n * sizeof *array);
+    for (int64_t at = 0; at < n; at += table(b)) {
+        int64_t count = n - at < table(b) ? n - at : table(b);
+        b->k->copy_in(b->k, array + at, b->host, (size_t)count * sizeof *array);
+    }
+    return array;
 }
 
 /* Small values that differ; tokens are common and rare ones as in text (about 1/rank). */
 static void fill(struct bench *b)
 {
-    int64_t n = b->Vp * b->C;
-    float *host = b->host = malloc((size_t)n * sizeof(float));
+    float *host = b->host = malloc((size_t)table(b) * sizeof(float));
     int32_t *tokens = malloc((size_t)b->N * sizeof *tokens);
     check(host && tokens);
     uint32_t x = 1;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < table(b); i++) {
         x = x * 1664525u + 1013904223u;
         host[i] = (float)(x >> 8) / 16777216.0f - 0.5f;
     }
@@ -244,41 +162,53 @@ static void fill(struct bench *b)
         double u = (double)(x >> 8) / 16777216.0;
         tokens[i] = (int32_t)((double)(b->V - 1) * u * u * u * u);
     }
-    b->tokens = take(b, b->N);
+    b->tokens = take(b, (size_t)b->N * sizeof *tokens);
     b->k->copy_in(b->k, b->tokens, tokens, (size_t)b->N * sizeof *tokens);
     free(tokens);
+    int64_t size = b->C / b->H;
+    for (int64_t i = 0; i < size / 2; i++)
+        b->rope.high[i] = (float)(pow(1e4, -2.0 * (double)i / (double)size) / (2 * M_PI));
 }
 
 static void take_all(struct bench *b)
 {
     fill(b);
-    b->logits = take(b, b->N * b->Vp);
+    b->logits = take_elements(b, b->N * b->Vp);
     for (int i = 0; i < 2; i++)
-        b->wide[i] = take(b, b->N * 4 * b->C);
-    for (int i = 0; i < 3; i++)
-        b->narrow[i] = take(b, b->N * b->C);
+        b->wide[i] = take_elements(b, wide(b));
+    b->wide_out = take_elements(b, wide(b));
     for (int i = 0; i < 2; i++)
-        b->rows[i] = take(b, b->N * b->H);
+        b->narrow[i] = take_elements(b, narrow(b));
+    b->narrow_out = take_elements(b, narrow(b));
+    for (int i = 0; i < 2; i++)
+        b->weights[i] = take_elements(b, table(b));
+    for (int i = 0; i < 2; i++)
+        b->gradients[i] = take_floats(b, table(b));
     for (int i = 0; i < 4; i++)
-        b->parameters[i] = take(b, b->Vp * b->C);
-    b->rows_correct = take(b, b->N);
-    b->scratch = b->k->alloc(b->k, b->k->attention_scratch_bytes(b->k, b->T, b->C, b->H));
+        b->values[i] = take_floats(b, table(b));
+    b->k->zero(b->k, b->values[2], (size_t)table(b) * sizeof(float)); /* a variance */
+    for (int i = 0; i < 2; i++)
+        b->rows[i] = take_floats(b, b->N);
+    b->lse = take_floats(b, b->N * b->H);
+    b->correct = take(b, (size_t)b->N * sizeof *b->correct);
+    b->scratch = take(b, b->k->attention_scratch_bytes(b->k, b->T, b->C, b->H));
 }
 
 static void free_all(struct bench *b)
 {
-    void *const all[] = {b->tokens,        b->logits,        b->wide[0],       b->wide[1],
-                         b->narrow[0],     b->narrow[1],     b->narrow[2],     b->rows[0],
-                         b->rows[1],       b->parameters[0], b->parameters[1], b->parameters[2],
-                         b->parameters[3], b->rows_correct,  b->scratch};
+    void *const all[] = {
+        b->logits,     b->wide[0],    b->wide[1],    b->wide_out,     b->narrow[0],    b->narrow[1],
+        b->narrow_out, b->weights[0], b->weights[1], b->values[0],    b->values[1],    b->values[2],
+        b->values[3],  b->rows[0],    b->rows[1],    b->gradients[0], b->gradients[1], b->lse,
+        b->tokens,     b->correct,    b->scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         b->k->free(b->k, all[i]);
     free(b->host);
 }
 
-static bool bench(struct bench b, enum kernels_compute compute)
+static bool bench(struct bench b, enum kernels_compute compute, double bytes, double flops)
 {
-    static const char *const names[] = {"fp32", "tf32", "bf16"};
+    static const char *const names[COMPUTES] = {"fp32", "tf32", "bf16"};
     const struct kernels_options options = {.backend = KERNELS_CUDA, .compute = compute};
     char reason[256];
     if (!kernels_new(&options, &b.k, reason, sizeof reason)) {
@@ -286,34 +216,52 @@ static bool bench(struct bench b, enum kernels_compute compute)
         return false;
     }
     take_all(&b);
+    wait_for(&b);
     printf("# %s, %s, B %d T %d C %d H %d V %d, median of %d\n", b.k->name, names[compute],
-           (int)b.B, (int)b.T, (int)b.C, (int)b.H, (int)b.V, b.repeats);
-    report_all(&b);
+           (int)b.B, (int)b.T, (int)b.C, (int)b.H, (int)b.V, b.rounds);
+    measure_limits(&b, bytes, flops);
+    for (const struct operation *operation = operations; operation->name; operation++)
+        report(&b, operation);
     printf("# %s\n", b.k->numerics);
     free_all(&b);
     kernels_free(b.k);
     return true;
 }
 
+static int name_device(void)
+{
+    const struct kernels_options options = {.backend = KERNELS_CUDA};
+    const struct kernels *k;
+    char reason[256];
+    bool opened = kernels_new(&options, &k, reason, sizeof reason);
+    printf("%s\n", opened ? k->name : reason);
+    if (opened)
+        kernels_free(k);
+    return opened ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int main(int count, char **words)
 {
-    int64_t numbers[] = {8, 1024, 768, 12, 50257, 21};
-    for (int i = 1; i < count && i <= 6; i++)
-        numbers[i - 1] = strtoll(words[i], NULL, 10);
-    struct bench b = {.B = numbers[0],
-                      .T = numbers[1],
-                      .C = numbers[2],
-                      .H = numbers[3],
-                      .V = numbers[4],
-                      .repeats = (int)numbers[5]};
+    if (count == 2 && strcmp(words[1], "device") == 0)
+        return name_device();
+    double numbers[6 + 1 + COMPUTES] = {32, 1024, 768, 12, 50257, 11};
+    for (int i = 1; i < count && i <= (int)(sizeof numbers / sizeof *numbers); i++)
+        numbers[i - 1] = strtod(words[i], NULL);
+    struct bench b = {.B = (int64_t)numbers[0],
+                      .T = (int64_t)numbers[1],
+                      .C = (int64_t)numbers[2],
+                      .H = (int64_t)numbers[3],
+                      .V = (int64_t)numbers[4],
+                      .rounds = (int)numbers[5]};
     b.N = b.B * b.T;
     b.Vp = (b.V + 127) / 128 * 128;
-    check(b.repeats > 0);
-    check(b.repeats <= REPEATS_MAX);
+    check(b.rounds > 0);
+    check(b.rounds <= ROUNDS_MAX);
     check(b.Vp >= 4 * b.C); /* the tables of a linear's weights and of T positions lie in it */
     check(b.Vp >= b.T);
+    check(b.N >= b.C); /* as many weights lie where logits do */
     for (int compute = KERNELS_COMPUTE_FP32; compute <= KERNELS_COMPUTE_BF16; compute++)
-        if (!bench(b, (enum kernels_compute)compute))
+        if (!bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7 + compute] * 1e12))
             return EXIT_FAILURE;
     return EXIT_SUCCESS;
 }

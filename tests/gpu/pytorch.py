@@ -1,9 +1,15 @@
-"""The limit of GPT-2 124M on this GPU: PyTorch's bf16, torch.compile, SDPA and fused AdamW.
+"""What PyTorch makes of the same GPU: its limits, operations and GPT-2 124M, with bf16, torch.compile,
+SDPA and fused AdamW.
 
-    pytorch.py compute|step BATCH CONTEXT     prints the median seconds of ten
+    pytorch.py operations B T C H V     limits first: `limit NAME FIGURE`; then `NAME: MICROSECONDS` of
+                                        operations, by the names that bench.c gives them, in bf16
+    pytorch.py model T LAYERS H C V BATCH…
+                                        a line a batch: `BATCH COMPUTE_S STEP_S COMPUTE_MIB STEP_MIB`;
+                                        compute is forward and backward, step also the update, both
+                                        the median of ten; the memory is the most that was allocated
 
-`compute` is forward and backward, `step` also the update. Prints peak memory to stderr, and nothing
-but that when the batch does not fit."""
+Without a GPU all of it runs on the CPU, which says only that it does."""
+import gc
 import statistics
 import sys
 import time
@@ -12,20 +18,160 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-LAYERS, HEADS, WIDTH, VOCABULARY = 12, 12, 768, 50304  # padded, as nanoGPT and llm.c do
-WARM, TIMED = 5, 10
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+WARM, TIMED, CALLS = 3, 10, 4
+
+
+def wait():
+    if CUDA:
+        torch.cuda.synchronize()
+
+
+def median_s(call, warm=WARM, timed=TIMED, calls=1):
+    """Of one call; `calls` of them between two waits."""
+    times = []
+    for i in range(warm + timed):
+        wait()
+        begun = time.perf_counter()
+        for _ in range(calls):
+            call()
+        wait()
+        if i >= warm:
+            times.append((time.perf_counter() - begun) / calls)
+    return statistics.median(times)
+
+
+# ---- limits and operations ----
+
+
+def print_limits(n, side):
+    source = torch.rand(n, device=DEVICE)
+    target = torch.empty_like(source)
+    print(f"limit copy {2 * 4 * n / median_s(lambda: target.copy_(source), calls=CALLS) * 1e-9:.0f}")
+    for name, dtype, precision in (("fp32", torch.float32, "highest"), ("tf32", torch.float32, "high"), ("bf16", torch.bfloat16, "high")):
+        torch.set_float32_matmul_precision(precision)
+        a, b = (torch.rand(side, side, device=DEVICE).sub_(0.5).to(dtype) for _ in range(2))
+        print(f"limit {name} {2 * side**3 / median_s(lambda a=a, b=b: a @ b) * 1e-12:.1f}", flush=True)
+
+
+def rope_turn(qk, cos, sin):
+    a, b = qk.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def swiglu(gate, up):
+    return F.silu(gate) * up
+
+
+def operations(b, t, c, h, v):
+    """(name, call) of operations; what is not one kernel of PyTorch's is compiled."""
+    n, vp, size = b * t, (v + 127) // 128 * 128, c // h
+
+    def elements(*shape, grad=False):
+        return torch.rand(shape, device=DEVICE).sub_(0.5).bfloat16().requires_grad_(grad)
+
+    x, wide, other = elements(n, c), elements(n, 4 * c), elements(n, 4 * c)
+    fc, fc_bias, proj, proj_bias = elements(4 * c, c), elements(4 * c), elements(c, 4 * c), elements(c)
+    head, gamma, beta = elements(vp, c), elements(c, grad=True), elements(c, grad=True)
+    tokens, targets = torch.randint(v, (2, n), device=DEVICE)
+
+    def backward_of(forward, *inputs, dout=None):
+        """A call of the backward alone; the graph stays."""
+        out = forward()
+        grad = torch.rand_like(out) if dout is None else dout
+        return lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True)
+
+    def compiled(function):
+        return torch.compile(function, dynamic=False)
+
+    yield "linear forward", lambda: F.linear(x, fc, fc_bias)
+    yield "linear add forward", compiled(lambda: x + F.linear(wide, proj, proj_bias))
+    yield "linear gelu forward", compiled(lambda: F.gelu(F.linear(x, fc, fc_bias), approximate="tanh"))
+    yield "linear backward input", lambda: wide @ fc
+    yield "linear backward weight", lambda: wide.t() @ x
+    for name, groups in (("attention", h), ("grouped attention", h // 4 if h % 4 == 0 else 1)):
+        q = elements(b, h, t, size, grad=True)
+        keys, values = (elements(b, groups, t, size, grad=True) for _ in range(2))
+
+        def attend(q=q, keys=keys, values=values, groups=groups):
+            return F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=groups != h)
+
+        yield f"{name} forward", attend
+        yield f"{name} backward", backward_of(attend, q, keys, values)
+    y = elements(n, c, grad=True)
+
+    def layernorm():
+        return F.layer_norm(y, (c,), gamma, beta)
+
+    def rmsnorm():
+        return F.rms_norm(y, (c,), gamma, 1e-5)
+
+    yield "layernorm forward", layernorm
+    yield "layernorm backward", backward_of(layernorm, y, gamma, beta)
+    norm = compiled(rmsnorm)
+    yield "rmsnorm forward", norm
+    yield "rmsnorm backward", backward_of(norm, y, gamma)
+    angles = torch.outer(torch.arange(t, device=DEVICE), 1e4 ** (-torch.arange(0, size, 2, device=DEVICE) / size))
+    cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+    qk = elements(b, 2 * h, t, size, grad=True)
+    turn = compiled(lambda: rope_turn(qk, cos, sin))
+    yield "rope forward", turn
+    yield "rope backward", backward_of(turn, qk)
+    gate, up = elements(n, 4 * c, grad=True), elements(n, 4 * c, grad=True)
+    product = compiled(lambda: swiglu(gate, up))
+    yield "swiglu forward", product
+    yield "swiglu backward", backward_of(product, gate, up)
+    for name, function in (("gelu", lambda: F.gelu(gate, approximate="tanh")), ("relu", lambda: F.relu(gate)), ("tanh", lambda: torch.tanh(gate))):
+        yield f"{name} forward", function
+        yield f"{name} backward", backward_of(function, gate)
+    table = elements(vp, c, grad=True)
+    yield "embedding forward", lambda: F.embedding(tokens, table)
+    yield "embedding backward", backward_of(lambda: F.embedding(tokens, table), table)
+    yield "head forward", lambda: x @ head.t()
+    logits = (x @ head.t()).detach().requires_grad_(True)
+    yield "head backward input", lambda: logits @ head
+    yield "head backward weight", lambda: logits.t() @ x
+
+    entropy = compiled(lambda: F.cross_entropy(logits.float(), targets))
+
+    def classify():
+        return torch.autograd.grad(entropy(), logits)
+
+    yield "classifier forward backward", classify
+    w, g = (torch.rand(vp, c, device=DEVICE) for _ in range(2))
+    yield "add", lambda: w + g
+    yield "sum of squares, finite check", lambda: torch.linalg.vector_norm(w).item()
+    parameter = nn.Parameter(w)
+    parameter.grad = g
+    optimizer = torch.optim.AdamW([parameter], lr=1e-6, fused=CUDA)
+    yield "adamw and bf16 weights", lambda: (optimizer.step(), parameter.bfloat16())
+
+
+def print_operations(b, t, c, h, v):
+    n = 1 << 28 if CUDA else 1 << 16
+    print_limits(n, 8192 if CUDA else 64)
+    for name, call in operations(b, t, c, h, v):
+        try:
+            print(f"{name}: {median_s(call, calls=CALLS) * 1e6:.1f}", flush=True)
+        except RuntimeError as error:  # one that this PyTorch has not
+            print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+
+
+# ---- the model ----
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, heads, width):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.c_fc, self.mlp_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def attend(self, x):
         b, t, c = x.shape
-        q, k, v = (part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in self.c_attn(x).split(WIDTH, dim=2))
+        q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.c_attn(x).split(c, dim=2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.c_proj(y.transpose(1, 2).contiguous().view(b, t, c))
 
@@ -35,52 +181,71 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, context):
+    def __init__(self, context, layers, heads, width, vocabulary):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(context, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f = nn.LayerNorm(WIDTH)
+        self.vocabulary = vocabulary
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(heads, width) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe.weight
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, self.vocabulary), targets.view(-1))
+
+
+def peak_mib():
+    return torch.cuda.max_memory_allocated() / 2**20 if CUDA else 0
+
+
+def measure_model(context, layers, heads, width, vocabulary, batch):
+    torch.manual_seed(1)
+    padded = (vocabulary + 127) // 128 * 128  # as nanoGPT and llm.c do
+    model = Gpt(context, layers, heads, width, padded).to(DEVICE)
+    compiled = torch.compile(model, dynamic=False)
+    tokens, targets = torch.randint(vocabulary, (2, batch, context), device=DEVICE)
+
+    def compute():
+        model.zero_grad(set_to_none=True)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            loss = compiled(tokens, targets)
+        loss.backward()
+
+    seconds = [median_s(compute)]
+    peaks = [peak_mib()]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=CUDA)
+    seconds.append(median_s(lambda: (compute(), optimizer.step())))
+    peaks.append(peak_mib())
+    return seconds, peaks
+
+
+def print_model(context, layers, heads, width, vocabulary, batches):
+    torch.set_float32_matmul_precision("high")
+    for batch in batches:
+        if CUDA:
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            seconds, peaks = measure_model(context, layers, heads, width, vocabulary, batch)
+            print(batch, *(f"{s:.5f}" for s in seconds), *(f"{p:.0f}" for p in peaks), flush=True)
+        except torch.cuda.OutOfMemoryError:
+            print(f"batch {batch}: does not fit", file=sys.stderr)
+        torch.compiler.reset()
+        gc.collect()
+        if CUDA:
+            torch.cuda.empty_cache()
 
 
 def main():
-    what, batch, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high")
-    model = Gpt(context).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    compiled = torch.compile(model)
-    tokens, targets = torch.randint(50257, (2, batch, context), device="cuda")
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = compiled(tokens, targets)
-        loss.backward()
-        if what == "step":
-            optimizer.step()
-
-    times = []
-    try:
-        for i in range(WARM + TIMED):
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            step()
-            torch.cuda.synchronize()
-            if i >= WARM:
-                times.append(time.perf_counter() - begun)
-    except torch.cuda.OutOfMemoryError:
-        print(f"PyTorch, {what}, batch {batch}: does not fit", file=sys.stderr)
-        return
-    peak = torch.cuda.max_memory_allocated() / 2**20
-    print(f"PyTorch {torch.__version__}, {what}, batch {batch}: peak {peak:.0f} MiB", file=sys.stderr)
-    print(f"{statistics.median(times):.5f}")
+    numbers = [int(word) for word in sys.argv[2:]]
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if CUDA else 'no GPU'}", file=sys.stderr)
+    if sys.argv[1] == "operations":
+        print_operations(*numbers)
+    else:
+        print_model(*numbers[:5], numbers[5:])
 
 
 main()

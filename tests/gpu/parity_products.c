@@ -1,0 +1,152 @@
+/* Matrix products, and what the table says of them. */
+#include "tests/gpu/parity.h"
+
+/* -- linear ------------------------------------------------------------------------------------ */
+
+static void linear_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_forward(k, a[0], a[1], a[2], c->flag ? a[3] : NULL, c->N, c->I, c->O);
+}
+
+static void linear_backward_input(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_backward_input(k, a[0], a[1], a[2], c->N, c->I, c->O);
+}
+
+static void linear_backward_weight(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_backward_weight(k, a[0], c->flag ? a[1] : NULL, a[2], a[3], c->N, c->I, c->O);
+}
+
+static void linear_add_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_add_forward(k, a[0], a[1], a[2], a[3], a[4], c->N, c->I, c->O);
+}
+
+static void linear_gelu_forward(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_gelu_forward(k, a[0], a[1], a[2], a[3], a[4], c->N, c->I, c->O);
+}
+
+static void linear_gelu_backward_input(const struct call *c, const struct kernels *k,
+                                       void *const *a)
+{
+    k->linear_gelu_backward_input(k, a[0], a[1], a[2], a[3], c->N, c->I, c->O);
+}
+
+static void fused_linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t O)
+{
+    struct call add = {.elements = 0x1f, .operate = linear_add_forward, .N = N, .I = I, .O = O};
+    call_output_floats(&add, "linear.out", NEAR, N * O);
+    call_input(&add, N * O, 1);
+    call_input(&add, N * I, 1);
+    call_input(&add, O * I, 1);
+    call_input(&add, O, 1);
+    call_compare(&add, tables);
+    struct call gelu = {.elements = 0x1f, .operate = linear_gelu_forward, .N = N, .I = I, .O = O};
+    call_output_floats(&gelu, "linear.out", NEAR, N * O);
+    call_output_floats(&gelu, "linear.out", NEAR, N * O);
+    call_input(&gelu, N * I, 1);
+    call_input(&gelu, O * I, 0.2f);
+    call_input(&gelu, O, 1);
+    call_compare(&gelu, tables);
+    struct call backward = {
+        .elements = 0xf, .operate = linear_gelu_backward_input, .N = N, .I = I, .O = O};
+    call_output_floats(&backward, "linear.dinp", NEAR, N * I);
+    call_input(&backward, N * O, 1);
+    call_input(&backward, O * I, 1);
+    call_input(&backward, N * I, 3);
+    call_compare(&backward, tables);
+}
+
+static void linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t O, bool bias)
+{
+    print_message("# linear %d x %d x %d\n", (int)N, (int)I, (int)O);
+    struct call forward = {.elements = 0xf,
+                           .operate = linear_forward,
+                           .N = N,
+                           .I = I,
+                           .O = O,
+                           .flag = bias,
+                           .terms = (double)I};
+    call_output_floats(&forward, "linear.out", NEAR, N * O);
+    call_input(&forward, N * I, 1);
+    call_input(&forward, O * I, 1);
+    call_input(&forward, O, 1);
+    call_compare(&forward, tables);
+    struct call backward = {.elements = 0x7,
+                            .operate = linear_backward_input,
+                            .N = N,
+                            .I = I,
+                            .O = O,
+                            .terms = (double)O};
+    call_output_floats(&backward, "linear.dinp", NEAR, N * I);
+    call_input(&backward, N * O, 1);
+    call_input(&backward, O * I, 1);
+    call_compare(&backward, tables);
+    struct call weight = {
+        .elements = 0xc, .operate = linear_backward_weight, .N = N, .I = I, .O = O, .flag = bias};
+    call_inout(&weight, "linear.dweight", NEAR, O * I);
+    call_inout(&weight, "linear.dbias", bias ? NEAR : SAME, O);
+    call_input(&weight, N * O, 1);
+    call_input(&weight, N * I, 1);
+    call_compare(&weight, tables);
+}
+
+void linear_is_the_cpus(void **state)
+{
+    linear_at(*state, 1, 1, 1, true);
+    linear_at(*state, 1, 64, 3, true);
+    linear_at(*state, 63, 1, 64, true);
+    linear_at(*state, 65, 64, 192, false);
+    linear_at(*state, 65, 65, 63, true);
+    linear_at(*state, 130, 768, 65, true);
+    linear_at(*state, 7, 3072, 768, true);
+    linear_at(*state, 3, 64, 50304, false);
+    fused_linear_at(*state, 1, 1, 1);
+    fused_linear_at(*state, 9, 64, 192);
+    fused_linear_at(*state, 65, 63, 65);
+}
+
+/* -- the table --------------------------------------------------------------------------------- */
+
+void the_table_says_how_products_are_computed(void **state)
+{
+    const struct tables *tables = *state;
+    print_message("# %s\n# %s\n", tables->gpu->name, tables->gpu->numerics);
+    assert_non_null(strstr(tables->gpu->numerics, "cuBLASLt"));
+    assert_non_null(strstr(tables->gpu->numerics, "fp32"));
+    assert_non_null(strstr(tables->gpu->numerics, "TN+ 768x3072x7/16: ")); /* a dweight */
+}
+
+void with_tf32_products_are_near(void **state)
+{
+    const struct tables *tables = *state;
+    const struct kernels_options options = {.backend = KERNELS_CUDA,
+                                            .compute = KERNELS_COMPUTE_TF32};
+    const struct kernels *k;
+    char reason[256];
+    assert_true(kernels_new(&options, &k, reason, sizeof reason));
+    assert_non_null(strstr(k->numerics, "tf32"));
+    int64_t N = 65, I = 768, O = 64;
+    struct arrays host = {.count = 0};
+    float *inp = arrays_floats(&host, 1, N * I, 1), *weight = arrays_floats(&host, 2, O * I, 1);
+    float *expected = arrays_floats(&host, 0, N * O, 0), *out = arrays_floats(&host, 0, N * O, 0);
+    double *doubles = arrays_take(&host, (size_t)(N * O) * sizeof(double));
+    float *device[] = {k->alloc(k, (size_t)(N * I) * 4), k->alloc(k, (size_t)(O * I) * 4),
+                       k->alloc(k, (size_t)(N * O) * 4)};
+    tables->cpu->linear_forward(tables->cpu, expected, inp, weight, NULL, N, I, O);
+    k->copy_in(k, device[0], inp, (size_t)(N * I) * 4);
+    k->copy_in(k, device[1], weight, (size_t)(O * I) * 4);
+    k->linear_forward(k, device[2], device[0], device[1], NULL, N, I, O);
+    k->copy_out(k, out, device[2], (size_t)(N * O) * 4);
+    assert_null(k->synchronize(k));
+    for (int64_t i = 0; i < N * O; i++)
+        doubles[i] = expected[i];
+    print_message("# tf32 %.1e\n", distance(out, doubles, N * O));
+    assert_true(distance(out, doubles, N * O) < 2e-3);
+    for (int i = 0; i < 3; i++)
+        k->free(k, device[i]);
+    kernels_free(k);
+    arrays_release(&host);
+}
