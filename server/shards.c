@@ -459,15 +459,19 @@ static void commit(struct shards *shards, const struct server_command *command)
     enum err err = peers == NULL ? reason_set(&reason, ERR_NOMEM, "out of memory")
                                  : judge_moves(shards, command, peers, &reason);
     if (err != ERR_OK) {
+        held_end(&shards->answer);
         log_error(shards->config.logger, "commit refused", log_text("err", err_name(err)),
                   log_text("reason", reason.text), log_text("next", "none"));
         return;
     }
     const struct thread_moves about = {shards->prepared == NULL ? NULL : &shards->prepared->model,
                                        peers};
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        not_given(shards, "commit",
-                  shard_thread_commit(shards->exchange.threads[i], command, &about));
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++) {
+        err = shard_thread_commit(shards->exchange.threads[i], command, &about);
+        not_given(shards, "commit", err);
+        if (err != ERR_OK && command->move_count > 0)
+            held_end(&shards->answer); /* its chunks go, or come, some other time */
+    }
 }
 
 static void say_drain(struct shards *shards)
@@ -487,9 +491,10 @@ static void answer(struct shards *shards)
     struct server_report held = {.kind = SERVER_HELD};
     thread_lock(&shards->mutex);
     bool whole = all_ready_locked(shards) && shards->prepare_err == ERR_OK;
+    uint64_t carried_out = shards->committed;
     thread_unlock(&shards->mutex);
     if (whole)
-        held.held = shards->answer.answer;
+        held.held = held_answer(&shards->answer, carried_out);
     report(shards, &held);
     shards_report_again(shards);
 }

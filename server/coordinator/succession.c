@@ -94,7 +94,7 @@ static bool note_chunks(struct coordinator *coordinator, const struct server_ent
 static bool fits(const struct run *run, const struct server_held *held)
 {
     return held->run == run->settings.run && held->generation == run->generation &&
-           held->spec == run->succession.spec &&
+           held->spec == run->succession.spec && held->range_count > 0 &&
            (!held->has_decision ||
             (held->decision.generation == run->generation && held->decision.step >= held->version));
 }

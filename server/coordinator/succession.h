@@ -11,11 +11,11 @@
  * already is a duplicate.
  *
  * What the dead one had ordered beyond that is given up: cuts that it did not record (the next
- * commit brings one, under another name), a stop, drains. A server that takes part in no chunk
- * forgets what it holds, and is invited.
+ * commit brings one, under another name), a stop, drains. Who owns no chunk is not asked twice: no
+ * step needs it. It forgets what it holds, and is invited.
  *
- * It rewinds when anything does not fit: chunks that have moved in this generation or that nobody
- * holds; decisions that are too far apart or differ; another spec; steps that the run's log misses;
+ * It rewinds when anything does not fit: chunks that nobody holds, or two, because only one heard
+ * of a move; decisions that are too far apart or differ; another spec; steps that the log misses;
  * the last version, whose cut nobody else can order; async, where a restart needs no common
  * version (P12), and ssp, where only the dead one knew what a slot was computed on. For servers
  * that are late it waits a lease, unless all that the newest cut names are there. */

@@ -160,7 +160,11 @@ static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, u
 /* Chunks move, and one of their owners hears of it late. */
 static void delay_moves(struct sim *sim, struct stream *stream)
 {
-    if (sim->calm || sim_below(sim, 4) != 0)
+    if (sim->calm)
+        return;
+    if (sim_below(sim, 8) == 0)
+        sim->faults.trap = TRAP_DECIDE; /* … or not at all */
+    if (sim_below(sim, 4) != 0)
         return;
     sim_fault(sim, FAULT_CLOG);
     network_clog(stream, OPENER,

@@ -357,7 +357,8 @@ static void report_again(struct sim *sim, struct sim_server *server)
 
 static void answer(struct sim *sim, struct sim_server *server)
 {
-    struct server_report held = {.kind = SERVER_HELD, .held = server->answer.answer};
+    struct server_report held = {.kind = SERVER_HELD,
+                                 .held = held_answer(&server->answer, server->committed)};
     report(sim, server, &held);
     report_again(sim, server);
 }

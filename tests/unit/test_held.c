@@ -30,18 +30,19 @@ static void it_says_its_own_chunks_and_where_it_began(void **state)
     (void)state;
     struct held held = {0};
     struct server_command prepare = prepare_of(3);
-    assert_int_equal(held.answer.generation, 0);
+    assert_int_equal(held.told.generation, 0);
     held_prepare(&held, &prepare);
-    assert_int_equal(held.answer.run, 7);
-    assert_int_equal(held.answer.generation, 3);
-    assert_int_equal(held.answer.version, 12);
-    assert_int_equal(held.answer.range_count, 2);
-    assert_int_equal(held.answer.ranges[1].first, 5);
-    assert_int_equal(held.answer.spec, held_spec("train: {}", "checkpoints"));
-    assert_int_not_equal(held.answer.spec, held_spec("train: {}", "elsewhere"));
-    assert_false(held.answer.has_decision);
+    assert_int_equal(held.told.run, 7);
+    assert_int_equal(held.told.generation, 3);
+    assert_int_equal(held.told.version, 12);
+    assert_int_equal(held.told.range_count, 2);
+    assert_int_equal(held.told.ranges[1].first, 5);
+    assert_int_equal(held.told.ranges[1].count, 1);
+    assert_int_equal(held.told.spec, held_spec("train: {}", "checkpoints"));
+    assert_int_not_equal(held.told.spec, held_spec("train: {}", "elsewhere"));
+    assert_false(held.told.has_decision);
     held_end(&held);
-    assert_int_equal(held.answer.generation, 0);
+    assert_int_equal(held.told.generation, 0);
 }
 
 static void the_newest_decision_of_its_generation_counts(void **state)
@@ -51,40 +52,67 @@ static void the_newest_decision_of_its_generation_counts(void **state)
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     held_prepare(&held, &prepare);
     held_commit(&held, &commit);
-    assert_true(held.answer.has_decision);
-    assert_int_equal(held.answer.decision.step, 12);
+    assert_true(held.told.has_decision);
+    assert_int_equal(held.told.decision.step, 12);
     commit = commit_of(3, 13);
     held_commit(&held, &commit);
     commit = commit_of(3, 12); /* said again */
     held_commit(&held, &commit);
     commit = commit_of(2, 20);
     held_commit(&held, &commit);
-    assert_int_equal(held.answer.decision.step, 13);
+    assert_int_equal(held.told.decision.step, 13);
     prepare = prepare_of(4);
     held_prepare(&held, &prepare);
-    assert_false(held.answer.has_decision);
+    assert_false(held.told.has_decision);
     held_release(&held);
 }
 
-static void chunks_that_move_make_it_say_nothing_until_the_next_generation(void **state)
+/* One goes, two come, at version 13. */
+static void chunks_belong_to_whom_the_newest_decision_gives_them(void **state)
 {
     (void)state;
+    const struct server_move moves[] = {{0, 1, "elsewhere:1"}, {6, 2, ""}};
     struct held held = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     held_prepare(&held, &prepare);
-    commit.move_count = 1;
+    commit.move_count = 2;
+    commit.moves = moves;
     held_commit(&held, &commit);
-    assert_int_equal(held.answer.generation, 0);
-    commit = commit_of(3, 13);
-    held_commit(&held, &commit);
-    assert_int_equal(held.answer.generation, 0);
+    held_commit(&held, &commit); /* said again */
+    assert_int_equal(held.told.generation, 3);
+    assert_int_equal(held.told.range_count, 2);
+    assert_int_equal(held.told.ranges[0].first, 1);
+    assert_int_equal(held.told.ranges[0].count, 1);
+    assert_int_equal(held.told.ranges[1].first, 5);
+    assert_int_equal(held.told.ranges[1].count, 3);
     prepare = prepare_of(4);
     held_prepare(&held, &prepare);
-    assert_int_equal(held.answer.generation, 4);
-    prepare = prepare_of(5);
+    assert_int_equal(held.told.ranges[0].count, 2);
+    held_release(&held);
+}
+
+static void who_joins_owns_what_comes(void **state)
+{
+    (void)state;
+    const struct server_move comes = {4, 1, ""};
+    struct held held = {0};
+    struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
+    prepare.prepare.from_cut = false;
     prepare.prepare.joins = true;
     held_prepare(&held, &prepare);
-    assert_int_equal(held.answer.generation, 0);
+    assert_int_equal(held.told.generation, 3);
+    assert_int_equal(held.told.version, 12);
+    assert_int_equal(held.told.range_count, 0);
+    commit.move_count = 1;
+    commit.moves = &comes;
+    held_commit(&held, &commit);
+    assert_int_equal(held.told.range_count, 1);
+    assert_int_equal(held.told.ranges[0].first, 4);
+    assert_int_equal(held_answer(&held, 12).generation, 0); /* is on its way, or not */
+    assert_int_equal(held_answer(&held, 13).generation, 3);
+    commit = commit_of(3, 13);
+    held_commit(&held, &commit);
+    assert_int_equal(held_answer(&held, 13).generation, 3);
     held_release(&held);
 }
 
@@ -108,7 +136,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_says_its_own_chunks_and_where_it_began),
         cmocka_unit_test(the_newest_decision_of_its_generation_counts),
-        cmocka_unit_test(chunks_that_move_make_it_say_nothing_until_the_next_generation),
+        cmocka_unit_test(chunks_belong_to_whom_the_newest_decision_gives_them),
+        cmocka_unit_test(who_joins_owns_what_comes),
         cmocka_unit_test(a_decision_is_its_numbers_whoever_says_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
