@@ -7,6 +7,7 @@
  * `in` comes from the host, `out` goes there, `fill` is a memset; times count from the program's
  * start. trace_report reads it. Lines come when CUPTI's buffers are full, out of order. */
 #include <cupti.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,23 +95,27 @@ static void finish(void)
     fflush(trace.out);
 }
 
-/* The driver calls this when the program first uses CUDA. */
-__attribute__((visibility("default"))) int InitializeInjection(void)
+static bool start(void)
 {
     const char *to = getenv("GPU_TRACE");
     char path[4096];
     snprintf(path, sizeof path, "%s.%d", to ? to : "trace", (int)getpid());
     trace.out = fopen(path, "w");
-    if (!trace.out)
-        return 0;
-    if (cuptiActivityRegisterCallbacks(take_buffer, give_buffer) != CUPTI_SUCCESS ||
-        cuptiGetTimestamp(&trace.begun_ns) != CUPTI_SUCCESS ||
-        cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS ||
-        cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY) != CUPTI_SUCCESS ||
-        cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET) != CUPTI_SUCCESS) {
+    return trace.out != NULL &&
+           cuptiActivityRegisterCallbacks(take_buffer, give_buffer) == CUPTI_SUCCESS &&
+           cuptiGetTimestamp(&trace.begun_ns) == CUPTI_SUCCESS &&
+           cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) == CUPTI_SUCCESS &&
+           cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY) == CUPTI_SUCCESS &&
+           cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET) == CUPTI_SUCCESS;
+}
+
+/* The driver calls this when the program first uses CUDA. Without CUPTI the program runs all the
+ * same, and its trace is empty. */
+__attribute__((visibility("default"))) int InitializeInjection(void)
+{
+    if (start())
+        atexit(finish);
+    else
         fprintf(stderr, "trace: CUPTI cannot be used here\n");
-        return 0;
-    }
-    atexit(finish);
     return 1;
 }
