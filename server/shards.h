@@ -35,7 +35,8 @@ void shards_free(struct shards *shards);
 
 /* Carries the command out, in the background where it takes long. Commands of an older term or for
  * another boot are dropped (P3, P7); a PREPARE of the generation that is held already, or is being
- * prepared, only reports READY (again). Main thread. */
+ * prepared, only reports READY (again). To ASK it reports HELD, and all that follows a new link.
+ * Main thread. */
 void shards_command(struct shards *shards, const struct server_command *command);
 /* The connection to the coordinator is new: says again READY, REDUCED, COMMITTED and MANIFEST of
  * all that may have been lost; what was heard already does no harm. Main thread. */
