@@ -12,6 +12,7 @@
  * the newest recorded cut. A server of the run that comes back with a new boot has lost its chunks:
  * from any phase back to GATHER, and so to a new generation (P3). A server that is merely
  * disconnected pauses whatever phase it is; it goes on where it was when the same boot is back.
+ * FIRST_CUT is also where an async run waits that begins on other servers than its cut's (moves.h).
  *
  * run_advance() is the one place where the run moves on: each event changes what it knows and calls
  * it. Invariants (run_check):

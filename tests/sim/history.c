@@ -23,7 +23,8 @@ struct history_chunk {
     struct shard *shard; /* it stands at `now` */
     struct moment *now, *newest;
     bool acked[TICKETS_MAX];
-    uint64_t served; /* the highest version */
+    uint64_t served;     /* the highest version */
+    uint64_t generation; /* that it began in last */
 };
 
 struct history_attempt {
@@ -229,6 +230,9 @@ static void begin(struct sim *sim, const struct sim_thread *thread,
     if (moment == NULL || moment->version != entry->version)
         sim_violated(sim, 16, "s%u begins chunk %u with a version %llu that it never had",
                      thread->index, entry->chunk, (unsigned long long)entry->version);
+    if (shard_generation(thread->shard) < chunk->generation)
+        return; /* the command was under way for long: the chunk is elsewhere */
+    chunk->generation = shard_generation(thread->shard);
     if (is_logged(sim))
         check_nothing_lost(sim, chunk, moment);
     else

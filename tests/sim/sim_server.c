@@ -662,12 +662,15 @@ static bool open_shards(struct sim *sim, struct sim_server *server,
 }
 
 /* A coordinator whose office is over, or a command that was under way for long, may name a cut that
- * a newer one took the place of. */
+ * a newer one took the place of, or (async) a beginning whose journals are gone with it. */
 static bool is_outdated(const struct sim *sim, const struct server_command *command)
 {
-    bool old =
-        command->term < sim->store.term || command->prepare.generation < sim->store.past.generation;
-    return old && command->prepare.from_cut && find_chunk(sim, command->prepare.cut, 0) == NULL;
+    const struct coordinator_past *past = &sim->store.past;
+    uint64_t generation = command->prepare.generation;
+    if (command->term == sim->store.term && generation == past->generation)
+        return false;
+    return (is_async(sim) && generation < past->cut.name.generation) ||
+           (command->prepare.from_cut && find_chunk(sim, command->prepare.cut, 0) == NULL);
 }
 
 static void prepare(struct sim *sim, struct sim_server *server,
