@@ -70,8 +70,8 @@ struct tls_identity {
 };
 
 /* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
- * `now_s`, issued by that directory's CA, key fits, role is the one asked for. ERR_NOT_FOUND: a
- * file is missing. ERR_UNTRUSTED: expired, not yet valid, of another CA, another role, or the key
+ * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
+ * ERR_UNTRUSTED: a file is missing; expired, not yet valid, of another CA, another role, or the key
  * does not fit. ERR_MALFORMED: a file is not PEM. `reason` names the file and says what to do. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;

@@ -100,7 +100,7 @@ static void a_missing_file_is_named_and_what_to_do(void **state)
     struct tls_identity identity = {0};
     struct reason reason = {0};
     assert_int_equal(tls_identity_read(dir->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                     ERR_NOT_FOUND);
+                     ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "/ca.crt"));
     assert_non_null(strstr(reason.text, "roost cert"));
     make(dir, &(struct tls_certificates){.now_s = NOW_S});
