@@ -489,6 +489,7 @@ struct stop_run_request {
 
 struct drain_request {
     const char *server;
+    bool lost; /* for good */
 };
 
 struct drain_reply {

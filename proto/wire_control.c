@@ -496,6 +496,7 @@ enum err wire_encode_drain_request(const struct drain_request *message, struct b
 {
     Roost__V1__DrainRequest to = ROOST__V1__DRAIN_REQUEST__INIT;
     to.server = pb_string(message->server);
+    to.lost = message->lost;
     return pb_pack(&to.base, buf);
 }
 
@@ -504,7 +505,7 @@ enum err wire_decode_drain_request(struct slice bytes, struct arena *arena,
 {
     Roost__V1__DrainRequest *from;
     TRY(pb_unpack(&roost__v1__drain_request__descriptor, bytes, arena, &from, reason));
-    struct drain_request decoded;
+    struct drain_request decoded = {.lost = from->lost};
     TRY(pb_text(from->server, WIRE_TEXT_BYTES_MAX, "server", &decoded.server, reason));
     *ret_message = decoded;
     return ERR_OK;

@@ -283,7 +283,7 @@ static void call_start_run(struct office *office, uint64_t now_ns, struct call *
 /* The coordinator's office cannot move: its server stays as long as the cluster does. */
 static void call_drain(struct office *office, uint64_t now_ns, struct call *take_call)
 {
-    struct coordinator_drained drained;
+    struct coordinator_drained drained = {.drained = true};
     struct coordinator_status status;
     struct reason reason = {0};
     struct buf response = {0};
@@ -295,6 +295,8 @@ static void call_drain(struct office *office, uint64_t now_ns, struct call *take
                        "server %.64s is the coordinator's and cannot be drained: stop the run, or "
                        "restart its daemon, which goes on from the newest cut",
                        name);
+    else if (take_call->drain.lost)
+        err = coordinator_give_up(office->coordinator, office_ms(now_ns), name, &reason);
     else
         err = coordinator_drain(office->coordinator, office_ms(now_ns), name, &drained, &reason);
     office_effects_carry_out(office, now_ns);

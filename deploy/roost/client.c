@@ -117,12 +117,12 @@ enum err client_stop_run(struct client *client, const char *why, struct reason *
     return call(client, "/roost.v1.Cluster/StopRun", &bytes, &answer, reason);
 }
 
-enum err client_drain(struct client *client, const char *server, struct client_answer *answer,
-                      struct drain_reply *ret_reply, struct reason *reason)
+enum err client_drain(struct client *client, const struct drain_request *request,
+                      struct client_answer *answer, struct drain_reply *ret_reply,
+                      struct reason *reason)
 {
     scoped(buf_release) struct buf bytes = {0};
-    const struct drain_request request = {.server = server};
-    TRY(wire_encode_drain_request(&request, &bytes));
+    TRY(wire_encode_drain_request(request, &bytes));
     TRY(call(client, "/roost.v1.Cluster/Drain", &bytes, answer, reason));
     return wire_decode_drain_reply(buf_slice(&answer->bytes), &answer->arena, ret_reply, reason);
 }

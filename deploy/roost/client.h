@@ -42,8 +42,9 @@ enum err client_start_run(struct client *client, const struct start_run_request 
                           struct client_answer *answer, struct start_run_reply *ret_reply,
                           struct reason *reason) MUST_USE;
 enum err client_stop_run(struct client *client, const char *why, struct reason *reason) MUST_USE;
-enum err client_drain(struct client *client, const char *server, struct client_answer *answer,
-                      struct drain_reply *ret_reply, struct reason *reason) MUST_USE;
+enum err client_drain(struct client *client, const struct drain_request *request,
+                      struct client_answer *answer, struct drain_reply *ret_reply,
+                      struct reason *reason) MUST_USE;
 enum err client_checkpoint(struct client *client, struct cut_name *ret_newest,
                            struct reason *reason) MUST_USE;
 

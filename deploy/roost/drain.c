@@ -11,29 +11,35 @@
 enum { ASK_MS = 100, SAY_S = 5 };
 
 /* Asks until nothing is needed of the server any more; says now and then what it waits for. */
-static enum err drain(struct client *client, const char *server, struct reason *reason)
+static enum err drain(struct client *client, const struct drain_request *request,
+                      struct reason *reason)
 {
     uint64_t said_ns = time_now_ns();
     for (;;) {
         scoped(client_answer_release) struct client_answer answer = {0};
         struct drain_reply reply;
-        TRY(client_drain(client, server, &answer, &reply, reason));
+        TRY(client_drain(client, request, &answer, &reply, reason));
         if (reply.drained)
             return ERR_OK;
         if (time_now_ns() - said_ns >= SAY_S * UINT64_C(1000000000)) {
             said_ns = time_now_ns();
-            fprintf(stderr, "%s: %u chunks left%s%s\n", server, reply.chunks_left,
+            fprintf(stderr, "%s: %u chunks left%s%s\n", request->server, reply.chunks_left,
                     reply.waits_for[0] != 0 ? "; " : "", reply.waits_for);
         }
         usleep(ASK_MS * 1000);
     }
 }
 
-static void print_drained(const struct arguments *arguments, double seconds,
+static void print_drained(const struct arguments *arguments, bool lost, double seconds,
                           const struct status_reply *status)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
+    if (!arguments->json && lost) {
+        printf("the run goes on without %s, from its newest recorded checkpoint\n",
+               arguments->subject);
+        return;
+    }
     if (!arguments->json) {
         printf("%s has drained in %.2f s; longest step while chunks moved %.0f ms, an ordinary one "
                "%.0f ms\n",
@@ -48,13 +54,31 @@ static void print_drained(const struct arguments *arguments, double seconds,
     print_json(&writer);
 }
 
+static error_t parse_option(int key, char *value, struct argp_state *state)
+{
+    (void)value;
+    bool *lost = state->input;
+    if (key != 'l')
+        return ARGP_ERR_UNKNOWN;
+    *lost = true;
+    return 0;
+}
+
 int command_drain(int argc, char **argv)
 {
-    static const struct arguments_about about = {
+    static const struct argp_option rows[] = {
+        {"lost", 'l', NULL, 0,
+         "It will not come back: go on without it, from the newest recorded checkpoint", 0},
+        {0}};
+    static const struct argp own = {.options = rows, .parser = parse_option};
+    bool lost = false;
+    const struct arguments_about about = {
         .subject = "SERVER",
         .hint = "`roost status` has their names",
         .cluster = true,
         .json = true,
+        .own = &own,
+        .own_input = &lost,
         .summary = "Moves the server's chunks to the others while the run goes on; when a "
                    "checkpoint without it is recorded, its daemon ends."};
     struct arguments arguments;
@@ -66,12 +90,12 @@ int command_drain(int argc, char **argv)
     uint64_t began_ns = time_now_ns();
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
-        err = drain(&client, arguments.subject, &reason);
+        err = drain(&client, &(struct drain_request){arguments.subject, lost}, &reason);
     double seconds = (double)(time_now_ns() - began_ns) / 1e9;
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    print_drained(&arguments, seconds, &status);
+    print_drained(&arguments, lost, seconds, &status);
     return EXIT_SUCCESS;
 }

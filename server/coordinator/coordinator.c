@@ -159,6 +159,15 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
     return ERR_OK;
 }
 
+enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, const char *name,
+                             struct reason *reason)
+{
+    struct server_entry *server = servers_named(&coordinator->servers, name);
+    if (server == NULL)
+        return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
+    return moves_give_up(coordinator, now_ms, server, reason);
+}
+
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                             enum err err)
 {

@@ -255,6 +255,12 @@ struct coordinator_drained {
 enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, const char *name,
                            struct coordinator_drained *ret_drained, struct reason *reason) MUST_USE;
 
+/* A server that is lost will not come back: the run goes on without it, from the newest recorded
+ * cut. ERR_NOT_FOUND: no such server; ERR_INVALID: it is connected, or nobody could take its
+ * chunks; ERR_UNSUPPORTED: the run is async. */
+enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, const char *name,
+                             struct reason *reason) MUST_USE;
+
 /* What became of an EFFECT_STORE_CUT. OK: the cut is recorded, which may have further effects.
  * Anything else: this cut will not be; training goes on where it can. */
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,

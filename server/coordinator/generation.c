@@ -288,7 +288,8 @@ static void count_servers(struct coordinator *coordinator, struct move_status *c
     }
 }
 
-enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
+/* The run's servers are those that are wanted, with an even map. */
+static enum err take_wanted(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     struct servers *servers = &coordinator->servers;
@@ -314,17 +315,41 @@ enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
                 (unsigned long long)run->moves.changes.bytes,
                 (unsigned long long)changes.servers_added,
                 (unsigned long long)changes.servers_drained);
+    return ERR_OK;
+}
+
+enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
+{
+    TRY(take_wanted(coordinator));
     begin_generation(coordinator, now_ms);
+    return ERR_OK;
+}
+
+/* Back to GATHER: nothing of this generation is granted or counted any more. */
+static void leave_steps(struct run *run)
+{
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    run->validating = false;
+    run->phase = PHASE_GATHER;
+}
+
+enum err generation_without(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    TRY(take_wanted(coordinator));
+    cuts_forget(&run->cuts);
+    map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
+    run->cut_asked = true;
+    leave_steps(run);
     return ERR_OK;
 }
 
 void generation_go_back(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    tickets_open(&run->tickets, (struct tickets_open){0});
-    run->validating = run->moves.changing = false;
+    leave_steps(run);
+    run->moves.changing = false;
     run->moves.changes = (struct move_status){0};
-    run->phase = PHASE_GATHER;
     if (restore_map(coordinator) != ERR_OK)
         run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
 }

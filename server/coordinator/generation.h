@@ -17,6 +17,9 @@ bool generation_can_begin_without(const struct coordinator *coordinator,
  * own first cut is recorded; before that nothing is granted, and generation_go_back() can undo it.
  * ERR_NOMEM: nothing happened. */
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUST_USE;
+/* Not async: back to GATHER, to go on from the newest cut on the servers that are wanted, of which
+ * some may have to come back first. ERR_NOMEM: nothing happened. */
+enum err generation_without(struct coordinator *coordinator) MUST_USE;
 /* The generation has begun on other servers than its cut's, its own first cut is neither recorded
  * nor about to be, and the cut's map is known (not that of another start). */
 bool generation_may_go_back(const struct coordinator *coordinator);

@@ -482,6 +482,48 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     return ERR_OK;
 }
 
+/* Those who stay, lost ones that are awaited included, and those who could come. */
+static bool want_others(struct coordinator *coordinator, const struct server_entry *lost)
+{
+    struct servers *servers = &coordinator->servers;
+    bool any = false;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        bool has = server->map_index != SERVERS_NONE;
+        server->wanted = server != lost && (has ? !server->draining : is_fit(server));
+        any = any || server->wanted;
+    }
+    return any;
+}
+
+enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
+                       struct server_entry *server, struct reason *reason)
+{
+    const struct run *run = &coordinator->run;
+    if (server->link != 0)
+        return reason_set(reason, ERR_INVALID, "server %s is there: it can drain", server->name);
+    if (!run_active(run) || server->map_index == SERVERS_NONE)
+        return ERR_OK; /* nothing is needed of it but files */
+    if (run->settings.async)
+        return reason_set(reason, ERR_UNSUPPORTED,
+                          "an async run goes on without %s only when it is stopped and resumed",
+                          server->name);
+    if (!want_others(coordinator, server))
+        return reason_set(reason, ERR_INVALID,
+                          "no other server is there that could take the chunks of %s",
+                          server->name);
+    effects_log(&coordinator->effects, true, "server given up  server=%s next=rewind without it",
+                server->name);
+    enum err err = generation_without(coordinator);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "no memory for another chunk map");
+    server->draining = false;
+    server->drain_boot = 0;
+    moves_changed(coordinator);
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
 static void let_go(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;

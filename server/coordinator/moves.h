@@ -78,6 +78,12 @@ void moves_changed(struct coordinator *coordinator);
  * servers and cannot begin without it. */
 enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                      uint64_t drain_boot, struct reason *reason) MUST_USE;
+/* A server that is lost will not come back: its chunks begin anew on the others, from the newest
+ * recorded cut, and so does the run. Should it come back all the same, it is invited. ERR_INVALID:
+ * it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async (P12: the
+ * others' journals would change hands as they are written). */
+enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
+                       struct server_entry *server, struct reason *reason) MUST_USE;
 /* A cut is recorded, or the run is over: who may leave now is told so. */
 void moves_let_go(struct coordinator *coordinator);
 /* What a server is doing, for people. */

@@ -129,6 +129,7 @@ bool servers_choose_one(struct servers *servers, struct server_entry *server)
         servers->chosen_count++;
     servers->chosen[place] = (uint32_t)(server - servers->list);
     server->map_index = place;
+    server->acknowledged = true; /* no commit was for it yet */
     server->emptied = false;
     return true;
 }

@@ -329,6 +329,25 @@ static bool crash_server(struct sim *sim)
     return true;
 }
 
+/* Its process dies or is only out of reach; it comes back at some time, to everybody's surprise. */
+static bool give_up_server(struct sim *sim)
+{
+    struct sim_server *server = pick_server(sim, true);
+    if (server == NULL || sim->faults.partition_count == FAULTS_PARTITIONS_MAX)
+        return false;
+    if (sim_below(sim, 3) != 0)
+        sim_server_crash(sim, server);
+    else
+        sim->faults.partitions[sim->faults.partition_count++] =
+            (struct partition){.place = {PLACE_SERVER, server->index},
+                               .from = true,
+                               .to = true,
+                               .until_us = sim->now_us + sim_below(sim, 3000000)};
+    server->give_ups = 1 + (uint32_t)sim_below(sim, SIM_GIVE_UPS_MAX);
+    sim_server_ask_give_up(sim, server);
+    return true;
+}
+
 /* Now, or in the middle of what its next call asks for. */
 static bool crash_coordinator(struct sim *sim)
 {
@@ -415,6 +434,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return crash_coordinator(sim);
     case FAULT_ADD_SERVER:
         return add_server(sim);
+    case FAULT_GIVE_UP_SERVER:
+        return give_up_server(sim);
     case FAULT_DRAIN_SERVER:
         return drain_server(sim);
     case FAULT_ASK_CUT:

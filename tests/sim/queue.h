@@ -25,6 +25,7 @@
     X(SERVER_FILE)  /* index: server; number: boot; detail: the cut whose file is a stage further  \
                      */                                                                            \
     X(SERVER_DRAIN) /* index: server; an operator asks (again) that it gives its chunks away */    \
+    X(SERVER_FORSAKE)    /* index: server; an operator asks to go on without it */                 \
     X(SERVER_GIVE_UP)    /* index: server; number: boot; it was told to end and waits no longer */ \
     X(TRANSFER_ARRIVED)  /* index: server; number: transfer; message */                            \
     X(TRANSFER_ANSWERED) /* index: server; number: transfer; detail: err */                        \

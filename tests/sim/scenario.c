@@ -207,7 +207,7 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
     [FAULT_CRASH_SERVER] = 10, [FAULT_CRASH_COORDINATOR] = 6,
     [FAULT_SUCCESSOR] = 4,     [FAULT_ASK_CUT] = 3,
     [FAULT_STOP_RUN] = 1,      [FAULT_ADD_SERVER] = 4,
-    [FAULT_DRAIN_SERVER] = 4,
+    [FAULT_DRAIN_SERVER] = 4,  [FAULT_GIVE_UP_SERVER] = 5,
 };
 
 static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
@@ -223,8 +223,8 @@ static enum fault_kind choose_fault(const struct scenario *scenario, struct rand
     int kind = 0;
     for (; at >= fault_share[kind]; kind++)
         at -= fault_share[kind];
-    bool server =
-        kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER || kind == FAULT_DRAIN_SERVER;
+    bool server = kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER ||
+                  kind == FAULT_DRAIN_SERVER || kind == FAULT_GIVE_UP_SERVER;
     if (scenario->headless && server && chance(random, 75))
         return FAULT_BREAK_LINK;
     return (enum fault_kind)kind;

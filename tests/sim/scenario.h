@@ -42,6 +42,7 @@ enum {
     X(DISK_FULL, "disks full for a while")                                                         \
     X(CRASH_SERVER, "servers crashed")                                                             \
     X(ADD_SERVER, "servers added")                                                                 \
+    X(GIVE_UP_SERVER, "servers crashed and given up")                                              \
     X(DRAIN_SERVER, "servers drained")                                                             \
     X(CRASH_COORDINATOR, "coordinators crashed")                                                   \
     X(SUCCESSOR, "second coordinators at once")                                                    \

@@ -94,6 +94,9 @@ void sim_dispatch(struct sim *sim, struct event *event)
         if (sim->servers[event->index].drains)
             sim_server_ask_drain(sim, &sim->servers[event->index]);
         break;
+    case EVENT_SERVER_FORSAKE:
+        sim_server_ask_give_up(sim, &sim->servers[event->index]);
+        break;
     case EVENT_TRANSFER_ARRIVED:
         sim_transfer_arrived(sim, event);
         break;

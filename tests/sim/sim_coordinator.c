@@ -461,6 +461,20 @@ bool sim_coordinator_drain(struct sim *sim, uint32_t server)
     return again;
 }
 
+bool sim_coordinator_give_up(struct sim *sim, uint32_t server)
+{
+    struct sim_coordinator *coordinator = &sim->coordinators[sim_coordinator_find(sim)];
+    char name[16];
+    if (coordinator->core == NULL || coordinator->process.stopped)
+        return false;
+    snprintf(name, sizeof name, "s%u", server);
+    enum err err = coordinator_give_up(coordinator->core, now_ms(sim, coordinator), name, NULL);
+    if (err == ERR_OK)
+        sim_trace(sim, "c%u is asked to give up %s: OK", coordinator->index, name);
+    carry_out_all(sim, coordinator);
+    return err == ERR_OK;
+}
+
 bool sim_coordinator_let_go(struct sim *sim, uint32_t server)
 {
     const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);

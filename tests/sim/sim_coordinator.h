@@ -57,6 +57,8 @@ bool sim_coordinator_ask_cut(struct sim *sim);
 bool sim_coordinator_stop_run(struct sim *sim);
 /* True: the operator shall ask again. */
 bool sim_coordinator_drain(struct sim *sim, uint32_t server);
+/* False: it has not noticed yet that the server is lost, or there is nobody to ask. */
+bool sim_coordinator_give_up(struct sim *sim, uint32_t server);
 /* It has said that the present start of that server may end. */
 bool sim_coordinator_let_go(struct sim *sim, uint32_t server);
 /* Nobody has said that the run can do without that server. */

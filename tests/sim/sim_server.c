@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { DRAIN_POLL_US = 250000 };
+enum { DRAIN_POLL_US = 250000, GIVE_UP_POLL_US = 20000 };
 
 /* ---- reports ---- */
 
@@ -498,6 +498,19 @@ void sim_server_ask_drain(struct sim *sim, struct sim_server *server)
                                               .index = server->index});
 }
 
+void sim_server_ask_give_up(struct sim *sim, struct sim_server *server)
+{
+    if (sim->over || server->give_ups == 0)
+        return;
+    server->give_ups--;
+    if (sim_coordinator_give_up(sim, server->index))
+        server->give_ups = 0;
+    else
+        queue_put(&sim->queue, (struct event){.at_us = sim->now_us + GIVE_UP_POLL_US,
+                                              .kind = EVENT_SERVER_FORSAKE,
+                                              .index = server->index});
+}
+
 /* ---- commands ---- */
 
 /* Checkpoints are shared: whoever wrote the chunk, all can read it. NULL: nobody did. */
@@ -661,6 +674,15 @@ static bool open_shards(struct sim *sim, struct sim_server *server,
     return true;
 }
 
+/* Servers that were away when it was pruned have their files yet. */
+static bool is_pruned(const struct sim *sim, struct cut_name cut)
+{
+    uint32_t chunk = 0;
+    while (chunk < sim->compute.model.chunks_count && find_chunk(sim, cut, chunk) != NULL)
+        chunk++;
+    return chunk < sim->compute.model.chunks_count;
+}
+
 /* A coordinator whose office is over, or a command that was under way for long, may name a cut that
  * a newer one took the place of, or (async) a beginning whose journals are gone with it. */
 static bool is_outdated(const struct sim *sim, const struct server_command *command)
@@ -670,7 +692,7 @@ static bool is_outdated(const struct sim *sim, const struct server_command *comm
     if (command->term == sim->store.term && generation == past->generation)
         return false;
     return (is_async(sim) && generation < past->cut.name.generation) ||
-           (command->prepare.from_cut && find_chunk(sim, command->prepare.cut, 0) == NULL);
+           (command->prepare.from_cut && is_pruned(sim, command->prepare.cut));
 }
 
 static void prepare(struct sim *sim, struct sim_server *server,

@@ -10,7 +10,7 @@
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_writer.h"
 
-enum { SIM_WRITES_MAX = 32, SIM_WINDOW_WORDS = 4 };
+enum { SIM_WRITES_MAX = 32, SIM_WINDOW_WORDS = 4, SIM_GIVE_UPS_MAX = 64 };
 
 /* What the ledger knows of a shard. */
 struct server_ledger {
@@ -61,6 +61,7 @@ struct sim_server {
     uint64_t committed; /* versions, of all threads */
     bool spoilt;        /* the push that is being handled */
     bool ending;        /* told to (SIGTERM): it drains first */
+    uint32_t give_ups;  /* so often more an operator asks to go on without it */
     bool drains;        /* an operator waits until it has given its chunks away */
 
     struct server_report manifest; /* the newest of this shard; kind 0: none */
@@ -94,6 +95,7 @@ void sim_server_crash(struct sim *sim, struct sim_server *server);
 void sim_server_terminate(struct sim *sim, struct sim_server *server);
 /* An operator asks the coordinator, and again until it is done or refused. */
 void sim_server_ask_drain(struct sim *sim, struct sim_server *server);
+void sim_server_ask_give_up(struct sim *sim, struct sim_server *server);
 /* The faults are over: there are as many servers as a run needs to begin. */
 void sim_servers_suffice(struct sim *sim);
 /* The next piece of its work comes soon. */

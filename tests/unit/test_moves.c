@@ -263,6 +263,17 @@ static enum err drain(struct fixture *f, uint32_t i, struct coordinator_drained 
     return err;
 }
 
+static enum err give_up(struct fixture *f, uint32_t i)
+{
+    char name[8];
+    snprintf(name, sizeof name, "s%u", i);
+    enum err err = coordinator_give_up(f->coordinator, f->now_ms, name, NULL);
+    if (err == ERR_OK)
+        memset(f->players[i].owns, 0, sizeof f->players[i].owns);
+    look(f);
+    return err;
+}
+
 static void a_server_that_joins_gets_its_even_share_with_a_commit(void **state)
 {
     (void)state;
@@ -489,6 +500,81 @@ static void p11_a_server_of_the_newest_cut_waits_for_one_without_it(void **state
     tear_down(&f);
 }
 
+static void
+without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    step(&f);
+    assert_int_equal(give_up(&f, 1), ERR_INVALID); /* it is there */
+    uint64_t generation = f.generation;
+    lose(&f, 1);
+    assert_int_equal(give_up(&f, 1), ERR_OK);
+    assert_int_equal(f.generation, generation + 1);
+    assert_int_equal(status(&f).version, 0);
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    ready(&f, 0, 0);
+    step(&f); /* with a cut that is nobody else's */
+    assert_int_equal(f.stored.name.version, 1);
+    assert_int_equal(f.stored.server_count, 1);
+    assert_int_equal(status(&f).moves.servers_drained, 1);
+    connect(&f, 1, 11); /* it was somewhere else only */
+    ready(&f, 1, 1);
+    step(&f);
+    assert_in_range(owned(&f, 1), 1, CHUNKS - 1);
+    tear_down(&f);
+}
+
+static void a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    lose(&f, 1);
+    assert_int_equal(give_up(&f, 1), ERR_OK);
+    ready(&f, 0, 0);
+    lose(&f, 0);
+    connect(&f, 0, 20); /* before there is another cut */
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    ready(&f, 0, 0);
+    step(&f);
+    assert_int_equal(status(&f).version, 1);
+    tear_down(&f);
+}
+
+static void others_that_are_lost_are_awaited_when_one_is_given_up(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    add_third(&f);
+    step(&f);
+    uint64_t generation = f.generation;
+    lose(&f, 0);
+    lose(&f, 1);
+    assert_int_equal(give_up(&f, 1), ERR_OK);
+    assert_int_equal(f.generation, generation);
+    connect(&f, 0, 20);
+    assert_int_equal(f.generation, generation + 1);
+    assert_int_equal(owned(&f, 0) + owned(&f, 2), CHUNKS);
+    tear_down(&f);
+}
+
+static void nobody_is_given_up_when_nobody_could_take_the_chunks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    lose(&f, 0);
+    lose(&f, 1);
+    assert_int_equal(give_up(&f, 2), ERR_NOT_FOUND);
+    assert_int_equal(give_up(&f, 0), ERR_OK); /* the other one may come back */
+    assert_int_equal(give_up(&f, 1), ERR_INVALID);
+    assert_int_equal(give_up(&f, 0), ERR_OK); /* it is no more */
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +589,11 @@ int main(void)
         cmocka_unit_test(a_run_that_waits_for_servers_keeps_those_it_needs),
         cmocka_unit_test(a_run_does_not_begin_on_a_server_that_may_leave),
         cmocka_unit_test(p11_a_server_of_the_newest_cut_waits_for_one_without_it),
+        cmocka_unit_test(
+            without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others),
+        cmocka_unit_test(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it),
+        cmocka_unit_test(others_that_are_lost_are_awaited_when_one_is_given_up),
+        cmocka_unit_test(nobody_is_given_up_when_nobody_could_take_the_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
