@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* Where a step's sums hold the samples whose loss is not known (any more). */
+enum { LOSS_UNKNOWN = MODEL_LOSS_RESERVED };
+
 /* ---- memory ---- */
 
 static enum err take_memory(struct async *async, const struct shard_config *config)
@@ -79,6 +82,18 @@ static uint64_t taken_count(const struct applied *applied)
     return count;
 }
 
+/* A cut knows which tickets of open steps were taken, not what their losses were. */
+static void recall_losses(struct async *async, const struct applied *applied)
+{
+    uint64_t first = async->open * async->store->slots, end = applied->low + applied->window;
+    for (uint64_t ticket = first; ticket < end; ticket++) {
+        uint64_t ahead = ticket / async->store->slots - async->open;
+        if (applied_find(applied, ticket) == APPLIED_TAKEN && ahead < async->loss_steps)
+            async->losses[(async->open + ahead) % async->loss_steps][LOSS_UNKNOWN] +=
+                async->settings.slot_samples;
+    }
+}
+
 enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
 {
     struct async_chunk *chunk = &async->chunks[index];
@@ -92,6 +107,8 @@ enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
     chunk->version = extra[EXTRA_VERSION];
     chunk->updates = extra[EXTRA_UPDATES];
     async_open(async, async->open);
+    if (async->store->chunks[index].spec.loss)
+        recall_losses(async, &chunk->applied);
     return ERR_OK;
 }
 
@@ -112,9 +129,16 @@ void async_open(struct async *async, uint64_t step)
         async->behind += async->chunks[i].applied.low < open_end(async);
 }
 
-const double *async_loss(const struct async *async, uint64_t step)
+void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS])
 {
-    return async->losses[step % async->loss_steps];
+    memcpy(ret_loss, async->losses[step % async->loss_steps], sizeof async->losses[0]);
+    double known = ret_loss[MODEL_LOSS_COUNT], all = known + ret_loss[LOSS_UNKNOWN];
+    ret_loss[MODEL_LOSS_COUNT] = all;
+    ret_loss[LOSS_UNKNOWN] = 0;
+    if (known == 0)
+        return;
+    ret_loss[MODEL_LOSS_SUM] *= all / known;
+    ret_loss[MODEL_LOSS_CORRECT] *= all / known;
 }
 
 static void count_loss(struct async *async, uint64_t ticket, const float *loss)
@@ -123,7 +147,7 @@ static void count_loss(struct async *async, uint64_t ticket, const float *loss)
     if (step < async->open || step - async->open >= async->loss_steps)
         return; /* of a step that is committed: a server lost it and it came again */
     double *sums = async->losses[step % async->loss_steps];
-    for (uint32_t i = 0; i < MODEL_LOSS_WEIGHTS; i++)
+    for (uint32_t i = 0; i < LOSS_UNKNOWN; i++)
         sums[i] += (double)loss[i];
 }
 

@@ -99,7 +99,9 @@ static inline bool async_reduced(const struct async *async)
 {
     return async->behind == 0;
 }
-const double *async_loss(const struct async *async, uint64_t step);
+/* Sum, samples and right answers of the step's tickets (model_loss). After a restart the losses of
+ * tickets that the cut has are not known: their samples count, at the others' mean. */
+void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS]);
 
 /* What the log says that a chunk took, in the log's order: `version` is the one it had then. Known
  * to the cut already: nothing happens. ERR_CORRUPT: the log has a gap, or says a ticket twice. */

@@ -1,4 +1,4 @@
-/* One thread, one order log, one journal. */
+/* One order log, one thread, one journal. */
 #include "server/order_writer.h"
 
 #include "common/inbox.h"
@@ -48,10 +48,13 @@ struct order_writer {
     bool ending;
     uint64_t wanted, begun; /* generations: the newest that was asked for; the one that it is */
 
+    struct thread_mutex order_mutex; /* guards the three below */
+    struct file_log order;
+    uint64_t order_generation; /* 0: none is open */
+    struct buf line;
+
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
-    struct file_log order;
-    struct buf lines; /* records for the order log */
     struct journal journal;
     bool has_journal, broken;
     uint64_t durable[THREADS_MAX], put[THREADS_MAX]; /* gradients of each thread's shard */
@@ -64,25 +67,14 @@ struct order_writer {
 
 /* ---- the order log ---- */
 
-static void say_gap(struct order_writer *writer, enum err err, const struct reason *reason)
+static void say_gap_locked(struct order_writer *writer, enum err err, const struct reason *reason)
 {
     log_warning(writer->config.logger, "order log has a gap", log_text("err", err_name(err)),
                 log_text("reason", reason->text), log_text("next", "the run cannot be replayed"));
     file_log_release(&writer->order);
 }
 
-static void write_lines(struct order_writer *writer)
-{
-    struct reason reason = {{0}};
-    enum err err = ERR_OK;
-    if (writer->order.path != NULL && writer->lines.bytes > 0)
-        err = file_log_append(&writer->order, buf_slice(&writer->lines), &reason);
-    if (err != ERR_OK)
-        say_gap(writer, err, &reason);
-    writer->lines.bytes = 0;
-}
-
-static enum err add_line(struct order_writer *writer, const struct shard_order *order)
+static enum err put_line_locked(struct order_writer *writer, const struct shard_order *order)
 {
     static const enum order_kind kinds[] = {[SHARD_ORDER_BEGIN] = ORDER_BEGIN,
                                             [SHARD_ORDER_PULL] = ORDER_PULL,
@@ -95,14 +87,31 @@ static enum err add_line(struct order_writer *writer, const struct shard_order *
                                       .attempt = order->attempt,
                                       .ticket = order->ticket,
                                       .scale = order->scale,
-                                      .generation = writer->run->generation,
+                                      .generation = writer->order_generation,
                                       .boot = writer->config.boot,
                                       .count = order->count,
                                       .chunks = chunks};
-    return order_append_chunks(&writer->lines, &line);
+    return order_append_chunks(&writer->line, &line);
 }
 
 _Static_assert((int)ORDER_CHUNKS_MAX == (int)WIRE_ENTRIES_MAX, "a push is one record");
+
+/* Of a shard that is no more: nobody has seen what it did. */
+static void write_line(struct order_writer *writer, uint64_t generation,
+                       const struct shard_order *order)
+{
+    struct reason reason = {{0}};
+    thread_lock(&writer->order_mutex);
+    if (writer->order.path != NULL && writer->order_generation == generation) {
+        writer->line.bytes = 0;
+        enum err err = put_line_locked(writer, order);
+        if (err == ERR_OK)
+            err = file_log_append(&writer->order, buf_slice(&writer->line), &reason);
+        if (err != ERR_OK)
+            say_gap_locked(writer, err, &reason);
+    }
+    thread_unlock(&writer->order_mutex);
+}
 
 /* ---- the journal ---- */
 
@@ -194,14 +203,9 @@ static void put_gradients(struct order_writer *writer, const struct written *wri
 
 static void handle_order(struct order_writer *writer, struct written *take_written)
 {
-    struct reason reason = {{0}};
     /* Of a shard that is no more: nobody waits for it. */
-    if (writer->run != NULL && take_written->generation == writer->run->generation) {
-        enum err err = add_line(writer, &take_written->order);
-        if (err != ERR_OK)
-            say_gap(writer, err, &reason);
+    if (writer->run != NULL && take_written->generation == writer->run->generation)
         put_gradients(writer, take_written);
-    }
     for (uint32_t i = 0; i < take_written->order.count; i++)
         counted_unref(take_written->entries[i].gradient);
     free(take_written);
@@ -217,11 +221,14 @@ static void open_order(struct order_writer *writer)
     snprintf(folder, sizeof folder, "%.4000s/../" ORDER_FOLDER, run->checkpoint_dir);
     snprintf(path, sizeof path, "%s/server-%" PRIu32 "-g%" PRIu64 "-b%" PRIu64 ".log", folder,
              run->server, run->generation, writer->config.boot);
+    thread_lock(&writer->order_mutex);
+    writer->order_generation = run->generation;
     enum err err = file_make_dirs(folder, 0755, &reason);
     if (err == ERR_OK)
         err = file_log_open(writer->config.ops, path, &writer->order, &reason);
     if (err != ERR_OK)
-        say_gap(writer, err, &reason);
+        say_gap_locked(writer, err, &reason);
+    thread_unlock(&writer->order_mutex);
 }
 
 static enum err open_journal(struct order_writer *writer, struct reason *reason)
@@ -236,9 +243,10 @@ static enum err open_journal(struct order_writer *writer, struct reason *reason)
 
 static void close_run(struct order_writer *writer)
 {
-    write_lines(writer);
     commit(writer);
+    thread_lock(&writer->order_mutex);
     file_log_release(&writer->order);
+    thread_unlock(&writer->order_mutex);
     journal_release(&writer->journal);
     writer->has_journal = writer->broken = false;
     writer->cut_count = 0;
@@ -338,17 +346,17 @@ static void run(void *argument)
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         for (size_t i = 0; i < count; i++)
             handle(writer, &items[i]);
-        write_lines(writer);
         commit(writer);
     }
     close_run(writer);
-    buf_release(&writer->lines);
 }
 
 static void writer_release(struct order_writer *writer)
 {
     thread_cond_release(&writer->changed);
     thread_mutex_release(&writer->mutex);
+    thread_mutex_release(&writer->order_mutex);
+    buf_release(&writer->line);
     free(writer);
 }
 
@@ -361,6 +369,7 @@ enum err order_writer_new(const struct order_writer_config *config,
         return ERR_NOMEM;
     writer->config = *config;
     thread_mutex_init(&writer->mutex);
+    thread_mutex_init(&writer->order_mutex);
     thread_cond_init(&writer->changed);
     enum err err = inbox_new((struct inbox_limits){sizeof(struct item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
@@ -413,9 +422,20 @@ void order_writer_wait(struct order_writer *writer, uint64_t generation)
     thread_unlock(&writer->mutex);
 }
 
+static bool has_gradients(const struct shard_order *order)
+{
+    for (uint32_t i = 0; i < order->count; i++)
+        if (order->entries[i].gradient != NULL)
+            return true;
+    return false;
+}
+
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
                           const struct shard_order *take_order)
 {
+    write_line(writer, generation, take_order);
+    if (!has_gradients(take_order))
+        return ERR_OK;
     size_t entries_bytes = take_order->count * sizeof *take_order->entries;
     struct written *written = malloc(sizeof *written + entries_bytes);
     enum err err = ERR_NOMEM;

@@ -1,12 +1,14 @@
-/* The thread that writes down what an async run's shards do (common/order.h), and with
- * `durability: logged` what they take (journal.h).
+/* Writes down what an async run's shards do (common/order.h), and with `durability: logged` what
+ * they take (journal.h).
  *
- * Shard threads hand it their ORDER effects. What has come together meanwhile is one group: a write
- * to the order log, then one record of the journal and one fsync; then each shard thread is told
- * how many of its gradients are on disk. On a full disk it tries again until there is room; what
- * waits is acknowledged then; when a newer generation comes first, it is dropped. Any other failure
- * of the journal is final: nothing is acknowledged any more, and `failed` says why. The order log
- * alone may have gaps, which are said. */
+ * The order log is written by the shard threads themselves, a record at a time, before anybody
+ * hears of what it says: a server that is killed has not given an attempt anything that the log
+ * misses. (A machine that dies may lose records; only the journal is synced.) Gradients go to the
+ * writer's thread. What has come together meanwhile is one group: one record of the journal and one
+ * fsync; then each shard thread is told how many of its gradients are on disk. On a full disk it
+ * tries again until there is room; what waits is acknowledged then; when a newer generation comes
+ * first, it is dropped. Any other failure of the journal is final: nothing is acknowledged any
+ * more, and `failed` says why. The order log alone may have gaps, which are said. */
 #ifndef ROOST_SERVER_ORDER_WRITER_H
 #define ROOST_SERVER_ORDER_WRITER_H
 

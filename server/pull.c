@@ -100,8 +100,8 @@ void pull_share_done(struct exchange_message *take_message, enum err err)
     share_done(take_message, err, NULL);
 }
 
-void pull_answer(struct exchange_message *take_message, uint32_t index, struct shard *shard,
-                 struct shard_effects *effects)
+bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shard *shard,
+              struct shard_effects *effects)
 {
     struct exchange_stream *stream = take_message->stream;
     uint32_t chunks[WIRE_ENTRIES_MAX];
@@ -110,14 +110,18 @@ void pull_answer(struct exchange_message *take_message, uint32_t index, struct s
     share.chunks = chunks;
     if (atomic_load(&stream->closed)) { /* its parked pulls are forgotten already */
         share_done(take_message, ERR_OK, NULL);
-        return;
+        return false;
     }
     if (shard == NULL) {
         share_done(take_message, ERR_NO_RUN, NULL);
-        return;
+        return false;
     }
     shard_pull(shard, (uintptr_t)stream, &share, effects);
-    const struct shard_effect *effect = &effects->items[0]; /* the answer is always the first */
+    return true;
+}
+
+void pull_answer(struct exchange_message *take_message, const struct shard_effect *effect)
+{
     if (effect->kind == SHARD_WEIGHTS)
         share_done(take_message, ERR_OK, effect);
     else

@@ -11,10 +11,13 @@ void pull_begin(struct exchange_message *message, uint32_t shares);
 bool pull_wants(const struct exchange_message *message, uint32_t thread);
 /* A share is done without weights; the last one ends the pull. */
 void pull_share_done(struct exchange_message *take_message, enum err err);
-/* Asks the shard of thread `index` (NULL: there is none) for its share of the chunks and sends what
- * it says; other effects than the answer stay for the caller, from the second on. Shard thread. */
-void pull_answer(struct exchange_message *take_message, uint32_t index, struct shard *shard,
-                 struct shard_effects *effects);
+/* Asks the shard of thread `index` (NULL: there is none) for its share of the chunks. True: the
+ * answer is the first of `effects`, the others are the caller's; false: the share is done without.
+ * Shard thread. */
+bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shard *shard,
+              struct shard_effects *effects);
+/* Sends that answer. */
+void pull_answer(struct exchange_message *take_message, const struct shard_effect *effect);
 /* A parked pull's weights are published: sends them, or remembers to ask again when the stream
  * has taken what waits already. Takes the effect's references. Shard thread `index`. */
 void pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation);

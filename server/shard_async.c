@@ -15,7 +15,7 @@ void shard_async_report(const struct shard *shard, struct shard_effects *effects
     struct step *step = shard_core_step(shard, shard->decided);
     for (uint32_t i = 0; i < shard->store.count; i++)
         shard->store.chunks[i].seals[0].finite = true; /* one step is open */
-    memcpy(step->loss, async_loss(&shard->async, shard->decided), sizeof step->loss);
+    async_loss(&shard->async, shard->decided, step->loss);
     shard_core_report(shard, shard->decided, effects);
 }
 

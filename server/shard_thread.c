@@ -148,17 +148,12 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     }
 }
 
-static void carry_out_from(struct shard_thread *thread, uint32_t first)
-{
-    struct shard_effects *effects = &thread->effects;
-    for (uint32_t i = first; i < effects->count; i++)
-        carry_out_one(thread, &effects->items[i]);
-    effects->count = 0;
-}
-
 static void carry_out(struct shard_thread *thread)
 {
-    carry_out_from(thread, 0);
+    struct shard_effects *effects = &thread->effects;
+    for (uint32_t i = 0; i < effects->count; i++)
+        carry_out_one(thread, &effects->items[i]);
+    effects->count = 0;
 }
 
 /* ---- what comes in ---- */
@@ -198,16 +193,25 @@ static void handle_push(struct shard_thread *thread, struct exchange_message *ta
     push_share_done(take_message, &share);
 }
 
+/* What an attempt is given is in the order log before it leaves. */
+static void handle_pull(struct shard_thread *thread, struct exchange_message *take_message)
+{
+    struct shard_effects *effects = &thread->effects;
+    if (!pull_ask(take_message, thread->config.index, thread->shard, effects))
+        return;
+    for (uint32_t i = 1; i < effects->count; i++)
+        carry_out_one(thread, &effects->items[i]);
+    pull_answer(take_message, &effects->items[0]);
+    effects->count = 0;
+}
+
 static void handle_message(struct shard_thread *thread, struct exchange_message *message)
 {
     atomic_fetch_sub(&thread->messages, 1);
-    uint32_t index = thread->config.index;
     if (message->content.kind == TO_SHARD_PUSH)
         handle_push(thread, message);
-    else {
-        pull_answer(message, index, thread->shard, &thread->effects);
-        carry_out_from(thread, 1); /* behind the answer */
-    }
+    else
+        handle_pull(thread, message);
 }
 
 static void forget_transfers(struct shard_thread *thread)

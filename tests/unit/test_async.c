@@ -462,6 +462,23 @@ static void a_cut_knows_what_each_chunk_took(void **state)
     tear_down(&f);
 }
 
+static void samples_of_tickets_that_a_cut_has_count_in_their_step(void **state)
+{
+    (void)state;
+    struct fixture f;
+    const uint64_t extra[3 + WINDOW / 64] = {3, 3, 2, 1 << 3}; /* 0, 1 and, of step 1, 5 */
+    set_up(&f, SPEC_SGD, false);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(shard_load_extra(f.shard, i, (const uint8_t *)extra), ERR_OK);
+    for (uint64_t ticket = 2; ticket < SLOTS; ticket++)
+        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+    const struct shard_effect *reduced = effect(&f, SHARD_REDUCED);
+    assert_non_null(reduced);
+    assert_true(reduced->reduced.sample_count == 2 + 3 + 4); /* of a ticket in the cut 1 each */
+    assert_true(reduced->reduced.loss_sum == 9);             /* at the mean of 3 and 4 samples */
+    tear_down(&f);
+}
+
 static void an_extra_of_another_run_is_corrupt(void **state)
 {
     (void)state;
@@ -625,6 +642,7 @@ int main(void)
         cmocka_unit_test(the_step_after_one_that_is_being_committed_is_not_reduced_yet),
         cmocka_unit_test(a_commit_may_run_ahead_of_a_shard_that_lost_tickets),
         cmocka_unit_test(a_cut_knows_what_each_chunk_took),
+        cmocka_unit_test(samples_of_tickets_that_a_cut_has_count_in_their_step),
         cmocka_unit_test(an_extra_of_another_run_is_corrupt),
         cmocka_unit_test(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk),
         cmocka_unit_test(a_step_is_reduced_only_when_it_is_on_disk),
