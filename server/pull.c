@@ -178,15 +178,19 @@ static bool may_send(struct exchange_stream *stream, const struct weights *heade
     return now;
 }
 
-void pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation)
+uint64_t pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation)
 {
     struct exchange_stream *stream = (struct exchange_stream *)(uintptr_t)weights->sender;
     if (may_send(stream, &weights->weights.header, index, generation)) {
         send_weights(stream, weights);
-        return;
+        return 0;
     }
-    for (uint32_t i = 0; i < weights->weights.header.chunk_count; i++)
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < weights->weights.header.chunk_count; i++) {
+        bytes += weights->weights.copies[i]->bytes;
         counted_unref(weights->weights.copies[i]);
+    }
+    return bytes;
 }
 
 void pull_refused(const struct shard_effect *refusal)

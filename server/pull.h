@@ -19,8 +19,9 @@ bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shar
 /* Sends that answer. */
 void pull_answer(struct exchange_message *take_message, const struct shard_effect *effect);
 /* A parked pull's weights are published: sends them, or remembers to ask again when the stream
- * has taken what waits already. Takes the effect's references. Shard thread `index`. */
-void pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation);
+ * has taken what waits already. Returns how many bytes were not sent. Takes the effect's
+ * references. Shard thread `index`. */
+uint64_t pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation);
 /* A parked pull will not be answered any more: says so. */
 void pull_refused(const struct shard_effect *refusal);
 /* A message has left: as many as fit are asked for again. Any thread. */

@@ -231,7 +231,7 @@ struct shard_effects {
 /* Since shard_new(). */
 struct shard_statistics {
     uint64_t pushed_bytes; /* counted payload */
-    uint64_t pulled_bytes;
+    uint64_t pulled_bytes; /* answered, less what shard_unsent() took back */
     uint64_t duplicates;
     uint64_t busy;
     uint64_t wrong_bits;
@@ -284,6 +284,8 @@ void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
 /* Effects: WEIGHTS with all its chunks, or a REFUSAL. */
 void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                 struct shard_effects *effects);
+/* So many bytes of WEIGHTS found no room on their way: they will be pulled again. */
+void shard_unsent(struct shard *shard, uint64_t bytes);
 /* The sender is gone: its parked pulls are forgotten. */
 void shard_cancel(struct shard *shard, uint64_t sender);
 

@@ -107,6 +107,11 @@ void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
     emit_refusal(sender, pull->id, err, effects);
 }
 
+void shard_unsent(struct shard *shard, uint64_t bytes)
+{
+    shard->statistics.pulled_bytes -= bytes;
+}
+
 void shard_cancel(struct shard *shard, uint64_t sender)
 {
     for (uint32_t i = 0; i < shard->store.count; i++)

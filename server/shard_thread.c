@@ -120,7 +120,8 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     case SHARD_ACK:
         break; /* push.c has it: it answers for all threads */
     case SHARD_WEIGHTS:
-        pull_published(effect, config->index, shard_generation(thread->shard));
+        shard_unsent(thread->shard,
+                     pull_published(effect, config->index, shard_generation(thread->shard)));
         break;
     case SHARD_REFUSAL:
         pull_refused(effect);

@@ -47,6 +47,9 @@ static void a_pull_waits_for_its_version(void **state)
     assert_int_equal(f.effects.items[0].weights.header.chunks[0], TIED);
     assert_int_equal(f.effects.items[0].weights.copies[0]->bytes, N_TIED * 4);
     assert_int_equal(f.effects.items[0].weights.copies[1]->bytes, N_FIRST * 4);
+    uint64_t pulled = shard_statistics(f.shard).pulled_bytes;
+    shard_unsent(f.shard, N_FIRST * 4);
+    assert_int_equal(shard_statistics(f.shard).pulled_bytes, pulled - N_FIRST * 4);
     work_until_committed(&f, 0);
     assert_int_equal(shard_statistics(f.shard).parked, 1);
     shard_cancel(f.shard, ALICE);
