@@ -53,7 +53,11 @@ enum err err_from_errno(int number)
     case EDQUOT:
         return ERR_NO_SPACE;
     case ENOENT:
+    case ENOTDIR:
         return ERR_NOT_FOUND;
+    case EISDIR:
+    case ENAMETOOLONG:
+        return ERR_INVALID;
     case EEXIST:
         return ERR_EXISTS;
     case EACCES:

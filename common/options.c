@@ -138,8 +138,10 @@ static enum err read_settings(const struct command_line *line, void *ret_setting
         .flags_count = line->flag_count,
         .environment = (const char *const *)environ,
     };
+    enum err err = ERR_OK;
     if (line->file != NULL)
-        TRY(file_read(line->file, CONFIG_FILE_BYTES_MAX, &text, reason));
+        err = file_read(line->file, CONFIG_FILE_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
     return config_parse(line->options->table, buf_slice(&text),
                         line->file == NULL ? "settings" : line->file, &overrides, ret_settings,
                         NULL, reason);

@@ -20,7 +20,7 @@ struct options {
 
 /* Flag over environment over --config FILE over default, into *ret_settings. Handles --help,
  * --version and wrong usage (exits 2 with a sentence); --check-config prints the effective settings
- * and sets *ret_check. ERR_INVALID: a bad value, with its place. */
+ * and sets *ret_check. ERR_INVALID: a bad value, with its place; no such file. */
 enum err options_parse(const struct options *options, int argc, char **argv, void *ret_settings,
                        bool *ret_check, struct reason *reason) MUST_USE;
 

@@ -151,7 +151,7 @@ static enum err chain_parse(struct slice pem, const char *path, struct chain *re
                             struct reason *reason)
 {
     if (pem.bytes > TLS_PEM_BYTES_MAX)
-        return reason_set(reason, ERR_MALFORMED, "%s: longer than %d bytes", path,
+        return reason_set(reason, ERR_UNTRUSTED, "%s: longer than %d bytes", path,
                           TLS_PEM_BYTES_MAX);
     scoped(BIO_free_all_scoped) BIO *bio = BIO_new_mem_buf(pem.data, (int)pem.bytes);
     if (bio == NULL)
@@ -165,7 +165,7 @@ static enum err chain_parse(struct slice pem, const char *path, struct chain *re
     }
     ERR_clear_error(); /* the end of the text is one of its errors */
     if (chain.count == 0)
-        return reason_set(reason, ERR_MALFORMED, "%s: holds no certificate (PEM)", path);
+        return reason_set(reason, ERR_UNTRUSTED, "%s: holds no certificate (PEM)", path);
     *ret_chain = chain;
     return ERR_OK;
 }
@@ -180,7 +180,7 @@ static enum err key_parse(struct slice pem, const char *path, EVP_PKEY **ret_key
     EVP_PKEY *key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"");
     ERR_clear_error();
     if (key == NULL)
-        return reason_set(reason, ERR_MALFORMED, "%s: holds no private key (PEM, no password)",
+        return reason_set(reason, ERR_UNTRUSTED, "%s: holds no private key (PEM, no password)",
                           path);
     *ret_key = key;
     return ERR_OK;

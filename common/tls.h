@@ -55,8 +55,8 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* The holder of the first certificate of `pem`. ERR_MALFORMED: not a certificate. ERR_UNTRUSTED: it
- * names no role of ours. Says nothing about who issued it. */
+/* The holder of the first certificate of `pem`. ERR_UNTRUSTED: it is no certificate, or names no
+ * role of ours. Says nothing about who issued it. */
 enum err tls_role_of_certificate(struct slice pem, struct tls_holder *ret_holder,
                                  struct reason *reason) MUST_USE;
 
@@ -71,8 +71,8 @@ struct tls_identity {
 
 /* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
  * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
- * ERR_UNTRUSTED: a file is missing; expired, not yet valid, of another CA, another role, or the key
- * does not fit. ERR_MALFORMED: a file is not PEM. `reason` names the file and says what to do. */
+ * ERR_UNTRUSTED: a file is missing or not PEM; expired, not yet valid, of another CA, another role,
+ * or the key does not fit. `reason` names the file and says what to do. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
 void tls_identity_release(struct tls_identity *identity);
@@ -116,7 +116,7 @@ struct tls_request {
 
 /* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
  * a connection, workers and operators only its client end. ERR_INVALID: a name or host that cannot
- * be one; ERR_MALFORMED: the CA does not parse. */
+ * be one; ERR_UNTRUSTED: the CA does not parse, or its time is over. */
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key,
                    struct reason *reason) MUST_USE;

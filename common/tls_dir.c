@@ -27,14 +27,23 @@ static enum err path_of(const char *dir, const char *name, const char *ending,
     return ERR_OK;
 }
 
-/* The content of a PEM file, with a 0 behind it. ERR_UNTRUSTED: it is missing. */
+/* What a file of certificates that cannot be read means: none of these reads better the next time.
+ */
+static enum err unread(enum err err)
+{
+    bool never = err == ERR_NOT_FOUND || err == ERR_MALFORMED || err == ERR_INVALID;
+    return never ? ERR_UNTRUSTED : err;
+}
+
+/* The content of a PEM file, with a 0 behind it. ERR_UNTRUSTED: it is missing, a folder, too long.
+ */
 static enum err pem_read(const char *path, struct buf *ret_pem, struct reason *reason)
 {
     scoped(secret_release) struct buf pem = {0};
     struct reason why = {0};
     enum err err = file_read(path, TLS_PEM_BYTES_MAX, &pem, &why);
     if (err != ERR_OK)
-        return reason_set(reason, err == ERR_NOT_FOUND ? ERR_UNTRUSTED : err, "%.400s%s", why.text,
+        return reason_set(reason, unread(err), "%.400s%s", why.text,
                           err == ERR_NOT_FOUND ? "; certificates are made by: roost cert" : "");
     TRY(buf_append(&pem, "", 1));
     pem.bytes--;

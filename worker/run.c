@@ -29,8 +29,7 @@ static enum err open_samples(struct run *run, const struct describe_reply *descr
     const struct spec *spec = &run->spec;
     bool served = spec->data.serve && options->data_path == NULL;
     if (!served) {
-        enum err err = run_data_open(spec, options->data_path, &run->data, reason);
-        TRY(err == ERR_NOT_FOUND ? ERR_DATA_SET : err); /* starting again does not bring it */
+        TRY(run_data_open(spec, options->data_path, &run->data, reason));
         run->data_digest = *data_digest(run->data);
     }
     run->samples = (struct samples){

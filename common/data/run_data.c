@@ -28,5 +28,6 @@ enum err run_data_open(const struct spec *spec, const char *path, struct data **
         settings.spiral.noise = spec->data.noise;
         break;
     }
-    return data_open(&settings, ret_data, reason);
+    enum err err = data_open(&settings, ret_data, reason);
+    return err == ERR_NOT_FOUND ? ERR_DATA_SET : err; /* starting again does not bring it */
 }

@@ -5,7 +5,8 @@
 #include "common/data/data.h"
 #include "common/spec.h"
 
-/* Opens it; `path` overrides data.path when not NULL. Errors are data_open()'s. */
+/* Opens it; `path` overrides data.path when not NULL. ERR_DATA_SET: it is not there; other errors
+ * are data_open()'s. */
 enum err run_data_open(const struct spec *spec, const char *path, struct data **ret_data,
                        struct reason *reason) MUST_USE;
 

@@ -81,7 +81,8 @@ enum err launch_read(const struct launch_options *options, struct launch *ret_la
                                          .flags_count = options->set_count,
                                          .environment = (const char *const *)environ};
     struct launch launch = {0};
-    TRY(file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason));
+    enum err err = file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
     TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch.spec, reason));
     TRY(make_path_absolute(&launch, reason));
     TRY(read_data(&launch, reason));

@@ -30,7 +30,8 @@ struct launch {
     double unigram_entropy; /* text only; else 0 */
 };
 
-/* Reads and judges the spec, opens the data set once for its digest and counts. */
+/* Reads and judges the spec, opens the data set once for its digest and counts. ERR_INVALID: the
+ * spec, or it is not there; ERR_DATA_SET: the data set is not. */
 enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
                      struct reason *reason) MUST_USE;
 void launch_release(struct launch *launch);

@@ -43,6 +43,8 @@ static void a_full_disk_is_told_from_other_failures(void **state)
     assert_int_equal(err_from_errno(ENOSPC), ERR_NO_SPACE);
     assert_int_equal(err_from_errno(EDQUOT), ERR_NO_SPACE);
     assert_int_equal(err_from_errno(ENOENT), ERR_NOT_FOUND);
+    assert_int_equal(err_from_errno(ENOTDIR), ERR_NOT_FOUND);
+    assert_int_equal(err_from_errno(EISDIR), ERR_INVALID);
     assert_int_equal(err_from_errno(EIO), ERR_IO);
 }
 

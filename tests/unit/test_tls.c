@@ -195,11 +195,11 @@ static void what_is_wrong_with_an_identity_is_said(void **state)
          "w.crt: is a certificate for role worker, not operator"},
         {&ca.certificate, &ca.certificate, &ca.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
          "w.crt: names no role (its alternative names hold 0 URIs, not one)"},
-        {&text, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+        {&text, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
          "ca.crt: holds no certificate (PEM)"},
-        {&ca.certificate, &text, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+        {&ca.certificate, &text, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
          "w.crt: holds no certificate (PEM)"},
-        {&ca.certificate, &pair.certificate, &text, TLS_ROLE_WORKER, NOW_S, ERR_MALFORMED,
+        {&ca.certificate, &pair.certificate, &text, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
          "w.key: holds no private key (PEM, no password)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -129,7 +129,7 @@ static void a_file_that_is_no_certificate_is_named(void **state)
         struct reason reason = {0};
         assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, bytes, NULL), ERR_OK);
         assert_int_equal(tls_identity_read(dir->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                         ERR_MALFORMED);
+                         ERR_UNTRUSTED);
         assert_non_null(strstr(reason.text, "worker.crt"));
     }
 }
