@@ -145,13 +145,30 @@ static enum err store_plan(struct office *office, struct office_plan *plan, stru
     return store_past(office, run->stored.run, run->spec.checkpoint.keep, &plan->past, reason);
 }
 
+/* The plan is stored: it begins, or it is stored that it did not, so that no restart begins it. */
+static enum err begin(struct office *office, uint64_t now_ns, struct office_plan *plan,
+                      struct data **data, struct reason *reason)
+{
+    struct coordinator_past past;
+    struct office_run *run = plan->run;
+    uint64_t number = run->stored.run;
+    enum err err = serve(office, run, data);
+    if (err == ERR_OK) {
+        plan->run = NULL;
+        err = start(office, now_ns, run, &past, reason);
+    }
+    if (err != ERR_OK && office->failed == ERR_OK)
+        ignore(store_put_state(office->config.store, office->term, number, RUN_FAILED, reason->text,
+                               NULL)); /* the first error is the one to say */
+    return err;
+}
+
 static enum err start_run(struct office *office, uint64_t now_ns,
                           const struct start_run_request *request, struct buf *response,
                           struct reason *reason)
 {
     scoped(office_plan_release) struct office_plan plan = {0};
     scoped(data_free_scoped) struct data *data = NULL;
-    struct coordinator_past past;
     const struct office_wish wish = {request, request->directory[0] != 0 ? request->directory
                                                                          : office->config.run_dir};
     TRY(office_run_plan(office->config.store, &wish, &plan, reason));
@@ -159,12 +176,9 @@ static enum err start_run(struct office *office, uint64_t now_ns,
     TRY(open_served(plan.run, &data, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(office, &plan, reason));
-    TRY(serve(office, plan.run, &data));
     struct start_run_reply reply = {.run = plan.run->stored.run,
                                     .notes = (const char *)plan.notes.data};
-    struct office_run *run = plan.run;
-    plan.run = NULL;
-    TRY(start(office, now_ns, run, &past, reason));
+    TRY(begin(office, now_ns, &plan, &data, reason));
     return wire_encode_start_run_reply(&reply, response);
 }
 

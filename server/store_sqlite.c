@@ -299,6 +299,14 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t gener
 
 /* ---- runs ---- */
 
+/* A run of that directory that has no recorded cut never trained: it gives way. */
+static enum err remove_untrained(struct store *store, const char *directory, struct reason *reason)
+{
+    return run_statement(
+        store, "DELETE FROM runs WHERE directory = ? AND run NOT IN (SELECT run FROM cuts)",
+        (struct value[]){text_value(directory), {0}}, reason);
+}
+
 static enum err insert_run(struct store *store, const struct store_run *run, uint64_t number,
                            struct reason *reason)
 {
@@ -333,6 +341,8 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
         err = get_number(store, "run", &number, reason);
     if (err == ERR_OK)
         err = put_number(store, "run", number + 1, reason);
+    if (err == ERR_OK)
+        err = remove_untrained(store, run->directory, reason);
     if (err == ERR_OK)
         err = insert_run(store, run, number + 1, reason);
     TRY(end(store, err, reason));

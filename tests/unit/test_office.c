@@ -1,6 +1,8 @@
 /* The coordinator's office: runs that begin, go on or are refused, and other calls. */
 #include "tests/unit/office_fixture.h"
 
+#include <sys/stat.h>
+
 /* ---- runs ---- */
 
 static void a_bad_spec_is_refused_with_its_place_and_nothing_is_stored(void **state)
@@ -42,6 +44,22 @@ static void a_second_run_is_refused_while_one_is_active(void **state)
     assert_int_equal(store_find_run(f.store, folder_path(state, "other"), &other, &reason),
                      ERR_NOT_FOUND);
     assert_int_equal(f.shards.prepared, 1);
+    close_daemon(&f);
+}
+
+static void a_start_that_failed_is_asked_for_again_as_if_it_had_not_been(void **state)
+{
+    struct fixture f = open_daemon(state);
+    open_office(&f);
+    assert_int_equal(mkdir(folder_path(state, "run"), 0755), 0);
+    assert_int_equal(mkdir(folder_path(state, "run/steps.jsonl"), 0755),
+                     0); /* no log can be there */
+    assert_int_not_equal(start_run(&f), ERR_OK);
+    assert_non_null(strstr(answer.text, "steps.jsonl"));
+    assert_false(store_has_active_run(&f)); /* nor does a restart begin it */
+    assert_int_equal(rmdir(folder_path(state, "run/steps.jsonl")), 0);
+    assert_int_equal(start_run(&f), ERR_OK);
+    assert_true(store_has_active_run(&f));
     close_daemon(&f);
 }
 
@@ -241,6 +259,7 @@ int main(void)
         unit_test_in_folder(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored),
         unit_test_in_folder(a_run_that_names_no_directory_gets_the_daemons),
         unit_test_in_folder(a_second_run_is_refused_while_one_is_active),
+        unit_test_in_folder(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been),
         unit_test_in_folder(a_resume_of_nothing_is_refused),
         unit_test_in_folder(a_resume_on_other_data_is_refused_and_the_stored_run_stays),
         unit_test_in_folder(data_that_this_daemon_would_serve_otherwise_is_refused),

@@ -150,7 +150,11 @@ static void a_directory_has_one_run(void **state)
     struct fixture f;
     struct reason reason;
     setup(&f);
-    uint64_t first = add_run(&f, "a");
+    uint64_t untrained = add_run(&f, "a");
+    uint64_t first = add_run(&f, "a"); /* the one before has nothing to lose */
+    assert_true(first > untrained);
+    struct cut_record cut = cut_of(1, 0);
+    assert_int_equal(store_put_cut(f.store, f.term, first, &cut, 1, NULL), ERR_OK);
     struct store_run again = run_in("a");
     assert_int_equal(store_add_run(f.store, f.term, &again, &reason), ERR_EXISTS);
     assert_string_equal(reason.text, "a already has a run; it can be resumed");
