@@ -168,14 +168,24 @@ struct where {
 
 static struct where where_of(const char *file, const struct config_place *place)
 {
+    static const char *const before[] = {
+        [CONFIG_ENVIRONMENT] = "", [CONFIG_FLAG] = "--set ", [CONFIG_FLAG_ALONE] = "--"};
     struct where where;
-    if (place->source == CONFIG_FLAG || place->source == CONFIG_ENVIRONMENT)
-        snprintf(where.text, sizeof where.text, "%s%s",
-                 place->source == CONFIG_FLAG ? "--set " : "",
-                 show(place->text, strlen(place->text)).text);
-    else
+    if (place->source < CONFIG_ENVIRONMENT) {
         snprintf(where.text, sizeof where.text, "%.200s:%u", file, place->line);
+        return where;
+    }
+    snprintf(where.text, sizeof where.text, "%s%s", before[place->source],
+             show(place->text, strlen(place->text)).text);
+    for (char *c = where.text; place->source == CONFIG_FLAG_ALONE && *c != 0 && *c != '='; c++)
+        *c = *c == '_' ? '-' : *c;
     return where;
+}
+
+static struct config_place flag_place(const struct reading *reading, const char *flag)
+{
+    bool alone = reading->overrides->flags_alone;
+    return (struct config_place){alone ? CONFIG_FLAG_ALONE : CONFIG_FLAG, 0, flag};
 }
 
 static enum err wrong_limits(struct reading *reading, const struct config_field *field,
@@ -307,7 +317,7 @@ static enum err check_known(struct reading *reading)
         TRY(check_entry(reading, &reading->document->entries[i]));
     for (size_t i = 0; i < reading->overrides->flags_count; i++) {
         const char *flag = reading->overrides->flags[i];
-        struct config_place place = {CONFIG_FLAG, 0, flag};
+        struct config_place place = flag_place(reading, flag);
         size_t bytes = key_bytes(flag);
         if (flag[bytes] == 0)
             return reason_set(reading->reason, ERR_INVALID, "%s: must be key=value",
@@ -367,7 +377,7 @@ static enum err check_exist(struct reading *reading)
     }
     for (size_t i = 0; i < reading->overrides->flags_count; i++) {
         const char *flag = reading->overrides->flags[i];
-        struct config_place place = {CONFIG_FLAG, 0, flag};
+        struct config_place place = flag_place(reading, flag);
         TRY(not_now(reading, &place, flag, key_bytes(flag)));
     }
     const char *const *environment = reading->overrides->environment;
@@ -601,7 +611,7 @@ static bool find_override(struct reading *reading, const struct config_field *fi
         const char *flag = overrides->flags[i];
         size_t bytes = key_bytes(flag);
         if (strncmp(flag, field->path, bytes) == 0 && field->path[bytes] == 0) {
-            value->place = (struct config_place){CONFIG_FLAG, 0, flag};
+            value->place = flag_place(reading, flag);
             split(value, field, flag + bytes + 1);
             return true;
         }

@@ -67,9 +67,16 @@ struct config_overrides {
     const char *const *flags; /* "train.steps=10", what follows --set; a later one wins */
     size_t flags_count;
     const char *const *environment; /* "NAME=value" lines ending with NULL (environ); or NULL */
+    bool flags_alone; /* each follows its own flag instead: "log_level=info" of --log-level info */
 };
 
-enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENVIRONMENT, CONFIG_FLAG };
+enum config_source {
+    CONFIG_DEFAULT,
+    CONFIG_FILE,
+    CONFIG_ENVIRONMENT,
+    CONFIG_FLAG,
+    CONFIG_FLAG_ALONE
+};
 
 #define CONFIG_ENVIRONMENT_PREFIX "ROOST_"
 
@@ -79,7 +86,7 @@ struct config_places {
     struct config_place {
         enum config_source source;
         uint32_t line;    /* FILE: of the value, from 1; DEFAULT: of its section, or 1 */
-        const char *text; /* ENVIRONMENT, FLAG: the override as given */
+        const char *text; /* ENVIRONMENT, FLAG, FLAG_ALONE: the override as given */
     } places[CONFIG_FIELDS_MAX];
 };
 

@@ -136,6 +136,7 @@ static enum err read_settings(const struct command_line *line, void *ret_setting
     struct config_overrides overrides = {
         .flags = line->flags,
         .flags_count = line->flag_count,
+        .flags_alone = true,
         .environment = (const char *const *)environ,
     };
     enum err err = ERR_OK;

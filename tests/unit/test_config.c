@@ -389,6 +389,13 @@ static void a_complaint_stands_where_the_stronger_source_spoke(void **state)
         config_complain(&table, &settings, &places, "body.wheels", "id", &reason, "no"),
         ERR_INVALID);
     assert_string_equal(reason.text, "--set id=9: no");
+    overrides.flags_alone = true; /* --id 9 */
+    assert_int_equal(
+        config_parse(&table, slice_of(text), "a.yaml", &overrides, &settings, &places, &reason),
+        ERR_OK);
+    assert_int_equal(config_complain(&table, &settings, &places, "id", NULL, &reason, "no"),
+                     ERR_INVALID);
+    assert_string_equal(reason.text, "--id=9: no");
 }
 
 int main(void)
