@@ -320,7 +320,7 @@ enum err checkpoint_open_any(const char *path, struct checkpoint **ret_checkpoin
     struct checkpoint_name name;
     TRY(file_in(path, "checkpoints", &dir));
     if (file_stat(dir.text, &info, NULL) != ERR_OK || info.kind != FILE_FOLDER)
-        TRY(file_in(path, ".", &dir));
+        snprintf(dir.text, sizeof dir.text, "%s", path);
     TRY(checkpoint_newest(dir.text, &name, reason));
     return checkpoint_open(dir.text, name, ret_checkpoint, reason);
 }

@@ -2,7 +2,9 @@
 
 #include "common/options.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 struct parsing {
     const struct arguments_about *about;
@@ -72,12 +74,39 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
     argp_parse(&argp, argc, argv, 0, NULL, &parsing);
 }
 
+/* Digits only: strtoull() takes -1 for the largest number there is. */
+static bool parse_integer(const char *value, uint64_t *ret_integer)
+{
+    if (value[0] == 0 || value[strspn(value, "0123456789")] != 0)
+        return false;
+    errno = 0;
+    *ret_integer = strtoull(value, NULL, 10);
+    return errno == 0;
+}
+
 uint32_t arguments_count(const char *value, const char *what, uint32_t max,
                          const struct argp_state *state)
 {
-    char *end;
-    unsigned long count = strtoul(value, &end, 10);
-    if (*end != 0 || count == 0 || count > max)
+    uint64_t count = 0;
+    if (!parse_integer(value, &count) || count == 0 || count > max)
         argp_error(state, "%s %s is not 1 to %" PRIu32, what, value, max);
     return (uint32_t)count;
+}
+
+double arguments_positive(const char *value, const char *what, uint32_t max,
+                          const struct argp_state *state)
+{
+    char *end;
+    double number = strtod(value, &end);
+    if (end == value || *end != 0 || !(number > 0 && number <= max))
+        argp_error(state, "%s %s is not a number above 0 and at most %" PRIu32, what, value, max);
+    return number;
+}
+
+uint64_t arguments_integer(const char *value, const char *what, const struct argp_state *state)
+{
+    uint64_t integer = 0;
+    if (!parse_integer(value, &integer))
+        argp_error(state, "%s %s is not an integer from 0 to %" PRIu64, what, value, UINT64_MAX);
+    return integer;
 }

@@ -31,5 +31,9 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
  */
 uint32_t arguments_count(const char *value, const char *what, uint32_t max,
                          const struct argp_state *state);
+/* The same of a number above 0, and of any integer from 0 on. */
+double arguments_positive(const char *value, const char *what, uint32_t max,
+                          const struct argp_state *state);
+uint64_t arguments_integer(const char *value, const char *what, const struct argp_state *state);
 
 #endif

@@ -4,9 +4,7 @@
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 
-#include <string.h>
-
-enum { DAY_S = 86400 };
+enum { DAY_S = 86400, DAYS_MAX = 3650 };
 
 struct cert_options {
     const char *dir;
@@ -17,7 +15,7 @@ struct cert_options {
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct cert_options *options = state->input;
-    char *end;
+    int64_t seconds;
     switch (key) {
     case 'd':
         options->dir = argument;
@@ -39,9 +37,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->hosts[options->wanted.host_count++] = argument;
         return 0;
     case 'D':
-        options->wanted.valid_s = (int64_t)(strtod(argument, &end) * DAY_S);
-        if (*end != 0 || options->wanted.valid_s <= 0 || options->wanted.valid_s > 3650LL * DAY_S)
-            argp_error(state, "days %s is not a number above 0 and at most 3650", argument);
+        seconds = (int64_t)(arguments_positive(argument, "days", DAYS_MAX, state) * DAY_S);
+        options->wanted.valid_s = seconds > 0 ? seconds : 1;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

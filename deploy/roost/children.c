@@ -11,7 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RESTART_MS = 1000, POLL_US = 10000, EXIT_NO_PROGRAM = 127 };
+enum {
+    RESTART_MS = 1000,
+    LASTING_MS = 10000, /* who was up for so long did start */
+    POLL_US = 10000,
+    EXIT_NO_PROGRAM = 127
+};
 
 static uint64_t now_ms(void)
 {
@@ -79,7 +84,10 @@ static void note_end(struct child *child, int status)
 {
     child->pid = 0;
     child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    child->up_ms += now_ms() - child->started_ms;
+    uint64_t lasted_ms = now_ms() - child->started_ms;
+    if (lasted_ms >= LASTING_MS)
+        child->starts = 0;
+    child->up_ms += lasted_ms;
     child->restart_at_ms = now_ms() + RESTART_MS;
 }
 

@@ -17,7 +17,7 @@ struct child {
     char *arguments[CHILD_ARGUMENTS_MAX + 1];
     pid_t pid;       /* 0: not running */
     int exit_code;   /* of the last end; 128 + signal when killed */
-    unsigned starts; /* since it was last killed by child_kill() */
+    unsigned starts; /* in a row that did not last; since child_kill() */
     uint64_t started_ms;
     uint64_t up_ms; /* of its earlier starts */
     uint64_t restart_at_ms;

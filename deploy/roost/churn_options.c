@@ -2,31 +2,11 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
-
-#include <stdlib.h>
+#include "deploy/roost/arguments.h"
 
 enum { TRACE_BYTES_MAX = 64 << 20, RATE_MAX = 1000, SPEED_MAX = 100000 };
 
 enum key { KEY_CHURN = 0x100, KEY_SERVERS, KEY_SEED, KEY_TRACE, KEY_SPEED };
-
-static double parse_positive(const char *argument, const char *what, int max,
-                             struct argp_state *state)
-{
-    char *end;
-    double number = strtod(argument, &end);
-    if (end == argument || *end != 0 || !(number > 0 && number <= max))
-        argp_error(state, "%s %s is not a number above 0 and at most %d", what, argument, max);
-    return number;
-}
-
-static uint64_t parse_seed(const char *argument, struct argp_state *state)
-{
-    char *end;
-    unsigned long long seed = strtoull(argument, &end, 10);
-    if (argument[0] < '0' || argument[0] > '9' || *end != 0)
-        argp_error(state, "churn-seed %s is not an integer", argument);
-    return seed;
-}
 
 static void judge(const struct churn_options *options, struct argp_state *state)
 {
@@ -43,19 +23,19 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct churn_options *options = state->input;
     switch (key) {
     case KEY_CHURN:
-        options->rate = parse_positive(argument, "churn", RATE_MAX, state);
+        options->rate = arguments_positive(argument, "churn", RATE_MAX, state);
         return 0;
     case KEY_SERVERS:
         options->servers = true;
         return 0;
     case KEY_SEED:
-        options->seed = parse_seed(argument, state);
+        options->seed = arguments_integer(argument, "churn-seed", state);
         return 0;
     case KEY_TRACE:
         options->trace = argument;
         return 0;
     case KEY_SPEED:
-        options->speed = parse_positive(argument, "speed", SPEED_MAX, state);
+        options->speed = arguments_positive(argument, "speed", SPEED_MAX, state);
         return 0;
     case ARGP_KEY_END:
         judge(options, state);

@@ -14,10 +14,11 @@ struct sample_command {
     size_t count;
 };
 
-static void pass_on(struct sample_command *sample, const char *flag, const char *value)
+static void pass_on(struct sample_command *sample, const char *flag, const char *value,
+                    const struct argp_state *state)
 {
     if (sample->count + 2 > ARGUMENTS_MAX)
-        return;
+        argp_error(state, "more than %d options", ARGUMENTS_MAX / 2);
     sample->values[sample->count++] = flag;
     sample->values[sample->count++] = value;
 }
@@ -27,19 +28,19 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct sample_command *sample = state->input;
     switch (key) {
     case 'p':
-        pass_on(sample, "--prompt", argument);
+        pass_on(sample, "--prompt", argument, state);
         return 0;
     case 'n':
-        pass_on(sample, "--tokens", argument);
+        pass_on(sample, "--tokens", argument, state);
         return 0;
     case 't':
-        pass_on(sample, "--temperature", argument);
+        pass_on(sample, "--temperature", argument, state);
         return 0;
     case 'k':
-        pass_on(sample, "--top-k", argument);
+        pass_on(sample, "--top-k", argument, state);
         return 0;
     case 'S':
-        pass_on(sample, "--seed", argument);
+        pass_on(sample, "--seed", argument, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

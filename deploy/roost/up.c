@@ -80,6 +80,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->directory = argument;
         return 0;
     case 'b':
+        if (strcmp(argument, "cpu") != 0 && strcmp(argument, "cuda") != 0)
+            argp_error(state, "backend %s is neither cpu nor cuda", argument);
         options->backend = argument;
         return 0;
     case 'F':
@@ -127,10 +129,11 @@ static enum err make_directory(struct up *up, struct reason *reason)
     static const char *const parts[] = {"certs", "logs", "servers"};
     const struct up_options *options = up->options;
     char chosen[400], path[512];
-    if (options->directory != NULL)
-        snprintf(chosen, sizeof chosen, "%s", options->directory);
-    else
+    if (options->directory == NULL)
         TRY(choose_directory(options->launch.spec_path, chosen, sizeof chosen, reason));
+    else if (snprintf(chosen, sizeof chosen, "%s", options->directory) >= (int)sizeof chosen)
+        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %zu",
+                          chosen, sizeof chosen - 1);
     TRY(file_make_dirs(chosen, 0755, reason));
     if (realpath(chosen, up->directory) == NULL)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
@@ -281,8 +284,8 @@ static enum err on_child_end(struct up *up, struct child *child, struct reason *
     bool hopeless = child->exit_code < 128 && child->exit_code != EXIT_AGAIN;
     if (hopeless || child->starts >= FAILED_STARTS_MAX) {
         print_log_tail(child);
-        return reason_set(reason, ERR_RUN_FAILED, "%s ended with exit code %d", child->name,
-                          child->exit_code);
+        return reason_set(reason, child->exit_code == EXIT_CONFIG ? ERR_INVALID : ERR_RUN_FAILED,
+                          "%s ended with exit code %d", child->name, child->exit_code);
     }
     fprintf(stderr, "%s ended with code %d and is started again\n", child->name, child->exit_code);
     return ERR_OK;
@@ -483,7 +486,7 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
     struct up_options options = {.servers = 1, .workers = 2, .backend = "cpu", .churn.speed = 1};
     struct reason reason = {0};
-    char stored_spec[512];
+    char stored_spec[4096];
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &options);
     if (restore != NULL && options.launch.restore == NULL) {
