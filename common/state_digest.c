@@ -35,7 +35,7 @@ static enum err add_parameters(const struct model *model, const struct state_dig
         weights_max = sorted[i]->weights > weights_max ? sorted[i]->weights : weights_max;
     scoped(free_scoped) float *values = malloc(weights_max * sizeof *values);
     scoped(free_scoped) float *chunk_values = malloc(MODEL_CHUNK_WEIGHTS_MAX * sizeof *values);
-    if (!values || !chunk_values)
+    if (values == NULL || chunk_values == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t array = 0; array < source->arrays; array++)
@@ -48,7 +48,7 @@ enum err state_digest(const struct model *model, const struct state_digest_sourc
 {
     scoped(free_scoped) const struct model_parameter **sorted =
         calloc(model->parameters_count, sizeof(const struct model_parameter *));
-    if (!sorted)
+    if (sorted == NULL)
         return ERR_NOMEM;
     uint32_t count = 0;
     for (uint32_t i = 0; i < model->parameters_count; i++)

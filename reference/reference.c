@@ -305,7 +305,8 @@ static enum err set_up(struct reference *r, struct reason *reason)
 {
     TRY(make_shard(r));
     const struct executor_options options = {
-        .kernels = r->options.executor_kernels ? r->options.executor_kernels : r->options.kernels,
+        .kernels =
+            r->options.executor_kernels != NULL ? r->options.executor_kernels : r->options.kernels,
         .model = r->options.model,
         .train = &r->options.spec->train,
         .node_slots_max = UINT32_C(1) << r->node_level,
@@ -317,14 +318,14 @@ static enum err set_up(struct reference *r, struct reason *reason)
     r->held = calloc(r->chunks_count, sizeof *r->held);
     r->entries = malloc(WIRE_ENTRIES_MAX * sizeof *r->entries);
     r->payload = malloc(WIRE_PAYLOAD_BYTES_MAX);
-    return r->held && r->entries && r->payload ? ERR_OK : ERR_NOMEM;
+    return r->held != NULL && r->entries != NULL && r->payload != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 enum err reference_new(const struct reference_options *options, struct reference **ret_reference,
                        struct reason *reason)
 {
     struct reference *r = calloc(1, sizeof *r);
-    if (!r)
+    if (r == NULL)
         return ERR_NOMEM;
     r->options = *options;
     enum err err = set_up(r, reason);
@@ -338,7 +339,7 @@ enum err reference_new(const struct reference_options *options, struct reference
 
 void reference_free(struct reference *r)
 {
-    if (!r)
+    if (r == NULL)
         return;
     executor_free(r->executor);
     shard_free(r->shard);

@@ -117,7 +117,7 @@ static enum err act_drop(struct walk *walk, uint32_t i)
 static enum err pull_unit(struct walk *walk, uint32_t unit)
 {
     const struct kernels *k = walk->e->k;
-    if (walk->hooks->pull)
+    if (walk->hooks->pull != NULL)
         TRY(walk->hooks->pull(walk->hooks->context, unit));
     k->in->mark(k->in, unit);
     k->after(k, k->in, unit);
@@ -134,7 +134,7 @@ static enum err act_pull(struct walk *walk, uint32_t i)
 static enum err settled(struct executor *e)
 {
     const char *failure = e->k->synchronize(e->k);
-    if (!failure)
+    if (failure == NULL)
         return ERR_OK;
     snprintf(e->failure, sizeof e->failure, "%s", failure);
     return ERR_IO;
@@ -198,7 +198,7 @@ static enum err finish_unit(struct walk *walk, uint32_t unit)
     if (!walk->last)
         return ERR_OK;
     e->k->mark(e->k, unit); /* for executor_encode(): the device may come to it much later */
-    return walk->hooks->push ? walk->hooks->push(walk->hooks->context, unit) : ERR_OK;
+    return walk->hooks->push != NULL ? walk->hooks->push(walk->hooks->context, unit) : ERR_OK;
 }
 
 static enum err act_push(struct walk *walk, uint32_t i)
@@ -233,7 +233,7 @@ static enum err walk_rows(struct walk *walk)
     for (uint32_t i = 0; i < program->rows_count; i++) {
         if (!walk->training && !is_forward(program->rows[i].act))
             continue;
-        if (hooks->cancelled && hooks->cancelled(hooks->context))
+        if (hooks->cancelled != NULL && hooks->cancelled(hooks->context))
             return ERR_CANCELLED;
         TRY(acts[program->rows[i].act](walk, i));
     }

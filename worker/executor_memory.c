@@ -19,7 +19,7 @@ static enum err copy_program(const struct program *from, struct program *ret_pro
 {
     struct program program = *from;
     program.rows = malloc(from->rows_count * sizeof *program.rows);
-    if (!program.rows)
+    if (program.rows == NULL)
         return ERR_NOMEM;
     memcpy(program.rows, from->rows, from->rows_count * sizeof *program.rows);
     *ret_program = program;
@@ -29,7 +29,7 @@ static enum err copy_program(const struct program *from, struct program *ret_pro
 static enum err take_program(struct executor *e, const struct program *given, struct reason *reason)
 {
     uint32_t microbatches = e->train.slot_samples / e->train.microbatch;
-    if (given)
+    if (given != NULL)
         TRY(copy_program(given, &e->program));
     else
         TRY(program_generate(&e->program, e->model->units_count, microbatches, e->train.recompute));
@@ -46,7 +46,7 @@ static enum err take_program(struct executor *e, const struct program *given, st
 static enum err size_units(struct executor *e)
 {
     struct program_sizes *sizes = calloc(e->program.units, sizeof *sizes);
-    if (!sizes)
+    if (sizes == NULL)
         return ERR_NOMEM;
     for (uint32_t unit = 0; unit < e->program.units; unit++) {
         struct unit_sizes u;
@@ -97,7 +97,7 @@ struct region {
 
 static void *take(struct region *region, uint64_t bytes)
 {
-    void *at = region->base ? region->base + region->bytes : NULL;
+    void *at = region->base != NULL ? region->base + region->bytes : NULL;
     region->bytes += align(bytes);
     return at;
 }
@@ -145,7 +145,7 @@ static enum err alloc_device(struct executor *e, struct reason *reason)
     if (device.total > 0 && region.bytes > device.free)
         return does_not_fit(e, &device, reason);
     e->memory_taken = e->k->alloc(e->k, region.bytes);
-    if (!e->memory_taken)
+    if (e->memory_taken == NULL)
         return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
     region = (struct region){.base = e->memory_taken};
     place_pieces(e, &region);
@@ -161,7 +161,8 @@ static enum err alloc_host(struct executor *e)
         .losses = malloc(slot.predictions),
         .correct = malloc(slot.predictions),
     };
-    if (!e->host.inputs || !e->host.targets || !e->host.losses || !e->host.correct)
+    if (e->host.inputs == NULL || e->host.targets == NULL || e->host.losses == NULL ||
+        e->host.correct == NULL)
         return ERR_NOMEM;
     return ERR_OK;
 }
@@ -173,7 +174,8 @@ static enum err alloc_tables(struct executor *e)
     e->part_uses = calloc((size_t)model->parameters_count * MODEL_PARTS_MAX, sizeof *e->part_uses);
     e->use_weights = calloc(model->uses_count, sizeof *e->use_weights);
     e->gradients = calloc((e->memory.gradient_sets + 1) * model->uses_count, sizeof *e->gradients);
-    if (!e->parameters || !e->part_uses || !e->use_weights || !e->gradients)
+    if (e->parameters == NULL || e->part_uses == NULL || e->use_weights == NULL ||
+        e->gradients == NULL)
         return ERR_NOMEM;
     return ERR_OK;
 }
@@ -222,7 +224,7 @@ enum err executor_new(const struct executor_options *options, struct executor **
                       struct reason *reason)
 {
     struct executor *e = calloc(1, sizeof *e);
-    if (!e)
+    if (e == NULL)
         return ERR_NOMEM;
     e->k = options->kernels;
     e->model = options->model;
@@ -242,7 +244,7 @@ enum err executor_new(const struct executor_options *options, struct executor **
 
 void executor_free(struct executor *e)
 {
-    if (!e)
+    if (e == NULL)
         return;
     replay_release(&e->replay);
     e->k->free(e->k, e->memory_taken);

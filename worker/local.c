@@ -40,7 +40,7 @@ enum err local_alloc(struct executor *e)
         return ERR_OK;
     local->parameters = calloc(e->model->parameters_count, sizeof *local->parameters);
     local->use_weights = calloc(e->model->uses_count, sizeof *local->use_weights);
-    return local->parameters && local->use_weights ? ERR_OK : ERR_NOMEM;
+    return local->parameters != NULL && local->use_weights != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 void local_fill_tables(struct executor *e)

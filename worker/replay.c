@@ -10,12 +10,12 @@ enum err replay_init(struct replay *replay, const struct kernels *k, size_t plac
         return ERR_OK;
     replay->places = calloc(places_count, sizeof *replay->places);
     replay->places_count = places_count;
-    return replay->places ? ERR_OK : ERR_NOMEM;
+    return replay->places != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 void replay_release(struct replay *replay)
 {
-    for (size_t i = 0; replay->places && i < replay->places_count; i++)
+    for (size_t i = 0; replay->places != NULL && i < replay->places_count; i++)
         replay->k->graph_free(replay->k, replay->places[i].graph);
     free(replay->places);
     *replay = (struct replay){0};
@@ -37,7 +37,7 @@ static void make_graph(struct replay *replay, struct replay_place *place, struct
     if (replay->graphs_count == REPLAY_GRAPHS_MAX)
         return;
     place->graph = replay->k->graph_new(replay->k, give, work);
-    if (place->graph)
+    if (place->graph != NULL)
         replay->graphs_count++;
     else
         replay->direct = replay->refused = true;
@@ -48,13 +48,13 @@ void replay_run(struct replay *replay, size_t number,
 {
     struct work work = {operation, call};
     struct replay_place *place = replay->direct ? NULL : &replay->places[number];
-    if (place && place->seen && !place->graph)
+    if (place != NULL && place->seen && place->graph == NULL)
         make_graph(replay, place, &work);
-    if (place && place->graph) {
+    if (place != NULL && place->graph != NULL) {
         replay->k->graph_run(replay->k, place->graph);
         return;
     }
-    if (place)
+    if (place != NULL)
         place->seen = true;
     operation(call);
 }

@@ -53,8 +53,9 @@ static enum err alloc_arrays(struct sampler *s, uint64_t output, uint64_t saved,
     s->rstd = k->alloc(k, sizeof(float));
     s->logits = k->alloc(k, wte_rows * sizeof(float));
     s->window = calloc(settings->context, sizeof *s->window);
-    bool all = s->activations[0] && s->activations[1] && s->saved && s->scratch && s->tokens &&
-               s->ln && s->mean && s->rstd && s->logits && s->window;
+    bool all = s->activations[0] != NULL && s->activations[1] != NULL && s->saved != NULL &&
+               s->scratch != NULL && s->tokens != NULL && s->ln != NULL && s->mean != NULL &&
+               s->rstd != NULL && s->logits != NULL && s->window != NULL;
     return all ? ERR_OK : ERR_NOMEM;
 }
 
@@ -71,7 +72,7 @@ static enum err set_up(struct sampler *s, float *const *weights)
     }
     TRY(alloc_arrays(s, output, saved, scratch));
     s->weights = calloc(model->uses_count, sizeof *s->weights);
-    if (!s->weights)
+    if (s->weights == NULL)
         return ERR_NOMEM;
     for (uint32_t use = 0; use < model->uses_count; use++)
         s->weights[use] = weights[model->uses[use].parameter];
@@ -114,7 +115,7 @@ static enum err next_logits(struct sampler *s, struct reason *reason)
     k->layernorm_forward(k, s->ln, s->mean, s->rstd, last, w[LNF_WEIGHT], w[LNF_BIAS], 1, C);
     k->linear_forward(k, s->logits, s->ln, w[HEAD_WEIGHT], NULL, 1, C, Vp);
     const char *failure = k->synchronize(k);
-    if (failure)
+    if (failure != NULL)
         return reason_set(reason, ERR_IO, "device: %s", failure);
     k->copy_out(k, s->host_logits, s->logits, BYTES * sizeof(float));
     return ERR_OK;

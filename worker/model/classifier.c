@@ -21,7 +21,7 @@ static void backward(const struct kernels *k, const struct classifier *c, int64_
 {
     const element *input = kernels_at(k, c->input, row * c->C);
     k->linear_backward_weight(k, c->dweight, c->dbias, dlogits, input, rows, c->C, c->Vp);
-    if (c->dinput) /* last: it may overwrite the input */
+    if (c->dinput != NULL) /* last: it may overwrite the input */
         k->linear_backward_input(k, kernels_at(k, c->dinput, row * c->C), dlogits, c->weight, rows,
                                  c->C, c->Vp);
 }
@@ -34,7 +34,7 @@ void classifier(const struct kernels *k, const struct classifier *c, uint64_t lo
         int64_t rows = c->N - row < rows_max ? c->N - row : rows_max;
         const element *input = kernels_at(k, c->input, row * c->C);
         k->linear_forward(k, scratch, input, c->weight, c->bias, rows, c->C, c->Vp);
-        if (!c->dweight) {
+        if (c->dweight == NULL) {
             k->classifier_forward(k, losses + row, correct + row, scratch, targets + row, rows,
                                   c->V, c->Vp);
             continue;

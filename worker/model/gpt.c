@@ -56,7 +56,7 @@ struct region {
 
 static void *take_bytes(struct region *region, uint64_t bytes)
 {
-    void *at = region->base ? region->base + region->bytes : NULL;
+    void *at = region->base != NULL ? region->base + region->bytes : NULL;
     region->bytes += (bytes + 63) / 64 * 64;
     return at;
 }

@@ -145,8 +145,8 @@ static void place_row(struct place *place, uint32_t i)
     at->input = row.unit > 0 ? cell(place, row.unit - 1, row.microbatch)->output : PROGRAM_NOWHERE;
     at->output = own->output;
     at->saved = own->saved;
-    at->doutput = next ? next->dinput : PROGRAM_NOWHERE;
-    if (row.act == ACT_B && next && place->sizes[row.unit].in_place) {
+    at->doutput = next != NULL ? next->dinput : PROGRAM_NOWHERE;
+    if (row.act == ACT_B && next != NULL && place->sizes[row.unit].in_place) {
         own->dinput = next->dinput; /* handed on: the same place changes its owner */
         next->dinput = PROGRAM_NOWHERE;
     }
@@ -161,7 +161,7 @@ enum err program_place(const struct program *program, const struct program_sizes
     struct program_places places = {.rows = malloc(program->rows_count * sizeof *places.rows)};
     scoped(free_scoped) struct cell *cell_memory = malloc(cells * sizeof *cell_memory);
     scoped(free_scoped) struct interval *live = malloc(3 * cells * sizeof *live);
-    if (!places.rows || !cell_memory || !live) {
+    if (places.rows == NULL || cell_memory == NULL || live == NULL) {
         program_places_release(&places);
         return ERR_NOMEM;
     }

@@ -72,7 +72,7 @@ enum err program_generate(struct program *program, uint32_t units, uint32_t micr
     uint64_t rows = 2 * (uint64_t)units + (recompute ? 4 : 2) * (uint64_t)units * microbatches;
     struct program made = {.units = units, .microbatches = microbatches};
     made.rows = calloc(rows, sizeof *made.rows);
-    if (!made.rows)
+    if (made.rows == NULL)
         return ERR_NOMEM;
     for (uint32_t microbatch = 0; microbatch < microbatches; microbatch++) {
         emit_forward(&made, microbatch, recompute);

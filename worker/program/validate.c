@@ -132,7 +132,7 @@ static enum err play_rows(struct play *play, struct reason *reason)
             wrong = "no such microbatch";
         else
             wrong = plays[row.act](play, row);
-        if (wrong)
+        if (wrong != NULL)
             return row_wrong(program, i, wrong, reason);
     }
     for (uint32_t unit = 0; unit < program->units; unit++)
@@ -155,7 +155,7 @@ enum err program_validate(const struct program *program, struct reason *reason)
                           program->rows_count, program->units, program->microbatches);
     scoped(free_scoped) struct unit_state *units = calloc(program->units, sizeof *units);
     scoped(free_scoped) uint8_t *cell = calloc(cells, 1);
-    if (!units || !cell)
+    if (units == NULL || cell == NULL)
         return ERR_NOMEM;
     struct play play = {.program = program, .units = units, .done = cell};
     return play_rows(&play, reason);
