@@ -1,4 +1,8 @@
-/* Weights on their way out: from a question to the published copies, sent as they are. */
+/* Weights on their way out: from a question to the published copies, sent as they are.
+ *
+ * exchange.c begins a pull; each shard thread that owns some of its chunks asks (pull_ask()),
+ * writes what async gives into the order log, and answers (pull_answer()). What is not there yet
+ * waits in the shard and is sent when it is published (pull_published()). */
 #ifndef ROOST_SERVER_PULL_H
 #define ROOST_SERVER_PULL_H
 

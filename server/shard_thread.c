@@ -1,4 +1,6 @@
-/* The loop of a shard's owner. */
+/* The loop of a shard's owner. A pull comes from exchange.c; the shard is asked (pull_ask()), what
+ * goes with its answer is carried out, in async runs a record for the order log, and only then the
+ * answer leaves (pull_answer()). */
 #include "server/shard_thread.h"
 
 #include "common/inbox.h"

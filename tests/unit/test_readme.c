@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define WAY_BACK "\n**And the weights back:**"
+
 static void read_readme(struct buf *ret_text)
 {
     struct reason reason = {0};
@@ -59,6 +61,17 @@ static char *next_quoted(char **text)
     return word;
 }
 
+static void read_source(const char *name, struct buf *text)
+{
+    char path[512];
+    struct reason reason = {0};
+    snprintf(path, sizeof path, "%s/%s", SOURCE_ROOT, name);
+    buf_clear(text);
+    if (file_read(path, 1 << 20, text, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    assert_int_equal(buf_append(text, "", 1), ERR_OK);
+}
+
 static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **state)
 {
     (void)state;
@@ -66,20 +79,16 @@ static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **stat
     read_readme(&readme);
     char *rest = strstr((char *)readme.data, "## The tour: follow one gradient");
     assert_non_null(rest);
-    *strstr(rest, "\n**And the weights back:**") = 0;
+    *strstr(rest, WAY_BACK) = 0;
     int found = 0;
     for (char *row; (row = strstr(rest, "\n| `")) != NULL;) {
         rest = row + 1;
         char *cell_end = strstr(rest + 1, " |");
         *cell_end = '\n';
         const char *name = next_quoted(&rest), *function;
-        char path[512], call[128];
-        snprintf(path, sizeof path, "%s/%s", SOURCE_ROOT, name);
-        struct reason reason = {0};
+        char call[128];
         scoped(buf_release) struct buf file = {0};
-        if (file_read(path, 1 << 20, &file, &reason) != ERR_OK)
-            fail_msg("%s", reason.text);
-        assert_int_equal(buf_append(&file, "", 1), ERR_OK);
+        read_source(name, &file);
         for (; (function = next_quoted(&rest)) != NULL; found++) {
             snprintf(call, sizeof call, "%s(", function);
             if (strstr((char *)file.data, call) == NULL)
@@ -90,12 +99,39 @@ static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **stat
     assert_true(found > 10);
 }
 
+/* Sentences, in which a name with a slash is a file and one without a function of the last file. */
+static void so_are_those_of_the_weights_way_back(void **state)
+{
+    (void)state;
+    scoped(buf_release) struct buf readme = {0};
+    scoped(buf_release) struct buf file = {0};
+    read_readme(&readme);
+    char *rest = strstr((char *)readme.data, WAY_BACK) + strlen(WAY_BACK);
+    *strstr(rest, "\n\n") = 0;
+    for (char *end; (end = strchr(rest, '\n')) != NULL;)
+        *end = ' ';
+    int found = 0;
+    for (const char *name; (name = next_quoted(&rest)) != NULL;) {
+        char call[128];
+        if (strchr(name, '/') != NULL) {
+            read_source(name, &file);
+            continue;
+        }
+        snprintf(call, sizeof call, "%s(", name);
+        if (strstr((char *)file.data, call) == NULL)
+            fail_msg("what is named before `%s` lacks it", name);
+        found++;
+    }
+    assert_true(found > 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_readme_has_the_reference_of_the_spec),
         cmocka_unit_test(the_readme_lists_every_error),
         cmocka_unit_test(the_functions_of_the_tour_are_in_the_files_that_it_names),
+        cmocka_unit_test(so_are_those_of_the_weights_way_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
