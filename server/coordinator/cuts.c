@@ -24,7 +24,7 @@ void cuts_release(struct cuts *cuts)
     *cuts = (struct cuts){0};
 }
 
-static bool same(struct cut_name a, struct cut_name b)
+bool cuts_same(struct cut_name a, struct cut_name b)
 {
     return a.generation == b.generation && a.version == b.version;
 }
@@ -37,7 +37,7 @@ static bool newer(struct cut_name a, struct cut_name b)
 static struct pending_cut *find(const struct cuts *cuts, struct cut_name name)
 {
     for (uint32_t i = 0; i < cuts->pending_count; i++)
-        if (same(cuts->pending[i].record.name, name))
+        if (cuts_same(cuts->pending[i].record.name, name))
             return &cuts->pending[i];
     return NULL;
 }

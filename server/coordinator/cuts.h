@@ -26,6 +26,8 @@ struct cuts {
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
 void cuts_release(struct cuts *cuts);
 
+bool cuts_same(struct cut_name a, struct cut_name b);
+
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
  * is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);

@@ -52,23 +52,31 @@ bool generation_may_go_back(const struct coordinator *coordinator)
     return lacks_first_cut(run) && run->cuts.map.range_count > 0;
 }
 
-static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
+struct server_command *generation_prepare(struct coordinator *coordinator,
+                                          struct server_entry *server)
 {
-    struct run *run = &coordinator->run;
+    const struct run *run = &coordinator->run;
     struct server_command *command = run_command(coordinator, server, SERVER_PREPARE);
     command->prepare.run = run->settings.run;
     command->prepare.generation = run->generation;
+    command->prepare.spec = run->settings.spec;
+    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
+    server->prepared_boot = server->boot;
+    server->ready = false;
+    return command;
+}
+
+static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    struct server_command *command = generation_prepare(coordinator, server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
     command->prepare.cuts = lacks_first_cut(run);
-    command->prepare.spec = run->settings.spec;
-    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
     command->prepare.restore = run->settings.restore;
     command->prepare.server = server->map_index;
     command->prepare.range_count = run->map.range_count;
     command->prepare.ranges = run->map.ranges;
-    server->prepared_boot = server->boot;
-    server->ready = false;
     server->acknowledged = true;
 }
 
@@ -205,17 +213,21 @@ static enum err restore_map(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-const char *generation_awaits(const struct coordinator *coordinator)
+const char *generation_missing(const struct coordinator *coordinator)
 {
-    const struct run *run = &coordinator->run;
-    const struct cut_record *cut = &run->cuts.newest;
-    for (uint32_t i = 0; run->settings.cut_servers && i < cut->server_count; i++) {
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
+    for (uint32_t i = 0; i < cut->server_count; i++) {
         const struct server_entry *server =
             servers_named(&coordinator->servers, cut->servers[i].name);
         if (server == NULL || server->link == 0)
             return cut->servers[i].name;
     }
     return NULL;
+}
+
+const char *generation_awaits(const struct coordinator *coordinator)
+{
+    return coordinator->run.settings.cut_servers ? generation_missing(coordinator) : NULL;
 }
 
 static bool enough_servers(const struct coordinator *coordinator,
@@ -255,11 +267,10 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
 /* ---- other servers ---- */
 
 /* `before`: the old map, and who had which index in it. */
-static struct move_status count_changes(const struct coordinator *coordinator,
-                                        const struct map *before, const uint32_t *chosen_before)
+static void count_chunks(const struct coordinator *coordinator, const struct map *before,
+                         const uint32_t *chosen_before, struct move_status *changes)
 {
     const struct run *run = &coordinator->run;
-    struct move_status changes = {.commits = 1};
     for (uint32_t i = 0; i < run->settings.parameter_count; i++) {
         const struct map_parameter *parameter = &run->settings.parameters[i];
         uint64_t left = parameter->bytes;
@@ -270,11 +281,10 @@ static struct move_status count_changes(const struct coordinator *coordinator,
             if (chosen_before[map_server(before, chunk)] ==
                 coordinator->servers.chosen[map_server(&run->map, chunk)])
                 continue;
-            changes.chunks++;
-            changes.bytes += bytes;
+            changes->chunks++;
+            changes->bytes += bytes;
         }
     }
-    return changes;
 }
 
 /* Who comes and who goes. */
@@ -293,7 +303,7 @@ static enum err take_wanted(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     struct servers *servers = &coordinator->servers;
-    struct move_status changes = {0};
+    struct move_status changes = {.commits = 1};
     uint32_t count = 0, chosen_before[WIRE_SERVERS_MAX];
     struct map before = run->map, next;
     for (uint32_t i = 0; i < servers->count; i++)
@@ -305,15 +315,13 @@ static enum err take_wanted(struct coordinator *coordinator)
     run->server_count = servers_choose_wanted(servers);
     run->map = next;
     run->moves.uneven = false;
-    run->moves.changes = count_changes(coordinator, &before, chosen_before);
-    run->moves.changes.servers_added = changes.servers_added;
-    run->moves.changes.servers_drained = changes.servers_drained;
+    count_chunks(coordinator, &before, chosen_before, &changes);
+    run->moves.changes = changes;
     map_release(&before);
     effects_log(&coordinator->effects, false,
                 "chunks move  version=%llu chunks=%llu bytes=%llu added=%llu drained=%llu",
-                (unsigned long long)run->version, (unsigned long long)run->moves.changes.chunks,
-                (unsigned long long)run->moves.changes.bytes,
-                (unsigned long long)changes.servers_added,
+                (unsigned long long)run->version, (unsigned long long)changes.chunks,
+                (unsigned long long)changes.bytes, (unsigned long long)changes.servers_added,
                 (unsigned long long)changes.servers_drained);
     return ERR_OK;
 }

@@ -5,8 +5,13 @@
 
 #include "server/coordinator/run.h"
 
-/* The first server of the newest cut that the run waits for (settings.cut_servers); NULL: none. */
+/* The first server of the newest cut that is not connected; NULL: all are. */
+const char *generation_missing(const struct coordinator *coordinator);
+/* The same if the run waits for them (settings.cut_servers); NULL: it need not. */
 const char *generation_awaits(const struct coordinator *coordinator);
+/* PREPARE with what every server is told, whatever its chunks are; it is ready when it says so. */
+struct server_command *generation_prepare(struct coordinator *coordinator,
+                                          struct server_entry *server);
 /* In PHASE_GATHER: begins a generation when its servers are there. */
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
 /* It does not wait for servers, or has enough of them without that one. */

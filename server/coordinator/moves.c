@@ -20,19 +20,20 @@ void moves_release(struct moves *moves)
 /* Can be given chunks, now or when it is ready. */
 static bool is_fit(const struct server_entry *server)
 {
-    return server->link != 0 && !server->draining && server->left_boot != server->boot &&
-           server->unfit_boot != server->boot;
+    return servers_is_available(server) && server->unfit_boot != server->boot;
 }
 
-/* async: marks those that are to have the chunks, who stay and who are ready; how many. */
-static uint32_t want_servers(struct coordinator *coordinator)
+/* Marks those that are to have the chunks, beside `lost` (NULL: nobody is): who stays, lost ones
+ * that are awaited included, and who can come (async: is ready to). Returns how many. */
+static uint32_t want_servers(struct coordinator *coordinator, const struct server_entry *lost)
 {
     struct servers *servers = &coordinator->servers;
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        server->wanted =
-            server->map_index != SERVERS_NONE ? !server->draining : server->ready && is_fit(server);
+        bool can_come = is_fit(server) && (server->ready || !coordinator->run.settings.async);
+        bool has = server->map_index != SERVERS_NONE;
+        server->wanted = server != lost && (has ? !server->draining : can_come);
         count += server->wanted ? 1 : 0;
     }
     return count;
@@ -40,17 +41,11 @@ static uint32_t want_servers(struct coordinator *coordinator)
 
 static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
-    struct run *run = &coordinator->run;
-    struct server_command *command = run_command(coordinator, server, SERVER_PREPARE);
-    command->prepare.run = run->settings.run;
-    command->prepare.generation = run->generation;
+    const struct run *run = &coordinator->run;
+    struct server_command *command = generation_prepare(coordinator, server);
     command->prepare.cut = (struct cut_name){run->generation, run->version};
     command->prepare.joins = true;
-    command->prepare.spec = run->settings.spec;
-    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
     command->prepare.restore = "";
-    server->prepared_boot = server->boot;
-    server->ready = false;
 }
 
 void moves_invite(struct coordinator *coordinator)
@@ -71,7 +66,7 @@ void moves_invite(struct coordinator *coordinator)
 static bool would_own(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    uint32_t wanted = want_servers(coordinator), before = 0, after = 0;
+    uint32_t wanted = want_servers(coordinator, NULL), before = 0, after = 0;
     struct map map;
     if (wanted == 0 || map_build(run->settings.parameters, run->settings.parameter_count, wanted,
                                  run->settings.parameter_bytes_max, &map) != ERR_OK)
@@ -317,7 +312,7 @@ static bool change_wanted(struct coordinator *coordinator)
     const struct run *run = &coordinator->run;
     bool comes = false, goes = false;
     if (!run->settings.async || run->stopping || run->moves.refused[0] != 0 ||
-        want_servers(coordinator) == 0)
+        want_servers(coordinator, NULL) == 0)
         return false;
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {
         const struct server_entry *server = &coordinator->servers.list[i];
@@ -333,10 +328,8 @@ static bool change_wanted(struct coordinator *coordinator)
 static bool is_quiet(const struct run *run, bool recorded)
 {
     struct cut_name here = {run->generation, run->version};
-    const struct cut_name *newest = &run->cuts.newest.name;
-    bool newest_is = newest->generation == here.generation && newest->version == here.version;
-    return run->granted_step < run->version &&
-           (newest_is || (!recorded && cuts_ordered(&run->cuts, here)));
+    return run->granted_step < run->version && (cuts_same(run->cuts.newest.name, here) ||
+                                                (!recorded && cuts_ordered(&run->cuts, here)));
 }
 
 uint64_t moves_step_max(struct coordinator *coordinator)
@@ -359,10 +352,7 @@ bool moves_need_cut(struct coordinator *coordinator)
  */
 static bool all_serve(struct coordinator *coordinator)
 {
-    for (uint32_t i = 0; i < coordinator->run.server_count; i++)
-        if (!servers_of_map(&coordinator->servers, i)->ready)
-            return false;
-    return run_servers_connected(coordinator);
+    return run_servers_ready(coordinator) && run_servers_connected(coordinator);
 }
 
 void moves_change(struct coordinator *coordinator, uint64_t now_ms)
@@ -385,8 +375,7 @@ static void stop_draining(struct coordinator *coordinator, struct server_entry *
         return;
     if (server->drain_boot == server->boot && server->link != 0)
         run_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
-    server->draining = false;
-    server->drain_boot = 0;
+    servers_drain_over(server);
 }
 
 void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
@@ -450,6 +439,12 @@ static bool could_take(const struct coordinator *coordinator, const struct serve
     return false;
 }
 
+static enum err nobody_takes(const struct server_entry *leaver, struct reason *reason)
+{
+    return reason_set(reason, ERR_INVALID,
+                      "no other server is there that could take the chunks of %s", leaver->name);
+}
+
 enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                      uint64_t drain_boot, struct reason *reason)
 {
@@ -464,9 +459,7 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     bool needed =
         (run_active(run) && server->map_index != SERVERS_NONE) || is_in_cut(coordinator, server);
     if (needed && !could_take(coordinator, server))
-        return reason_set(reason, ERR_INVALID,
-                          "no other server is there that could take the chunks of %s",
-                          server->name);
+        return nobody_takes(server, reason);
     server->draining = true;
     server->drain_boot = drain_boot;
     if (server->map_index == SERVERS_NONE && is_in_cut(coordinator, server))
@@ -482,20 +475,6 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     return ERR_OK;
 }
 
-/* Those who stay, lost ones that are awaited included, and those who could come. */
-static bool want_others(struct coordinator *coordinator, const struct server_entry *lost)
-{
-    struct servers *servers = &coordinator->servers;
-    bool any = false;
-    for (uint32_t i = 0; i < servers->count; i++) {
-        struct server_entry *server = &servers->list[i];
-        bool has = server->map_index != SERVERS_NONE;
-        server->wanted = server != lost && (has ? !server->draining : is_fit(server));
-        any = any || server->wanted;
-    }
-    return any;
-}
-
 enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
                        struct server_entry *server, struct reason *reason)
 {
@@ -508,17 +487,14 @@ enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
         return reason_set(reason, ERR_UNSUPPORTED,
                           "an async run goes on without %s only when it is stopped and resumed",
                           server->name);
-    if (!want_others(coordinator, server))
-        return reason_set(reason, ERR_INVALID,
-                          "no other server is there that could take the chunks of %s",
-                          server->name);
+    if (want_servers(coordinator, server) == 0)
+        return nobody_takes(server, reason);
     effects_log(&coordinator->effects, true, "server given up  server=%s next=rewind without it",
                 server->name);
     enum err err = generation_without(coordinator);
     if (err != ERR_OK)
         return reason_set(reason, err, "no memory for another chunk map");
-    server->draining = false;
-    server->drain_boot = 0;
+    servers_drain_over(server);
     moves_changed(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
@@ -538,8 +514,7 @@ static void let_go(struct coordinator *coordinator, struct server_entry *server)
         run->map_number++;
         run->moves.status.servers_drained++;
     }
-    server->draining = false;
-    server->drain_boot = 0;
+    servers_drain_over(server);
     effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",
                 server->name);
 }

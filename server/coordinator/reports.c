@@ -9,6 +9,13 @@
 
 #include <string.h>
 
+static void begin_training(struct coordinator *coordinator)
+{
+    coordinator->run.state = RUN_TRAINING;
+    run_store_state(coordinator);
+    run_open_version(coordinator);
+}
+
 static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report)
 {
@@ -43,19 +50,11 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         run_advance(coordinator, now_ms);
         return ERR_OK;
     }
-    for (uint32_t i = 0; i < run->server_count; i++) {
-        const struct server_entry *other = servers_active(&coordinator->servers, i);
-        if (other != NULL && !other->ready)
-            return ERR_OK;
-    }
-    if (run->phase != PHASE_PREPARE)
+    if (run->phase != PHASE_PREPARE || !run_servers_ready(coordinator))
         return ERR_OK;
     run->phase = PHASE_FIRST_CUT;
-    if (run->cuts.newest.name.generation > 0 && !run->moves.changing) {
-        run->state = RUN_TRAINING;
-        run_store_state(coordinator);
-        run_open_version(coordinator);
-    }
+    if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
+        begin_training(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }
@@ -112,11 +111,8 @@ static void cut_recorded(struct coordinator *coordinator)
                 (unsigned long long)run->cuts.newest.name.generation,
                 (unsigned long long)run->cuts.newest.name.version);
     moves_let_go(coordinator);
-    if (run->phase == PHASE_FIRST_CUT) {
-        run->state = RUN_TRAINING;
-        run_store_state(coordinator);
-        run_open_version(coordinator);
-    }
+    if (run->phase == PHASE_FIRST_CUT)
+        begin_training(coordinator);
 }
 
 /* Training goes on without the cut, unless nothing can be without it. */

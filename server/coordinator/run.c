@@ -44,6 +44,16 @@ bool run_servers_connected(struct coordinator *coordinator)
     return run->server_count > 0;
 }
 
+bool run_servers_ready(struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->run.server_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && !server->ready)
+            return false;
+    }
+    return true;
+}
+
 /* ---- saying things ---- */
 
 struct server_command *run_command(struct coordinator *coordinator,
@@ -635,9 +645,7 @@ void run_check(struct coordinator *coordinator)
     if (!run_active(run))
         return;
     bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
-    for (uint32_t i = 0; i < run->server_count && open; i++)
-        check(run->settings.async || servers_active(&coordinator->servers, i) == NULL ||
-              servers_active(&coordinator->servers, i)->ready);
+    check(!open || run->settings.async || run_servers_ready(coordinator));
     for (uint32_t i = 0; i < run->map.range_count && open; i++)
         check(servers_active(&coordinator->servers, run->map.ranges[i].server) != NULL);
     check(!open || run->cuts.newest.name.generation > 0);

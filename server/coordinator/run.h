@@ -158,6 +158,8 @@ void run_release(struct run *run);
 
 /* Every server of the run is connected (and some are chosen). */
 bool run_servers_connected(struct coordinator *coordinator);
+/* Each of them has its chunks. */
+bool run_servers_ready(struct coordinator *coordinator);
 /* The version can be computed on: its tickets are open. */
 void run_open_version(struct coordinator *coordinator);
 /* The run is over, for this reason. */

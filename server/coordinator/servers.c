@@ -38,10 +38,8 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     }
     memcpy(server->address, hello->hello.address, sizeof server->address);
     server->boot = hello->boot;
-    if (server->drain_boot != 0 && server->drain_boot != hello->boot) {
-        server->draining = false; /* it has ended, and is back */
-        server->drain_boot = 0;
-    }
+    if (server->drain_boot != 0 && server->drain_boot != hello->boot)
+        servers_drain_over(server); /* it has ended, and is back */
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;
@@ -72,8 +70,7 @@ struct server_entry *servers_active(const struct servers *servers, uint32_t map_
     return server == NULL || server->emptied ? NULL : server;
 }
 
-/* Connected, and neither leaving nor about to. */
-static bool is_available(const struct server_entry *server)
+bool servers_is_available(const struct server_entry *server)
 {
     return server->link != 0 && !server->draining && server->left_boot != server->boot;
 }
@@ -82,7 +79,7 @@ uint32_t servers_available(const struct servers *servers, const struct server_en
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++)
-        count += &servers->list[i] != without && is_available(&servers->list[i]) ? 1 : 0;
+        count += &servers->list[i] != without && servers_is_available(&servers->list[i]) ? 1 : 0;
     return count;
 }
 
@@ -103,7 +100,7 @@ static struct server_entry *next_by_name(struct servers *servers, const char *na
 uint32_t servers_choose(struct servers *servers)
 {
     for (uint32_t i = 0; i < servers->count; i++)
-        servers->list[i].wanted = is_available(&servers->list[i]);
+        servers->list[i].wanted = servers_is_available(&servers->list[i]);
     return servers_choose_wanted(servers);
 }
 
@@ -148,4 +145,10 @@ void servers_unchoose(struct servers *servers)
     for (uint32_t i = servers->chosen_count; i-- > 0;)
         if (i < servers->chosen_count && servers_of_map(servers, i) != NULL)
             servers_unchoose_one(servers, servers_of_map(servers, i));
+}
+
+void servers_drain_over(struct server_entry *server)
+{
+    server->draining = false;
+    server->drain_boot = 0;
 }

@@ -59,6 +59,8 @@ struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_
 /* The same, but NULL also for one that is emptied: only its files may be needed yet. */
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
 struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
+/* Connected, and neither leaving nor about to. */
+bool servers_is_available(const struct server_entry *server);
 /* How many could be the run's, beside `without` (NULL: nobody). */
 uint32_t servers_available(const struct servers *servers, const struct server_entry *without);
 
@@ -71,5 +73,8 @@ uint32_t servers_choose_wanted(struct servers *servers);
 bool servers_choose_one(struct servers *servers, struct server_entry *server);
 void servers_unchoose_one(struct servers *servers, struct server_entry *server);
 void servers_unchoose(struct servers *servers);
+
+/* It drains no more: it has, or stays. */
+void servers_drain_over(struct server_entry *server);
 
 #endif

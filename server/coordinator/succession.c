@@ -1,7 +1,7 @@
 /* Going on where a dead coordinator left off. */
 #include "server/coordinator/succession.h"
 
-#include "server/coordinator/moves.h"
+#include "server/coordinator/generation.h"
 #include "server/held.h"
 
 #include <stdlib.h>
@@ -182,33 +182,20 @@ static const char *find_obstacle(const struct coordinator *coordinator,
 
 /* ---- going on ---- */
 
-/* The holder whose name is the lowest above `name` (NULL: the lowest of all). */
-static struct server_entry *next_holder(const struct coordinator *coordinator, const char *name)
-{
-    struct server_entry *next = NULL;
-    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
-        struct server_entry *server = &coordinator->servers.list[i];
-        if (is_holder(server) && (name == NULL || strcmp(server->name, name) > 0) &&
-            (next == NULL || strcmp(server->name, next->name) < 0))
-            next = server;
-    }
-    return next;
-}
-
 static void choose_holders(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    servers_unchoose(&coordinator->servers);
-    struct server_entry *server = next_holder(coordinator, NULL);
-    for (; server != NULL; server = next_holder(coordinator, server->name)) {
-        bool chosen = servers_choose_one(&coordinator->servers, server);
-        check(chosen); /* there are as many places as names */
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        servers->list[i].wanted = is_holder(&servers->list[i]);
+    run->server_count = servers_choose_wanted(servers);
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        struct server_entry *server = servers_of_map(servers, i);
         server->prepared_boot = server->boot;
         server->ready = true;
         server->acknowledged = !run->committed;
         server->past_cut = false;
     }
-    run->server_count = coordinator->servers.chosen_count;
 }
 
 static enum err build_map(struct coordinator *coordinator)
@@ -282,19 +269,6 @@ static void go_on(struct coordinator *coordinator, uint64_t now_ms,
     run_open_version(coordinator);
 }
 
-/* All that the newest cut names are there and have said what they hold. */
-static bool nobody_is_late(const struct coordinator *coordinator)
-{
-    const struct cut_record *cut = &coordinator->run.cuts.newest;
-    for (uint32_t i = 0; i < cut->server_count; i++) {
-        const struct server_entry *server =
-            servers_named(&coordinator->servers, cut->servers[i].name);
-        if (server == NULL || server->link == 0)
-            return false;
-    }
-    return true;
-}
-
 bool succession_awaits(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
@@ -313,7 +287,8 @@ bool succession_awaits(struct coordinator *coordinator, uint64_t now_ms)
         const struct server_entry *server = &coordinator->servers.list[i];
         unanswered = unanswered || (is_asked(server) && !has_answered(server));
     }
-    bool complete = newest == NULL || all_are_owned(coordinator) || nobody_is_late(coordinator);
+    bool complete =
+        newest == NULL || all_are_owned(coordinator) || generation_missing(coordinator) == NULL;
     if (now_ms >= run->succession.until_ms || (!unanswered && complete))
         return false;
     run_due(coordinator, run->succession.until_ms);
