@@ -81,18 +81,23 @@ static void print_member(const struct member_status *member)
     printf("%s%s\n", member->reason[0] != 0 ? "  " : "", member->reason);
 }
 
-static void print_people(const struct status_reply *status)
+static void print_run(const struct status_reply *status)
 {
-    printf("%s", print_state(status->state));
-    if (status->reason[0] != 0)
-        printf(": %s", status->reason);
-    printf("\nrun %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64
+    printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64
            "  loss %.4f  lr %.3g  norm %.3g\n",
            status->run, status->generation, status->step, status->steps, status->loss, status->lr,
            status->norm);
     printf("newest checkpoint: generation %" PRIu64 " version %" PRIu64 "%s%s\n",
            status->cut.generation, status->cut.version, status->cut_state[0] != 0 ? ", " : "",
            status->cut_state);
+}
+
+static void print_people(const struct status_reply *status)
+{
+    printf("%s%s%s\n", print_state(status->state), status->reason[0] != 0 ? ": " : "",
+           status->reason);
+    if (status->state != RUN_NONE)
+        print_run(status);
     for (uint32_t i = 0; i < status->server_count; i++)
         printf("server %-16s %-22s %-10s %8u chunks\n", status->servers[i].name,
                status->servers[i].address,
