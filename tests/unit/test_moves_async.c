@@ -1,211 +1,31 @@
-/* Servers that come and go in an async run, as the coordinator sees them (P12): three servers are
- * played, and a worker that takes tickets. */
-#include "tests/unit/unit.h"
-
-#include "server/coordinator/coordinator.h"
-
-#include <string.h>
-
-enum { SERVERS = 3, CHUNKS = 6, SLOTS = 2, LOSS = 5 };
-
-/* Six parameters of a chunk each; the last is the loss. */
-static const struct map_parameter parameters[CHUNKS] = {{0, 1, 400, 400}, {1, 1, 400, 400},
-                                                        {2, 1, 400, 400}, {3, 1, 400, 400},
-                                                        {4, 1, 400, 400}, {5, 1, 16, 16}};
-
-struct player {
-    uint64_t boot, link, generation;
-    bool owns[CHUNKS];
-    bool cuts; /* it was told to write what it begins with */
-    bool told_leave;
-};
-
-struct fixture {
-    struct coordinator *coordinator;
-    uint64_t now_ms, generation, member, sequence;
-    struct player players[SERVERS];
-    bool committed, told[SERVERS]; /* a commit, which these are to acknowledge */
-    struct commit commit;
-    bool store_is_slow;       /* cuts are stored later: */
-    struct cut_record stored; /* the newest that was to be */
-    uint64_t granted;         /* the newest ticket; UINT64_MAX: none */
-};
-
-static void obey(struct fixture *f, uint64_t link, const struct server_command *command)
-{
-    uint32_t i = 0;
-    while (f->players[i].link != link)
-        i++;
-    struct player *player = &f->players[i];
-    if (command->kind == SERVER_LEAVE)
-        player->told_leave = true;
-    if (command->kind == SERVER_COMMIT) {
-        f->committed = f->told[i] = true;
-        f->commit = command->commit;
-        assert_int_equal(command->move_count, 0);
-    }
-    if (command->kind != SERVER_PREPARE)
-        return;
-    player->generation = f->generation = command->prepare.generation;
-    player->cuts = command->prepare.cuts;
-    memset(player->owns, 0, sizeof player->owns);
-    for (uint32_t r = 0; r < command->prepare.range_count; r++)
-        for (uint32_t c = 0; c < command->prepare.ranges[r].count; c++)
-            player->owns[command->prepare.ranges[r].first + c] =
-                command->prepare.ranges[r].server == command->prepare.server;
-}
-
-static void look(struct fixture *f)
-{
-    size_t count;
-    const struct effect *effects = coordinator_effects(f->coordinator, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (effects[i].kind == EFFECT_COMMAND)
-            obey(f, effects[i].command.link, &effects[i].command.command);
-        if (effects[i].kind == EFFECT_EXPEL)
-            f->member = 0;
-        if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.err == ERR_OK &&
-            effects[i].answer.reply.result == ACQUIRE_TICKET &&
-            effects[i].answer.reply.ticket.kind == TICKET_TRAIN)
-            f->granted = effects[i].answer.reply.ticket.step * SLOTS +
-                         effects[i].answer.reply.ticket.node.index;
-        if (effects[i].kind != EFFECT_STORE_CUT)
-            continue;
-        f->stored = *effects[i].cut;
-        if (!f->store_is_slow)
-            coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
-        effects = coordinator_effects(f->coordinator, &count);
-    }
-    coordinator_effects_clear(f->coordinator);
-    coordinator_check(f->coordinator);
-}
-
-static struct coordinator_status status(const struct fixture *f)
-{
-    struct coordinator_status result;
-    coordinator_status(f->coordinator, &result);
-    return result;
-}
-
-static void report(struct fixture *f, uint32_t i, struct server_report report)
-{
-    report.boot = f->players[i].boot;
-    assert_int_equal(
-        coordinator_server_report(f->coordinator, f->now_ms, f->players[i].link, &report), ERR_OK);
-    look(f);
-}
-
-static void connect(struct fixture *f, uint32_t i, uint64_t boot)
-{
-    struct player *player = &f->players[i];
-    struct server_report hello = {.kind = SERVER_HELLO, .boot = boot};
-    snprintf(hello.hello.name, sizeof hello.hello.name, "s%u", i);
-    snprintf(hello.hello.address, sizeof hello.hello.address, "s%u:1", i);
-    if (player->boot != boot)
-        player->generation = 0;
-    hello.hello.generation = player->generation;
-    player->boot = boot;
-    player->told_leave = false;
-    assert_int_equal(
-        coordinator_server_hello(f->coordinator, f->now_ms, &hello, &player->link, NULL), ERR_OK);
-    look(f);
-}
-
-static void lose(struct fixture *f, uint32_t i)
-{
-    coordinator_server_lost(f->coordinator, f->now_ms, f->players[i].link);
-    f->players[i].link = 0;
-    look(f);
-}
-
-static void ready(struct fixture *f, uint32_t i)
-{
-    uint64_t version = status(f).version;
-    report(f, i,
-           (struct server_report){.kind = SERVER_READY,
-                                  .ready = {.cut = {f->players[i].generation, version},
-                                            .applied_low = version * SLOTS}});
-}
-
-static void manifest(struct fixture *f, uint32_t i, uint64_t version, enum err code)
-{
-    report(f, i,
-           (struct server_report){
-               .kind = SERVER_MANIFEST,
-               .manifest = {.cut = {f->players[i].generation, version}, .code = code}});
-}
-
-static uint32_t owned(const struct fixture *f, uint32_t i)
-{
-    uint32_t count = 0;
-    for (uint32_t c = 0; c < CHUNKS && f->players[i].generation == f->generation; c++)
-        count += f->players[i].owns[c];
-    return count;
-}
-
-/* Everybody reduces the open step, so the coordinator commits; all acknowledge. */
-static void commit(struct fixture *f)
-{
-    uint64_t step = status(f).version;
-    f->committed = false;
-    memset(f->told, 0, sizeof f->told);
-    for (uint32_t i = 0; i < SERVERS; i++) {
-        struct chunk_seal seals[CHUNKS];
-        struct server_report reduced = {.kind = SERVER_REDUCED};
-        reduced.reduced = (struct reduced){.generation = f->generation,
-                                           .step = step,
-                                           .seals = seals,
-                                           .has_loss = f->players[i].owns[LOSS],
-                                           .loss_sum = 1,
-                                           .sample_count = SLOTS};
-        if (owned(f, i) == 0)
-            continue;
-        for (uint32_t c = 0; c < CHUNKS; c++)
-            if (f->players[i].owns[c])
-                seals[reduced.reduced.seal_count++] = (struct chunk_seal){c, true, 1};
-        report(f, i, reduced);
-    }
-    assert_true(f->committed);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        if (f->told[i])
-            report(f, i,
-                   (struct server_report){.kind = SERVER_COMMITTED,
-                                          .committed = {f->generation, step}});
-}
-
-/* The cut of that version is written by all that have chunks. */
-static void record(struct fixture *f, uint64_t version)
-{
-    bool owns[SERVERS];
-    for (uint32_t i = 0; i < SERVERS; i++)
-        owns[i] = owned(f, i) > 0;
-    for (uint32_t i = 0; i < SERVERS; i++)
-        if (owns[i])
-            manifest(f, i, version, ERR_OK);
-}
+/* Servers that come and go in an async run, as the coordinator sees them (P12). */
+#include "tests/unit/moves_fixture.h"
 
 static struct coordinator_run async_run(void)
 {
-    return (struct coordinator_run){
-        .run = 1,
-        .steps = 50,
-        .servers_min = 2,
-        .slots = SLOTS,
-        .slot_samples = 1,
-        .async = true,
-        .window = 2 * SLOTS,
-        .node_slots = 1,
-        .cut_servers = true,
-        .numerics_any = true,
-        .data_served = true,
-        .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
-                 .sample_predictions = 1},
-        .parameter_count = CHUNKS,
-        .parameters = parameters,
-        .parameter_bytes_max = 1 << 20,
-        .spec = "",
-        .checkpoint_dir = "c",
-    };
+    struct coordinator_run run = run_of_two();
+    run.async = true;
+    run.window = 2 * SLOTS;
+    run.node_slots = 1;
+    run.cut_servers = true;
+    run.numerics_any = true;
+    run.data_served = true;
+    return run;
+}
+
+static void set_up(struct fixture *f)
+{
+    struct coordinator_run run = async_run();
+    set_up_run(f, &run);
+}
+
+/* Everybody reduces the open step, so the coordinator commits; all acknowledge. No chunk moves with
+ * a commit. */
+static void commit(struct fixture *f)
+{
+    commit_said(f);
+    assert_int_equal(f->move_count, 0);
+    acknowledge(f);
 }
 
 /* The next ticket that a worker is given now; UINT64_MAX: none. */
@@ -224,48 +44,6 @@ static uint64_t granted(struct fixture *f)
     assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_OK);
     look(f);
     return f->granted;
-}
-
-static enum err drain(struct fixture *f, uint32_t i, struct reason *reason)
-{
-    char name[8];
-    struct coordinator_drained drained;
-    snprintf(name, sizeof name, "s%u", i);
-    enum err err = coordinator_drain(f->coordinator, f->now_ms, name, &drained, reason);
-    look(f);
-    return err;
-}
-
-static void set_up_office(struct fixture *f)
-{
-    *f = (struct fixture){.now_ms = 1000};
-    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
-                                                                    .heartbeat_ms = 100,
-                                                                    .lease_ms = 1000,
-                                                                    .speculation_percent = 300,
-                                                                    .speculation_ms_min = 1000000,
-                                                                    .stop_ms = 500});
-    assert_non_null(f->coordinator);
-}
-
-/* Servers 0 and 1 hold version 0, whose cut is recorded. */
-static void set_up(struct fixture *f)
-{
-    struct coordinator_run run = async_run();
-    set_up_office(f);
-    connect(f, 0, 10);
-    connect(f, 1, 11);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
-    look(f);
-    ready(f, 0);
-    ready(f, 1);
-    record(f, 0);
-    assert_int_equal(status(f).state, RUN_TRAINING);
-}
-
-static void tear_down(struct fixture *f)
-{
-    coordinator_free(f->coordinator);
 }
 
 /* Server 1 drains, nothing was granted beyond step 0, whose cut is recorded: server 0 prepares. */
@@ -351,6 +129,17 @@ static void a_server_that_is_added_gets_its_share(void **state)
     tear_down(&f);
 }
 
+static void a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    connect(&f, 2, 12);
+    drain_until_change(&f);
+    assert_int_equal(owned(&f, 2), 0);
+    tear_down(&f);
+}
+
 static void one_that_would_get_nothing_is_not_worth_a_generation(void **state)
 {
     (void)state;
@@ -360,8 +149,7 @@ static void one_that_would_get_nothing_is_not_worth_a_generation(void **state)
     run.parameter_count = run.servers_min = 1;
     set_up_office(&f);
     connect(&f, 0, 10);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
+    start(&f, &run, NULL);
     ready(&f, 0);
     record(&f, 0);
     connect(&f, 1, 11);
@@ -386,8 +174,7 @@ static void p12_a_worker_need_not_know_a_server_without_chunks(void **state)
     set_up_office(&f);
     connect(&f, 0, 10);
     connect(&f, 1, 11);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
+    start(&f, &run, NULL);
     ready(&f, 0);
     ready(&f, 1);
     manifest(&f, 0, 0, ERR_OK);
@@ -499,9 +286,7 @@ static void p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step(v
     lose(&f, 0);
     connect(&f, 0, 20); /* its file of the cut may be there or not */
     ready(&f, 0);
-    report(&f, 0,
-           (struct server_report){.kind = SERVER_COMMITTED,
-                                  .committed = {f.generation, f.commit.step}});
+    acknowledge_one(&f, 0, f.commit.step);
     assert_int_equal(granted(&f), 2);
     commit(&f);
     assert_true(f.commit.cut);
@@ -518,10 +303,7 @@ static void who_cannot_read_the_others_files_keeps_its_own(void **state)
     set_up(&f);
     uint32_t share = owned(&f, 1);
     drain_until_change(&f);
-    report(&f, 0,
-           (struct server_report){
-               .kind = SERVER_READY,
-               .ready = {.cut = {f.generation, 1}, .code = ERR_NOT_FOUND, .text = "no such file"}});
+    cannot_prepare(&f, 0, ERR_NOT_FOUND, "no such file");
     assert_int_equal(owned(&f, 1), share);
     ready(&f, 0);
     ready(&f, 1);
@@ -542,10 +324,7 @@ static void a_newcomer_that_cannot_read_the_cut_stays_out(void **state)
     ready(&f, 2);
     commit(&f);
     record(&f, 1);
-    report(&f, 2,
-           (struct server_report){
-               .kind = SERVER_READY,
-               .ready = {.cut = {f.generation, 1}, .code = ERR_NOT_FOUND, .text = "no such file"}});
+    cannot_prepare(&f, 2, ERR_NOT_FOUND, "no such file");
     ready(&f, 0);
     ready(&f, 1);
     assert_int_equal(owned(&f, 2), 0);
@@ -594,8 +373,7 @@ static void p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then(voi
     set_up_office(&f);
     connect(&f, 1, 11);
     connect(&f, 2, 12);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
+    start(&f, &run, &past);
     assert_int_equal(drain(&f, 1, NULL), ERR_OK);
     assert_int_equal(f.generation, 0); /* it waits for s0 */
     connect(&f, 0, 10);
@@ -626,8 +404,7 @@ static void p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs(void 
     set_up_office(&f);
     connect(&f, 0, 10);
     connect(&f, 1, 11);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
+    start(&f, &run, &past);
     assert_true(f.players[0].cuts && f.players[1].cuts);
     ready(&f, 0);
     ready(&f, 1);
@@ -644,6 +421,7 @@ int main(void)
         cmocka_unit_test(p12_before_chunks_move_a_cut_has_all_that_was_granted),
         cmocka_unit_test(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers),
         cmocka_unit_test(a_server_that_is_added_gets_its_share),
+        cmocka_unit_test(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains),
         cmocka_unit_test(one_that_would_get_nothing_is_not_worth_a_generation),
         cmocka_unit_test(p12_a_worker_need_not_know_a_server_without_chunks),
         cmocka_unit_test(a_newcomer_that_vanishes_is_not_waited_for),
