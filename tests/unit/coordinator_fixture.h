@@ -189,6 +189,12 @@ static inline void commit_all(struct fixture *f, uint64_t step)
     assert_int_equal(say_committed(f, 1, step), ERR_OK);
 }
 
+static inline void ready_all(struct fixture *f, uint64_t version)
+{
+    assert_int_equal(say_ready(f, 0, version), ERR_OK);
+    assert_int_equal(say_ready(f, 1, version), ERR_OK);
+}
+
 static inline void record_all(struct fixture *f, uint64_t version)
 {
     assert_int_equal(say_manifest(f, 0, version, ERR_OK), ERR_OK);
@@ -202,26 +208,57 @@ static inline void step(struct fixture *f, uint64_t step_number)
     commit_all(f, step_number);
 }
 
-/* A run on both servers, ready to grant version 0. */
-static inline void start(struct fixture *f, const struct coordinator_run *run)
+/* A run on both servers, which are told to prepare; `past`: NULL: it has none. */
+static inline void start_preparing(struct fixture *f, const struct coordinator_run *run,
+                                   const struct coordinator_past *past)
 {
     setup(f);
     hello(f, 0, 0);
     hello(f, 1, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, NULL, NULL), ERR_OK);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
     look(f);
     f->generation = status(f).generation;
-    assert_int_equal(say_ready(f, 0, 0), ERR_OK);
-    assert_int_equal(say_ready(f, 1, 0), ERR_OK);
+}
+
+/* A run on both servers, ready to grant version 0. */
+static inline void start(struct fixture *f, const struct coordinator_run *run)
+{
+    start_preparing(f, run, NULL);
+    ready_all(f, 0);
     record_all(f, 0);
     assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
+static inline void start_steps(struct fixture *f, uint64_t steps)
+{
+    struct coordinator_run run = run_of(steps);
+    start(f, &run);
+}
+
+/* … in which a step is one ticket. */
+static inline void start_whole_steps(struct fixture *f, uint64_t steps)
+{
+    struct coordinator_run run = run_of(steps);
+    run.node_slots = SLOTS;
+    start(f, &run);
+}
+
+static inline void stop(struct fixture *f)
+{
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "operator"), ERR_OK);
+    look(f);
+}
+
+static inline void lose_server(struct fixture *f, uint32_t i)
+{
+    coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
+    look(f);
 }
 
 /* It comes back without its memory. */
 static inline void restart_server(struct fixture *f, uint32_t i)
 {
-    coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
-    look(f);
+    lose_server(f, i);
     f->boot[i] += 100;
     hello(f, i, 0);
 }

@@ -49,8 +49,7 @@ static void a_resume_replaces_what_a_successor_began_by_itself_until_the_first_c
     assert_int_equal(seen(&f, EFFECT_EXPEL)->member, worker);
     assert_non_null(command(&f, 1, SERVER_PREPARE));
     f.generation++;
-    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 0), ERR_OK);
+    ready_all(&f, 0);
     record_all(&f, 0);
     step(&f, 0);
     assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_EXISTS);
@@ -82,11 +81,7 @@ static void p3_commands_name_the_boot_they_are_for(void **state)
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
+    start_preparing(&f, &run, NULL);
     assert_int_equal(command(&f, 0, SERVER_PREPARE)->boot, 11);
     assert_int_equal(command(&f, 1, SERVER_PREPARE)->boot, 12);
     assert_int_equal(command(&f, 1, SERVER_PREPARE)->term, 1);
@@ -99,16 +94,10 @@ static void p9_version_0_is_a_recorded_cut_before_the_first_grant(void **state)
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    f.generation = status(&f).generation;
+    start_preparing(&f, &run, NULL);
     uint64_t worker = join(&f);
     assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
-    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 0), ERR_OK);
+    ready_all(&f, 0);
     assert_int_equal(say_manifest(&f, 0, 0, ERR_OK), ERR_OK);
     assert_null(seen(&f, EFFECT_ANSWER));
     assert_string_equal(status(&f).reason, "the cut of version 0 is being written");
@@ -123,12 +112,7 @@ static void a_full_disk_at_the_first_cut_fails_the_run_by_name(void **state)
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    f.generation = status(&f).generation;
+    start_preparing(&f, &run, NULL);
     assert_int_equal(say_manifest(&f, 1, 0, ERR_NO_SPACE), ERR_OK);
     assert_int_equal(status(&f).state, RUN_FAILED);
     assert_string_equal(status(&f).reason,
@@ -142,11 +126,7 @@ static void a_server_that_cannot_prepare_fails_the_run_by_name(void **state)
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
+    start_preparing(&f, &run, NULL);
     struct server_report ready = {.kind = SERVER_READY};
     ready.ready.cut.generation = status(&f).generation;
     ready.ready.code = ERR_CORRUPT;
@@ -163,8 +143,7 @@ static void p1_acquire_asked_again_returns_the_lease_already_given(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t worker = join(&f);
     struct ticket first = ticket_of(&f, worker, 1);
     struct ticket again = ticket_of(&f, worker, 1);
@@ -178,9 +157,7 @@ static void p1_complete_says_nothing_about_the_step(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t worker = join(&f);
     struct ticket ticket = ticket_of(&f, worker, 1);
     assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK);
@@ -196,8 +173,7 @@ static void a_step_is_committed_by_its_seals_though_no_worker_said_complete(void
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t worker = join(&f);
     struct ticket ticket = ticket_of(&f, worker, 1);
     reduce_all(&f, 0);
@@ -211,9 +187,7 @@ static void a_dropped_ticket_is_granted_again(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     struct ticket ticket = ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
@@ -226,9 +200,7 @@ static void a_parked_question_is_answered_when_its_time_is_over(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 200), ERR_OK);
@@ -244,9 +216,7 @@ static void tickets_of_the_next_version_wake_who_waits(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
@@ -281,8 +251,7 @@ static void a_ticket_that_never_was_is_malformed(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t worker = join(&f);
     struct ticket ticket = ticket_of(&f, worker, 1);
     struct ticket bad = ticket;
@@ -320,9 +289,7 @@ static void pushes_that_never_came_are_asked_for_again(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t liar = join(&f), honest = join(&f);
     struct ticket ticket = ticket_of(&f, liar, 1);
     assert_int_equal(complete(&f, liar, ticket, ERR_OK), ERR_OK);
@@ -341,8 +308,7 @@ static void p2_reports_of_another_generation_are_refused(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     f.generation--;
     assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OLD_GENERATION);
     assert_int_equal(say_committed(&f, 0, 0), ERR_OLD_GENERATION);
@@ -358,8 +324,7 @@ static void p2_a_complete_and_an_acquire_of_another_generation_are_refused(void 
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t worker = join(&f);
     struct ticket ticket = ticket_of(&f, worker, 1);
     ticket.generation--;
@@ -373,8 +338,7 @@ static void p3_a_report_of_an_earlier_boot_is_refused(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     f.boot[0]--;
     assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OLD_BOOT);
     teardown(&f);
@@ -384,8 +348,7 @@ static void a_report_over_a_dead_link_is_not_heard(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t old = f.link[0];
     assert_null(seen(&f, EFFECT_UNLINK));
     hello(&f, 0, f.generation); /* the same boot over a new stream */
@@ -406,8 +369,7 @@ static void a_seal_of_a_chunk_on_another_server_is_malformed(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     const uint32_t chunks[] = {1, 2};
     for (int i = 0; i < 2; i++) {
         struct chunk_seal seal = {chunks[i], true, 1};

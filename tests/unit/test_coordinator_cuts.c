@@ -53,8 +53,7 @@ static void p9_a_run_ends_when_its_last_versions_cut_is_recorded(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(1);
-    start(&f, &run);
+    start_steps(&f, 1);
     uint64_t worker = join(&f);
     reduce_all(&f, 0);
     assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
@@ -81,8 +80,7 @@ static void a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well(v
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(1);
-    start(&f, &run);
+    start_steps(&f, 1);
     uint64_t worker = join(&f);
     assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
     look(&f);
@@ -140,8 +138,7 @@ static void a_full_disk_at_the_end_fails_the_run_by_name(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(1);
-    start(&f, &run);
+    start_steps(&f, 1);
     step(&f, 0);
     assert_int_equal(say_manifest(&f, 0, 1, ERR_NO_SPACE), ERR_OK);
     assert_int_equal(status(&f).state, RUN_FAILED);
@@ -153,8 +150,7 @@ static void an_operator_can_ask_for_a_cut(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
     reduce_all(&f, 0);
     assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
@@ -170,16 +166,14 @@ static void a_stop_finishes_the_step_in_flight_and_cuts(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t worker = join(&f);
     ticket_of(&f, worker, 1);
     assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
     step(&f, 0);
     record_all(&f, 1);
     step(&f, 1);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     assert_int_equal(ticket_of(&f, worker, 2).step, 2); /* it is still computed */
     reduce_all(&f, 2);
     assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
@@ -198,8 +192,7 @@ static void a_pause_cuts_and_leaves_the_run_to_a_successor(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t worker = join(&f);
     step(&f, 0);
     assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
@@ -232,8 +225,7 @@ static void a_pause_does_not_wait_for_ever(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     step(&f, 0);
     assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
     look(&f);
@@ -248,10 +240,8 @@ static void a_stop_on_a_cut_needs_no_further_step(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    start_steps(&f, 9);
+    stop(&f);
     assert_int_equal(status(&f).state, RUN_STOPPED);
     assert_int_equal(status(&f).cut.version, 0);
     teardown(&f);
@@ -261,11 +251,9 @@ static void a_stop_drops_a_step_that_nobody_finishes(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     step(&f, 0);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     assert_int_equal(status(&f).state, RUN_TRAINING);
     assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + STOP_MS);
     tick(&f, STOP_MS);
@@ -279,16 +267,14 @@ static void a_stop_says_what_a_lost_server_took_along(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     step(&f, 0);
     for (uint32_t i = 0; i < SERVERS; i++)
         coordinator_server_lost(f.coordinator, f.now_ms, f.link[i]);
     f.boot[0]++;
     hello(&f, 0, 0);
     look(&f);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     assert_int_equal(status(&f).state, RUN_STOPPED);
     assert_string_equal(status(&f).reason,
                         "operator; version 1 is dropped, the newest cut is of version 0");
@@ -303,8 +289,7 @@ static void a_stop_does_not_wait_for_validation(void **state)
     start(&f, &run);
     step(&f, 0);
     step(&f, 1);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     reduce_all(&f, 2);
     assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
     commit_all(&f, 2);
@@ -321,8 +306,7 @@ static void a_stop_before_the_first_step_is_immediate(void **state)
     setup(&f);
     assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_NO_RUN);
     assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     assert_int_equal(status(&f).state, RUN_STOPPED);
     teardown(&f);
 }
@@ -334,8 +318,7 @@ static void after_one_run_another_can_start_under_a_higher_generation(void **sta
     struct coordinator_run run = run_of(9);
     start(&f, &run);
     uint64_t first = f.generation;
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
-    look(&f);
+    stop(&f);
     struct coordinator_past past = {.generation = first};
     run.run = 2;
     assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);

@@ -33,8 +33,7 @@ static void two_that_differ_are_both_named(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t a = join_named(&f, "a"), b = join_named(&f, "b");
     differ(&f, b, a);
     assert_non_null(strstr(seen(&f, EFFECT_LOG)->log.text, "worker=\"b\" counted=\"a\""));
@@ -54,10 +53,9 @@ static void who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_mor
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
     struct join_request request = join_request();
     struct join_reply reply;
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c");
     differ(&f, a, b);
     a = join_again(&f, a); /* neither side forgets */
@@ -86,8 +84,7 @@ static void with_more_than_one_that_is_wrong_nobody_is_judged(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c"),
              d = join_named(&f, "d");
     differ(&f, a, b);

@@ -9,11 +9,10 @@ static void the_first_workers_fingerprint_is_the_runs_and_stored(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
     struct join_request request = join_request();
     struct join_reply reply;
     struct reason reason;
-    start(&f, &run);
+    start_steps(&f, 3);
     assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL), ERR_OK);
     look(&f);
     assert_int_equal(seen(&f, EFFECT_STORE_FINGERPRINT)->fingerprint[0], 5);
@@ -43,9 +42,7 @@ static void a_broken_control_stream_frees_the_tickets_at_once(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
@@ -63,9 +60,7 @@ static void a_silent_member_is_lost_when_its_lease_lapses(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
@@ -84,9 +79,8 @@ static void who_leaves_says_why(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
     struct coordinator_member member;
-    start(&f, &run);
+    start_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
     assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, a, "SIGTERM"), ERR_OK);
     assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, b, "preempted by the cloud"),
@@ -106,9 +100,8 @@ static void joining_again_after_a_rewind_is_neither_a_join_nor_a_loss(void **sta
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
     struct coordinator_member member;
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t a = join(&f), b = join(&f);
     struct ticket ticket = ticket_of(&f, a, 1);
     assert_int_equal(complete(&f, a, ticket, ERR_OK), ERR_OK);
@@ -139,9 +132,7 @@ static void joining_again_frees_what_the_membership_before_held(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 9);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
@@ -223,10 +214,9 @@ static void workers_come_and_go_by_the_thousand_and_nobody_else_notices(void **s
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
     struct rand_state random = {7};
     struct crowd crowd = {0};
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t steady = join(&f);
     struct coordinator_member member;
     for (int i = 0; i < 20000; i++) {

@@ -7,11 +7,9 @@ static void a_lost_server_pauses_the_run_by_name(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t worker = join(&f);
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
-    look(&f);
+    lose_server(&f, 1);
     assert_string_equal(status(&f).reason, "server s1 is lost; waiting for it");
     assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
     assert_null(seen(&f, EFFECT_ANSWER));
@@ -22,13 +20,11 @@ static void the_same_boot_goes_on_where_it_was(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t worker = join(&f);
     reduce_all(&f, 0);
     assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
-    look(&f);
+    lose_server(&f, 1);
     hello(&f, 1, f.generation);
     assert_int_equal(command(&f, 1, SERVER_COMMIT)->commit.step, 0); /* it may have missed it */
     assert_null(command(&f, 0, SERVER_COMMIT));
@@ -57,8 +53,7 @@ static void p3_a_new_boot_means_a_new_generation_from_the_newest_cut(void **stat
     assert_int_equal(prepare->prepare.cut.version, 2);
     assert_non_null(command(&f, 0, SERVER_PREPARE));
     f.generation++;
-    assert_int_equal(say_ready(&f, 0, 2), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 2), ERR_OK);
+    ready_all(&f, 2);
     assert_int_equal(status(&f).version, 2);
     assert_int_equal(status(&f).counters.samples, 16);
     uint64_t worker = join(&f);
@@ -72,8 +67,7 @@ static void p10_a_rewind_is_stored_before_it_is_acted_on(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     uint64_t worker = join(&f);
     ticket_of(&f, worker, 1);
     restart_server(&f, 1);
@@ -88,9 +82,7 @@ static void p10_a_parked_question_of_the_old_generation_is_answered_so(void **st
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    run.node_slots = SLOTS;
-    start(&f, &run);
+    start_whole_steps(&f, 9);
     uint64_t a = join(&f), b = join(&f);
     ticket_of(&f, a, 1);
     assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
@@ -120,8 +112,7 @@ static void both_servers_lost_wait_for_both(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
+    start_steps(&f, 9);
     coordinator_server_lost(f.coordinator, f.now_ms, f.link[0]);
     restart_server(&f, 1);
     assert_null(seen(&f, EFFECT_STORE_REWIND));
@@ -137,12 +128,7 @@ static void a_server_that_restarts_while_it_prepares_prepares_again(void **state
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    f.generation = status(&f).generation;
+    start_preparing(&f, &run, NULL);
     assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
     restart_server(&f, 1);
     assert_int_equal(status(&f).generation, f.generation + 1);
@@ -154,10 +140,8 @@ static void a_server_that_lost_the_run_without_a_new_boot_rewinds_too(void **sta
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
-    start(&f, &run);
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
-    look(&f);
+    start_steps(&f, 9);
+    lose_server(&f, 1);
     hello(&f, 1, 0);
     assert_non_null(seen(&f, EFFECT_STORE_REWIND));
     teardown(&f);
@@ -168,14 +152,9 @@ static void a_prepare_that_may_be_lost_is_said_again(void **state)
     (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
+    start_preparing(&f, &run, NULL);
     uint64_t generation = status(&f).generation;
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
-    look(&f);
+    lose_server(&f, 1);
     hello(&f, 1, 0);
     assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.generation, generation);
     teardown(&f);
@@ -206,8 +185,7 @@ static void p7_a_new_coordinator_rewinds_before_it_decides(void **state)
     assert_int_equal(seen(&f, EFFECT_STORE_REWIND)->generation, 5);
     assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
     f.generation = 5;
-    assert_int_equal(say_ready(&f, 0, 6), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 6), ERR_OK);
+    ready_all(&f, 6);
     step(&f, 6);
     assert_int_equal(status(&f).counters.samples, 8 * 7);
     teardown(&f);
@@ -251,14 +229,9 @@ static void a_run_that_had_ended_ends_again_when_it_is_continued(void **state)
     struct fixture f;
     struct coordinator_run run = run_of(6);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
+    start_preparing(&f, &run, &past);
     f.generation = 5;
-    assert_int_equal(say_ready(&f, 0, 6), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 6), ERR_OK);
+    ready_all(&f, 6);
     assert_int_equal(status(&f).state, RUN_ENDED);
     teardown(&f);
 }
@@ -279,9 +252,8 @@ static void statistics_are_kept(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(9);
     struct coordinator_server server;
-    start(&f, &run);
+    start_steps(&f, 9);
     struct server_report statistics = {.kind = SERVER_STATISTICS};
     statistics.statistics.duplicates = 3;
     assert_int_equal(report(&f, 1, statistics), ERR_OK);

@@ -7,8 +7,7 @@ static void p6_the_next_commit_waits_until_every_server_acknowledged_the_last(vo
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     reduce_all(&f, 0);
     const struct server_command *first = command(&f, 0, SERVER_COMMIT);
     assert_int_equal(first->commit.step, 0);
@@ -88,8 +87,7 @@ static void with_a_delay_a_rewind_forgets_what_later_steps_had(void **state)
     f.boot[1]++;
     hello(&f, 1, 0);
     f.generation++;
-    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
-    assert_int_equal(say_ready(&f, 1, 0), ERR_OK);
+    ready_all(&f, 0);
     worker = join(&f);
     struct ticket ticket = ticket_of(&f, worker, 1);
     assert_int_equal(ticket.step, 0);
@@ -133,8 +131,7 @@ static void a_report_said_twice_decides_once(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start_steps(&f, 3);
     reduce_all(&f, 0);
     assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OK);
     assert_null(command(&f, 0, SERVER_COMMIT));
@@ -148,8 +145,7 @@ static void p8_a_commit_carries_the_counters(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(5);
-    start(&f, &run);
+    start_steps(&f, 5);
     step(&f, 0);
     assert_int_equal(say_reduced(&f, 0, 1, NAN), ERR_OK);
     assert_int_equal(say_reduced(&f, 1, 1, 1), ERR_OK);
@@ -167,8 +163,7 @@ static void too_many_steps_that_are_not_finite_fail_the_run_by_name(void **state
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(5);
-    start(&f, &run);
+    start_steps(&f, 5);
     for (uint64_t i = 0; i < 2; i++) {
         assert_int_equal(say_reduced(&f, 0, i, NAN), ERR_OK);
         assert_int_equal(say_reduced(&f, 1, i, 1), ERR_OK);
@@ -186,8 +181,7 @@ static void each_step_leaves_a_row(void **state)
 {
     (void)state;
     struct fixture f;
-    struct coordinator_run run = run_of(5);
-    start(&f, &run);
+    start_steps(&f, 5);
     join(&f);
     f.now_ms += 7;
     reduce_all(&f, 0);

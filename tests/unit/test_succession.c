@@ -150,6 +150,12 @@ static enum err say_held(struct fixture *f, uint32_t i, struct server_held held)
     return report(f, i, (struct server_report){.kind = SERVER_HELD, .held = held});
 }
 
+static void say_held_all(struct fixture *f, uint64_t version)
+{
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(f, i, held_of(f, i, version)), ERR_OK);
+}
+
 /* All are connected and asked. */
 static void ask_all(struct fixture *f)
 {
@@ -172,8 +178,7 @@ static void a_step_that_all_know_of_is_gone_on_from_in_the_same_generation(void 
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     assert_non_null(seen(&f, EFFECT_ADOPT));
     assert_int_equal(seen(&f, EFFECT_ADOPT)->adopted.generation, GENERATION);
     assert_int_equal(seen(&f, EFFECT_ADOPT)->adopted.version, 5);
@@ -190,8 +195,7 @@ static void the_counters_are_those_of_the_decision(void **state)
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     assert_int_equal(status(&f).counters.samples, 40);
     assert_int_equal(status(&f).counters.applied, 4);
     assert_int_equal(status(&f).counters.skips_in_row, 1);
@@ -228,8 +232,7 @@ static void the_next_commit_waits_for_all_and_is_a_cut(void **state)
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     for (uint32_t i = 0; i < SERVERS; i++) {
         struct server_report reduced = {.kind = SERVER_REDUCED};
         struct chunk_seal seal = {i, true, 1};
@@ -257,8 +260,7 @@ static void a_step_s_row_is_there_before_its_commit_is_said(void **state)
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 2)), ERR_OK);
+    say_held_all(&f, 2);
     for (uint32_t i = 0; i < SERVERS; i++) {
         struct server_report reduced = {.kind = SERVER_REDUCED};
         struct chunk_seal seal = {i, true, 1};
@@ -278,8 +280,7 @@ static void a_generation_without_a_decision_is_gone_on_from_its_cut(void **state
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 2)), ERR_OK);
+    say_held_all(&f, 2);
     assert_non_null(seen(&f, EFFECT_ADOPT));
     assert_int_equal(status(&f).version, 2);
     assert_int_equal(status(&f).counters.samples, 16);
@@ -293,8 +294,7 @@ static void workers_are_given_tickets_of_the_open_step(void **state)
     struct fixture f;
     struct join_reply reply;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     const struct join_request join = {.wire_version = WIRE_VERSION, .name = "w"};
     assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &join, &reply, NULL), ERR_OK);
     assert_int_equal(reply.generation, GENERATION);
@@ -369,6 +369,30 @@ static void without_what_a_dead_server_held_it_rewinds_at_once(void **state)
     teardown(&f);
 }
 
+static void who_holds_nothing_while_others_hold_all_is_none_of_the_runs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct coordinator_server server;
+    const struct chunk_range two[] = {{0, 1, 0}, {1, 1, 0}};
+    setup(&f);
+    start(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(&f, i, i == 1 ? 0 : GENERATION);
+    struct server_held held = held_of(&f, 0, 5);
+    held.range_count = 2;
+    held.ranges = two;
+    assert_int_equal(say_held(&f, 0, held), ERR_OK);
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+    assert_non_null(seen(&f, EFFECT_ADOPT));
+    assert_null(command(&f, 1, SERVER_COMMIT));
+    assert_non_null(command(&f, 1, SERVER_END));
+    assert_true(coordinator_map_server(f.coordinator, 1, &server));
+    assert_string_equal(server.name, "s2");
+    assert_false(coordinator_map_server(f.coordinator, 2, &server));
+    teardown(&f);
+}
+
 static void servers_that_hold_nothing_are_not_waited_for(void **state)
 {
     (void)state;
@@ -438,8 +462,7 @@ static void it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing(voi
         start(&f);
         for (uint32_t i = 0; i < SERVERS; i++)
             hello(&f, i, GENERATION);
-        for (uint32_t i = 0; i < SERVERS; i++)
-            assert_int_equal(say_held(&f, i, held_of(&f, i, version)), ERR_OK);
+        say_held_all(&f, version);
         assert_true(has_rewound(&f));
         teardown(&f);
     }
@@ -480,8 +503,7 @@ static void a_report_beyond_what_was_decided_is_of_another_coordinator(void **st
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     struct server_report committed = {.kind = SERVER_COMMITTED};
     committed.committed.generation = GENERATION;
     committed.committed.step = 5;
@@ -498,8 +520,7 @@ static void who_has_no_chunks_forgets_what_it_holds(void **state)
     (void)state;
     struct fixture f;
     ask_all(&f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(&f, i, held_of(&f, i, 5)), ERR_OK);
+    say_held_all(&f, 5);
     struct server_report late = {.kind = SERVER_HELLO, .boot = 99, .hello = {.name = "s9"}};
     uint64_t link;
     late.hello.generation = GENERATION;
@@ -525,6 +546,7 @@ int main(void)
         cmocka_unit_test(it_waits_for_a_server_that_was_asked),
         cmocka_unit_test(it_waits_a_lease_for_servers_that_are_late),
         cmocka_unit_test(without_what_a_dead_server_held_it_rewinds_at_once),
+        cmocka_unit_test(who_holds_nothing_while_others_hold_all_is_none_of_the_runs),
         cmocka_unit_test(servers_that_hold_nothing_are_not_waited_for),
         cmocka_unit_test(it_rewinds_when_one_answer_does_not_fit),
         cmocka_unit_test(it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing),
