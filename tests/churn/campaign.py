@@ -22,7 +22,7 @@ import network as n  # noqa: E402  pylint: disable=wrong-import-position
 LEASE_S = 1.0
 MOVES_ON_S = 90      # a run that does not move for so long after a fault hangs; machines may be slow
 CUT_S = 20           # a cut comes at least so often
-SLACK_MS = 2000      # of a loaded machine, beyond a deadline
+SLACK_MS = 2000      # of a loaded machine, beyond a deadline, and as long as this process stood still
 PAUSE_S = 0.01
 ROWS_BYTES = 65536   # of the step log's end are looked at
 
@@ -60,6 +60,7 @@ class Faulted:
         self.logs = []
         self.longest = collections.Counter()     # path of a call: milliseconds
         self.late = []
+        self.stood_ms = 0   # the longest time that a pause took too long
         self.over = False   # the run was told to stop: workers end
 
     # ---- processes ----
@@ -155,7 +156,9 @@ class Faulted:
             if not self.over and name not in self.away and process.popen.poll() is not None:
                 c.check_equal(process.popen.returncode, 75, f"exit code of {name}, which ended by itself\n{process.log()[-2000:]}")
                 self.start(name)
+        begun = time.monotonic()
         time.sleep(pause)
+        self.stood_ms = max(self.stood_ms, int(1000 * (time.monotonic() - begun - pause)))
 
     def wait(self, condition, what, seconds=MOVES_ON_S):
         """Waits for an event, and meanwhile brings back who is due."""
@@ -185,7 +188,7 @@ class Faulted:
     def measure(self):
         """The longest wait of every call, and those that were longer than their deadline."""
         for process in self.logs:
-            slack = SLACK_MS + self.stopped_ms[process.name]
+            slack = SLACK_MS + self.stood_ms + self.stopped_ms[process.name]
             for path, waited, deadline in re.findall(r"call ended +path=\S*/(\S+) waited_ms=(\d+) deadline_ms=(\d+)", process.log()):
                 self.longest[path] = max(self.longest[path], int(waited) - self.stopped_ms[process.name])
                 if int(waited) > int(deadline) + slack:

@@ -100,7 +100,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(condition, what, seconds=30, pause=lambda: time.sleep(0.02), state=lambda: ""):
+def wait_for(condition, what, seconds=60, pause=lambda: time.sleep(0.02), state=lambda: ""):
     """Waits for an event of other processes, never a fixed time; what the condition gave in the end. `pause` comes
     between two looks, `state` is asked for the report of a hang."""
     deadline = time.monotonic() + seconds
@@ -129,7 +129,7 @@ class Process:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
 
-    def wait(self, timeout=30):
+    def wait(self, timeout=120):
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired as slow:
