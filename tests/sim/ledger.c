@@ -21,11 +21,6 @@ void ledger_release(struct ledger *ledger)
 
 /* ---- a shard ---- */
 
-static bool is_async(const struct sim *sim)
-{
-    return sim->scenario.spec.consistency.kind == SPEC_ASYNC;
-}
-
 static uint64_t all_slots(const struct sim *sim)
 {
     return (UINT64_C(1) << sim->scenario.spec.train.slots) - 1;
@@ -63,7 +58,7 @@ void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
     if (generation > sim->ledger.generation)
         sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", thread->index,
                      (unsigned long long)generation);
-    bool again = joins || is_async(sim);
+    bool again = joins || sim->run.async;
     if (generation < ledger->generation || (generation == ledger->generation && !again))
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
@@ -154,7 +149,7 @@ void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push
                    const struct shard_statistics *before)
 {
     const struct shard_statistics now = shard_statistics(thread->shard);
-    if (is_async(sim)) {
+    if (sim->run.async) {
         check_taken(sim, thread, push, truth, ack, now.duplicates - before->duplicates);
         return;
     }
@@ -213,7 +208,7 @@ static bool has_taken(const struct sim *sim, const struct sim_thread *thread, ui
 static bool is_complete(struct sim *sim, const struct sim_thread *thread, uint64_t step)
 {
     uint32_t slots = sim->scenario.spec.train.slots;
-    if (is_async(sim))
+    if (sim->run.async)
         return has_taken(sim, thread, 0, (step + 1) * slots);
     for (uint32_t i = 0; i < thread->chunk_count; i++)
         for (uint32_t p = 0; p < thread->chunks[i].parts; p++) {
@@ -247,10 +242,10 @@ void ledger_decided(struct sim *sim, struct sim_thread *thread, const struct com
             begin_step(sim, thread, ledger->decided + i);
     }
     /* async: who began again from an older cut is told of the newest step. */
-    if (is_async(sim))
+    if (sim->run.async)
         ledger->decided = commit->step;
     if (commit->step != ledger->decided ||
-        (!is_async(sim) && !ledger->reduced[commit->step % (delay_of(sim) + 1)] &&
+        (!sim->run.async && !ledger->reduced[commit->step % (delay_of(sim) + 1)] &&
          thread->chunk_count > 0) ||
         commit->generation != ledger->generation)
         sim_violated(sim, 4, "s%u takes commit(%llu) at version %llu", thread->index,
@@ -364,7 +359,7 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     uint64_t version = sim->ledger.versions[generation], used = version, delay = delay_of(sim);
     bool open = ticket->step == version;
     sim->options.progress->speculative += ticket->speculative;
-    if (ticket->kind == TICKET_TRAIN && is_async(sim)) {
+    if (ticket->kind == TICKET_TRAIN && sim->run.async) {
         check_window(sim, ticket, generation, version);
         return;
     }
@@ -440,9 +435,9 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     if (complete->outcome != ERR_OK || ticket->kind != TICKET_TRAIN)
         return;
-    if (is_async(sim))
+    if (sim->run.async)
         check_acknowledged(sim, complete);
-    if (is_async(sim) || ticket->step < version)
+    if (sim->run.async || ticket->step < version)
         return;
     scoped(free_scoped) struct completed *chunks =
         calloc(sim->compute.model.chunks_count, sizeof *chunks);
@@ -493,7 +488,7 @@ void ledger_step(struct sim *sim, const struct step_row *row, bool in_office)
         check_validated(sim, row->step);
     sim->ledger.versions[row->generation] = row->step + 1;
     bool right = row->samples == (row->step + 1) * spec_step_samples(&sim->scenario.spec);
-    if (is_async(sim) && right)
+    if (sim->run.async && right)
         return; /* the loss is for people */
     if (!right || row->skipped != expected->skipped ||
         !same_double(row->metrics.loss, expected->metrics.loss) ||
@@ -516,7 +511,7 @@ void ledger_validation(struct sim *sim, const struct validation_row *row)
         &order_expected(sim, row->generation)->validations[row->version];
     if (row->generation == sim->ledger.generation)
         sim->ledger.validated[row->version] = row->generation;
-    if (is_async(sim) && row->samples == sim->scenario.validation_samples)
+    if (sim->run.async && row->samples == sim->scenario.validation_samples)
         return; /* of whatever versions there were */
     if (!same_double(row->loss, expected->loss) ||
         !same_double(row->accuracy, expected->accuracy) || row->samples != expected->samples)
@@ -657,7 +652,7 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
         check_validated(sim, version);
     if (sim->ledger.recorded.generation == 0)
         return; /* before there was anything */
-    if (is_async(sim)) {
+    if (sim->run.async) {
         history_over(sim, state == RUN_ENDED);
         return;
     }
@@ -679,7 +674,7 @@ void ledger_computing(struct sim *sim, const struct sim_worker *worker)
     const struct model *model = &sim->compute.model;
     uint64_t version = worker->ticket.version;
     const struct expected *expected = order_expected(sim, worker->ticket.generation);
-    if (is_async(sim)) {
+    if (sim->run.async) {
         history_computing(sim, worker);
         return;
     }

@@ -6,9 +6,10 @@
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
- * there may be two at once; sim_server, sim_exchange, sim_transfer, sim_writer, disk and files;
- * sim_worker, sim_link and sim_device; compute (gradients), expected (what must come out), ledger
- * order and history (the invariants), mutate (bugs planted to see that they are found).
+ * there may be two at once; sim_server with sim_report, sim_prepare, sim_cuts, sim_exchange,
+ * sim_transfer, sim_writer, disk and files; sim_worker, sim_link and sim_device; compute
+ * (gradients), expected (what must come out), ledger, order and history (the invariants), mutate
+ * (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -51,7 +52,10 @@
 #include "tests/sim/queue.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_coordinator.h"
+#include "tests/sim/sim_cuts.h"
 #include "tests/sim/sim_exchange.h"
+#include "tests/sim/sim_prepare.h"
+#include "tests/sim/sim_report.h"
 #include "tests/sim/sim_server.h"
 #include "tests/sim/sim_transfer.h"
 #include "tests/sim/sim_worker.h"

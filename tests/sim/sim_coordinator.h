@@ -67,6 +67,15 @@ void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, 
 void sim_coordinator_tick(struct sim *sim, const struct event *event);
 void sim_coordinator_stored(struct sim *sim, const struct event *event);
 
+uint64_t sim_coordinator_now_ms(const struct sim *sim, const struct sim_coordinator *coordinator);
+bool sim_coordinator_holds_office(const struct sim *sim, const struct sim_coordinator *coordinator);
+/* THE ONE RULE OF USE of coordinator.h. False: it died on the way; nothing more is said. */
+bool sim_coordinator_carry_out(struct sim *sim, struct sim_coordinator *coordinator);
+/* Takes the member's waiting question out; false: there is none. */
+bool sim_coordinator_take_pending(struct sim_coordinator *coordinator, uint64_t member,
+                                  uint64_t *ret_call);
+
+/* What comes to it (sim_coordinator_calls.c). */
 void sim_coordinator_call(struct sim *sim, struct call *call, const struct message *message);
 void sim_coordinator_heartbeat(struct sim *sim, struct stream *stream,
                                const struct message *message);

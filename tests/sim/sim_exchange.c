@@ -41,17 +41,12 @@ static void refuse(struct sim *sim, const struct stream *stream, const struct to
     sim_exchange_answer(sim, stream->number, &refusal, NULL, 0);
 }
 
-static bool is_async(const struct sim *sim)
-{
-    return sim->scenario.spec.consistency.kind == SPEC_ASYNC;
-}
-
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
  * nobody is found guilty of it. */
 static bool spoil(struct sim *sim, struct sim_server *server, struct push *push)
 {
     struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
-    if (sim->calm || sim->spoilt || push->entry_count == 0 || is_async(sim) ||
+    if (sim->calm || sim->spoilt || push->entry_count == 0 || sim->run.async ||
         !ledger_counts(sim, sim_server_thread(server, entry->chunk), push, entry) ||
         sim_below(sim, 4) != 0)
         return false;
@@ -207,7 +202,7 @@ static void push(struct sim *sim, struct sim_server *server, struct stream *stre
             (answer.ack.code == ERR_OK || share.ack.first_refused < answer.ack.first_refused))
             answer.ack = share.ack;
     }
-    if (answered && is_async(sim))
+    if (answered && sim->run.async)
         answer_later(sim, server, &answer, &what.push);
     else if (answered)
         sim_exchange_answer(sim, stream->number,

@@ -105,6 +105,10 @@ void sim_server_work_later(struct sim *sim, const struct sim_server *server,
  */
 void sim_server_carry_out(struct sim *sim, struct sim_server *server, struct sim_thread *thread,
                           bool more);
+/* Its open steps may be complete as they are. */
+void sim_server_report_step(struct sim *sim, struct sim_server *server);
+/* Ends what it holds, in good order. */
+void sim_server_close(struct sim *sim, struct sim_server *server);
 bool sim_server_holds(const struct sim_server *server); /* something is prepared */
 struct sim_thread *sim_server_thread(struct sim_server *server, uint32_t chunk);
 /* So many of the thread's gradients are on disk. */
