@@ -57,6 +57,17 @@ static void drain_until_change(struct fixture *f)
     assert_int_equal(owned(f, 0), CHUNKS);
 }
 
+/* Server 2 joins, and the cut of step 0 is recorded: all prepare. */
+static void add_until_change(struct fixture *f)
+{
+    connect(f, 2, 12);
+    assert_int_equal(owned(f, 2), 0);
+    ready(f, 2);
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 1);
+}
+
 static void p12_before_chunks_move_a_cut_has_all_that_was_granted(void **state)
 {
     (void)state;
@@ -109,12 +120,7 @@ static void a_server_that_is_added_gets_its_share(void **state)
     (void)state;
     struct fixture f;
     set_up(&f);
-    connect(&f, 2, 12);
-    assert_int_equal(owned(&f, 2), 0);
-    ready(&f, 2);
-    commit(&f);
-    assert_true(f.commit.cut);
-    record(&f, 1);
+    add_until_change(&f);
     assert_in_range(owned(&f, 2), 1, 2);
     assert_int_equal(owned(&f, 0) + owned(&f, 1) + owned(&f, 2), CHUNKS);
     for (uint32_t i = 0; i < SERVERS; i++)
@@ -229,10 +235,7 @@ static void p12_what_may_be_recorded_is_not_gone_back_from(void **state)
     (void)state;
     struct fixture f;
     set_up(&f);
-    connect(&f, 2, 12);
-    ready(&f, 2);
-    commit(&f);
-    record(&f, 1);
+    add_until_change(&f);
     for (uint32_t i = 0; i < SERVERS; i++)
         ready(&f, i);
     f.store_is_slow = true;
@@ -320,10 +323,7 @@ static void a_newcomer_that_cannot_read_the_cut_stays_out(void **state)
     (void)state;
     struct fixture f;
     set_up(&f);
-    connect(&f, 2, 12);
-    ready(&f, 2);
-    commit(&f);
-    record(&f, 1);
+    add_until_change(&f);
     cannot_prepare(&f, 2, ERR_NOT_FOUND, "no such file");
     ready(&f, 0);
     ready(&f, 1);
