@@ -240,6 +240,14 @@ static int name_device(void)
     return opened ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* The tables of a linear's weights and of T positions lie in one of Vp rows, as many weights as C
+ * where logits do. */
+static bool fits(const struct bench *b)
+{
+    return b->B > 0 && b->T > 0 && b->C > 0 && b->H > 0 && b->C % b->H == 0 && b->N >= b->C &&
+           b->Vp >= 4 * b->C && b->Vp >= b->T && b->rounds > 0 && b->rounds <= ROUNDS_MAX;
+}
+
 int main(int count, char **words)
 {
     if (count == 2 && strcmp(words[1], "device") == 0)
@@ -255,11 +263,13 @@ int main(int count, char **words)
                       .rounds = (int)numbers[5]};
     b.N = b.B * b.T;
     b.Vp = (b.V + 127) / 128 * 128;
-    check(b.rounds > 0);
-    check(b.rounds <= ROUNDS_MAX);
-    check(b.Vp >= 4 * b.C); /* the tables of a linear's weights and of T positions lie in it */
-    check(b.Vp >= b.T);
-    check(b.N >= b.C); /* as many weights lie where logits do */
+    if (!fits(&b)) {
+        fprintf(stderr,
+                "usage: bench device | bench [B T C H V ROUNDS [GB/S FP32 TF32 BF16]]\n"
+                "H divides C; B x T is at least C, V at least T and 4 C, ROUNDS at most %d\n",
+                ROUNDS_MAX);
+        return 2;
+    }
     for (int compute = KERNELS_COMPUTE_FP32; compute <= KERNELS_COMPUTE_BF16; compute++)
         if (!bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7 + compute] * 1e12))
             return EXIT_FAILURE;
