@@ -1,14 +1,17 @@
-/* Two runs are equal: one thread an element. */
-#include "kernels/cuda/cuda.cuh"
+/* Two runs are equal: an element has one thread. */
+#include "kernels/cuda/elements.cuh"
 
+template <int COUNT>
 static __global__ void add(float *out, const float *a, const float *b, int64_t n)
 {
-    int64_t i = element_index();
-    if (i < n)
-        out[i] = a[i] + b[i];
+    int64_t i = first_element<COUNT>();
+    pack<float, COUNT> sum = load_at<COUNT>(a, i, n), more = load_at<COUNT>(b, i, n);
+    for (int j = 0; j < COUNT; j++)
+        sum.at[j] += more.at[j];
+    store_at(out, i, n, sum);
 }
 
 void cuda_add(SELF, float *out, const float *a, const float *b, int64_t n)
 {
-    launch_each(k, n, add, out, a, b, n);
+    LAUNCH_EACH_FLOAT(k, are_aligned(out, a, b), n, add, out, a, b, n);
 }

@@ -429,7 +429,7 @@ void cuda_attention_forward(SELF, element *out, float *lse, void *scratch, const
                             bool causal, int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(k, T, C, H, G, causal);
+    struct heads heads = heads_of(k, T, C, H, G, causal, qkv);
     if (k->state->bf16) {
         attention_bf16_forward(k, (bf16 *)out, lse, (const bf16 *)qkv, B, heads);
         return;
@@ -449,7 +449,7 @@ void cuda_attention_backward(SELF, element *dqkv, void *scratch, const element *
                              int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(k, T, C, H, G, causal);
+    struct heads heads = heads_of(k, T, C, H, G, causal, qkv, dout);
     if (k->state->bf16) {
         attention_bf16_backward(k, (bf16 *)dqkv, (const bf16 *)dout, (const bf16 *)out, lse,
                                 (const bf16 *)qkv, B, heads);

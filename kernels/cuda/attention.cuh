@@ -42,7 +42,10 @@ static __device__ inline bool sees(const struct heads &heads, int64_t query, int
 
 /* -- host -------------------------------------------------------------------------------------- */
 
-static inline struct heads heads_of(SELF, int64_t T, int64_t C, int64_t H, int64_t G, bool causal)
+/* `arrays`: those that rows of heads are loaded from. */
+template <typename... Arrays>
+static inline struct heads heads_of(SELF, int64_t T, int64_t C, int64_t H, int64_t G, bool causal,
+                                    Arrays... arrays)
 {
     struct heads heads;
     heads.T = T;
@@ -54,7 +57,7 @@ static inline struct heads heads_of(SELF, int64_t T, int64_t C, int64_t H, int64
     heads.values = (H + G) * heads.size;
     heads.scale = 1 / sqrtf((float)heads.size);
     heads.causal = causal;
-    heads.packed = heads.size * (int64_t)k->element_bytes % PACK_BYTES == 0;
+    heads.packed = packs_fit(k, heads.size, arrays...);
     check(heads.size * H == C);
     check(H % G == 0);
     return heads;

@@ -56,23 +56,57 @@ static __device__ inline void store(Element *to, const pack<Element, COUNT> &ele
     *(pack<Element, COUNT> *)to = elements;
 }
 
+/* -- element by element: a thread has COUNT that lie together, at the end of n fewer or none -----
+ */
+
+template <int COUNT> static __device__ inline int64_t first_element(void)
+{
+    return element_index() * COUNT;
+}
+
+/* Elements i … of `from`; 0 beyond n. */
+template <int COUNT, typename Element>
+static __device__ inline pack<Element, COUNT> load_at(const Element *from, int64_t i, int64_t n)
+{
+    if (i + COUNT <= n)
+        return load<COUNT>(from + i);
+    pack<Element, COUNT> elements = {};
+    for (int j = 0; j < COUNT && i + j < n; j++)
+        elements.at[j] = from[i + j];
+    return elements;
+}
+
+/* Elements i … of `to`, but none beyond n, = elements */
+template <int COUNT, typename Element>
+static __device__ inline void store_at(Element *to, int64_t i, int64_t n,
+                                       const pack<Element, COUNT> &elements)
+{
+    if (i + COUNT <= n) {
+        store(to + i, elements);
+        return;
+    }
+    for (int j = 0; j < COUNT && i + j < n; j++)
+        to[i + j] = elements.at[j];
+}
+
 /* -- host -------------------------------------------------------------------------------------- */
 
 enum { PACK_BYTES = 16 };
 
-static inline bool is_aligned(const void *array)
+/* Whether these arrays can be loaded PACK_BYTES at a time from their first element on. */
+template <typename... Arrays> static inline bool are_aligned(Arrays... arrays)
 {
-    return (uintptr_t)array % PACK_BYTES == 0;
+    bool aligned = true;
+    const void *const all[] = {arrays...};
+    for (const void *array : all)
+        aligned = aligned && (uintptr_t)array % PACK_BYTES == 0;
+    return aligned;
 }
 
 /* Whether rows of C elements of these arrays can be loaded PACK_BYTES at a time. */
 template <typename... Arrays> static inline bool packs_fit(SELF, int64_t C, Arrays... arrays)
 {
-    bool fit = C * (int64_t)k->element_bytes % PACK_BYTES == 0;
-    const void *const all[] = {arrays...};
-    for (const void *array : all)
-        fit = fit && is_aligned(array);
-    return fit;
+    return C * (int64_t)k->element_bytes % PACK_BYTES == 0 && are_aligned(arrays...);
 }
 
 /* How many elements a kernel loads at once. */
@@ -95,5 +129,16 @@ static_assert(PACK_BYTES / sizeof(float) == 4 && PACK_BYTES / sizeof(bf16) == 8,
                     : launch(k, blocks, threads, shared_bytes, kernel<bf16, 1>, __VA_ARGS__)       \
      : (packed) ? launch(k, blocks, threads, shared_bytes, kernel<float, 4>, __VA_ARGS__)          \
                 : launch(k, blocks, threads, shared_bytes, kernel<float, 1>, __VA_ARGS__))
+
+/* The same for n elements, of which a thread has a pack, from first_element() on; `packed`:
+ * are_aligned(). */
+#define LAUNCH_EACH(k, packed, n, kernel, ...)                                                     \
+    LAUNCH_PACKS(k, packed, ceil_div(n, (int64_t)THREADS *pack_count(k, packed)), THREADS, 0,      \
+                 kernel, __VA_ARGS__)
+
+/* The same of kernel<COUNT>, whose arrays are floats whatever elements are. */
+#define LAUNCH_EACH_FLOAT(k, packed, n, kernel, ...)                                               \
+    ((packed) ? launch(k, ceil_div(n, THREADS * 4), THREADS, 0, kernel<4>, __VA_ARGS__)            \
+              : launch(k, ceil_div(n, THREADS), THREADS, 0, kernel<1>, __VA_ARGS__))
 
 #endif

@@ -1,4 +1,5 @@
-/* Two runs are equal: one thread an element. The formulas are explained in kernels/cpu/gelu.c. */
+/* Two runs are equal: an element has one thread. The formulas are explained in kernels/cpu/gelu.c.
+ */
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
@@ -12,37 +13,41 @@ static __device__ float exp_minus_2u(float x, float square)
     return exp_of(x * inner);
 }
 
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
-    int64_t i = element_index();
-    if (i >= n)
-        return;
-    float x = value(inp[i]);
-    out[i] = rounded<Element>(x / (1 + exp_minus_2u(x, x * x)));
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> elements = load_at<COUNT>(inp, i, n);
+    for (int j = 0; j < COUNT; j++) {
+        float x = value(elements.at[j]);
+        elements.at[j] = rounded<Element>(x / (1 + exp_minus_2u(x, x * x)));
+    }
+    store_at(out, i, n, elements);
 }
 
 void cuda_gelu_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
+    LAUNCH_EACH(k, are_aligned(out, inp), n, forward, out, inp, n);
 }
 
 /* With s = 1 / (1 + e), e = e^(-2u): d(x s) = s + x s (1 - s) 2u', and 1 - s = e s. */
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void backward(Element *dinp, const Element *dout, const Element *inp, int64_t n)
 {
     const float linear = (float)(2 * SQRT_2_OVER_PI), cubic = (float)(6 * SQRT_2_OVER_PI * CUBIC);
-    int64_t i = element_index();
-    if (i >= n)
-        return;
-    float x = value(inp[i]), square = x * x;
-    float e = exp_minus_2u(x, square);
-    float s = 1 / (1 + e);
-    float slope = x * fmaf(cubic, square, linear); /* x 2u' */
-    dinp[i] = rounded<Element>(value(dout[i]) * fmaf(slope * s, e * s, s));
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> d = load_at<COUNT>(dout, i, n), in = load_at<COUNT>(inp, i, n);
+    for (int j = 0; j < COUNT; j++) {
+        float x = value(in.at[j]), square = x * x;
+        float e = exp_minus_2u(x, square);
+        float s = 1 / (1 + e);
+        float slope = x * fmaf(cubic, square, linear); /* x 2u' */
+        d.at[j] = rounded<Element>(value(d.at[j]) * fmaf(slope * s, e * s, s));
+    }
+    store_at(dinp, i, n, d);
 }
 
 void cuda_gelu_backward(SELF, element *dinp, const element *dout, const element *inp, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, inp, n);
+    LAUNCH_EACH(k, are_aligned(dinp, dout, inp), n, backward, dinp, dout, inp, n);
 }

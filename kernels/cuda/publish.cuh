@@ -1,19 +1,33 @@
-/* Storing an updated weight and, in the same pass, its published copy. */
+/* Storing updated weights and, in the same pass, their published copy. */
 #ifndef ROOST_KERNELS_CUDA_PUBLISH_CUH
 #define ROOST_KERNELS_CUDA_PUBLISH_CUH
 
 #include "kernels/cuda/elements.cuh"
 
-/* w[i] and published[i], which may be unaligned. */
-static __device__ inline void publish(float *w, void *published, enum kernels_format format,
-                                      float w_new, int64_t i)
+/* Values i … of `bytes`, but none beyond n; single ones may be unaligned. */
+template <typename Wire, int COUNT>
+static __device__ inline void store_wire(void *bytes, int64_t i, int64_t n,
+                                         const pack<Wire, COUNT> &values)
 {
-    w[i] = w_new;
+    if (COUNT > 1)
+        store_at((Wire *)bytes, i, n, values);
+    else if (i < n)
+        memcpy((char *)bytes + (int64_t)sizeof(Wire) * i, &values, sizeof values);
+}
+
+/* w and `published`, values i … but none beyond n, = w_new */
+template <int COUNT>
+static __device__ inline void publish(float *w, void *published, enum kernels_format format,
+                                      const pack<float, COUNT> &w_new, int64_t i, int64_t n)
+{
+    pack<bf16, COUNT> half;
+    store_at(w, i, n, w_new);
     if (format == KERNELS_F32)
-        memcpy((char *)published + 4 * i, &w_new, 4);
-    bf16 half = to_bf16(w_new);
+        store_wire(published, i, n, w_new);
+    for (int j = 0; j < COUNT; j++)
+        half.at[j] = to_bf16(w_new.at[j]);
     if (format == KERNELS_BF16)
-        memcpy((char *)published + 2 * i, &half, 2);
+        store_wire(published, i, n, half);
 }
 
 #endif

@@ -1,29 +1,33 @@
-/* Two runs are equal: one thread an element. */
+/* Two runs are equal: an element has one thread. */
 #include "kernels/cuda/elements.cuh"
 
 /* NaN stays NaN. */
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
-    int64_t i = element_index();
-    if (i < n)
-        out[i] = 0 > value(inp[i]) ? rounded<Element>(0) : inp[i];
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> x = load_at<COUNT>(inp, i, n);
+    for (int j = 0; j < COUNT; j++)
+        x.at[j] = 0 > value(x.at[j]) ? rounded<Element>(0) : x.at[j];
+    store_at(out, i, n, x);
 }
 
 void cuda_relu_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
+    LAUNCH_EACH(k, are_aligned(out, inp), n, forward, out, inp, n);
 }
 
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void backward(Element *dinp, const Element *dout, const Element *out, int64_t n)
 {
-    int64_t i = element_index();
-    if (i < n)
-        dinp[i] = 0 < value(out[i]) ? dout[i] : rounded<Element>(0);
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> d = load_at<COUNT>(dout, i, n), x = load_at<COUNT>(out, i, n);
+    for (int j = 0; j < COUNT; j++)
+        d.at[j] = 0 < value(x.at[j]) ? d.at[j] : rounded<Element>(0);
+    store_at(dinp, i, n, d);
 }
 
 void cuda_relu_backward(SELF, element *dinp, const element *dout, const element *out, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, out, n);
+    LAUNCH_EACH(k, are_aligned(dinp, dout, out), n, backward, dinp, dout, out, n);
 }

@@ -1,22 +1,30 @@
-/* Two runs are equal: one thread a pair. */
+/* Two runs are equal: a pair has one thread. */
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
-/* A block a row of queries and keys; `way` 1 turns them forwards, -1 back. */
-template <typename Element>
+/* A block a row of queries and keys, a thread COUNT pairs that lie together at a time; `way` 1
+ * turns them forwards, -1 back. */
+template <typename Element, int COUNT>
 static __global__ void turn(Element *qkv, struct kernels_rope rope, float way, int64_t T,
                             int64_t wide, int heads, int half)
 {
     Element *row = qkv + blockIdx.x * wide;
     float position = (float)(blockIdx.x % T);
-    for (int pair = (int)threadIdx.x; pair < heads * half; pair += THREADS) {
-        int head = pair / half, i = pair % half;
-        Element *left = row + head * 2 * half + i, *right = left + half;
-        float circles = circles_of(position, rope.high[i], rope.low[i]);
-        float cosine = cos_circles(circles), sine = way * sin_circles(circles);
-        float a = value(*left), b = value(*right);
-        *left = rounded<Element>(fmaf(-b, sine, a * cosine));
-        *right = rounded<Element>(fmaf(a, sine, b * cosine));
+    const int step = (int)blockDim.x * COUNT;
+    for (int pair = (int)threadIdx.x * COUNT; pair < heads * half; pair += step) {
+        int head = pair / half, first = pair % half;
+        Element *left = row + head * 2 * half + first, *right = left + half;
+        pack<Element, COUNT> as = load<COUNT>(left), bs = load<COUNT>(right);
+        for (int j = 0; j < COUNT; j++) {
+            int i = first + j;
+            float circles = circles_of(position, rope.high[i], rope.low[i]);
+            float cosine = cos_circles(circles), sine = way * sin_circles(circles);
+            float a = value(as.at[j]), b = value(bs.at[j]);
+            as.at[j] = rounded<Element>(fmaf(-b, sine, a * cosine));
+            bs.at[j] = rounded<Element>(fmaf(a, sine, b * cosine));
+        }
+        store(left, as);
+        store(right, bs);
     }
 }
 
@@ -26,8 +34,11 @@ static void turn_rows(SELF, element *qkv, const struct kernels_rope *rope, float
     int64_t half = C / H / 2;
     check(half * 2 * H == C);
     check(half <= KERNELS_ROPE_PAIRS_MAX);
-    LAUNCH_ELEMENTS(k, B * T, THREADS, 0, turn, qkv, *rope, way, T, (H + 2 * G) * 2 * half, H + G,
-                    half);
+    bool packed = packs_fit(k, half, qkv);
+    int64_t warps = ceil_div((H + G) * half, (int64_t)pack_count(k, packed) * WARP);
+    int threads = warps * WARP < THREADS ? (int)warps * WARP : THREADS;
+    LAUNCH_PACKS(k, packed, B * T, threads, 0, turn, qkv, *rope, way, T, (H + 2 * G) * 2 * half,
+                 H + G, half);
 }
 
 void cuda_rope_forward(SELF, element *qkv, const struct kernels_rope *rope, int64_t B, int64_t T,

@@ -1,32 +1,36 @@
-/* Two runs are equal: one thread an element. */
+/* Two runs are equal: an element has one thread. */
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
-    int64_t i = element_index();
-    if (i < n)
-        out[i] = rounded<Element>(tanh_of(value(inp[i])));
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> x = load_at<COUNT>(inp, i, n);
+    for (int j = 0; j < COUNT; j++)
+        x.at[j] = rounded<Element>(tanh_of(value(x.at[j])));
+    store_at(out, i, n, x);
 }
 
 void cuda_tanh_forward(SELF, element *out, const element *inp, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, forward, out, inp, n);
+    LAUNCH_EACH(k, are_aligned(out, inp), n, forward, out, inp, n);
 }
 
 /* d tanh = 1 - tanh^2 */
-template <typename Element>
+template <typename Element, int COUNT>
 static __global__ void backward(Element *dinp, const Element *dout, const Element *out, int64_t n)
 {
-    int64_t i = element_index();
-    if (i >= n)
-        return;
-    float t = value(out[i]);
-    dinp[i] = rounded<Element>(value(dout[i]) * fmaf(-t, t, 1));
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> d = load_at<COUNT>(dout, i, n), x = load_at<COUNT>(out, i, n);
+    for (int j = 0; j < COUNT; j++) {
+        float t = value(x.at[j]);
+        d.at[j] = rounded<Element>(value(d.at[j]) * fmaf(-t, t, 1));
+    }
+    store_at(dinp, i, n, d);
 }
 
 void cuda_tanh_backward(SELF, element *dinp, const element *dout, const element *out, int64_t n)
 {
-    LAUNCH_ELEMENTS(k, ceil_div(n, THREADS), THREADS, 0, backward, dinp, dout, out, n);
+    LAUNCH_EACH(k, are_aligned(dinp, dout, out), n, backward, dinp, dout, out, n);
 }

@@ -12,6 +12,7 @@ enum { ARRAYS_MAX = 12 };
 /* How an array's values on the device are compared with the CPU's. */
 enum compared {
     NEAR, /* floats, by the tolerance of the array's name */
+    FULL, /* the same, also on a table in bf16: sums of what was not rounded on the way */
     SAME, /* bits */
 };
 
@@ -31,6 +32,7 @@ struct call {
     struct array arrays[ARRAYS_MAX];
     int arrays_count;
     double terms; /* that the longest sum has, 0: as few as the tolerances were made for */
+    int64_t skip; /* elements before those that it is about: no pack of them is aligned */
     int64_t B, T, C, H, G, V, N, I, O, n;
     bool flag;
     enum kernels_format format;
