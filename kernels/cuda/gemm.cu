@@ -19,6 +19,7 @@ struct plan {
     uint32_t alignment;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
+    bool declined; /* there is no algorithm with that epilogue */
     cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -144,18 +145,44 @@ static bool point(SELF, const struct plan *plan, const struct gemm_product *prod
     case GEMM_GELU_BACKWARD:
         return ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                  product->pre));
+    case GEMM_SUMS:
+        return ok(k,
+                  set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->sums));
     }
     return false;
 }
 
+/* How what the epilogue reads and writes lies in memory. */
+static bool describe(SELF, const struct plan *plan)
+{
+    switch (plan->epilogue) {
+    case GEMM_PLAIN:
+    case GEMM_BIAS:
+        return true;
+    case GEMM_GELU:
+    case GEMM_GELU_BACKWARD:
+        return ok(k, cublasLtMatmulDescSetAttribute(plan->operation,
+                                                    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &plan->N,
+                                                    sizeof plan->N));
+    case GEMM_SUMS:
+        return ok(k,
+                  set_operation(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
+    }
+    return false;
+}
+
+/* Column-major, the product is c^T (N,M) = b^T (N,K) a^T (K,M): b comes first. So a bias (N) is one
+ * for each row of cuBLASLt's result, as it wants it. The sums (M), of a's rows over K, are of the
+ * columns of its second factor, a^T, one for each column of its result: BGRADB, not BGRADA. (With a
+ * = dout^T, b = inp, K the rows of both, they are a bias' gradient.) */
 static bool create_operation(SELF, struct plan *plan, const struct gemm_product *product)
 {
     static const int32_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+                                        CUBLASLT_EPILOGUE_BGRADB};
     const cublasComputeType_t compute = k->state->gemm->compute == KERNELS_COMPUTE_TF32
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
-    /* Column-major, the product is c^T = b^T a^T: b comes first. */
     return ok(k, cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F)) &&
            ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                plan->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N)) &&
@@ -163,10 +190,7 @@ static bool create_operation(SELF, struct plan *plan, const struct gemm_product 
                                plan->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N)) &&
            ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                epilogues[plan->epilogue])) &&
-           ok(k,
-              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                                             &plan->N, sizeof plan->N)) &&
-           point(k, plan, product);
+           describe(k, plan) && point(k, plan, product);
 }
 
 static bool create(SELF, struct plan *plan, const struct gemm_product *product)
@@ -180,9 +204,12 @@ static bool create(SELF, struct plan *plan, const struct gemm_product *product)
 }
 
 /* What may be chosen: nothing that adds up partial products of a split K. */
-static bool limit(SELF, cublasLtMatmulPreference_t preference, uint32_t alignment)
+static bool limit(SELF, cublasLtMatmulPreference_t preference, const struct plan *plan)
 {
     const uint64_t workspace_bytes = WORKSPACE_BYTES;
+    const uint32_t alignment = plan->alignment;
+    const uint32_t of_c =
+        plan->c_is_float && alignment < sizeof(float) ? (uint32_t)sizeof(float) : alignment;
     return ok(k, cublasLtMatmulPreferenceSetAttribute(preference,
                                                       CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                       &workspace_bytes, sizeof workspace_bytes)) &&
@@ -192,9 +219,8 @@ static bool limit(SELF, cublasLtMatmulPreference_t preference, uint32_t alignmen
               set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment)) &&
            ok(k,
               set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment)) &&
-           ok(k,
-              set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment)) &&
-           ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment));
+           ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_c)) &&
+           ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_c));
 }
 
 /* A number of an algorithm's configuration; `unknown` when this version of cuBLASLt has no such. */
@@ -217,43 +243,59 @@ static bool splits_k(const cublasLtMatmulAlgo_t *algorithm)
                                 CUBLASLT_REDUCTION_SCHEME_MASK) != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
+/* Those that may be declined. */
+static bool is_optional(enum gemm_epilogue epilogue)
+{
+    return epilogue != GEMM_PLAIN && epilogue != GEMM_BIAS;
+}
+
 /* The heuristic's first candidate that runs and does not split K. */
 static bool choose(SELF, struct plan *plan, cublasLtMatmulPreference_t preference)
 {
     cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
     int count = 0;
-    if (!limit(k, preference, plan->alignment) ||
-        !ok(k, cublasLtMatmulAlgoGetHeuristic(k->state->gemm->handle, plan->operation, plan->b,
-                                              plan->a, plan->c, plan->c, preference, CANDIDATES_MAX,
-                                              candidates, &count)))
+    if (!limit(k, preference, plan))
         return false;
-    for (int i = 0; i < count; i++) {
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        k->state->gemm->handle, plan->operation, plan->b, plan->a, plan->c, plan->c, preference,
+        CANDIDATES_MAX, candidates, &count);
+    for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; i++) {
         if (candidates[i].state != CUBLAS_STATUS_SUCCESS || splits_k(&candidates[i].algo))
             continue;
         plan->algorithm = candidates[i].algo;
         return true;
     }
-    cuda_fail(k, "cuBLASLt: no algorithm without a split for a product of %lld x %lld x %lld",
-              (long long)plan->M, (long long)plan->N, (long long)plan->K);
-    return false;
+    plan->declined = is_optional(plan->epilogue);
+    if (!plan->declined)
+        cuda_fail(k,
+                  "cuBLASLt: no algorithm without a split for a product of %lld x %lld x %lld (%s)",
+                  (long long)plan->M, (long long)plan->N, (long long)plan->K,
+                  cublasLtGetStatusString(status));
+    return plan->declined;
 }
 
-/* " NTb+f 64x50304x768/16: 71.20.5.0.2": transposition; b bias, g GELU, d its backward; + something
- * is added, f the result is fp32 and the factors are not; shape, alignment, and then the
- * algorithm's number, tile, stages, inner shape and cluster. */
+/* " NTb+f 64x50304x768/16: 71.20.5.0.2.0": transposition; b bias, g GELU, d its backward, s sums of
+ * a; + something is added, f the result is fp32 and the factors are not; shape, alignment, and then
+ * the algorithm's number, tile, stages, inner shape, cluster and custom option, or "none". */
 static void note(struct gemm *gemm, const struct plan *plan)
 {
-    static const char *const epilogues[] = {"", "b", "g", "d"};
+    static const char *const epilogues[] = {"", "b", "g", "d", "s"};
     bool widens = plan->c_is_float && gemm->compute == KERNELS_COMPUTE_BF16;
     const cublasLtMatmulAlgo_t *algorithm = &plan->algorithm;
-    add_text(gemm, " %c%c%s%s%s %lldx%lldx%lld/%u: %u.%u.%u.%u.%u", plan->transpose_a ? 'T' : 'N',
+    add_text(gemm, " %c%c%s%s%s %lldx%lldx%lld/%u: ", plan->transpose_a ? 'T' : 'N',
              plan->transpose_b ? 'T' : 'N', epilogues[plan->epilogue], plan->adds ? "+" : "",
              widens ? "f" : "", (long long)plan->M, (long long)plan->N, (long long)plan->K,
-             plan->alignment, configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID, 0),
-             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, 0),
-             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID, 0),
-             configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 0),
-             configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 0));
+             plan->alignment);
+    if (plan->declined)
+        add_text(gemm, "none");
+    else
+        add_text(gemm, "%u.%u.%u.%u.%u.%u",
+                 configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID, 0),
+                 configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, 0),
+                 configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID, 0),
+                 configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 0),
+                 configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 0),
+                 configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 0));
 }
 
 static struct plan *new_plan(SELF, const struct plan *wanted, const struct gemm_product *product)
@@ -296,16 +338,11 @@ static struct plan *find_plan(SELF, const struct plan *wanted, const struct gemm
 
 /* -- products ---------------------------------------------------------------------------------- */
 
-bool gemm_may_fuse(SELF, const element *pre, int64_t N)
-{
-    return k->state->bf16 && packs_fit(k, N, pre);
-}
-
 /* ALIGNMENT when everything is: where a matrix begins, and its rows as they lie in memory. */
 static uint32_t common_alignment(SELF, const struct gemm_product *p)
 {
     const size_t bytes = k->element_bytes, c_bytes = p->c_is_float ? sizeof(float) : bytes;
-    const void *arrays[] = {p->a.data, p->b.data, p->c, p->add, p->bias, p->pre};
+    const void *arrays[] = {p->a.data, p->b.data, p->c, p->add, p->bias, p->pre, p->sums};
     const size_t rows[] = {(size_t)(p->a.transposed ? p->M : p->K) * bytes,
                            (size_t)(p->b.transposed ? p->K : p->N) * bytes, (size_t)p->N * c_bytes};
     bool aligned = true;
@@ -316,10 +353,9 @@ static uint32_t common_alignment(SELF, const struct gemm_product *p)
     return aligned ? (uint32_t)ALIGNMENT : (uint32_t)bytes;
 }
 
-void gemm_multiply(SELF, const struct gemm_product *product)
+/* False: the plan is to decline. A failure is not: what follows it is of no use. */
+static bool multiply(SELF, const struct gemm_product *product)
 {
-    if (product->M == 0 || product->N == 0)
-        return;
     struct plan wanted = {};
     wanted.M = product->M;
     wanted.N = product->N;
@@ -331,11 +367,34 @@ void gemm_multiply(SELF, const struct gemm_product *product)
     wanted.epilogue = product->epilogue;
     wanted.alignment = common_alignment(k, product);
     struct plan *plan = find_plan(k, &wanted, product);
+    if (plan && plan->declined)
+        return false;
     if (!plan || !point(k, plan, product))
-        return;
+        return true;
     const float alpha = 1, beta = product->add ? 1 : 0;
     const void *add = product->add ? product->add : product->c;
     ok(k, cublasLtMatmul(k->state->gemm->handle, plan->operation, &alpha, product->b.data, plan->b,
                          product->a.data, plan->a, &beta, add, plan->c, product->c, plan->c,
                          &plan->algorithm, k->state->workspace, WORKSPACE_BYTES, k->state->stream));
+    return true;
+}
+
+void gemm_multiply(SELF, const struct gemm_product *product)
+{
+    bool done = product->M == 0 || product->N == 0 || multiply(k, product);
+    check(done); /* what is not optional is not declined */
+}
+
+static bool may_fuse(SELF, const struct gemm_product *product)
+{
+    if (product->epilogue == GEMM_SUMS)
+        return (product->c_is_float || !k->state->bf16) &&
+               k->state->gemm->compute != KERNELS_COMPUTE_TF32;
+    return k->state->bf16 && packs_fit(k, product->N, product->pre);
+}
+
+bool gemm_fuse(SELF, const struct gemm_product *product)
+{
+    check(is_optional(product->epilogue));
+    return may_fuse(k, product) && (product->M == 0 || product->N == 0 || multiply(k, product));
 }

@@ -20,9 +20,10 @@ struct gemm_matrix {
     bool transposed;
 };
 
-/* What becomes of a product in the same pass. GELU needs a bias, writes the sum before it to `pre`;
- * GELU_BACKWARD multiplies with GELU's slope at `pre`. Both need gemm_may_fuse(). */
-enum gemm_epilogue { GEMM_PLAIN, GEMM_BIAS, GEMM_GELU, GEMM_GELU_BACKWARD };
+/* What becomes of a product in the same pass. The last three are not always to be had. GELU needs a
+ * bias, writes the sum before it to `pre`; GELU_BACKWARD multiplies with GELU's slope at `pre`;
+ * SUMS also adds a's rows up, each over K, and writes that to `sums`. */
+enum gemm_epilogue { GEMM_PLAIN, GEMM_BIAS, GEMM_GELU, GEMM_GELU_BACKWARD, GEMM_SUMS };
 
 /* c (M,N) = epilogue(a (M,K) b (K,N) + add (M,N) + bias (N)); shapes are those after transposition.
  */
@@ -33,12 +34,19 @@ struct gemm_product {
     struct gemm_matrix a, b;
     const element *bias;
     element *pre; /* (M,N) */
+    float *sums;  /* (M) */
     enum gemm_epilogue epilogue;
     int64_t M, N, K;
 };
 void gemm_multiply(SELF, const struct gemm_product *product);
 
-/* Whether cuBLASLt does a GELU with the product: elements are bf16 and rows of N are aligned. */
-bool gemm_may_fuse(SELF, const element *pre, int64_t N);
+/* The same with one of the last three epilogues. False: nothing was done, and never will be for
+ * this shape and alignment, which `numerics` then says as well: do without.
+ * - GELU and GELU_BACKWARD are for elements of bf16 and aligned rows of `pre`.
+ * - SUMS are fp32 or nothing: cuBLASLt gives them the type of c (cublasLt.h,
+ *   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), so c has to be fp32, whatever elements are, and they are
+ *   asked for as fp32, so that no version rounds them to bf16. Not with tf32: nothing says whether
+ *   what is added there is rounded first. */
+bool gemm_fuse(SELF, const struct gemm_product *product);
 
 #endif

@@ -1,5 +1,11 @@
 /* Two runs are equal: cuBLASLt's algorithms are fixed a shape and split no sum (gemm.cuh), and the
- * bias' gradient is summed by columns.cuh. */
+ * bias' gradient is summed by one of them or by columns.cuh, which of the two follows from the
+ * shape.
+ *
+ * No norm adds the residual to its input: linear_add_forward() has already, in the product's pass.
+ * Product and norm so move 4 (N,C) beside the product's factors (read the residual, write the sum;
+ * read it, write the norm's output); a product that wrote its result alone, and a norm that added
+ * it to the residual, would move 5. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm.cuh"
 
@@ -49,15 +55,13 @@ void cuda_linear_gelu_forward(SELF, element *out, element *pre, const element *i
                               const element *weight, const element *bias, int64_t N, int64_t I,
                               int64_t O)
 {
-    bool fused = bias && gemm_may_fuse(k, pre, O);
-    struct gemm_product product = forward(fused ? out : pre, inp, weight, bias, N, I, O);
-    if (fused) {
-        product.pre = pre;
-        product.epilogue = GEMM_GELU;
-    }
-    gemm_multiply(k, &product);
-    if (!fused)
-        cuda_gelu_forward(k, out, pre, N * O);
+    struct gemm_product product = forward(out, inp, weight, bias, N, I, O);
+    product.pre = pre;
+    product.epilogue = GEMM_GELU;
+    if (bias && gemm_fuse(k, &product))
+        return;
+    cuda_linear_forward(k, pre, inp, weight, bias, N, I, O);
+    cuda_gelu_forward(k, out, pre, N * O);
 }
 
 /* dinp (N,I) = dout (N,O) weight (O,I) */
@@ -86,14 +90,12 @@ void cuda_linear_gelu_backward_input(SELF, element *dpre, const element *dout,
                                      int64_t I, int64_t O)
 {
     struct gemm_product product = backward_input(dpre, dout, weight, N, I, O);
-    bool fused = gemm_may_fuse(k, pre, I);
-    if (fused) {
-        product.pre = (element *)pre;
-        product.epilogue = GEMM_GELU_BACKWARD;
-    }
-    gemm_multiply(k, &product);
-    if (!fused)
-        cuda_gelu_backward(k, dpre, dpre, pre, N * I);
+    product.pre = (element *)pre;
+    product.epilogue = GEMM_GELU_BACKWARD;
+    if (gemm_fuse(k, &product))
+        return;
+    cuda_linear_backward_input(k, dpre, dout, weight, N, I, O);
+    cuda_gelu_backward(k, dpre, dpre, pre, N * I);
 }
 
 /* The first stage of dbias (O) += the rows of dout (N,O). */
@@ -111,9 +113,32 @@ static __global__ void add_rows(float *sums, const Element *dout, struct row_par
     store_part(sums, walk, sum, O);
 }
 
+/* dbias (O) += the rows of dout (N,O), in a pass of its own */
+static void backward_bias(SELF, float *dbias, const element *dout, int64_t N, int64_t O)
+{
+    bool packed = packs_fit(k, O, dout);
+    struct row_parts parts = row_parts(N, O, pack_count(k, packed));
+    float *sums = part_sums(k, parts, O, 0);
+    LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, add_rows, sums, dout, parts, N, O);
+    launch_each(k, O, add_parts, dbias, sums, parts.count, O);
+}
+
+/* The product's pass overwrites the sums that it makes: they are added afterwards, as one part. */
+static bool backward_both(SELF, float *dbias, struct gemm_product product)
+{
+    product.sums = (float *)k->state->staging;
+    product.epilogue = GEMM_SUMS;
+    bool fused = product.M * (int64_t)sizeof(float) <= STAGING_BYTES && gemm_fuse(k, &product);
+    if (fused)
+        launch_each(k, product.M, add_parts, dbias, product.sums, 1, product.M);
+    return fused;
+}
+
 void cuda_linear_backward_weight(SELF, float *dweight, float *dbias, const element *dout,
                                  const element *inp, int64_t N, int64_t I, int64_t O)
 {
+    if (N == 0)
+        return;
     struct gemm_product product = {};
     product.c = dweight;
     product.c_is_float = true;
@@ -123,12 +148,9 @@ void cuda_linear_backward_weight(SELF, float *dweight, float *dbias, const eleme
     product.M = O;
     product.N = I;
     product.K = N;
-    gemm_multiply(k, &product);
-    if (!dbias || N == 0)
+    if (dbias && backward_both(k, dbias, product))
         return;
-    bool packed = packs_fit(k, O, dout);
-    struct row_parts parts = row_parts(N, O, pack_count(k, packed));
-    float *sums = part_sums(k, parts, O, 0);
-    LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, add_rows, sums, dout, parts, N, O);
-    launch_each(k, O, add_parts, dbias, sums, parts.count, O);
+    gemm_multiply(k, &product);
+    if (dbias)
+        backward_bias(k, dbias, dout, N, O);
 }

@@ -8,8 +8,8 @@ struct emulator_handle {
 };
 
 struct emulator_operation {
-    int32_t transpose_a, transpose_b, epilogue;
-    const void *bias;
+    int32_t transpose_a, transpose_b, epilogue, bias_type;
+    const void *bias; /* or, of BGRADB, where the sums go */
     void *aux;
     int64_t aux_stride;
 };
@@ -73,6 +73,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation, cublasC
                                         cudaDataType_t)
 {
     *operation = new emulator_operation{};
+    (*operation)->bias_type = -1; /* the result's */
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -86,9 +87,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
-    void *const places[] = {&operation->transpose_a, &operation->transpose_b,
-                            &operation->epilogue,    &operation->bias,
-                            &operation->aux,         &operation->aux_stride};
+    void *const places[] = {&operation->transpose_a, &operation->transpose_b, &operation->epilogue,
+                            &operation->bias_type,   &operation->bias,        &operation->aux,
+                            &operation->aux_stride};
     size_t wanted = attribute >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
     if (bytes != wanted)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -152,6 +153,19 @@ static bool shapes_fit(const emulator_operation *operation, const emulator_layou
            columns_of(a, operation->transpose_a) == rows_of(b, operation->transpose_b);
 }
 
+static bool bias_type_fits(const emulator_operation *operation, const emulator_layout *c)
+{
+    return operation->bias_type == -1 ||
+           operation->bias_type == (c->bf16 ? CUDA_R_16BF : CUDA_R_32F);
+}
+
+/* The real one has no algorithm for some products with BGRADB; here it is those that are not
+ * aligned, so that both ways are taken. */
+static bool has_algorithm(const emulator_operation *operation, uint32_t alignment)
+{
+    return operation->epilogue != CUBLASLT_EPILOGUE_BGRADB || alignment >= 16;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
@@ -159,9 +173,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t *results,
                                               int *ret_count)
 {
-    if (!shapes_fit(operation, a, b, c) || wanted < 2)
-        return CUBLAS_STATUS_INVALID_VALUE;
     uint32_t alignment = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+    uint32_t of_c = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES];
+    if (!shapes_fit(operation, a, b, c) || !bias_type_fits(operation, c) || wanted < 2)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (of_c < c->bytes() || !has_algorithm(operation, alignment))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     results[0] = {{alignment, 2}, 0, CUBLAS_STATUS_SUCCESS};
     results[1] = {{alignment, 1}, 0, CUBLAS_STATUS_SUCCESS};
     *ret_count = 2;
@@ -244,6 +261,30 @@ static float finish(const emulator_operation *operation, const emulator_layout *
     }
 }
 
+/* Of BGRADB: the second factor's columns, each over the inner dimension. */
+static void sum_columns(const emulator_operation *operation, const void *b,
+                        const emulator_layout *b_layout, const emulator_layout *c_layout)
+{
+    struct steps in_b = steps_of(b_layout, operation->transpose_b);
+    int64_t inner = rows_of(b_layout, operation->transpose_b);
+    if (operation->epilogue != CUBLASLT_EPILOGUE_BGRADB)
+        return;
+    for (int64_t column = 0; column < c_layout->columns; column++) {
+        float sum = 0;
+        for (int64_t i = 0; i < inner; i++)
+            sum += b_layout->get(b, column * in_b.right + i * in_b.down);
+        c_layout->set((void *)operation->bias, column, sum);
+    }
+}
+
+/* The real one may write all of its workspace. */
+static void spoil(void *workspace, size_t bytes)
+{
+    size_t few = 256;
+    memset(workspace, 0xff, few);
+    memset((char *)workspace + bytes - few, 0xff, few);
+}
+
 /* The real one rounds once: c is added before the epilogue. */
 static void multiply(const emulator_operation *operation, const void *a,
                      const emulator_layout *a_layout, const void *b,
@@ -269,8 +310,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t,
-                              const cublasLtMatmulAlgo_t *algorithm, void *, size_t,
-                              cudaStream_t stream)
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
 {
     bool right =
         shapes_fit(operation, a_layout, b_layout, c_layout) && aux_fits(operation, c_layout) &&
@@ -280,9 +321,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     if (!right)
         return CUBLAS_STATUS_INVALID_VALUE;
     stream_give(stream, [operation = *operation, a, in_a = *a_layout, b, in_b = *b_layout,
-                         factor = *(const float *)beta, c, d, in_c = *c_layout] {
+                         factor = *(const float *)beta, c, d, in_c = *c_layout, workspace,
+                         workspace_bytes] {
         device_open();
         multiply(&operation, a, &in_a, b, &in_b, factor, c, d, &in_c);
+        sum_columns(&operation, b, &in_b, &in_c);
+        spoil(workspace, workspace_bytes);
         device_close();
     });
     return CUBLAS_STATUS_SUCCESS;
