@@ -80,8 +80,17 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* A graph would copy again what the host's memory held when it was made. */
+static bool refused_to_copy(SELF)
+{
+    k->state->refused |= k->state->capturing;
+    return k->state->capturing;
+}
+
 void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
 {
+    if (refused_to_copy(k))
+        return;
     for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
         size_t piece = smaller(bytes - at, SLOT_BYTES);
         unsigned slot = take_slot(k);
@@ -97,6 +106,8 @@ void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
 /* As many pieces under way as there are slots; the oldest is waited for. */
 void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes)
 {
+    if (refused_to_copy(k))
+        return;
     unsigned oldest = k->state->ring.next;
     for (size_t given = 0, taken = 0; taken < bytes; oldest++) {
         for (; given < bytes && given - taken < (size_t)RING_SLOTS * SLOT_BYTES;
