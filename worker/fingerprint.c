@@ -53,9 +53,13 @@ static void probe_linear(struct probe *probe, const element *bias, int64_t N, in
     }
     k->linear_backward_input(k, probe->d, probe->a, probe->b, N, I, O);
     add_result(probe, probe->d, N * I);
+    float *dbias = bias != NULL ? probe->c : NULL;
+    k->zero(k, probe->c, (size_t)O * sizeof(float));
     k->zero(k, probe->d, probe->count * sizeof(float));
-    k->linear_backward_weight(k, probe->d, NULL, probe->a, probe->a, N, I, O);
+    k->linear_backward_weight(k, probe->d, dbias, probe->a, probe->a, N, I, O);
     add_bytes(probe, probe->d, (size_t)(O * I) * sizeof(float));
+    if (dbias != NULL)
+        add_bytes(probe, dbias, (size_t)O * sizeof(float));
 }
 
 /* Rows that the model gives a linear at once: the head makes logits in blocks of rows. */
