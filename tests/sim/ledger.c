@@ -3,6 +3,7 @@
 #include "common/digest.h"
 #include "common/scoped.h"
 #include "common/state_digest.h"
+#include "server/held.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -308,6 +309,13 @@ void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut
     order_generation(sim, generation, cut);
 }
 
+/* Whether its answer names chunks: not while it waits for some that come with a decision, which it
+ * cannot carry out before. */
+static bool says_it_owns(const struct sim_server *server)
+{
+    return held_answer(&server->answer, server->committed).generation > 0;
+}
+
 /* P7: nobody who owns a chunk has heard of a decision beyond, nor will of another coordinator's. */
 void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
 {
@@ -322,7 +330,7 @@ void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
         for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
             const struct sim_thread *thread = &sim->servers[s].threads[t];
             if (thread->shard != NULL && thread->chunk_count > 0 &&
-                thread->ledger.generation == adopted.generation &&
+                says_it_owns(&sim->servers[s]) && thread->ledger.generation == adopted.generation &&
                 thread->ledger.decided > adopted.version)
                 sim_violated(sim, 4, "version %llu is adopted, but s%u has heard of commit(%llu)",
                              (unsigned long long)adopted.version, s,
