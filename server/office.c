@@ -118,31 +118,16 @@ static enum err start(struct office *office, uint64_t now_ns, struct office_run 
     return office->failed;
 }
 
-/* What another store knew of the run is this one's now. */
-static enum err store_past(struct office *office, uint64_t run, uint32_t keep,
-                           const struct coordinator_past *past, struct reason *reason)
-{
-    struct store *store = office->config.store;
-    struct coordinator_past known;
-    TRY(store_get_past(store, run, &known, reason));
-    if (past->generation > known.generation)
-        TRY(store_put_generation(store, office->term, past->generation, reason));
-    if (past->has_fingerprint)
-        TRY(store_put_fingerprint(store, office->term, run, past->fingerprint, reason));
-    return store_put_cut(store, office->term, run, &past->cut, keep, reason);
-}
-
 static enum err store_plan(struct office *office, struct office_plan *plan, struct reason *reason)
 {
     struct store *store = office->config.store;
     struct office_run *run = plan->run;
     if (!plan->is_new)
         return store_change_run(store, office->term, &run->stored, reason);
-    TRY(store_add_run(store, office->term, &run->stored, reason));
+    const struct coordinator_past *past = plan->has_past ? &plan->past : NULL;
+    TRY(store_add_run(store, office->term, &run->stored, past, reason));
     run->settings.run = run->stored.run;
-    if (!plan->has_past)
-        return ERR_OK;
-    return store_past(office, run->stored.run, run->spec.checkpoint.keep, &plan->past, reason);
+    return ERR_OK;
 }
 
 /* The plan is stored: it begins, or it is stored that it did not, so that no restart begins it. */

@@ -47,10 +47,11 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
 
 /* A new run; its number, above all earlier ones, is set in *run. ERR_EXISTS: the directory has one
- * already, with a recorded cut; one without has trained nothing and is forgotten. The caller sees
- * to it that none is active. */
+ * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: what
+ * another store knew of it, or NULL; this one's generation does not fall below it. All of it is
+ * stored, or nothing. The caller sees to it that none is active. */
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
-                       struct reason *reason) MUST_USE;
+                       const struct coordinator_past *past, struct reason *reason) MUST_USE;
 /* The same run with other settings (spec, servers_min): it is continued. ERR_NOT_FOUND. */
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason) MUST_USE;

@@ -331,8 +331,39 @@ static enum err insert_run(struct store *store, const struct store_run *run, uin
     return err;
 }
 
+static enum err insert_cut(struct store *store, uint64_t run, const struct cut_record *cut,
+                           struct reason *reason)
+{
+    return run_statement(
+        store, "INSERT INTO cuts VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (struct value[]){uint_value(run),
+                         uint_value(cut->name.generation),
+                         uint_value(cut->name.version),
+                         uint_value(cut->counters.samples),
+                         uint_value(cut->counters.applied),
+                         uint_value(cut->counters.skips_in_row),
+                         bytes_value(cut->servers, cut->server_count * sizeof cut->servers[0]),
+                         {0}},
+        reason);
+}
+
+/* In a transaction. The cut is the run's only one: there is nothing to prune. */
+static enum err insert_past(struct store *store, uint64_t run, const struct coordinator_past *past,
+                            struct reason *reason)
+{
+    TRY(run_statement(store, "UPDATE numbers SET value = max(value, ?) WHERE name = 'generation'",
+                      (struct value[]){uint_value(past->generation), {0}}, reason));
+    if (past->has_fingerprint)
+        TRY(run_statement(store, "UPDATE runs SET fingerprint = ? WHERE run = ?",
+                          (struct value[]){bytes_value(past->fingerprint, WIRE_DIGEST_BYTES),
+                                           uint_value(run),
+                                           {0}},
+                          reason));
+    return insert_cut(store, run, &past->cut, reason);
+}
+
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
-                       struct reason *reason)
+                       const struct coordinator_past *past, struct reason *reason)
 {
     uint64_t number = 0;
     TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
@@ -345,6 +376,8 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
         err = remove_untrained(store, run->directory, reason);
     if (err == ERR_OK)
         err = insert_run(store, run, number + 1, reason);
+    if (err == ERR_OK && past != NULL)
+        err = insert_past(store, number + 1, past, reason);
     TRY(end(store, err, reason));
     run->run = number + 1;
     return ERR_OK;
@@ -458,22 +491,6 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
 }
 
 /* ---- cuts ---- */
-
-static enum err insert_cut(struct store *store, uint64_t run, const struct cut_record *cut,
-                           struct reason *reason)
-{
-    return run_statement(
-        store, "INSERT INTO cuts VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (struct value[]){uint_value(run),
-                         uint_value(cut->name.generation),
-                         uint_value(cut->name.version),
-                         uint_value(cut->counters.samples),
-                         uint_value(cut->counters.applied),
-                         uint_value(cut->counters.skips_in_row),
-                         bytes_value(cut->servers, cut->server_count * sizeof cut->servers[0]),
-                         {0}},
-        reason);
-}
 
 static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, struct reason *reason)
 {

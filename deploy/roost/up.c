@@ -8,6 +8,7 @@
  * --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
 #include "common/options.h"
+#include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
@@ -31,7 +32,9 @@ enum {
     LOG_TAIL_BYTES = 2048,
     CERTIFICATE_S = 7 * 86400,
     FAILED_STARTS_MAX = 5,
-    STEPS_BYTES_MAX = 1 << 30
+    STEPS_BYTES_MAX = 1 << 30,
+    PORT_FIRST = 20000,
+    PORTS = 10000
 };
 
 static uint64_t now_ms(void)
@@ -53,6 +56,7 @@ struct up {
     struct launch launch;
     char directory[512];
     char address[64]; /* of the coordinator */
+    uint32_t port;    /* where to look for the next free one: another place in every `up` */
     struct children children;
     struct progress progress;
     struct churn churn;
@@ -159,20 +163,25 @@ static enum err make_certificates(const struct up *up, struct reason *reason)
 
 /* ---- processes ---- */
 
-/* A port that was free a moment ago. */
-static enum err free_address(char *ret_address, size_t bytes, struct reason *reason)
+/* A free port below those that the kernel gives to outgoing connections (ip_local_port_range: 32768
+ * and up unless changed). One of those may be somebody's own end by the time that the daemon
+ * listens, at its start or after a kill. */
+static enum err free_address(struct up *up, char *ret_address, size_t bytes, struct reason *reason)
 {
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof name;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&name, length) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&name, &length) == 0;
-    if (fd >= 0)
-        close(fd);
-    if (!found)
-        return reason_set(reason, ERR_IO, "no free port on 127.0.0.1");
-    snprintf(ret_address, bytes, "127.0.0.1:%u", ntohs(name.sin_port));
-    return ERR_OK;
+    for (uint32_t tried = 0; tried < PORTS; tried++) {
+        uint16_t port = (uint16_t)(PORT_FIRST + up->port++ % PORTS);
+        struct sockaddr_in name = {
+            .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool found = fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0;
+        if (fd >= 0)
+            close(fd);
+        snprintf(ret_address, bytes, "127.0.0.1:%u", port);
+        if (found)
+            return ERR_OK;
+    }
+    return reason_set(reason, ERR_IO, "no free port on 127.0.0.1 from %d to %d", PORT_FIRST,
+                      PORT_FIRST + PORTS - 1);
 }
 
 static enum err start_process(struct up *up, const char *program, const char *name,
@@ -207,7 +216,7 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
     snprintf(part, sizeof part, "servers/%u", number);
     TRY(join_path(up, part, state, sizeof state, reason));
     TRY(file_make_dirs(state, 0755, reason));
-    TRY(free_address(address, sizeof address, reason));
+    TRY(free_address(up, address, sizeof address, reason));
     const char *own[] = {"--address",   address,         "--dir",     state, "--run-dir",
                          up->directory, "--coordinator", up->address, NULL};
     if (number == 0) { /* the coordinator's */
@@ -422,6 +431,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     uint64_t first_step;
     TRY(make_directory(up, reason));
     TRY(make_certificates(up, reason));
+    TRY(rand_system(&up->port, sizeof up->port));
     for (uint32_t i = 0; i < up->options->servers; i++)
         TRY(start_server(up, i, reason));
     TRY(open_client(up, &client, reason));

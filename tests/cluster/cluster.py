@@ -1,6 +1,9 @@
 """Real processes for tests: specs, `roost up`, daemons and workers by hand, TAP."""
+import errno
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -94,10 +97,22 @@ def reference(spec, *arguments):
     return json.loads(done.stdout.strip().splitlines()[-1])["digest"]
 
 
+PORTS = range(10000, 20000)  # below those of outgoing connections, and not those that `roost up` takes
+_next_port = itertools.count(random.SystemRandom().randrange(len(PORTS)))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Free, and not given before."""
+    for _ in PORTS:
+        port = PORTS[next(_next_port) % len(PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError as taken:
+                if taken.errno != errno.EADDRINUSE:
+                    raise
+    raise Failed("no free port on 127.0.0.1")
 
 
 def wait_for(condition, what, seconds=60, pause=lambda: time.sleep(0.02), state=lambda: ""):

@@ -61,7 +61,7 @@ static void store_run(struct fixture *f)
 {
     assert_int_equal(plan(f), ERR_OK);
     assert_true(f->plan.is_new);
-    assert_int_equal(store_add_run(f->store, f->term, &f->plan.run->stored, NULL), ERR_OK);
+    assert_int_equal(store_add_run(f->store, f->term, &f->plan.run->stored, NULL, NULL), ERR_OK);
     f->request.resume = true;
 }
 

@@ -55,7 +55,7 @@ static struct store_run run_in(const char *directory)
 static uint64_t add_run(struct fixture *f, const char *directory)
 {
     struct store_run run = run_in(directory);
-    assert_int_equal(store_add_run(f->store, f->term, &run, NULL), ERR_OK);
+    assert_int_equal(store_add_run(f->store, f->term, &run, NULL, NULL), ERR_OK);
     uint64_t number = run.run;
     store_run_release(&run);
     return number;
@@ -110,7 +110,7 @@ static void p7_what_an_old_coordinator_writes_is_refused(void **state)
     assert_int_equal(store_put_fingerprint(f.store, f.term, run, fingerprint, NULL), ERR_OLD_TERM);
     assert_int_equal(store_put_state(f.store, f.term, run, RUN_FAILED, "", NULL), ERR_OLD_TERM);
     struct store_run other = run_in("b");
-    assert_int_equal(store_add_run(f.store, f.term, &other, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_add_run(f.store, f.term, &other, NULL, NULL), ERR_OLD_TERM);
     store_run_release(&other);
     assert_int_equal(store_get_past(f.store, run, &past, NULL), ERR_OK);
     assert_int_equal(past.generation, 0);
@@ -156,7 +156,7 @@ static void a_directory_has_one_run(void **state)
     struct cut_record cut = cut_of(1, 0);
     assert_int_equal(store_put_cut(f.store, f.term, first, &cut, 1, NULL), ERR_OK);
     struct store_run again = run_in("a");
-    assert_int_equal(store_add_run(f.store, f.term, &again, &reason), ERR_EXISTS);
+    assert_int_equal(store_add_run(f.store, f.term, &again, NULL, &reason), ERR_EXISTS);
     assert_string_equal(reason.text, "a already has a run; it can be resumed");
     store_run_release(&again);
     assert_true(add_run(&f, "b") > first);
@@ -235,6 +235,42 @@ static void p8_the_newest_cut_comes_back_with_its_counters(void **state)
     teardown(&f);
 }
 
+/* A crash, or a full disk, leaves no run that would begin again from nothing. */
+static void a_run_of_another_store_comes_with_its_past_or_not_at_all(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct reason reason;
+    const struct coordinator_past past = {
+        .generation = 5, .has_fingerprint = true, .fingerprint = {3}, .cut = cut_of(4, 60)};
+    struct coordinator_past refused = past, known;
+    refused.cut = cut_of(9, 9);
+    setup(&f);
+    put_cut(&f, 1, 9, 9); /* the first run's number: its cut cannot be written twice */
+    struct store_run run = run_in("a"), none;
+    assert_int_not_equal(store_add_run(f.store, f.term, &run, &refused, &reason), ERR_OK);
+    assert_int_equal(store_find_run(f.store, "a", &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(store_get_past(f.store, 1, &known, NULL), ERR_OK);
+    assert_int_equal(known.generation, 0);
+    assert_int_equal(store_put_generation(f.store, f.term, 3, NULL), ERR_OK);
+    uint64_t before = add_run(&f, "b");
+    assert_int_equal(store_add_run(f.store, f.term, &run, &past, NULL), ERR_OK);
+    assert_true(run.run > before);
+    reopen(&f);
+    assert_int_equal(store_get_past(f.store, run.run, &known, NULL), ERR_OK);
+    assert_int_equal(known.generation, 5);
+    assert_int_equal(known.fingerprint[0], 3);
+    assert_int_equal(known.cut.name.version, 60);
+    store_run_release(&run);
+    assert_int_equal(store_put_generation(f.store, f.term, 8, NULL), ERR_OK);
+    run = run_in("c");
+    assert_int_equal(store_add_run(f.store, f.term, &run, &past, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f.store, run.run, &known, NULL), ERR_OK);
+    assert_int_equal(known.generation, 8); /* this store has used higher ones */
+    store_run_release(&run);
+    teardown(&f);
+}
+
 static void a_run_without_a_cut_has_an_empty_past(void **state)
 {
     (void)state;
@@ -290,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_active_run_is_the_newest_that_has_not_ended),
         cmocka_unit_test(a_continued_run_keeps_its_number_under_its_new_settings),
         cmocka_unit_test(p8_the_newest_cut_comes_back_with_its_counters),
+        cmocka_unit_test(a_run_of_another_store_comes_with_its_past_or_not_at_all),
         cmocka_unit_test(a_run_without_a_cut_has_an_empty_past),
         cmocka_unit_test(two_daemons_never_share_a_store),
         cmocka_unit_test(a_file_that_is_no_store_is_named),
