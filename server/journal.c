@@ -195,13 +195,49 @@ enum err journal_commit(struct journal *journal, struct reason *reason)
     return ERR_OK;
 }
 
-enum err journal_rotate(struct journal *journal, struct reason *reason)
+/* ---- cuts ---- */
+
+bool journal_needed(const struct journal *journal, uint64_t version, struct journal_name *ret_keep)
+{
+    for (uint32_t i = 0; i < journal->cut_count; i++) {
+        if (journal->cuts[i].version != version)
+            continue;
+        *ret_keep = journal->name;
+        ret_keep->segment = journal->cuts[i].segment;
+        return true;
+    }
+    return false;
+}
+
+void journal_note_cut(struct journal *journal, uint64_t version)
+{
+    struct journal_name noted;
+    if (journal_needed(journal, version, &noted))
+        return;
+    if (journal->cut_count == JOURNAL_CUTS_MAX)
+        memmove(journal->cuts, journal->cuts + 1, --journal->cut_count * sizeof journal->cuts[0]);
+    journal->cuts[journal->cut_count].version = version;
+    journal->cuts[journal->cut_count++].segment = journal->name.segment;
+}
+
+static enum err rotate(struct journal *journal, struct reason *reason)
 {
     check(journal->count == 0);
     journal->name.segment++;
     enum err err = open_segment(journal, reason);
     if (err != ERR_OK)
         journal->name.segment--;
+    return err;
+}
+
+enum err journal_cut(struct journal *journal, uint64_t version, struct reason *reason)
+{
+    struct journal_name noted;
+    /* P12: a commit that is sent again names the cut again, after gradients that are in no cut. */
+    if (journal_needed(journal, version, &noted))
+        return ERR_OK;
+    enum err err = rotate(journal, reason);
+    journal_note_cut(journal, version);
     return err;
 }
 

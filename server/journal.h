@@ -16,7 +16,9 @@
  * same, and nothing of it is used.) Each start of a server writes files of its own; a gap between
  * files shows in the chunks' versions (async_redo()).
  *
- * A segment begins before the snapshot of a cut: when that cut is recorded, older segments go.
+ * A segment begins before the snapshot of a cut: when that cut is recorded, older segments go. A
+ * commit that is sent again names the same cut; the segment that began when the cut was first named
+ * counts, because everything since then is in no cut.
  *
  * One owner thread; files through `ops`. */
 #ifndef ROOST_SERVER_JOURNAL_H
@@ -26,7 +28,10 @@
 
 #define JOURNAL_FOLDER "journal" /* in the run's checkpoints/ */
 
-enum { JOURNAL_RECORD_BYTES = 4 << 20 /* a record is ended when it has so many */ };
+enum {
+    JOURNAL_RECORD_BYTES = 4 << 20, /* a record is ended when it has so many */
+    JOURNAL_CUTS_MAX = 8,           /* the newest are remembered */
+};
 
 struct journal_name {
     uint64_t generation;
@@ -53,6 +58,11 @@ struct journal {
     uint64_t number;   /* of the next record */
     uint32_t count;    /* gradients in it so far */
     struct buf record; /* head and gradients */
+    struct {
+        uint64_t version;
+        uint32_t segment; /* the first that is needed beside this cut */
+    } cuts[JOURNAL_CUTS_MAX];
+    uint32_t cut_count;
 };
 
 /* Makes the folder and segment 0. `folder` is copied, `ops` must outlive the journal. */
@@ -68,8 +78,14 @@ static inline bool journal_is_full(const struct journal *journal)
 /* Makes the record durable and begins the next one. ERR_NO_SPACE: nothing of it is in the file; it
  * can be tried again, also with more in it. Any other error is final. */
 enum err journal_commit(struct journal *journal, struct reason *reason) MUST_USE;
-/* Begins the next segment; nothing may be uncommitted. */
-enum err journal_rotate(struct journal *journal, struct reason *reason) MUST_USE;
+/* The open segment is the first that is needed beside the cut of that version. */
+void journal_note_cut(struct journal *journal, uint64_t version);
+/* Notes the cut and begins the next segment; nothing may be uncommitted. A cut that is noted
+ * already changes nothing. After an error the open segment goes on, and is the one that the cut
+ * needs. */
+enum err journal_cut(struct journal *journal, uint64_t version, struct reason *reason) MUST_USE;
+/* The first segment that is needed beside that cut; false: the cut is not noted. */
+bool journal_needed(const struct journal *journal, uint64_t version, struct journal_name *ret_keep);
 
 /* Removes what a recorded cut of `keep`'s generation covers: files of older generations; of this
  * server those of older boots, and segments before keep's. */

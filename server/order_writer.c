@@ -15,7 +15,6 @@ enum {
     ITEMS_MAX = 16384,
     BATCH = 64,
     THREADS_MAX = 64,
-    CUTS_MAX = 8,
     PATH_BYTES = 4096,
     RETRY_MS = 500, /* on a full disk */
 };
@@ -58,11 +57,6 @@ struct order_writer {
     struct journal journal;
     bool has_journal, broken;
     uint64_t durable[THREADS_MAX], put[THREADS_MAX]; /* gradients of each thread's shard */
-    struct {
-        uint64_t version;
-        uint32_t segment; /* the first that is needed beside this cut */
-    } cuts[CUTS_MAX];
-    uint32_t cut_count;
 };
 
 /* ---- the order log ---- */
@@ -249,20 +243,10 @@ static void close_run(struct order_writer *writer)
     thread_unlock(&writer->order_mutex);
     journal_release(&writer->journal);
     writer->has_journal = writer->broken = false;
-    writer->cut_count = 0;
     memset(writer->durable, 0, sizeof writer->durable);
     memset(writer->put, 0, sizeof writer->put);
     prepared_unref(writer->run);
     writer->run = NULL;
-}
-
-/* What is in the open segment is needed beside that cut. */
-static void note_cut(struct order_writer *writer, uint64_t version)
-{
-    if (writer->cut_count == CUTS_MAX)
-        memmove(writer->cuts, writer->cuts + 1, --writer->cut_count * sizeof writer->cuts[0]);
-    writer->cuts[writer->cut_count].version = version;
-    writer->cuts[writer->cut_count++].segment = writer->journal.name.segment;
 }
 
 static void handle_prepare(struct order_writer *writer, struct prepared *take_run)
@@ -277,7 +261,7 @@ static void handle_prepare(struct order_writer *writer, struct prepared *take_ru
     if (writer->has_journal && open_journal(writer, &reason) != ERR_OK)
         fail(writer, &reason);
     if (take_run->cuts)
-        note_cut(writer, take_run->version);
+        journal_note_cut(&writer->journal, take_run->version);
     thread_lock(&writer->mutex);
     writer->begun = take_run->generation;
     thread_wake_all(&writer->changed);
@@ -290,14 +274,13 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
     if (!writer->has_journal || writer->broken)
         return;
     commit(writer);
-    enum err err = journal_rotate(&writer->journal, &reason);
-    if (err != ERR_OK) { /* then the older segment goes on, and stays longer */
+    if (writer->broken || writer->journal.count > 0) /* no room, and a new generation begins */
+        return;
+    enum err err = journal_cut(&writer->journal, version, &reason);
+    if (err != ERR_OK) /* then the older segment goes on, and stays longer */
         log_warning(writer->config.logger, "journal segment not begun",
                     log_text("err", err_name(err)), log_text("reason", reason.text),
                     log_text("next", "after the next cut"));
-        return;
-    }
-    note_cut(writer, version);
 }
 
 static void handle_recorded(struct order_writer *writer, struct cut_name cut)
@@ -307,15 +290,12 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
         return;
     struct journal_name keep = {
         .generation = cut.generation, .boot = writer->config.boot, .server = writer->run->server};
-    bool known = !writer->has_journal; /* without one nothing of this boot is needed beside it */
-    for (uint32_t i = 0; i < writer->cut_count; i++)
-        if (writer->cuts[i].version == cut.version) {
-            keep.segment = writer->cuts[i].segment;
-            known = true;
-        }
+    /* Without a journal nothing of this boot is needed beside the cut. */
+    if (writer->has_journal && !journal_needed(&writer->journal, cut.version, &keep))
+        return;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, writer->run->checkpoint_dir);
-    if (known) /* what stays now goes after the next cut */
-        ignore(journal_prune(writer->config.ops, folder, keep, NULL));
+    /* what stays now goes after the next cut */
+    ignore(journal_prune(writer->config.ops, folder, keep, NULL));
 }
 
 /* ---- the thread ---- */

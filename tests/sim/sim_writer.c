@@ -21,7 +21,6 @@ static void forget(struct sim_writer *writer)
     writer->count = 0;
     journal_release(&writer->journal);
     writer->open = false;
-    writer->cut_count = 0;
     memset(writer->put, 0, sizeof writer->put);
     memset(writer->durable, 0, sizeof writer->durable);
 }
@@ -105,31 +104,10 @@ static void tell_threads(struct sim *sim, struct sim_server *server)
     }
 }
 
-static void note_cut(struct sim_writer *writer, uint64_t version)
-{
-    if (writer->cut_count == SIM_WRITER_CUTS_MAX)
-        memmove(writer->cuts, writer->cuts + 1, --writer->cut_count * sizeof writer->cuts[0]);
-    writer->cuts[writer->cut_count].version = version;
-    writer->cuts[writer->cut_count++].segment = writer->journal.name.segment;
-}
-
-static enum err rotate(struct sim_writer *writer, uint64_t version)
-{
-    if (journal_rotate(&writer->journal, NULL) == ERR_OK) /* else the older segment stays longer */
-        note_cut(writer, version);
-    return ERR_OK;
-}
-
 static void prune(struct sim_writer *writer, struct cut_name cut)
 {
-    struct journal_name keep = writer->journal.name, name;
-    bool known = false;
-    for (uint32_t i = 0; i < writer->cut_count; i++)
-        if (writer->cuts[i].version == cut.version) {
-            keep.segment = writer->cuts[i].segment;
-            known = true;
-        }
-    if (!known || cut.generation != keep.generation)
+    struct journal_name keep, name;
+    if (!journal_needed(&writer->journal, cut.version, &keep) || cut.generation != keep.generation)
         return;
     for (uint32_t i = writer->files.count; i-- > 0;) {
         check(journal_parse_name(writer->files.list[i].path + strlen(FOLDER "/"), &name));
@@ -149,7 +127,8 @@ static enum err handle(struct sim_writer *writer, struct writer_item *item)
         return ERR_OK;
     case WRITER_CUT:
         TRY(journal_commit(&writer->journal, NULL));
-        return rotate(writer, item->cut.version);
+        ignore(journal_cut(&writer->journal, item->cut.version, NULL)); /* the segment goes on */
+        return ERR_OK;
     case WRITER_RECORDED:
         prune(writer, item->cut);
         return ERR_OK;
@@ -204,7 +183,7 @@ bool sim_writer_prepare(struct sim *sim, struct sim_server *server,
     writer->files.full = server->disk.full_us > sim->now_us;
     writer->open = journal_open(&writer->files.ops, FOLDER, name, &writer->journal, NULL) == ERR_OK;
     if (writer->open && prepare->prepare.cuts)
-        note_cut(writer, prepare->prepare.cut.version);
+        journal_note_cut(&writer->journal, prepare->prepare.cut.version);
     return writer->open;
 }
 

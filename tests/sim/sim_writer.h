@@ -11,8 +11,6 @@
 struct sim;
 struct sim_server;
 
-enum { SIM_WRITER_CUTS_MAX = 8 };
-
 struct writer_item {
     enum { WRITER_GRADIENT, WRITER_CUT, WRITER_RECORDED } kind;
     uint32_t thread;
@@ -26,11 +24,6 @@ struct sim_writer {
     bool open, armed;
     struct journal journal;
     uint64_t put[SIM_THREADS_MAX], durable[SIM_THREADS_MAX];
-    uint32_t cut_count;
-    struct {
-        uint64_t version;
-        uint32_t segment;
-    } cuts[SIM_WRITER_CUTS_MAX];
     size_t count, capacity;
     struct writer_item *items;
 };

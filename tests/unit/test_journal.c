@@ -73,7 +73,7 @@ static enum err write_tickets(const struct file_ops *ops, const char *folder, ui
     *ret_committed = 0;
     for (uint64_t ticket = 0; err == ERR_OK && ticket < count; ticket++) {
         if (ticket == rotate)
-            err = journal_rotate(&journal, NULL);
+            err = journal_cut(&journal, 1, NULL);
         if (err != ERR_OK)
             break;
         put(&journal, ticket);
@@ -299,15 +299,57 @@ static void a_recorded_cut_lets_older_files_go(void **state)
     }
     struct journal journal = {0};
     assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);
-    assert_int_equal(journal_rotate(&journal, NULL), ERR_OK);
-    assert_int_equal(journal_rotate(&journal, NULL), ERR_OK);
-    struct journal_name keep = journal.name;
-    keep.segment--;
+    struct journal_name keep;
+    assert_int_equal(journal_cut(&journal, 5, NULL), ERR_OK);
+    assert_int_equal(journal_cut(&journal, 6, NULL), ERR_OK);
+    assert_false(journal_needed(&journal, 4, &keep));
+    assert_true(journal_needed(&journal, 5, &keep));
     journal_release(&journal);
     assert_int_equal(count_files(path), 7);
     assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
     assert_int_equal(count_files(path), 4);
     assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
+}
+
+/* The commit of a cut may be sent again long after the cut was recorded. */
+static void p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since(void **state)
+{
+    const char *path = folder_path(state, "journal");
+    struct journal journal = {0};
+    struct journal_name keep;
+    assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);
+    assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
+    for (uint64_t ticket = 0; ticket < 3; ticket++)
+        put(&journal, ticket);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
+    assert_true(journal_needed(&journal, 1, &keep));
+    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
+    journal_release(&journal);
+    assert_int_equal(read_folder(path).count, 3);
+}
+
+/* A full disk begins no segment: then the one that goes on is needed, also when the cut is named
+ * again and there is room. */
+static void p12_a_cut_whose_segment_did_not_begin_needs_the_one_before(void **state)
+{
+    const char *path = folder_path(state, "journal");
+    struct journal journal = {0};
+    struct journal_name keep;
+    struct disk disk;
+    disk_init(&disk, 1000);
+    assert_int_equal(journal_open(&disk.ops, path, first, &journal, NULL), ERR_OK);
+    disk.die_at = disk.count;
+    assert_true(journal_cut(&journal, 1, NULL) != ERR_OK);
+    disk.die_at = 1000;
+    for (uint64_t ticket = 0; ticket < 3; ticket++)
+        put(&journal, ticket);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
+    assert_true(journal_needed(&journal, 1, &keep));
+    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
+    journal_release(&journal);
+    assert_int_equal(read_folder(path).count, 3);
 }
 
 static enum err refuse(void *context, const struct journal_entry *entry, struct reason *reason)
@@ -340,6 +382,8 @@ int main(void)
         unit_test_in_folder(a_file_that_was_just_pruned_is_passed_over),
         unit_test_in_folder(every_flipped_bit_is_found),
         unit_test_in_folder(a_recorded_cut_lets_older_files_go),
+        unit_test_in_folder(p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since),
+        unit_test_in_folder(p12_a_cut_whose_segment_did_not_begin_needs_the_one_before),
         unit_test_in_folder(an_error_of_the_taker_ends_the_reading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

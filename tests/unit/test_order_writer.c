@@ -126,6 +126,37 @@ static void a_new_generation_does_not_wait_for_room_for_the_old_one(void **state
     assert_int_equal(atomic_load(&disk.failed), 0);
 }
 
+static void a_cut_does_not_wait_for_room_when_a_new_generation_begins(void **state)
+{
+    const char *folder = folder_path(state, "run/checkpoints");
+    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
+    struct disk disk = {.ops = file_ops_real, .fd = -1};
+    struct order_writer *writer;
+    disk.ops.open = disk_open;
+    disk.ops.write = disk_write;
+    disk.ops.context = &disk;
+    const struct order_writer_config config = {.ops = &disk.ops,
+                                               .logger = &quiet,
+                                               .threads = 1,
+                                               .boot = 1,
+                                               .logged = logged,
+                                               .failed = failed,
+                                               .owner = &disk};
+    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
+    prepare(writer, 1, folder);
+    order_writer_wait(writer, 1);
+    atomic_store(&disk.full, true);
+    take(writer, 1);
+    assert_int_equal(order_writer_cut(writer, 1), ERR_OK);
+    while (atomic_load(&disk.refused) == 0)
+        sched_yield();
+    prepare(writer, 2, folder);
+    order_writer_wait(writer, 2);
+    order_writer_free(writer);
+    assert_int_equal(atomic_load(&disk.logged), 0);
+    assert_int_equal(atomic_load(&disk.failed), 0);
+}
+
 static void what_is_written_when_a_generation_has_begun_is_all_of_the_one_before(void **state)
 {
     const char *folder = folder_path(state, "run/checkpoints");
@@ -161,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         unit_test_in_folder(a_new_generation_does_not_wait_for_room_for_the_old_one),
+        unit_test_in_folder(a_cut_does_not_wait_for_room_when_a_new_generation_begins),
         unit_test_in_folder(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
