@@ -73,13 +73,22 @@ struct stream *network_stream(struct sim *sim, uint64_t number)
     return sim->network.streams[number - 1];
 }
 
+/* A stream's first message may meet everything on its way; but the transport closes a stream whose
+ * messages are not acknowledged for longer than a keepalive. */
+static uint64_t greeting_us(struct sim *sim)
+{
+    uint64_t late_us = usual_us(sim);
+    late_us *= sim_below(sim, 64);
+    return late_us < KEEPALIVE_US ? late_us : KEEPALIVE_US;
+}
+
 void network_send(struct sim *sim, struct stream *stream, enum end to, struct message *take_message)
 {
     enum end from = to == OPENER ? ACCEPTOR : OPENER;
     uint64_t at_us =
         sim->now_us + network_delay_us(sim, network_end(stream, from), network_end(stream, to));
     if (stream->last_us[to] == 0 && sim_below(sim, 8) == 0)
-        at_us += usual_us(sim) * sim_below(sim, 64); /* greetings meet everything on their way */
+        at_us += greeting_us(sim);
     if (at_us < stream->last_us[to])
         at_us = stream->last_us[to];
     stream->last_us[to] = at_us;
