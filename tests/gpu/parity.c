@@ -14,9 +14,8 @@ static int hand_over_tables(void **state)
     return 0;
 }
 
-static int free_tables(void **state)
+static int free_tables(void **state __attribute__((unused)))
 {
-    (void)state;
     kernels_free(tables.bf16);
     kernels_free(tables.gpu);
     kernels_free(tables.cpu);
@@ -40,24 +39,6 @@ int main(int count, char **words)
 {
     if (count > 1)
         cmocka_set_skip_filter(words[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_is_the_cpus),
-        cmocka_unit_test(embedding_has_the_cpus_bits),
-        cmocka_unit_test(layernorm_is_the_cpus),
-        cmocka_unit_test(rmsnorm_is_the_cpus),
-        cmocka_unit_test(rope_has_the_cpus_bits),
-        cmocka_unit_test(attention_is_the_cpus),
-        cmocka_unit_test(heads_that_are_too_wide_are_refused),
-        cmocka_unit_test(elementwise_operations_have_the_cpus_bits),
-        cmocka_unit_test(swiglu_has_the_cpus_bits),
-        cmocka_unit_test(classifier_is_the_cpus),
-        cmocka_unit_test(wire_operations_have_the_cpus_bits),
-        cmocka_unit_test(the_sum_of_squares_is_the_cpus),
-        cmocka_unit_test(optimizers_have_the_cpus_bits),
-        cmocka_unit_test(the_table_says_how_products_are_computed),
-        cmocka_unit_test(with_tf32_products_are_near),
-        cmocka_unit_test(a_token_that_does_not_exist_is_reported),
-    };
     char reason[256];
     if (!open_tables(reason, sizeof reason)) {
         kernels_free(tables.cpu);
@@ -69,5 +50,5 @@ int main(int count, char **words)
         return 0;
 #endif
     }
-    return cmocka_run_group_tests(tests, hand_over_tables, free_tables);
+    return unit_run(hand_over_tables, free_tables);
 }

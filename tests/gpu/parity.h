@@ -65,23 +65,4 @@ void call_operate(struct call *call, const struct kernels *k, bool on_device);
  * on those in bf16. Releases the call's arrays. */
 void call_compare(struct call *call, const struct tables *tables);
 
-/* -- the tests; their state is the tables ------------------------------------------------------ */
-
-void linear_is_the_cpus(void **state);
-void embedding_has_the_cpus_bits(void **state);
-void layernorm_is_the_cpus(void **state);
-void rmsnorm_is_the_cpus(void **state);
-void rope_has_the_cpus_bits(void **state);
-void attention_is_the_cpus(void **state);
-void heads_that_are_too_wide_are_refused(void **state);
-void elementwise_operations_have_the_cpus_bits(void **state);
-void swiglu_has_the_cpus_bits(void **state);
-void classifier_is_the_cpus(void **state);
-void wire_operations_have_the_cpus_bits(void **state);
-void the_sum_of_squares_is_the_cpus(void **state);
-void optimizers_have_the_cpus_bits(void **state);
-void the_table_says_how_products_are_computed(void **state);
-void with_tf32_products_are_near(void **state);
-void a_token_that_does_not_exist_is_reported(void **state);
-
 #endif

@@ -60,7 +60,7 @@ static const struct {
     int64_t n, skip;
 } runs[] = {{1, 0}, {63, 0}, {64, 0}, {65, 0}, {20001, 0}, {64, 1}, {2003, 3}};
 
-void elementwise_operations_have_the_cpus_bits(void **state)
+TEST(elementwise_operations_have_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int64_t n = runs[i].n, all = runs[i].skip + n + 1;
@@ -101,7 +101,7 @@ static void run_swiglu(const struct call *c, const struct kernels *k, void *cons
     k->swiglu_backward(k, x[6], x[7], x[5], x[6], x[7], c->n); /* in place */
 }
 
-void swiglu_has_the_cpus_bits(void **state)
+TEST(swiglu_has_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int64_t n = runs[i].skip + runs[i].n + 1;
@@ -132,7 +132,7 @@ static void wire_operations(const struct call *c, const struct kernels *k, void 
     k->add_bf16(k, a[3], (char *)a[0] + 1, c->n);
 }
 
-void wire_operations_have_the_cpus_bits(void **state)
+TEST(wire_operations_have_the_cpus_bits)
 {
     static const int64_t lengths[] = {1, 65, 131072, 600001}; /* the last passes in pieces */
     for (int i = 0; i < 4; i++) {
@@ -159,7 +159,7 @@ void wire_operations_have_the_cpus_bits(void **state)
     }
 }
 
-void the_sum_of_squares_is_the_cpus(void **state)
+TEST(the_sum_of_squares_is_the_cpus)
 {
     const struct tables *tables = *state;
     const struct kernels *gpu = tables->gpu;
@@ -214,7 +214,7 @@ static void run_optimizers(const struct call *c, const struct kernels *k, void *
             0.125f, c->n);
 }
 
-void optimizers_have_the_cpus_bits(void **state)
+TEST(optimizers_have_the_cpus_bits)
 {
     static const enum kernels_format formats[] = {KERNELS_NONE, KERNELS_F32, KERNELS_BF16};
     for (int i = 0; i < 3; i++) {

@@ -98,7 +98,7 @@ static void linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t
     call_compare(&weight, tables);
 }
 
-void linear_is_the_cpus(void **state)
+TEST(linear_is_the_cpus)
 {
     linear_at(*state, 1, 1, 1, true);
     linear_at(*state, 1, 64, 3, true);
@@ -118,7 +118,7 @@ void linear_is_the_cpus(void **state)
 
 /* -- the table --------------------------------------------------------------------------------- */
 
-void the_table_says_how_products_are_computed(void **state)
+TEST(the_table_says_how_products_are_computed)
 {
     const struct tables *tables = *state;
     printf("# %s\n# %s\n", tables->gpu->name, tables->gpu->numerics); /* too long for cmocka's */
@@ -134,7 +134,7 @@ void the_table_says_how_products_are_computed(void **state)
 #endif
 }
 
-void with_tf32_products_are_near(void **state)
+TEST(with_tf32_products_are_near)
 {
     const struct tables *tables = *state;
     const struct kernels_options options = {.backend = KERNELS_CUDA,

@@ -31,7 +31,7 @@ static void embedding_at(const struct tables *tables, int64_t B, int64_t T, int6
     call_compare(&backward, tables);
 }
 
-void embedding_has_the_cpus_bits(void **state)
+TEST(embedding_has_the_cpus_bits)
 {
     embedding_at(*state, 1, 1, 1, 1);
     embedding_at(*state, 2, 63, 64, 29);
@@ -74,7 +74,7 @@ static void layernorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_compare(&backward, tables);
 }
 
-void layernorm_is_the_cpus(void **state)
+TEST(layernorm_is_the_cpus)
 {
     layernorm_at(*state, 1, 1);
     layernorm_at(*state, 63, 5);
@@ -113,7 +113,7 @@ static void rmsnorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_compare(&backward, tables);
 }
 
-void rmsnorm_is_the_cpus(void **state)
+TEST(rmsnorm_is_the_cpus)
 {
     rmsnorm_at(*state, 1, 1);
     rmsnorm_at(*state, 63, 5);
@@ -164,7 +164,7 @@ static void classifier_at(const struct tables *tables, int64_t N, int64_t V, int
     }
 }
 
-void classifier_is_the_cpus(void **state)
+TEST(classifier_is_the_cpus)
 {
     classifier_at(*state, 1, 1, 0, true);
     classifier_at(*state, 63, 3, 5, true);
@@ -173,7 +173,7 @@ void classifier_is_the_cpus(void **state)
 }
 
 /* Runs last: no GPU computes for a process again that has had this. */
-void a_token_that_does_not_exist_is_reported(void **state)
+TEST(a_token_that_does_not_exist_is_reported)
 {
     const struct kernels *k = ((struct tables *)*state)->gpu;
     const int32_t token = 5;

@@ -90,37 +90,32 @@ static void compare(const char *spec_path, const char *const *sets, size_t sets_
     compare_steps(spec_path, sets, sets_count, STEPS, limit);
 }
 
-static void a_gpt_has_the_cpus_losses_and_twice_the_same_bits(void **state)
+TEST(a_gpt_has_the_cpus_losses_and_twice_the_same_bits)
 {
-    (void)state;
     compare(GPT, gpt_sets, SMALLER, tolerance);
 }
 
-static void so_it_has_with_recompute(void **state)
+TEST(so_it_has_with_recompute)
 {
-    (void)state;
     compare(GPT, gpt_sets, SMALLER + 1, tolerance);
 }
 
-static void in_bf16_it_has_nearly_the_cpus_losses(void **state)
+TEST(in_bf16_it_has_nearly_the_cpus_losses)
 {
-    (void)state;
     compare(GPT, gpt_sets, SMALLER + 2, tolerance_bf16);
 }
 
 /* The CPU computes in fp32 all the same. */
-static void with_bf16_elements_it_has_nearly_the_cpus_losses(void **state)
+TEST(with_bf16_elements_it_has_nearly_the_cpus_losses)
 {
-    (void)state;
     compare(GPT, gpt_sets, SMALLER + 3, tolerance_bf16);
 }
 
 /* Each step's batch is the same, so the curves are compared step by step. At the spec's own rate of
  * 2e-3 they would part for reasons of their own: bf16 on the wire alone moves single losses by 1.7
  * % there, by 0.1 % at 5e-4. */
-static void so_it_has_for_as_long_as_it_learns(void **state)
+TEST(so_it_has_for_as_long_as_it_learns)
 {
-    (void)state;
     const char *sets[16] = {long_steps, "optimizer.lr=5.0e-4", "optimizer.lr_min=5.0e-5"};
     size_t count = sizeof gpt_sets / sizeof *gpt_sets;
     for (size_t i = 0; i < count; i++)
@@ -128,16 +123,14 @@ static void so_it_has_for_as_long_as_it_learns(void **state)
     compare_steps(GPT, sets, 3 + count, LONG_STEPS, tolerance_bf16);
 }
 
-static void an_mlp_with_bf16_elements_as_well(void **state)
+TEST(an_mlp_with_bf16_elements_as_well)
 {
-    (void)state;
     static const char *const sets[] = {"train.slots=3", "train.compute=bf16"};
     compare(MLP, sets, 2, tolerance_bf16);
 }
 
-static void an_mlp_has_the_cpus_losses_and_twice_the_same_bits(void **state)
+TEST(an_mlp_has_the_cpus_losses_and_twice_the_same_bits)
 {
-    (void)state;
     compare(MLP, mlp_sets, 1, tolerance);
 }
 
@@ -150,9 +143,8 @@ static struct digest fingerprint(const struct run *run)
     return digest;
 }
 
-static void the_device_has_one_fingerprint_and_not_the_cpus(void **state)
+TEST(the_device_has_one_fingerprint_and_not_the_cpus)
 {
-    (void)state;
     struct run cpu, first, second;
     run_begin(&cpu, KERNELS_CPU, GPT, gpt_sets, SMALLER);
     run_begin(&first, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
@@ -198,9 +190,8 @@ static void assert_says(const struct reason *reason, const char *wanted)
         fail_msg("'%s' does not say '%s'", reason->text, wanted);
 }
 
-static void a_run_that_does_not_fit_is_refused_with_what_needs_what(void **state)
+TEST(a_run_that_does_not_fit_is_refused_with_what_needs_what)
 {
-    (void)state;
     struct reason reason = {.text = ""};
     struct executor_memory memory = {0};
     struct kernels_memory device;
@@ -219,9 +210,8 @@ static void a_run_that_does_not_fit_is_refused_with_what_needs_what(void **state
 
 #ifdef EMULATED
 /* With just enough memory, and with a page less. */
-static void the_ledger_is_what_is_taken(void **state)
+TEST(the_ledger_is_what_is_taken)
 {
-    (void)state;
     struct reason reason = {.text = ""};
     struct executor_memory memory = {0};
     struct kernels_memory device;
@@ -349,9 +339,8 @@ static void assert_captured(const struct kernels *k, const struct model *model, 
     k->free(k, trial.memory);
 }
 
-static void forward_and_backward_of_a_unit_can_be_a_graph(void **state)
+TEST(forward_and_backward_of_a_unit_can_be_a_graph)
 {
-    (void)state;
     struct run run;
     run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
     for (uint32_t unit = 0; unit < run.model.units_count; unit++)
@@ -421,9 +410,8 @@ static unsigned graphs_given(void)
 #endif
 }
 
-static void with_graphs_an_executor_has_the_same_bits(void **state)
+TEST(with_graphs_an_executor_has_the_same_bits)
 {
-    (void)state;
     struct run run;
     run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER + 1);
     struct executor *direct = executor_of(&run, true), *replays = executor_of(&run, false);
@@ -442,9 +430,8 @@ static void with_graphs_an_executor_has_the_same_bits(void **state)
 }
 
 #ifdef EMULATED
-static void a_device_without_graphs_computes_the_same(void **state)
+TEST(a_device_without_graphs_computes_the_same)
 {
-    (void)state;
     struct run run;
     run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
     struct executor *direct = executor_of(&run, true), *refused = executor_of(&run, false);
@@ -465,9 +452,8 @@ static void wait_for(void *context)
     k->synchronize(k);
 }
 
-static void what_waits_cannot_be_a_graph(void **state)
+TEST(what_waits_cannot_be_a_graph)
 {
-    (void)state;
     struct run run;
     run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
     assert_null(run.computes->graph_new(run.computes, wait_for, (void *)(uintptr_t)run.computes));
@@ -521,9 +507,8 @@ static enum err watch_push(void *context, uint32_t unit)
     return ERR_OK;
 }
 
-static void gradients_leave_while_the_next_units_are_computed(void **state)
+TEST(gradients_leave_while_the_next_units_are_computed)
 {
-    (void)state;
     struct run run;
     for (int encodes = 0; encodes < 2; encodes++) {
         run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
@@ -549,25 +534,6 @@ static void gradients_leave_while_the_next_units_are_computed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpt_has_the_cpus_losses_and_twice_the_same_bits),
-        cmocka_unit_test(so_it_has_with_recompute),
-        cmocka_unit_test(in_bf16_it_has_nearly_the_cpus_losses),
-        cmocka_unit_test(with_bf16_elements_it_has_nearly_the_cpus_losses),
-        cmocka_unit_test(so_it_has_for_as_long_as_it_learns),
-        cmocka_unit_test(an_mlp_with_bf16_elements_as_well),
-        cmocka_unit_test(an_mlp_has_the_cpus_losses_and_twice_the_same_bits),
-        cmocka_unit_test(the_device_has_one_fingerprint_and_not_the_cpus),
-        cmocka_unit_test(forward_and_backward_of_a_unit_can_be_a_graph),
-        cmocka_unit_test(with_graphs_an_executor_has_the_same_bits),
-        cmocka_unit_test(a_run_that_does_not_fit_is_refused_with_what_needs_what),
-#ifdef EMULATED
-        cmocka_unit_test(the_ledger_is_what_is_taken),
-        cmocka_unit_test(gradients_leave_while_the_next_units_are_computed),
-        cmocka_unit_test(what_waits_cannot_be_a_graph),
-        cmocka_unit_test(a_device_without_graphs_computes_the_same),
-#endif
-    };
 #ifndef EMULATED
     const struct kernels_options options = {.backend = KERNELS_CUDA};
     const struct kernels *k;
@@ -578,5 +544,5 @@ int main(void)
     }
     kernels_free(k);
 #endif
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

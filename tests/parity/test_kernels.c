@@ -107,7 +107,7 @@ static float *zeroes(struct golden *golden, int64_t n)
 
 /* -- operations -------------------------------------------------------------------------------- */
 
-static void linear_is_pytorchs(void **state)
+TEST(linear_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -133,7 +133,7 @@ static void linear_is_pytorchs(void **state)
     }
 }
 
-static void embedding_is_pytorchs(void **state)
+TEST(embedding_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -152,7 +152,7 @@ static void embedding_is_pytorchs(void **state)
     }
 }
 
-static void layernorm_is_pytorchs(void **state)
+TEST(layernorm_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -173,7 +173,7 @@ static void layernorm_is_pytorchs(void **state)
     }
 }
 
-static void rmsnorm_is_pytorchs(void **state)
+TEST(rmsnorm_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -192,7 +192,7 @@ static void rmsnorm_is_pytorchs(void **state)
     }
 }
 
-static void rope_is_pytorchs(void **state)
+TEST(rope_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -209,7 +209,7 @@ static void rope_is_pytorchs(void **state)
     }
 }
 
-static void swiglu_is_pytorchs(void **state)
+TEST(swiglu_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -223,7 +223,7 @@ static void swiglu_is_pytorchs(void **state)
     assert_golden(g, "swiglu.dup/", dup, n);
 }
 
-static void attention_is_pytorchs(void **state)
+TEST(attention_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -251,7 +251,7 @@ static void attention_is_pytorchs(void **state)
     }
 }
 
-static void activations_are_pytorchs(void **state)
+TEST(activations_are_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -272,7 +272,7 @@ static void activations_are_pytorchs(void **state)
     assert_golden(g, "tanh.dinp/", dinp, n);
 }
 
-static void classifier_is_pytorchs(void **state)
+TEST(classifier_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -288,7 +288,7 @@ static void classifier_is_pytorchs(void **state)
     }
 }
 
-static void bf16_is_pytorchs(void **state)
+TEST(bf16_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     float *x = in(g, 19, 1000, 1e4f);
@@ -299,7 +299,7 @@ static void bf16_is_pytorchs(void **state)
 }
 
 /* Five steps with gradients scaled by a half. */
-static void sgd_is_pytorchs(void **state)
+TEST(sgd_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -311,7 +311,7 @@ static void sgd_is_pytorchs(void **state)
     assert_golden(g, "sgd.w/", w, n);
 }
 
-static void momentum_is_pytorchs(void **state)
+TEST(momentum_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -326,7 +326,7 @@ static void momentum_is_pytorchs(void **state)
     }
 }
 
-static void adamw_is_pytorchs(void **state)
+TEST(adamw_is_pytorchs, .teardown_func = end_test)
 {
     struct golden *g = *state;
     const struct kernels *k = g->k;
@@ -351,7 +351,7 @@ static void adamw_is_pytorchs(void **state)
     assert_golden(g, "adamw.v/", v, n);
 }
 
-static void every_record_was_compared(void **state)
+TEST(every_record_was_compared)
 {
     struct golden *g = *state;
     struct header header;
@@ -365,21 +365,5 @@ static void every_record_was_compared(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(linear_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(embedding_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(layernorm_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(rmsnorm_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(rope_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(swiglu_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(attention_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(activations_are_pytorchs, end_test),
-        cmocka_unit_test_teardown(classifier_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(bf16_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(sgd_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(momentum_is_pytorchs, end_test),
-        cmocka_unit_test_teardown(adamw_is_pytorchs, end_test),
-        cmocka_unit_test(every_record_was_compared),
-    };
-    return cmocka_run_group_tests(tests, read_golden, free_golden);
+    return unit_run(read_golden, free_golden);
 }

@@ -71,18 +71,16 @@ static void come_to_the_same(const char *name, const struct side *plain, const s
 
 static const char *const models[] = {"mlp", "gpt"};
 
-static void one_local_step_of_sgd_and_the_average_is_sync_sgd(void **state)
+TEST(one_local_step_of_sgd_and_the_average_is_sync_sgd)
 {
-    (void)state;
     const struct side plain = {20, {SGD}};
     const struct side local = {20, {SGD, "consistency.kind=local", "consistency.local_steps=1"}};
     for (size_t i = 0; i < 2; i++)
         come_to_the_same(models[i], &plain, &local);
 }
 
-static void one_slot_makes_the_steps_that_sync_makes(void **state)
+TEST(one_slot_makes_the_steps_that_sync_makes)
 {
-    (void)state;
     const struct side plain = {20, {"train.slots=1", "optimizer.lr=0.01", "optimizer.clip_norm=1"}};
     const struct side local = {1,
                                {"train.slots=1", "optimizer.lr=0.01", "optimizer.clip_norm=1",
@@ -92,9 +90,8 @@ static void one_slot_makes_the_steps_that_sync_makes(void **state)
         come_to_the_same(models[i], &plain, &local);
 }
 
-static void sgd_keeps_no_state_so_rounds_are_steps(void **state)
+TEST(sgd_keeps_no_state_so_rounds_are_steps)
 {
-    (void)state;
     const struct side plain = {20, {SGD, "train.slots=1"}};
     const struct side local = {
         5, {SGD, "train.slots=1", "consistency.kind=local", "consistency.local_steps=4"}};
@@ -102,9 +99,8 @@ static void sgd_keeps_no_state_so_rounds_are_steps(void **state)
         come_to_the_same(models[i], &plain, &local);
 }
 
-static void outer_nesterov_on_one_step_of_sgd_is_nesterov_with_both_rates(void **state)
+TEST(outer_nesterov_on_one_step_of_sgd_is_nesterov_with_both_rates)
 {
-    (void)state;
     const struct side plain = {20,
                                {NO_DECAY, "optimizer.kind=momentum", "optimizer.nesterov=true",
                                 "optimizer.momentum=0.8", "optimizer.lr=0.05"}};
@@ -117,9 +113,8 @@ static void outer_nesterov_on_one_step_of_sgd_is_nesterov_with_both_rates(void *
         come_to_the_same(models[i], &plain, &local);
 }
 
-static void activations_computed_again_leave_no_trace(void **state)
+TEST(activations_computed_again_leave_no_trace)
 {
-    (void)state;
     const char *const sets[] = {"consistency.kind=local", "consistency.local_steps=3", NULL};
     const char *const again[] = {"consistency.kind=local", "consistency.local_steps=3",
                                  "train.recompute=true", NULL};
@@ -131,16 +126,4 @@ static void activations_computed_again_leave_no_trace(void **state)
     assert_true(moved > 0);
     run_end(&a);
     run_end(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_local_step_of_sgd_and_the_average_is_sync_sgd),
-        cmocka_unit_test(one_slot_makes_the_steps_that_sync_makes),
-        cmocka_unit_test(sgd_keeps_no_state_so_rounds_are_steps),
-        cmocka_unit_test(outer_nesterov_on_one_step_of_sgd_is_nesterov_with_both_rates),
-        cmocka_unit_test(activations_computed_again_leave_no_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,30 +59,26 @@ static void compare(const char *spec_path, const char *golden_path, const char *
     run_end(&run);
 }
 
-static void twenty_steps_of_a_gpt_have_pytorchs_losses(void **state)
+TEST(twenty_steps_of_a_gpt_have_pytorchs_losses)
 {
-    (void)state;
     compare("tests/golden/train20_gpt.yaml", "tests/golden/train20_gpt.txt", NULL, 0);
 }
 
-static void other_microbatches_and_recompute_do_not_leave_the_tolerance(void **state)
+TEST(other_microbatches_and_recompute_do_not_leave_the_tolerance)
 {
-    (void)state;
     static const char *const sets[] = {"train.microbatch=2", "train.recompute=true",
                                        "train.logits_bytes_max=65536"};
     compare("tests/golden/train20_gpt.yaml", "tests/golden/train20_gpt.txt", sets, 3);
 }
 
-static void twenty_steps_of_an_mlp_have_pytorchs_losses(void **state)
+TEST(twenty_steps_of_an_mlp_have_pytorchs_losses)
 {
-    (void)state;
     compare("tests/golden/train20_mlp.yaml", "tests/golden/train20_mlp.txt", NULL, 0);
 }
 
 /* The comparison can fail: a slightly other rate is found. */
-static void a_rate_that_is_one_percent_off_is_found(void **state)
+TEST(a_rate_that_is_one_percent_off_is_found)
 {
-    (void)state;
     static const char *const sets[] = {"optimizer.lr=0.01010"};
     struct run run;
     struct golden golden;
@@ -90,15 +86,4 @@ static void a_rate_that_is_one_percent_off_is_found(void **state)
     run_begin(&run, KERNELS_CPU, "tests/golden/train20_mlp.yaml", sets, 1);
     assert_true(worst_loss(&run, &golden) > 10 * tolerance);
     run_end(&run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(twenty_steps_of_a_gpt_have_pytorchs_losses),
-        cmocka_unit_test(other_microbatches_and_recompute_do_not_leave_the_tolerance),
-        cmocka_unit_test(twenty_steps_of_an_mlp_have_pytorchs_losses),
-        cmocka_unit_test(a_rate_that_is_one_percent_off_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

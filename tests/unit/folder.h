@@ -1,5 +1,5 @@
-/* A folder of its own for each test: `unit_test_in_folder(name)` in the table; `folder_path(state,
- * "a/b")` names something in it. */
+/* A folder of its own for a test: TEST_IN_FOLDER(name); `folder_path(state, "a/b")` names something
+ * in it. */
 #ifndef ROOST_TESTS_UNIT_FOLDER_H
 #define ROOST_TESTS_UNIT_FOLDER_H
 
@@ -42,7 +42,7 @@ static inline int folder_remove(void **state)
     return err == ERR_OK ? 0 : -1;
 }
 
-#define unit_test_in_folder(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
+#define TEST_IN_FOLDER(title) TEST(title, .setup_func = folder_make, .teardown_func = folder_remove)
 
 static inline const char *folder_path(void **state, const char *name)
 {

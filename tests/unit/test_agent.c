@@ -3,9 +3,8 @@
 
 /* ---- a ticket ---- */
 
-static void a_ticket_goes_from_acquire_to_complete(void **state)
+TEST(a_ticket_goes_from_acquire_to_complete)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     struct acquire_request request = start(&f);
@@ -33,9 +32,8 @@ static void a_ticket_goes_from_acquire_to_complete(void **state)
     teardown(&f);
 }
 
-static void a_ticket_is_not_complete_before_it_is_computed(void **state)
+TEST(a_ticket_is_not_complete_before_it_is_computed)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -48,9 +46,8 @@ static void a_ticket_is_not_complete_before_it_is_computed(void **state)
     teardown(&f);
 }
 
-static void a_unit_is_ready_when_all_its_chunks_are_there(void **state)
+TEST(a_unit_is_ready_when_all_its_chunks_are_there)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -66,9 +63,8 @@ static void a_unit_is_ready_when_all_its_chunks_are_there(void **state)
     teardown(&f);
 }
 
-static void weights_may_come_in_several_messages(void **state)
+TEST(weights_may_come_in_several_messages)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -95,9 +91,8 @@ static uint64_t finish(struct fixture *f)
     return seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
 }
 
-static void weights_that_are_held_are_not_pulled_again(void **state)
+TEST(weights_that_are_held_are_not_pulled_again)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -110,9 +105,8 @@ static void weights_that_are_held_are_not_pulled_again(void **state)
     teardown(&f);
 }
 
-static void weights_of_another_generation_are_not_held(void **state)
+TEST(weights_of_another_generation_are_not_held)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -127,9 +121,8 @@ static void weights_of_another_generation_are_not_held(void **state)
     teardown(&f);
 }
 
-static void a_held_out_piece_is_computed_without_pushes_and_its_sums_are_told(void **state)
+TEST(a_held_out_piece_is_computed_without_pushes_and_its_sums_are_told)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     struct ticket ticket = ticket_of(1, 0);
@@ -149,9 +142,8 @@ static void a_held_out_piece_is_computed_without_pushes_and_its_sums_are_told(vo
 
 /* ---- credits ---- */
 
-static void credits_are_never_exceeded(void **state)
+TEST(credits_are_never_exceeded)
 {
-    (void)state;
     struct fixture f;
     setup_large(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -165,9 +157,8 @@ static void credits_are_never_exceeded(void **state)
     teardown(&f);
 }
 
-static void pushes_have_credits_of_their_own(void **state)
+TEST(pushes_have_credits_of_their_own)
 {
-    (void)state;
     struct fixture f;
     setup_large(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -180,9 +171,8 @@ static void pushes_have_credits_of_their_own(void **state)
     teardown(&f);
 }
 
-static void a_parked_pull_holds_no_credit(void **state)
+TEST(a_parked_pull_holds_no_credit)
 {
-    (void)state;
     struct fixture f;
     setup_large(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -196,9 +186,8 @@ static void a_parked_pull_holds_no_credit(void **state)
 
 /* ---- stale answers ---- */
 
-static void answers_to_questions_nobody_asked_are_ignored(void **state)
+TEST(answers_to_questions_nobody_asked_are_ignored)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     uint64_t sequence = start_pushed(&f);
@@ -218,9 +207,8 @@ static void answers_to_questions_nobody_asked_are_ignored(void **state)
     teardown(&f);
 }
 
-static void weights_of_another_version_are_not_taken(void **state)
+TEST(weights_of_another_version_are_not_taken)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 3));
@@ -231,9 +219,8 @@ static void weights_of_another_version_are_not_taken(void **state)
     teardown(&f);
 }
 
-static void a_lease_of_an_earlier_membership_is_not_taken(void **state)
+TEST(a_lease_of_an_earlier_membership_is_not_taken)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     uint64_t sequence = start(&f).sequence;
@@ -244,24 +231,4 @@ static void a_lease_of_an_earlier_membership_is_not_taken(void **state)
     granted(&f, sequence, ticket_of(1, 0));
     assert_int_equal(f.count, 0);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ticket_goes_from_acquire_to_complete),
-        cmocka_unit_test(a_ticket_is_not_complete_before_it_is_computed),
-        cmocka_unit_test(a_unit_is_ready_when_all_its_chunks_are_there),
-        cmocka_unit_test(weights_may_come_in_several_messages),
-        cmocka_unit_test(weights_that_are_held_are_not_pulled_again),
-        cmocka_unit_test(weights_of_another_generation_are_not_held),
-        cmocka_unit_test(a_held_out_piece_is_computed_without_pushes_and_its_sums_are_told),
-        cmocka_unit_test(credits_are_never_exceeded),
-        cmocka_unit_test(pushes_have_credits_of_their_own),
-        cmocka_unit_test(a_parked_pull_holds_no_credit),
-        cmocka_unit_test(answers_to_questions_nobody_asked_are_ignored),
-        cmocka_unit_test(weights_of_another_version_are_not_taken),
-        cmocka_unit_test(a_lease_of_an_earlier_membership_is_not_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 /* ---- again ---- */
 
-static void busy_is_said_again_after_a_backoff_and_only_what_was_not_counted(void **state)
+TEST(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -25,9 +24,8 @@ static void busy_is_said_again_after_a_backoff_and_only_what_was_not_counted(voi
     teardown(&f);
 }
 
-static void busy_again_and_again_drops_the_ticket(void **state)
+TEST(busy_again_and_again_drops_the_ticket)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -44,9 +42,8 @@ static void busy_again_and_again_drops_the_ticket(void **state)
     teardown(&f);
 }
 
-static void a_counted_piece_begins_the_count_of_busy_anew(void **state)
+TEST(a_counted_piece_begins_the_count_of_busy_anew)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -65,9 +62,8 @@ static void a_counted_piece_begins_the_count_of_busy_anew(void **state)
     teardown(&f);
 }
 
-static void busy_of_an_earlier_ticket_does_not_count(void **state)
+TEST(busy_of_an_earlier_ticket_does_not_count)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -87,9 +83,8 @@ static void busy_of_an_earlier_ticket_does_not_count(void **state)
     teardown(&f);
 }
 
-static void a_push_for_a_version_not_there_yet_is_said_again(void **state)
+TEST(a_push_for_a_version_not_there_yet_is_said_again)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -100,9 +95,8 @@ static void a_push_for_a_version_not_there_yet_is_said_again(void **state)
     teardown(&f);
 }
 
-static void a_pull_that_cannot_be_parked_is_said_again(void **state)
+TEST(a_pull_that_cannot_be_parked_is_said_again)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -115,9 +109,8 @@ static void a_pull_that_cannot_be_parked_is_said_again(void **state)
     teardown(&f);
 }
 
-static void what_a_lost_stream_left_unanswered_is_said_again_on_the_next(void **state)
+TEST(what_a_lost_stream_left_unanswered_is_said_again_on_the_next)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -137,9 +130,8 @@ static void what_a_lost_stream_left_unanswered_is_said_again_on_the_next(void **
     teardown(&f);
 }
 
-static void pulls_that_a_lost_stream_left_unanswered_are_asked_for_again(void **state)
+TEST(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -154,9 +146,8 @@ static void pulls_that_a_lost_stream_left_unanswered_are_asked_for_again(void **
     teardown(&f);
 }
 
-static void an_acquire_that_failed_is_asked_again_under_the_same_number(void **state)
+TEST(an_acquire_that_failed_is_asked_again_under_the_same_number)
 {
-    (void)state;
     static const enum err failures[] = {ERR_UNREACHABLE, ERR_DEADLINE, ERR_BUSY, ERR_CANCELLED,
                                         ERR_NO_RUN};
     struct fixture f;
@@ -178,9 +169,8 @@ static void an_acquire_that_failed_is_asked_again_under_the_same_number(void **s
 
 /* ---- drop ---- */
 
-static void too_late_drops_the_ticket_and_says_so(void **state)
+TEST(too_late_drops_the_ticket_and_says_so)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -192,9 +182,8 @@ static void too_late_drops_the_ticket_and_says_so(void **state)
     teardown(&f);
 }
 
-static void nothing_is_computed_before_a_cancelled_compute_has_ended(void **state)
+TEST(nothing_is_computed_before_a_cancelled_compute_has_ended)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -212,9 +201,8 @@ static void nothing_is_computed_before_a_cancelled_compute_has_ended(void **stat
     teardown(&f);
 }
 
-static void credits_of_a_dropped_ticket_are_free_when_its_answers_come(void **state)
+TEST(credits_of_a_dropped_ticket_are_free_when_its_answers_come)
 {
-    (void)state;
     struct fixture f;
     setup_large(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -238,9 +226,8 @@ static void credits_of_a_dropped_ticket_are_free_when_its_answers_come(void **st
     teardown(&f);
 }
 
-static void credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come(void **state)
+TEST(credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come)
 {
-    (void)state;
     struct fixture f;
     setup_large(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -266,24 +253,4 @@ static void credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come(v
     look(&f);
     assert_int_equal(count(&f, AGENT_PUSH), WIRE_CREDITS); /* a new stream, all of them */
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted),
-        cmocka_unit_test(busy_again_and_again_drops_the_ticket),
-        cmocka_unit_test(a_counted_piece_begins_the_count_of_busy_anew),
-        cmocka_unit_test(busy_of_an_earlier_ticket_does_not_count),
-        cmocka_unit_test(a_push_for_a_version_not_there_yet_is_said_again),
-        cmocka_unit_test(a_pull_that_cannot_be_parked_is_said_again),
-        cmocka_unit_test(what_a_lost_stream_left_unanswered_is_said_again_on_the_next),
-        cmocka_unit_test(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again),
-        cmocka_unit_test(an_acquire_that_failed_is_asked_again_under_the_same_number),
-        cmocka_unit_test(too_late_drops_the_ticket_and_says_so),
-        cmocka_unit_test(nothing_is_computed_before_a_cancelled_compute_has_ended),
-        cmocka_unit_test(credits_of_a_dropped_ticket_are_free_when_its_answers_come),
-        cmocka_unit_test(credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,9 +57,8 @@ static void scaled(struct fixture *f, float scale)
     look(f);
 }
 
-static void async_pushes_say_what_they_were_computed_on(void **state)
+TEST(async_pushes_say_what_they_were_computed_on)
 {
-    (void)state;
     struct fixture f;
     start_async(&f);
     pull_newest(&f);
@@ -86,9 +85,8 @@ static void async_pushes_say_what_they_were_computed_on(void **state)
     teardown(&f);
 }
 
-static void p12_who_has_the_loss_alone_is_told_its_own_boot(void **state)
+TEST(p12_who_has_the_loss_alone_is_told_its_own_boot)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     for (uint32_t c = 0; c < f.model.chunks_count; c++)
@@ -105,9 +103,8 @@ static void p12_who_has_the_loss_alone_is_told_its_own_boot(void **state)
     teardown(&f);
 }
 
-static void async_pulls_every_chunk_anew_for_each_ticket(void **state)
+TEST(async_pulls_every_chunk_anew_for_each_ticket)
 {
-    (void)state;
     struct fixture f;
     start_async(&f);
     pull_newest(&f);
@@ -130,9 +127,8 @@ static void expect_dropped(struct fixture *f, enum err outcome)
     assert_int_equal(count(f, AGENT_JOIN), 0);
 }
 
-static void async_what_is_stale_or_beyond_drops_the_ticket(void **state)
+TEST(async_what_is_stale_or_beyond_drops_the_ticket)
 {
-    (void)state;
     const enum err errs[] = {ERR_STALE, ERR_BEYOND};
     for (uint32_t i = 0; i < 2; i++) {
         struct fixture f;
@@ -147,9 +143,8 @@ static void async_what_is_stale_or_beyond_drops_the_ticket(void **state)
     }
 }
 
-static void p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old(void **state)
+TEST(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old)
 {
-    (void)state;
     struct fixture f;
     start_async(&f);
     pull_newest(&f);
@@ -167,9 +162,8 @@ static void p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old(void **stat
     teardown(&f);
 }
 
-static void async_an_attempt_asks_each_chunk_once(void **state)
+TEST(async_an_attempt_asks_each_chunk_once)
 {
-    (void)state;
     struct fixture f;
     start_async(&f);
     struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
@@ -182,27 +176,12 @@ static void async_an_attempt_asks_each_chunk_once(void **state)
     teardown(&f);
 }
 
-static void async_weights_without_versions_are_not_wanted(void **state)
+TEST(async_weights_without_versions_are_not_wanted)
 {
-    (void)state;
     struct fixture f;
     start_async(&f);
     struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
     assert_false(weights(&f, &pull));
     assert_true(newest(&f, &pull));
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(async_pushes_say_what_they_were_computed_on),
-        cmocka_unit_test(p12_who_has_the_loss_alone_is_told_its_own_boot),
-        cmocka_unit_test(async_pulls_every_chunk_anew_for_each_ticket),
-        cmocka_unit_test(async_what_is_stale_or_beyond_drops_the_ticket),
-        cmocka_unit_test(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old),
-        cmocka_unit_test(async_an_attempt_asks_each_chunk_once),
-        cmocka_unit_test(async_weights_without_versions_are_not_wanted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static void map_to(struct fixture *f, uint64_t number, uint32_t server)
     look(f);
 }
 
-static void a_moved_push_goes_to_the_new_owner_as_it_is(void **state)
+TEST(a_moved_push_goes_to_the_new_owner_as_it_is)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -33,9 +32,8 @@ static void a_moved_push_goes_to_the_new_owner_as_it_is(void **state)
     teardown(&f);
 }
 
-static void p11_nothing_is_said_before_the_tickets_map_is_known(void **state)
+TEST(p11_nothing_is_said_before_the_tickets_map_is_known)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 2};
@@ -57,9 +55,8 @@ static void p11_nothing_is_said_before_the_tickets_map_is_known(void **state)
     teardown(&f);
 }
 
-static void a_map_of_another_generation_is_not_taken(void **state)
+TEST(a_map_of_another_generation_is_not_taken)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -76,9 +73,8 @@ static void a_map_of_another_generation_is_not_taken(void **state)
     teardown(&f);
 }
 
-static void a_map_that_is_not_newer_is_asked_for_again_later(void **state)
+TEST(a_map_that_is_not_newer_is_asked_for_again_later)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -89,15 +85,4 @@ static void a_map_that_is_not_newer_is_asked_for_again_later(void **state)
     wait(&f, AGENT_BACKOFF_MS_MAX);
     assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_moved_push_goes_to_the_new_owner_as_it_is),
-        cmocka_unit_test(a_map_of_another_generation_is_not_taken),
-        cmocka_unit_test(p11_nothing_is_said_before_the_tickets_map_is_known),
-        cmocka_unit_test(a_map_that_is_not_newer_is_asked_for_again_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

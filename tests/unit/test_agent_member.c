@@ -15,9 +15,8 @@ static void rejoins(struct fixture *f)
     assert_int_equal(count(f, AGENT_OPEN), SERVERS);
 }
 
-static void an_old_generation_means_joining_anew(void **state)
+TEST(an_old_generation_means_joining_anew)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -31,9 +30,8 @@ static void an_old_generation_means_joining_anew(void **state)
     teardown(&f);
 }
 
-static void an_old_generation_said_of_an_earlier_ticket_means_it_too(void **state)
+TEST(an_old_generation_said_of_an_earlier_ticket_means_it_too)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -45,9 +43,8 @@ static void an_old_generation_said_of_an_earlier_ticket_means_it_too(void **stat
     teardown(&f);
 }
 
-static void a_parked_pull_of_an_old_generation_means_joining_anew(void **state)
+TEST(a_parked_pull_of_an_old_generation_means_joining_anew)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     granted(&f, start(&f).sequence, ticket_of(1, 0));
@@ -58,9 +55,8 @@ static void a_parked_pull_of_an_old_generation_means_joining_anew(void **state)
     teardown(&f);
 }
 
-static void an_unknown_member_joins_anew(void **state)
+TEST(an_unknown_member_joins_anew)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     agent_acquired(f.agent, f.now_ms, start(&f).sequence, ERR_UNKNOWN_MEMBER, NULL);
@@ -69,9 +65,8 @@ static void an_unknown_member_joins_anew(void **state)
     teardown(&f);
 }
 
-static void a_lost_control_stream_means_joining_anew(void **state)
+TEST(a_lost_control_stream_means_joining_anew)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -96,9 +91,8 @@ static void joins_again_after(struct fixture *f, enum err err, uint64_t usual_ms
     assert_int_equal(count(f, AGENT_JOIN), 1);
 }
 
-static void a_run_that_is_not_there_yet_is_asked_for_again_soon(void **state)
+TEST(a_run_that_is_not_there_yet_is_asked_for_again_soon)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     look(&f);
@@ -109,9 +103,8 @@ static void a_run_that_is_not_there_yet_is_asked_for_again_soon(void **state)
     teardown(&f);
 }
 
-static void joining_waits_longer_after_each_failure(void **state)
+TEST(joining_waits_longer_after_each_failure)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     look(&f);
@@ -129,9 +122,8 @@ static void joining_waits_longer_after_each_failure(void **state)
 
 /* ---- the end ---- */
 
-static void who_leaves_without_a_ticket_leaves_at_once(void **state)
+TEST(who_leaves_without_a_ticket_leaves_at_once)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start(&f);
@@ -144,9 +136,8 @@ static void who_leaves_without_a_ticket_leaves_at_once(void **state)
     teardown(&f);
 }
 
-static void who_leaves_finishes_the_ticket_first(void **state)
+TEST(who_leaves_finishes_the_ticket_first)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -163,9 +154,8 @@ static void who_leaves_finishes_the_ticket_first(void **state)
     teardown(&f);
 }
 
-static void who_leaves_drops_the_ticket_at_the_deadline(void **state)
+TEST(who_leaves_drops_the_ticket_at_the_deadline)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -183,9 +173,8 @@ static void who_leaves_drops_the_ticket_at_the_deadline(void **state)
     teardown(&f);
 }
 
-static void who_is_told_twice_leaves_at_once(void **state)
+TEST(who_is_told_twice_leaves_at_once)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -197,9 +186,8 @@ static void who_is_told_twice_leaves_at_once(void **state)
     teardown(&f);
 }
 
-static void who_is_no_member_just_stops(void **state)
+TEST(who_is_no_member_just_stops)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     look(&f);
@@ -212,9 +200,8 @@ static void who_is_no_member_just_stops(void **state)
     teardown(&f);
 }
 
-static void a_run_that_is_over_ends_compute_membership_and_worker(void **state)
+TEST(a_run_that_is_over_ends_compute_membership_and_worker)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -234,9 +221,8 @@ static void a_run_that_is_over_ends_compute_membership_and_worker(void **state)
     teardown(&f);
 }
 
-static void an_answer_that_the_run_is_over_is_enough(void **state)
+TEST(an_answer_that_the_run_is_over_is_enough)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     agent_acquired(f.agent, f.now_ms, start(&f).sequence, ERR_OK,
@@ -248,9 +234,8 @@ static void an_answer_that_the_run_is_over_is_enough(void **state)
     teardown(&f);
 }
 
-static void a_machine_that_may_not_join_stops_and_says_why(void **state)
+TEST(a_machine_that_may_not_join_stops_and_says_why)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     look(&f);
@@ -261,9 +246,8 @@ static void a_machine_that_may_not_join_stops_and_says_why(void **state)
     teardown(&f);
 }
 
-static void a_device_that_fails_stops_the_worker_and_says_why(void **state)
+TEST(a_device_that_fails_stops_the_worker_and_says_why)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start_pushed(&f);
@@ -275,9 +259,8 @@ static void a_device_that_fails_stops_the_worker_and_says_why(void **state)
 }
 
 /* A zone's worth of workers that lost the coordinator in the same instant. */
-static void those_who_lost_the_same_at_once_do_not_come_back_at_once(void **state)
+TEST(those_who_lost_the_same_at_once_do_not_come_back_at_once)
 {
-    (void)state;
     enum { WORKERS = 400, BUCKET_MS = 100, FROM_MS = 2000, UNTIL_MS = 60000 };
     struct fixture f;
     setup(&f);
@@ -304,28 +287,4 @@ static void those_who_lost_the_same_at_once_do_not_come_back_at_once(void **stat
     for (uint32_t i = 0; i < WORKERS; i++)
         agent_free(agents[i]);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(those_who_lost_the_same_at_once_do_not_come_back_at_once),
-        cmocka_unit_test(an_old_generation_means_joining_anew),
-        cmocka_unit_test(an_old_generation_said_of_an_earlier_ticket_means_it_too),
-        cmocka_unit_test(a_parked_pull_of_an_old_generation_means_joining_anew),
-        cmocka_unit_test(an_unknown_member_joins_anew),
-        cmocka_unit_test(a_lost_control_stream_means_joining_anew),
-        cmocka_unit_test(a_run_that_is_not_there_yet_is_asked_for_again_soon),
-        cmocka_unit_test(joining_waits_longer_after_each_failure),
-        cmocka_unit_test(who_leaves_without_a_ticket_leaves_at_once),
-        cmocka_unit_test(who_leaves_finishes_the_ticket_first),
-        cmocka_unit_test(who_leaves_drops_the_ticket_at_the_deadline),
-        cmocka_unit_test(who_is_told_twice_leaves_at_once),
-        cmocka_unit_test(who_is_no_member_just_stops),
-        cmocka_unit_test(a_run_that_is_over_ends_compute_membership_and_worker),
-        cmocka_unit_test(an_answer_that_the_run_is_over_is_enough),
-        cmocka_unit_test(a_machine_that_may_not_join_stops_and_says_why),
-        cmocka_unit_test(a_device_that_fails_stops_the_worker_and_says_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static struct applied empty(uint64_t *words)
     return applied;
 }
 
-static void each_ticket_is_taken_once_in_any_order(void **state)
+TEST(each_ticket_is_taken_once_in_any_order)
 {
-    (void)state;
     uint64_t words[WINDOW / 64];
     struct applied applied = empty(words);
     bool taken[TICKETS + WINDOW] = {false};
@@ -40,9 +39,8 @@ static void each_ticket_is_taken_once_in_any_order(void **state)
     assert_int_equal(applied.low, TICKETS);
 }
 
-static void a_ticket_beyond_the_window_is_neither_new_nor_taken(void **state)
+TEST(a_ticket_beyond_the_window_is_neither_new_nor_taken)
 {
-    (void)state;
     uint64_t words[WINDOW / 64];
     struct applied applied = empty(words);
     applied_add(&applied, WINDOW - 1);
@@ -53,9 +51,8 @@ static void a_ticket_beyond_the_window_is_neither_new_nor_taken(void **state)
     assert_int_equal(applied_find(&applied, WINDOW + 1), APPLIED_BEYOND);
 }
 
-static void what_is_stored_is_loaded_again(void **state)
+TEST(what_is_stored_is_loaded_again)
 {
-    (void)state;
     uint64_t words[WINDOW / 64], again_words[WINDOW / 64], stored[WINDOW / 64];
     struct applied applied = empty(words), again = {0, WINDOW, again_words};
     struct rand_state rand = {3};
@@ -71,9 +68,8 @@ static void what_is_stored_is_loaded_again(void **state)
     assert_memory_equal(again_words, words, sizeof words);
 }
 
-static void foreign_states_are_judged(void **state)
+TEST(foreign_states_are_judged)
 {
-    (void)state;
     uint64_t words[WINDOW / 64], stored[WINDOW / 64 + 1] = {0};
     struct applied applied = empty(words);
     assert_int_equal(applied_load(&applied, 5, stored, WINDOW / 64 + 1), ERR_MALFORMED);
@@ -86,9 +82,8 @@ static void foreign_states_are_judged(void **state)
     assert_int_equal(applied_find(&applied, 7), APPLIED_NEW);
 }
 
-static void what_two_have_is_what_both_have(void **state)
+TEST(what_two_have_is_what_both_have)
 {
-    (void)state;
     struct rand_state rand = {11};
     for (uint32_t round = 0; round < 200; round++) {
         uint64_t a_words[WINDOW / 64], b_words[WINDOW / 64], met_words[WINDOW / 64];
@@ -110,16 +105,4 @@ static void what_two_have_is_what_both_have(void **state)
                              applied_find(&a, ticket) == APPLIED_TAKEN &&
                                  applied_find(&b, ticket) == APPLIED_TAKEN);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_ticket_is_taken_once_in_any_order),
-        cmocka_unit_test(a_ticket_beyond_the_window_is_neither_new_nor_taken),
-        cmocka_unit_test(what_is_stored_is_loaded_again),
-        cmocka_unit_test(foreign_states_are_judged),
-        cmocka_unit_test(what_two_have_is_what_both_have),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

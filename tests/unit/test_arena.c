@@ -6,9 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-static void pieces_are_aligned_and_apart(void **state)
+TEST(pieces_are_aligned_and_apart)
 {
-    (void)state;
     struct arena arena = {.bytes_max = 1 << 20};
     uint8_t *before = arena_take(&arena, 1);
     for (size_t bytes = 1; bytes < 3000; bytes += 37) {
@@ -21,9 +20,8 @@ static void pieces_are_aligned_and_apart(void **state)
     arena_release(&arena);
 }
 
-static void the_cap_counts_every_piece(void **state)
+TEST(the_cap_counts_every_piece)
 {
-    (void)state;
     struct arena arena = {.bytes_max = 64};
     assert_non_null(arena_take(&arena, 33)); /* takes 48 */
     assert_null(arena_take(&arena, 17));
@@ -34,9 +32,8 @@ static void the_cap_counts_every_piece(void **state)
     arena_release(&arena);
 }
 
-static void a_piece_larger_than_a_block_is_given(void **state)
+TEST(a_piece_larger_than_a_block_is_given)
 {
-    (void)state;
     struct arena arena = {.bytes_max = 1 << 24};
     uint8_t *large = arena_take(&arena, 1 << 20);
     assert_non_null(large);
@@ -47,9 +44,8 @@ static void a_piece_larger_than_a_block_is_given(void **state)
     arena_release(&arena);
 }
 
-static void arrays_are_zeroed_and_their_size_is_checked(void **state)
+TEST(arrays_are_zeroed_and_their_size_is_checked)
 {
-    (void)state;
     struct arena arena = {.bytes_max = 1 << 16};
     memset(arena.first, 0xff, sizeof arena.first);
     uint32_t *array = arena_array(&arena, 100, sizeof *array);
@@ -58,15 +54,4 @@ static void arrays_are_zeroed_and_their_size_is_checked(void **state)
     assert_null(arena_array(&arena, SIZE_MAX / 2, 3));
     assert_null(arena_take(&arena, SIZE_MAX));
     arena_release(&arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_aligned_and_apart),
-        cmocka_unit_test(the_cap_counts_every_piece),
-        cmocka_unit_test(a_piece_larger_than_a_block_is_given),
-        cmocka_unit_test(arrays_are_zeroed_and_their_size_is_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,9 +174,8 @@ static void work(struct fixture *f)
 
 /* ---- tickets ---- */
 
-static void each_chunk_takes_each_ticket_once_in_any_order(void **state)
+TEST(each_chunk_takes_each_ticket_once_in_any_order)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct rand_state rand = {5};
@@ -198,9 +197,8 @@ static void each_chunk_takes_each_ticket_once_in_any_order(void **state)
     tear_down(&f);
 }
 
-static void a_pull_brings_the_newest_of_each_chunk_and_is_written_down(void **state)
+TEST(a_pull_brings_the_newest_of_each_chunk_and_is_written_down)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct message m = message_of(&f, 2);
@@ -255,9 +253,8 @@ static enum err refusal_of(struct fixture *f, struct message *m)
     return ack.code;
 }
 
-static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
+TEST(what_does_not_fit_is_refused_and_changes_nothing)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 0; ticket < 12; ticket++)
@@ -294,9 +291,8 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     tear_down(&f);
 }
 
-static void entries_before_the_refused_one_are_taken(void **state)
+TEST(entries_before_the_refused_one_are_taken)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct message m = message_of(&f, 0);
@@ -310,9 +306,8 @@ static void entries_before_the_refused_one_are_taken(void **state)
     tear_down(&f);
 }
 
-static void the_scale_clips_and_a_scale_of_0_leaves_the_weights(void **state)
+TEST(the_scale_clips_and_a_scale_of_0_leaves_the_weights)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct message m = message_of(&f, 0);
@@ -336,9 +331,8 @@ static struct commit commit_of(uint64_t step, bool cut)
     return (struct commit){.generation = GENERATION, .term = TERM, .step = step, .cut = cut};
 }
 
-static void a_step_is_reduced_when_every_chunk_has_all_its_tickets(void **state)
+TEST(a_step_is_reduced_when_every_chunk_has_all_its_tickets)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 2 * SLOTS; ticket-- > 1;) {
@@ -370,9 +364,8 @@ static void a_step_is_reduced_when_every_chunk_has_all_its_tickets(void **state)
     tear_down(&f);
 }
 
-static void the_step_after_one_that_is_being_committed_is_not_reduced_yet(void **state)
+TEST(the_step_after_one_that_is_being_committed_is_not_reduced_yet)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++)
@@ -388,9 +381,8 @@ static void the_step_after_one_that_is_being_committed_is_not_reduced_yet(void *
     tear_down(&f);
 }
 
-static void a_commit_may_run_ahead_of_a_shard_that_lost_tickets(void **state)
+TEST(a_commit_may_run_ahead_of_a_shard_that_lost_tickets)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     struct commit commit = commit_of(6, false);
@@ -421,9 +413,8 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
         ERR_OK);
 }
 
-static void a_cut_knows_what_each_chunk_took(void **state)
+TEST(a_cut_knows_what_each_chunk_took)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_MOMENTUM, false);
     assert_int_equal(push_ticket(&f, 0), ERR_OK);
@@ -462,9 +453,8 @@ static void a_cut_knows_what_each_chunk_took(void **state)
     tear_down(&f);
 }
 
-static void samples_of_tickets_that_a_cut_has_count_in_their_step(void **state)
+TEST(samples_of_tickets_that_a_cut_has_count_in_their_step)
 {
-    (void)state;
     struct fixture f;
     const uint64_t extra[3 + WINDOW / 64] = {3, 3, 2, 1 << 3}; /* 0, 1 and, of step 1, 5 */
     set_up(&f, SPEC_SGD, false);
@@ -479,9 +469,8 @@ static void samples_of_tickets_that_a_cut_has_count_in_their_step(void **state)
     tear_down(&f);
 }
 
-static void an_extra_of_another_run_is_corrupt(void **state)
+TEST(an_extra_of_another_run_is_corrupt)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     uint64_t extra[3 + WINDOW / 64] = {2, 2, 1, 2};
@@ -498,9 +487,8 @@ static void an_extra_of_another_run_is_corrupt(void **state)
 
 /* ---- logged ---- */
 
-static void nothing_is_applied_or_acknowledged_before_the_log_is_on_disk(void **state)
+TEST(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, true);
     assert_int_equal(push_ticket(&f, 0), ERR_OK);
@@ -529,9 +517,8 @@ static void nothing_is_applied_or_acknowledged_before_the_log_is_on_disk(void **
     tear_down(&f);
 }
 
-static void a_step_is_reduced_only_when_it_is_on_disk(void **state)
+TEST(a_step_is_reduced_only_when_it_is_on_disk)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, true);
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++) {
@@ -549,9 +536,8 @@ static void a_step_is_reduced_only_when_it_is_on_disk(void **state)
     tear_down(&f);
 }
 
-static void more_than_the_log_may_hold_is_busy(void **state)
+TEST(more_than_the_log_may_hold_is_busy)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, true);
     f.config.async.staleness_max = 1000;
@@ -571,9 +557,8 @@ static void more_than_the_log_may_hold_is_busy(void **state)
     tear_down(&f);
 }
 
-static void the_log_played_again_gives_the_same_bits(void **state)
+TEST(the_log_played_again_gives_the_same_bits)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_ADAMW, false);
     struct shard *again = new_shard(&f);
@@ -611,9 +596,8 @@ static void the_log_played_again_gives_the_same_bits(void **state)
     tear_down(&f);
 }
 
-static void what_all_chunks_have_is_told(void **state)
+TEST(what_all_chunks_have_is_told)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, SPEC_SGD, false);
     uint64_t words[WINDOW / 64];
@@ -628,27 +612,4 @@ static void what_all_chunks_have_is_told(void **state)
     assert_int_equal(applied_find(&met, 2), APPLIED_TAKEN);
     assert_int_equal(applied_find(&met, 1), APPLIED_NEW);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_chunk_takes_each_ticket_once_in_any_order),
-        cmocka_unit_test(a_pull_brings_the_newest_of_each_chunk_and_is_written_down),
-        cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
-        cmocka_unit_test(entries_before_the_refused_one_are_taken),
-        cmocka_unit_test(the_scale_clips_and_a_scale_of_0_leaves_the_weights),
-        cmocka_unit_test(a_step_is_reduced_when_every_chunk_has_all_its_tickets),
-        cmocka_unit_test(the_step_after_one_that_is_being_committed_is_not_reduced_yet),
-        cmocka_unit_test(a_commit_may_run_ahead_of_a_shard_that_lost_tickets),
-        cmocka_unit_test(a_cut_knows_what_each_chunk_took),
-        cmocka_unit_test(samples_of_tickets_that_a_cut_has_count_in_their_step),
-        cmocka_unit_test(an_extra_of_another_run_is_corrupt),
-        cmocka_unit_test(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk),
-        cmocka_unit_test(a_step_is_reduced_only_when_it_is_on_disk),
-        cmocka_unit_test(more_than_the_log_may_hold_is_busy),
-        cmocka_unit_test(the_log_played_again_gives_the_same_bits),
-        cmocka_unit_test(what_all_chunks_have_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,9 +79,8 @@ static void check_chunk(struct fixture *f, uint32_t chunk, enum codec codec, uin
     assert_int_equal(cursor_bytes(&cursor), 5);
 }
 
-static void chunks_are_read_from_slices_that_end_anywhere(void **state)
+TEST(chunks_are_read_from_slices_that_end_anywhere)
 {
-    (void)state;
     struct fixture f;
     init(&f);
     for (uint64_t seed = 0; seed < 200; seed++)
@@ -91,9 +90,8 @@ static void chunks_are_read_from_slices_that_end_anywhere(void **state)
     kernels_free(f.k);
 }
 
-static void the_loss_is_always_fp32(void **state)
+TEST(the_loss_is_always_fp32)
 {
-    (void)state;
     struct fixture f;
     init(&f);
     const float loss[4] = {1.0F / 3, 5, 7, 0};
@@ -104,13 +102,4 @@ static void the_loss_is_always_fp32(void **state)
     blocks_encode(f.k, &f.model, 3, CODEC_BF16, loss, bytes);
     assert_memory_equal(bytes, loss, sizeof loss);
     kernels_free(f.k);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_are_read_from_slices_that_end_anywhere),
-        cmocka_unit_test(the_loss_is_always_fp32),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

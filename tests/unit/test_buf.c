@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-static void appended_bytes_stay_in_order_while_it_grows(void **state)
+TEST(appended_bytes_stay_in_order_while_it_grows)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     for (unsigned i = 0; i < 1000; i++)
         assert_int_equal(buf_append(&buf, &(uint8_t){(uint8_t)i}, 1), ERR_OK);
@@ -17,17 +16,15 @@ static void appended_bytes_stay_in_order_while_it_grows(void **state)
         assert_int_equal(buf.data[i], (uint8_t)i);
 }
 
-static void nothing_may_be_appended_to_nothing(void **state)
+TEST(nothing_may_be_appended_to_nothing)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(buf_append(&buf, NULL, 0), ERR_OK);
     assert_int_equal(buf.bytes, 0);
 }
 
-static void its_limit_is_exact(void **state)
+TEST(its_limit_is_exact)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {.bytes_max = 10};
     assert_int_equal(buf_append(&buf, "0123456789", 10), ERR_OK);
     assert_int_equal(buf_append(&buf, "", 0), ERR_OK);
@@ -36,9 +33,8 @@ static void its_limit_is_exact(void **state)
     assert_int_equal(buf_reserve(&buf, SIZE_MAX), ERR_BUSY);
 }
 
-static void more_than_the_machine_has_is_an_error(void **state)
+TEST(more_than_the_machine_has_is_an_error)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(buf_append(&buf, "abc", 3), ERR_OK);
     assert_int_equal(buf_reserve(&buf, SIZE_MAX), ERR_NOMEM);
@@ -46,9 +42,8 @@ static void more_than_the_machine_has_is_an_error(void **state)
     assert_memory_equal(buf.data, "abc", 3);
 }
 
-static void printed_text_is_appended_without_its_end(void **state)
+TEST(printed_text_is_appended_without_its_end)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(buf_printf(&buf, "%s-%d", "step", 7), ERR_OK);
     assert_int_equal(buf_printf(&buf, "!"), ERR_OK);
@@ -56,9 +51,8 @@ static void printed_text_is_appended_without_its_end(void **state)
     assert_string_equal((const char *)buf.data, "step-7!");
 }
 
-static void a_detached_content_leaves_it_empty_with_its_limit(void **state)
+TEST(a_detached_content_leaves_it_empty_with_its_limit)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {.bytes_max = 4};
     assert_int_equal(buf_append(&buf, "abcd", 4), ERR_OK);
     scoped(buf_release) struct buf content = buf_detach(&buf);
@@ -68,9 +62,8 @@ static void a_detached_content_leaves_it_empty_with_its_limit(void **state)
     assert_int_equal(buf.bytes_max, 4);
 }
 
-static void clearing_makes_it_usable_again(void **state)
+TEST(clearing_makes_it_usable_again)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {.bytes_max = 4};
     assert_int_equal(buf_append(&buf, "abcd", 4), ERR_OK);
     buf_clear(&buf);
@@ -84,9 +77,8 @@ static void released_once(struct counted *counted, void *owner)
     free(counted);
 }
 
-static void the_last_reference_releases_counted_bytes(void **state)
+TEST(the_last_reference_releases_counted_bytes)
 {
-    (void)state;
     int releases = 0;
     struct counted *counted = counted_new(100);
     assert_non_null(counted);
@@ -102,26 +94,9 @@ static void the_last_reference_releases_counted_bytes(void **state)
     counted_unref(NULL);
 }
 
-static void counted_bytes_free_themselves(void **state)
+TEST(counted_bytes_free_themselves)
 {
-    (void)state;
     struct counted *counted = counted_new(0);
     assert_non_null(counted);
     counted_unref(counted);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(appended_bytes_stay_in_order_while_it_grows),
-        cmocka_unit_test(nothing_may_be_appended_to_nothing),
-        cmocka_unit_test(its_limit_is_exact),
-        cmocka_unit_test(more_than_the_machine_has_is_an_error),
-        cmocka_unit_test(printed_text_is_appended_without_its_end),
-        cmocka_unit_test(a_detached_content_leaves_it_empty_with_its_limit),
-        cmocka_unit_test(clearing_makes_it_usable_again),
-        cmocka_unit_test(the_last_reference_releases_counted_bytes),
-        cmocka_unit_test(counted_bytes_free_themselves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static enum err read_all(struct fixture *f)
     return checkpoint_verify(checkpoint, &f->reason);
 }
 
-static void what_is_written_is_read(void **state)
+TEST_IN_FOLDER(what_is_written_is_read)
 {
     struct fixture f;
     set_up(&f, state);
@@ -147,7 +147,7 @@ static enum err read_value(void *context, uint32_t chunk, uint32_t array, float 
     return ERR_OK;
 }
 
-static void the_digest_is_the_runs(void **state)
+TEST_IN_FOLDER(the_digest_is_the_runs)
 {
     struct fixture f;
     set_up(&f, state);
@@ -180,7 +180,7 @@ static void flip(const char *path, const struct buf *bytes, size_t at, uint8_t b
     bytes->data[at] ^= bit;
 }
 
-static void a_flipped_bit_anywhere_is_found(void **state)
+TEST_IN_FOLDER(a_flipped_bit_anywhere_is_found)
 {
     struct fixture f;
     set_up(&f, state);
@@ -207,7 +207,7 @@ static void a_flipped_bit_anywhere_is_found(void **state)
     tear_down(&f);
 }
 
-static void a_file_of_another_length_is_found(void **state)
+TEST_IN_FOLDER(a_file_of_another_length_is_found)
 {
     struct fixture f;
     set_up(&f, state);
@@ -230,7 +230,7 @@ static void a_file_of_another_length_is_found(void **state)
     tear_down(&f);
 }
 
-static void a_file_of_another_cut_or_server_is_found(void **state)
+TEST_IN_FOLDER(a_file_of_another_cut_or_server_is_found)
 {
     struct fixture f;
     set_up(&f, state);
@@ -306,7 +306,7 @@ static int fault_rename(const struct file_ops *ops, const char *from, const char
     return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
 }
 
-static void a_full_disk_leaves_nothing_behind(void **state)
+TEST_IN_FOLDER(a_full_disk_leaves_nothing_behind)
 {
     struct fixture f;
     set_up(&f, state);
@@ -332,7 +332,7 @@ static void a_full_disk_leaves_nothing_behind(void **state)
     tear_down(&f);
 }
 
-static void only_recorded_cuts_count(void **state)
+TEST_IN_FOLDER(only_recorded_cuts_count)
 {
     struct fixture f;
     set_up(&f, state);
@@ -362,7 +362,7 @@ static bool is_there(struct fixture *f, struct checkpoint_name name)
     return access(path.text, F_OK) == 0;
 }
 
-static void old_cuts_and_leftovers_are_pruned(void **state)
+TEST_IN_FOLDER(old_cuts_and_leftovers_are_pruned)
 {
     struct fixture f;
     set_up(&f, state);
@@ -390,7 +390,7 @@ static void old_cuts_and_leftovers_are_pruned(void **state)
 }
 
 /* Its cut.json is there, but the coordinator may die before the store knows. */
-static void a_cut_newer_than_the_recorded_one_takes_nobodys_place(void **state)
+TEST_IN_FOLDER(a_cut_newer_than_the_recorded_one_takes_nobodys_place)
 {
     struct fixture f;
     set_up(&f, state);
@@ -403,7 +403,7 @@ static void a_cut_newer_than_the_recorded_one_takes_nobodys_place(void **state)
     tear_down(&f);
 }
 
-static void a_path_may_be_the_run_its_checkpoints_or_one_cut(void **state)
+TEST_IN_FOLDER(a_path_may_be_the_run_its_checkpoints_or_one_cut)
 {
     struct fixture f;
     set_up(&f, state);
@@ -423,7 +423,7 @@ static void a_path_may_be_the_run_its_checkpoints_or_one_cut(void **state)
     tear_down(&f);
 }
 
-static void another_model_is_told(void **state)
+TEST_IN_FOLDER(another_model_is_told)
 {
     struct fixture f;
     set_up(&f, state);
@@ -444,9 +444,8 @@ static void another_model_is_told(void **state)
 }
 
 /* Tables whose digests are right but whose places are not: nothing outside the file is read. */
-static void a_table_that_leads_outside_is_refused(void **state)
+TEST(a_table_that_leads_outside_is_refused)
 {
-    (void)state;
     const struct {
         uint32_t n;
         uint64_t offset;
@@ -475,23 +474,4 @@ static void a_table_that_leads_outside_is_refused(void **state)
             checkpoint_view_init((struct slice){file, sizeof file}, "file", cut, 0, &view, &reason),
             i == 0 ? ERR_OK : ERR_CORRUPT);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(what_is_written_is_read),
-        unit_test_in_folder(the_digest_is_the_runs),
-        unit_test_in_folder(a_flipped_bit_anywhere_is_found),
-        unit_test_in_folder(a_file_of_another_length_is_found),
-        unit_test_in_folder(a_file_of_another_cut_or_server_is_found),
-        unit_test_in_folder(a_full_disk_leaves_nothing_behind),
-        unit_test_in_folder(only_recorded_cuts_count),
-        unit_test_in_folder(old_cuts_and_leftovers_are_pruned),
-        unit_test_in_folder(a_cut_newer_than_the_recorded_one_takes_nobodys_place),
-        unit_test_in_folder(a_path_may_be_the_run_its_checkpoints_or_one_cut),
-        unit_test_in_folder(another_model_is_told),
-        cmocka_unit_test(a_table_that_leads_outside_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

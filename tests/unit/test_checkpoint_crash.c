@@ -99,7 +99,7 @@ static bool crash(const char *dir, int die_at, enum death death)
     return written;
 }
 
-static void every_crash_point_of_a_cut_leaves_a_whole_one(void **state)
+TEST_IN_FOLDER(every_crash_point_of_a_cut_leaves_a_whole_one)
 {
     const char *dir = folder_path(state, "checkpoints");
     for (int death = 0; death < DEATHS; death++) {
@@ -133,7 +133,7 @@ static enum err look_with_flipped_bit(const char *dir, int fd, uint64_t bit)
     return err;
 }
 
-static void ten_thousand_flipped_bits_are_all_found(void **state)
+TEST_IN_FOLDER(ten_thousand_flipped_bits_are_all_found)
 {
     const char *dir = folder_path(state, "checkpoints");
     const struct checkpoint_name cut = {1, 10};
@@ -163,13 +163,4 @@ static void ten_thousand_flipped_bits_are_all_found(void **state)
     for (uint32_t i = 0; i <= SERVERS; i++)
         close(fds[i]);
     restart(dir);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(every_crash_point_of_a_cut_leaves_a_whole_one),
-        unit_test_in_folder(ten_thousand_flipped_bits_are_all_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,8 @@ static struct churn rate(double a_second, uint64_t seed, uint32_t workers, uint3
     return churn_at_rate(&(struct churn_rate){a_second, seed, workers, servers});
 }
 
-static void the_same_seed_is_the_same_churn_and_another_is_another(void **state)
+TEST(the_same_seed_is_the_same_churn_and_another_is_another)
 {
-    (void)state;
     struct churn one = rate(2, 7, 4, 2), two = rate(2, 7, 4, 2), other = rate(2, 8, 4, 2);
     struct churn_event a, b, c;
     unsigned differ = 0;
@@ -28,9 +27,8 @@ static void the_same_seed_is_the_same_churn_and_another_is_another(void **state)
     assert_true(differ > 150);
 }
 
-static void the_rate_is_the_rate_and_how_often_one_looks_does_not_matter(void **state)
+TEST(the_rate_is_the_rate_and_how_often_one_looks_does_not_matter)
 {
-    (void)state;
     struct churn often = rate(0.5, 3, 8, 8), once = rate(0.5, 3, 8, 8);
     struct churn_event a, b;
     unsigned events = 0;
@@ -45,9 +43,8 @@ static void the_rate_is_the_rate_and_how_often_one_looks_does_not_matter(void **
     assert_in_range(events, 1800 - 130, 1800 + 130); /* three standard deviations */
 }
 
-static void only_who_is_there_goes_and_the_last_worker_stays(void **state)
+TEST(only_who_is_there_goes_and_the_last_worker_stays)
 {
-    (void)state;
     struct churn churn = rate(10, 5, 3, 0);
     struct churn_event event;
     bool up[3] = {true, true, true};
@@ -63,9 +60,8 @@ static void only_who_is_there_goes_and_the_last_worker_stays(void **state)
     assert_true(alone > 10);
 }
 
-static void servers_go_only_when_asked_for(void **state)
+TEST(servers_go_only_when_asked_for)
 {
-    (void)state;
     struct churn churn = rate(10, 5, 2, 3);
     struct churn_event event;
     unsigned seen[3] = {0};
@@ -84,9 +80,8 @@ static enum err trace(const char *text, double speed, struct churn *ret_churn,
                           ret_churn, reason);
 }
 
-static void a_trace_is_followed_at_its_speed(void **state)
+TEST(a_trace_is_followed_at_its_speed)
 {
-    (void)state;
     struct churn churn;
     struct churn_event event;
     assert_int_equal(
@@ -106,9 +101,8 @@ static void a_trace_is_followed_at_its_speed(void **state)
     churn_release(&churn);
 }
 
-static void a_bad_line_is_named(void **state)
+TEST(a_bad_line_is_named)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -133,9 +127,8 @@ static void a_bad_line_is_named(void **state)
     }
 }
 
-static void more_nodes_than_there_may_be_are_refused(void **state)
+TEST(more_nodes_than_there_may_be_are_refused)
 {
-    (void)state;
     scoped(buf_release) struct buf text = {0};
     struct churn churn = {0};
     struct reason reason = {0};
@@ -146,18 +139,4 @@ static void more_nodes_than_there_may_be_are_refused(void **state)
     assert_int_equal(buf_printf(&text, "0,add,more\n"), ERR_OK);
     assert_int_equal(churn_of_trace("t", buf_slice(&text), 1, &churn, &reason), ERR_INVALID);
     assert_string_equal(reason.text, "t:65: more than 64 nodes");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_seed_is_the_same_churn_and_another_is_another),
-        cmocka_unit_test(the_rate_is_the_rate_and_how_often_one_looks_does_not_matter),
-        cmocka_unit_test(only_who_is_there_goes_and_the_last_worker_stays),
-        cmocka_unit_test(servers_go_only_when_asked_for),
-        cmocka_unit_test(a_trace_is_followed_at_its_speed),
-        cmocka_unit_test(a_bad_line_is_named),
-        cmocka_unit_test(more_nodes_than_there_may_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

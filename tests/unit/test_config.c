@@ -72,9 +72,8 @@ static void expect_reason(const char *text, const struct config_overrides *overr
     assert_string_equal(reason.text, wanted);
 }
 
-static void an_empty_file_gives_every_default(void **state)
+TEST(an_empty_file_gives_every_default)
 {
-    (void)state;
     static const char *const empty[] = {"", "# nothing\n", "---\n", "body:\n", "body: ~\nvery: {}"};
     for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
         struct settings settings = parsed(empty[i], NULL);
@@ -91,9 +90,8 @@ static void an_empty_file_gives_every_default(void **state)
     }
 }
 
-static void block_and_flow_style_say_the_same(void **state)
+TEST(block_and_flow_style_say_the_same)
 {
-    (void)state;
     struct settings block = parsed("body:\n  length: 3.25\n  wheels: 6\nseats:\n- 1\n- 2\n- 3\n"
                                    "name: \"a \\\"b\\\"\"\nvery:\n  far:\n    down: 9\n",
                                    NULL);
@@ -105,9 +103,8 @@ static void block_and_flow_style_say_the_same(void **state)
     assert_string_equal(block.name, "a \"b\"");
 }
 
-static void a_flag_beats_the_environment_beats_the_file_beats_the_default(void **state)
+TEST(a_flag_beats_the_environment_beats_the_file_beats_the_default)
 {
-    (void)state;
     static const char *const flags[] = {"body.wheels=7", "body.wheels=8", "seats=[ 4,5 ]"};
     static const char *const environment[] = {
         "PATH=/bin",        "ROOST_BODY_WHEELS=5", "ROOST_BODY_LENGTH=1.5",
@@ -126,26 +123,23 @@ static void a_flag_beats_the_environment_beats_the_file_beats_the_default(void *
     assert_int_equal(parsed(text, NULL).wheels, 6);
 }
 
-static void a_value_that_does_not_count_is_not_judged(void **state)
+TEST(a_value_that_does_not_count_is_not_judged)
 {
-    (void)state;
     static const char *const flags[] = {"body.wheels=8"};
     struct config_overrides overrides = {flags, 1, NULL};
     assert_int_equal(parsed("body: {wheels: none}", &overrides).wheels, 8);
 }
 
-static void a_row_of_another_kind_stays_zero(void **state)
+TEST(a_row_of_another_kind_stays_zero)
 {
-    (void)state;
     struct settings boat = parsed("kind: boat", NULL);
     assert_int_equal(boat.wheels, 0);
     assert_true(boat.weight == 20);
     assert_true(parsed("kind: car", NULL).weight == 1);
 }
 
-static void every_wrong_file_is_named_with_its_line(void **state)
+TEST(every_wrong_file_is_named_with_its_line)
 {
-    (void)state;
     static const struct {
         const char *text, *reason;
     } rows[] = {
@@ -237,9 +231,8 @@ static void every_wrong_file_is_named_with_its_line(void **state)
         expect_reason(rows[i].text, NULL, rows[i].reason);
 }
 
-static void a_wrong_override_is_named_as_it_was_given(void **state)
+TEST(a_wrong_override_is_named_as_it_was_given)
 {
-    (void)state;
     static const struct {
         const char *flag, *environment, *reason;
     } rows[] = {
@@ -267,9 +260,8 @@ static void a_wrong_override_is_named_as_it_was_given(void **state)
     }
 }
 
-static void an_endless_list_or_file_is_refused(void **state)
+TEST(an_endless_list_or_file_is_refused)
 {
-    (void)state;
     scoped(buf_release) struct buf text = {0};
     assert_int_equal(buf_printf(&text, "seats=[1"), ERR_OK);
     for (int i = 0; i < 200; i++)
@@ -290,9 +282,8 @@ static void an_endless_list_or_file_is_refused(void **state)
     assert_string_equal(reason.text, "a.yaml:1: longer than 65536 bytes");
 }
 
-static void a_failure_leaves_the_settings_alone(void **state)
+TEST(a_failure_leaves_the_settings_alone)
 {
-    (void)state;
     struct settings settings, before;
     memset(&settings, 0x5a, sizeof settings);
     before = settings;
@@ -301,9 +292,8 @@ static void a_failure_leaves_the_settings_alone(void **state)
     assert_memory_equal(&settings, &before, sizeof settings);
 }
 
-static void what_is_printed_is_read_back(void **state)
+TEST(what_is_printed_is_read_back)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "kind: boat\nname: \"12\"",
@@ -323,9 +313,8 @@ static void what_is_printed_is_read_back(void **state)
     }
 }
 
-static void printing_is_yaml_in_table_order(void **state)
+TEST(printing_is_yaml_in_table_order)
 {
-    (void)state;
     struct settings settings = parsed("{kind: boat, name: \"a b\"}", NULL);
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(config_print(&table, &settings, &buf), ERR_OK);
@@ -343,9 +332,8 @@ static void printing_is_yaml_in_table_order(void **state)
                                                 "    down: 1\n");
 }
 
-static void the_reference_has_a_row_for_every_field(void **state)
+TEST(the_reference_has_a_row_for_every_field)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(config_print_reference(&table, &buf), ERR_OK);
     const char *text = (const char *)buf.data;
@@ -358,9 +346,8 @@ static void the_reference_has_a_row_for_every_field(void **state)
     assert_non_null(strstr(text, "| `name` |  | printable text of 1 to 11 bytes | painted on |\n"));
 }
 
-static void a_complaint_stands_where_the_stronger_source_spoke(void **state)
+TEST(a_complaint_stands_where_the_stronger_source_spoke)
 {
-    (void)state;
     static const char *const flags[] = {"id=9"};
     struct config_overrides overrides = {flags, 1, NULL};
     struct settings settings;
@@ -396,24 +383,4 @@ static void a_complaint_stands_where_the_stronger_source_spoke(void **state)
     assert_int_equal(config_complain(&table, &settings, &places, "id", NULL, &reason, "no"),
                      ERR_INVALID);
     assert_string_equal(reason.text, "--id=9: no");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_file_gives_every_default),
-        cmocka_unit_test(block_and_flow_style_say_the_same),
-        cmocka_unit_test(a_flag_beats_the_environment_beats_the_file_beats_the_default),
-        cmocka_unit_test(a_value_that_does_not_count_is_not_judged),
-        cmocka_unit_test(a_row_of_another_kind_stays_zero),
-        cmocka_unit_test(every_wrong_file_is_named_with_its_line),
-        cmocka_unit_test(a_wrong_override_is_named_as_it_was_given),
-        cmocka_unit_test(an_endless_list_or_file_is_refused),
-        cmocka_unit_test(a_failure_leaves_the_settings_alone),
-        cmocka_unit_test(what_is_printed_is_read_back),
-        cmocka_unit_test(printing_is_yaml_in_table_order),
-        cmocka_unit_test(the_reference_has_a_row_for_every_field),
-        cmocka_unit_test(a_complaint_stands_where_the_stronger_source_spoke),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 /* ---- starting ---- */
 
-static void a_run_waits_for_its_servers_and_says_so(void **state)
+TEST(a_run_waits_for_its_servers_and_says_so)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     setup(&f);
@@ -22,9 +21,8 @@ static void a_run_waits_for_its_servers_and_says_so(void **state)
     teardown(&f);
 }
 
-static void one_run_at_a_time(void **state)
+TEST(one_run_at_a_time)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     start(&f, &run);
@@ -33,9 +31,8 @@ static void one_run_at_a_time(void **state)
     teardown(&f);
 }
 
-static void a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit(void **state)
+TEST(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = {.generation = 1};
@@ -56,9 +53,8 @@ static void a_resume_replaces_what_a_successor_began_by_itself_until_the_first_c
     teardown(&f);
 }
 
-static void a_run_that_cannot_be_is_refused_by_name(void **state)
+TEST(a_run_that_cannot_be_is_refused_by_name)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     struct coordinator_run run = run_of(3);
@@ -76,9 +72,8 @@ static void a_run_that_cannot_be_is_refused_by_name(void **state)
     teardown(&f);
 }
 
-static void p3_commands_name_the_boot_they_are_for(void **state)
+TEST(p3_commands_name_the_boot_they_are_for)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     start_preparing(&f, &run, NULL);
@@ -89,9 +84,8 @@ static void p3_commands_name_the_boot_they_are_for(void **state)
     teardown(&f);
 }
 
-static void p9_version_0_is_a_recorded_cut_before_the_first_grant(void **state)
+TEST(p9_version_0_is_a_recorded_cut_before_the_first_grant)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     start_preparing(&f, &run, NULL);
@@ -107,9 +101,8 @@ static void p9_version_0_is_a_recorded_cut_before_the_first_grant(void **state)
     teardown(&f);
 }
 
-static void a_full_disk_at_the_first_cut_fails_the_run_by_name(void **state)
+TEST(a_full_disk_at_the_first_cut_fails_the_run_by_name)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     start_preparing(&f, &run, NULL);
@@ -121,9 +114,8 @@ static void a_full_disk_at_the_first_cut_fails_the_run_by_name(void **state)
     teardown(&f);
 }
 
-static void a_server_that_cannot_prepare_fails_the_run_by_name(void **state)
+TEST(a_server_that_cannot_prepare_fails_the_run_by_name)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     start_preparing(&f, &run, NULL);
@@ -139,9 +131,8 @@ static void a_server_that_cannot_prepare_fails_the_run_by_name(void **state)
 
 /* ---- tickets ---- */
 
-static void p1_acquire_asked_again_returns_the_lease_already_given(void **state)
+TEST(p1_acquire_asked_again_returns_the_lease_already_given)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     uint64_t worker = join(&f);
@@ -153,9 +144,8 @@ static void p1_acquire_asked_again_returns_the_lease_already_given(void **state)
     teardown(&f);
 }
 
-static void p1_complete_says_nothing_about_the_step(void **state)
+TEST(p1_complete_says_nothing_about_the_step)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t worker = join(&f);
@@ -169,9 +159,8 @@ static void p1_complete_says_nothing_about_the_step(void **state)
     teardown(&f);
 }
 
-static void a_step_is_committed_by_its_seals_though_no_worker_said_complete(void **state)
+TEST(a_step_is_committed_by_its_seals_though_no_worker_said_complete)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     uint64_t worker = join(&f);
@@ -183,9 +172,8 @@ static void a_step_is_committed_by_its_seals_though_no_worker_said_complete(void
     teardown(&f);
 }
 
-static void a_dropped_ticket_is_granted_again(void **state)
+TEST(a_dropped_ticket_is_granted_again)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
@@ -196,9 +184,8 @@ static void a_dropped_ticket_is_granted_again(void **state)
     teardown(&f);
 }
 
-static void a_parked_question_is_answered_when_its_time_is_over(void **state)
+TEST(a_parked_question_is_answered_when_its_time_is_over)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
@@ -212,9 +199,8 @@ static void a_parked_question_is_answered_when_its_time_is_over(void **state)
     teardown(&f);
 }
 
-static void tickets_of_the_next_version_wake_who_waits(void **state)
+TEST(tickets_of_the_next_version_wake_who_waits)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
@@ -226,9 +212,8 @@ static void tickets_of_the_next_version_wake_who_waits(void **state)
     teardown(&f);
 }
 
-static void an_idle_worker_is_woken_when_a_ticket_is_overdue(void **state)
+TEST(an_idle_worker_is_woken_when_a_ticket_is_overdue)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     run.node_slots = 2;
@@ -247,9 +232,8 @@ static void an_idle_worker_is_woken_when_a_ticket_is_overdue(void **state)
     teardown(&f);
 }
 
-static void a_ticket_that_never_was_is_malformed(void **state)
+TEST(a_ticket_that_never_was_is_malformed)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     uint64_t worker = join(&f);
@@ -270,9 +254,8 @@ static void a_ticket_that_never_was_is_malformed(void **state)
     teardown(&f);
 }
 
-static void a_member_holds_only_so_many_tickets(void **state)
+TEST(a_member_holds_only_so_many_tickets)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(3);
     run.slots = 16;
@@ -285,9 +268,8 @@ static void a_member_holds_only_so_many_tickets(void **state)
     teardown(&f);
 }
 
-static void pushes_that_never_came_are_asked_for_again(void **state)
+TEST(pushes_that_never_came_are_asked_for_again)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t liar = join(&f), honest = join(&f);
@@ -304,9 +286,8 @@ static void pushes_that_never_came_are_asked_for_again(void **state)
 
 /* ---- fences ---- */
 
-static void p2_reports_of_another_generation_are_refused(void **state)
+TEST(p2_reports_of_another_generation_are_refused)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     f.generation--;
@@ -320,9 +301,8 @@ static void p2_reports_of_another_generation_are_refused(void **state)
     teardown(&f);
 }
 
-static void p2_a_complete_and_an_acquire_of_another_generation_are_refused(void **state)
+TEST(p2_a_complete_and_an_acquire_of_another_generation_are_refused)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     uint64_t worker = join(&f);
@@ -334,9 +314,8 @@ static void p2_a_complete_and_an_acquire_of_another_generation_are_refused(void 
     teardown(&f);
 }
 
-static void p3_a_report_of_an_earlier_boot_is_refused(void **state)
+TEST(p3_a_report_of_an_earlier_boot_is_refused)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     f.boot[0]--;
@@ -344,9 +323,8 @@ static void p3_a_report_of_an_earlier_boot_is_refused(void **state)
     teardown(&f);
 }
 
-static void a_report_over_a_dead_link_is_not_heard(void **state)
+TEST(a_report_over_a_dead_link_is_not_heard)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     uint64_t old = f.link[0];
@@ -365,9 +343,8 @@ static void a_report_over_a_dead_link_is_not_heard(void **state)
     teardown(&f);
 }
 
-static void a_seal_of_a_chunk_on_another_server_is_malformed(void **state)
+TEST(a_seal_of_a_chunk_on_another_server_is_malformed)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     const uint32_t chunks[] = {1, 2};
@@ -380,34 +357,4 @@ static void a_seal_of_a_chunk_on_another_server_is_malformed(void **state)
     }
     assert_int_equal(say_reduced(&f, 0, 1, 1), ERR_OLD_TERM); /* a step that is not open */
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_waits_for_its_servers_and_says_so),
-        cmocka_unit_test(one_run_at_a_time),
-        cmocka_unit_test(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit),
-        cmocka_unit_test(a_run_that_cannot_be_is_refused_by_name),
-        cmocka_unit_test(p3_commands_name_the_boot_they_are_for),
-        cmocka_unit_test(p9_version_0_is_a_recorded_cut_before_the_first_grant),
-        cmocka_unit_test(a_full_disk_at_the_first_cut_fails_the_run_by_name),
-        cmocka_unit_test(a_server_that_cannot_prepare_fails_the_run_by_name),
-        cmocka_unit_test(p1_acquire_asked_again_returns_the_lease_already_given),
-        cmocka_unit_test(p1_complete_says_nothing_about_the_step),
-        cmocka_unit_test(a_step_is_committed_by_its_seals_though_no_worker_said_complete),
-        cmocka_unit_test(a_dropped_ticket_is_granted_again),
-        cmocka_unit_test(a_parked_question_is_answered_when_its_time_is_over),
-        cmocka_unit_test(tickets_of_the_next_version_wake_who_waits),
-        cmocka_unit_test(an_idle_worker_is_woken_when_a_ticket_is_overdue),
-        cmocka_unit_test(a_ticket_that_never_was_is_malformed),
-        cmocka_unit_test(a_member_holds_only_so_many_tickets),
-        cmocka_unit_test(pushes_that_never_came_are_asked_for_again),
-        cmocka_unit_test(p2_reports_of_another_generation_are_refused),
-        cmocka_unit_test(p2_a_complete_and_an_acquire_of_another_generation_are_refused),
-        cmocka_unit_test(p3_a_report_of_an_earlier_boot_is_refused),
-        cmocka_unit_test(a_report_over_a_dead_link_is_not_heard),
-        cmocka_unit_test(a_seal_of_a_chunk_on_another_server_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

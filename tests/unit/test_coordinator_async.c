@@ -56,9 +56,8 @@ static enum err say_taken(struct fixture *f, uint32_t i, uint64_t version, uint6
     return report(f, i, ready);
 }
 
-static void async_grants_as_far_as_the_window_and_one_step_ahead_of_commits(void **state)
+TEST(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -80,9 +79,8 @@ static void async_grants_as_far_as_the_window_and_one_step_ahead_of_commits(void
     teardown(&f);
 }
 
-static void p12_a_complete_that_names_an_older_boot_does_not_count(void **state)
+TEST(p12_a_complete_that_names_an_older_boot_does_not_count)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -95,9 +93,8 @@ static void p12_a_complete_that_names_an_older_boot_does_not_count(void **state)
     teardown(&f);
 }
 
-static void p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again(void **state)
+TEST(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -120,9 +117,8 @@ static void p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again(void *
     teardown(&f);
 }
 
-static void p12_tickets_of_steps_that_are_committed_are_granted_again_too(void **state)
+TEST(p12_tickets_of_steps_that_are_committed_are_granted_again_too)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -144,9 +140,8 @@ static void p12_tickets_of_steps_that_are_committed_are_granted_again_too(void *
     teardown(&f);
 }
 
-static void p12_what_a_lost_boot_said_was_reduced_is_forgotten(void **state)
+TEST(p12_what_a_lost_boot_said_was_reduced_is_forgotten)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -160,9 +155,8 @@ static void p12_what_a_lost_boot_said_was_reduced_is_forgotten(void **state)
     teardown(&f);
 }
 
-static void p12_a_new_generation_knows_what_all_servers_have(void **state)
+TEST(p12_a_new_generation_knows_what_all_servers_have)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     struct coordinator_past past = {
@@ -179,9 +173,8 @@ static void p12_a_new_generation_knows_what_all_servers_have(void **state)
     teardown(&f);
 }
 
-static void p12_a_successor_waits_for_the_servers_of_the_cut(void **state)
+TEST(p12_a_successor_waits_for_the_servers_of_the_cut)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
@@ -201,9 +194,8 @@ static void p12_a_successor_waits_for_the_servers_of_the_cut(void **state)
     teardown(&f);
 }
 
-static void p12_who_lost_its_memory_writes_no_second_file_of_a_cut(void **state)
+TEST(p12_who_lost_its_memory_writes_no_second_file_of_a_cut)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     run.cut_every = 2;
@@ -229,9 +221,8 @@ static void p12_who_lost_its_memory_writes_no_second_file_of_a_cut(void **state)
     teardown(&f);
 }
 
-static void async_words_that_shards_do_not_bear_out_are_doubted(void **state)
+TEST(async_words_that_shards_do_not_bear_out_are_doubted)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -246,9 +237,8 @@ static void async_words_that_shards_do_not_bear_out_are_doubted(void **state)
     teardown(&f);
 }
 
-static void async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost(void **state)
+TEST(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(1);
     start(&f, &run);
@@ -268,9 +258,8 @@ static void async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost(voi
     teardown(&f);
 }
 
-static void async_a_bitmap_of_no_such_run_is_malformed(void **state)
+TEST(async_a_bitmap_of_no_such_run_is_malformed)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run(5);
     start(&f, &run);
@@ -279,22 +268,4 @@ static void async_a_bitmap_of_no_such_run_is_malformed(void **state)
     assert_int_equal(say_taken(&f, 1, 0, 3, 1), ERR_MALFORMED);
     assert_int_equal(say_taken(&f, 1, 0, 3, 0), ERR_OK);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits),
-        cmocka_unit_test(p12_a_complete_that_names_an_older_boot_does_not_count),
-        cmocka_unit_test(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again),
-        cmocka_unit_test(p12_tickets_of_steps_that_are_committed_are_granted_again_too),
-        cmocka_unit_test(p12_what_a_lost_boot_said_was_reduced_is_forgotten),
-        cmocka_unit_test(p12_a_new_generation_knows_what_all_servers_have),
-        cmocka_unit_test(p12_a_successor_waits_for_the_servers_of_the_cut),
-        cmocka_unit_test(p12_who_lost_its_memory_writes_no_second_file_of_a_cut),
-        cmocka_unit_test(async_words_that_shards_do_not_bear_out_are_doubted),
-        cmocka_unit_test(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost),
-        cmocka_unit_test(async_a_bitmap_of_no_such_run_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

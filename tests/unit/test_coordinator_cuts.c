@@ -3,9 +3,8 @@
 
 /* ---- cuts ---- */
 
-static void p9_a_cut_is_recorded_when_every_servers_manifest_is_there(void **state)
+TEST(p9_a_cut_is_recorded_when_every_servers_manifest_is_there)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 2;
@@ -32,9 +31,8 @@ static void p9_a_cut_is_recorded_when_every_servers_manifest_is_there(void **sta
     teardown(&f);
 }
 
-static void p9_an_older_cut_is_not_recorded_after_a_newer_one(void **state)
+TEST(p9_an_older_cut_is_not_recorded_after_a_newer_one)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
@@ -49,9 +47,8 @@ static void p9_an_older_cut_is_not_recorded_after_a_newer_one(void **state)
     teardown(&f);
 }
 
-static void p9_a_run_ends_when_its_last_versions_cut_is_recorded(void **state)
+TEST(p9_a_run_ends_when_its_last_versions_cut_is_recorded)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 1);
     uint64_t worker = join(&f);
@@ -76,9 +73,8 @@ static void p9_a_run_ends_when_its_last_versions_cut_is_recorded(void **state)
     teardown(&f);
 }
 
-static void a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well(void **state)
+TEST(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 1);
     uint64_t worker = join(&f);
@@ -94,9 +90,8 @@ static void a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well(v
     teardown(&f);
 }
 
-static void a_full_disk_is_said_and_training_goes_on(void **state)
+TEST(a_full_disk_is_said_and_training_goes_on)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
@@ -112,9 +107,8 @@ static void a_full_disk_is_said_and_training_goes_on(void **state)
     teardown(&f);
 }
 
-static void a_cut_that_cannot_be_written_down_is_not_recorded(void **state)
+TEST(a_cut_that_cannot_be_written_down_is_not_recorded)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
@@ -134,9 +128,8 @@ static void a_cut_that_cannot_be_written_down_is_not_recorded(void **state)
     teardown(&f);
 }
 
-static void a_full_disk_at_the_end_fails_the_run_by_name(void **state)
+TEST(a_full_disk_at_the_end_fails_the_run_by_name)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 1);
     step(&f, 0);
@@ -146,9 +139,8 @@ static void a_full_disk_at_the_end_fails_the_run_by_name(void **state)
     teardown(&f);
 }
 
-static void an_operator_can_ask_for_a_cut(void **state)
+TEST(an_operator_can_ask_for_a_cut)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
@@ -162,9 +154,8 @@ static void an_operator_can_ask_for_a_cut(void **state)
 
 /* ---- stopping ---- */
 
-static void a_stop_finishes_the_step_in_flight_and_cuts(void **state)
+TEST(a_stop_finishes_the_step_in_flight_and_cuts)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t worker = join(&f);
@@ -188,9 +179,8 @@ static void a_stop_finishes_the_step_in_flight_and_cuts(void **state)
     teardown(&f);
 }
 
-static void a_pause_cuts_and_leaves_the_run_to_a_successor(void **state)
+TEST(a_pause_cuts_and_leaves_the_run_to_a_successor)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t worker = join(&f);
@@ -221,9 +211,8 @@ static void a_pause_cuts_and_leaves_the_run_to_a_successor(void **state)
     teardown(&f);
 }
 
-static void a_pause_does_not_wait_for_ever(void **state)
+TEST(a_pause_does_not_wait_for_ever)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     step(&f, 0);
@@ -236,9 +225,8 @@ static void a_pause_does_not_wait_for_ever(void **state)
     teardown(&f);
 }
 
-static void a_stop_on_a_cut_needs_no_further_step(void **state)
+TEST(a_stop_on_a_cut_needs_no_further_step)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     stop(&f);
@@ -247,9 +235,8 @@ static void a_stop_on_a_cut_needs_no_further_step(void **state)
     teardown(&f);
 }
 
-static void a_stop_drops_a_step_that_nobody_finishes(void **state)
+TEST(a_stop_drops_a_step_that_nobody_finishes)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     step(&f, 0);
@@ -263,9 +250,8 @@ static void a_stop_drops_a_step_that_nobody_finishes(void **state)
     teardown(&f);
 }
 
-static void a_stop_says_what_a_lost_server_took_along(void **state)
+TEST(a_stop_says_what_a_lost_server_took_along)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     step(&f, 0);
@@ -281,9 +267,8 @@ static void a_stop_says_what_a_lost_server_took_along(void **state)
     teardown(&f);
 }
 
-static void a_stop_does_not_wait_for_validation(void **state)
+TEST(a_stop_does_not_wait_for_validation)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = validated_run();
     start(&f, &run);
@@ -298,9 +283,8 @@ static void a_stop_does_not_wait_for_validation(void **state)
     teardown(&f);
 }
 
-static void a_stop_before_the_first_step_is_immediate(void **state)
+TEST(a_stop_before_the_first_step_is_immediate)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     setup(&f);
@@ -311,9 +295,8 @@ static void a_stop_before_the_first_step_is_immediate(void **state)
     teardown(&f);
 }
 
-static void after_one_run_another_can_start_under_a_higher_generation(void **state)
+TEST(after_one_run_another_can_start_under_a_higher_generation)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     start(&f, &run);
@@ -327,28 +310,4 @@ static void after_one_run_another_can_start_under_a_higher_generation(void **sta
     assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.run, 2);
     assert_false(command(&f, 0, SERVER_PREPARE)->prepare.from_cut);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p9_a_cut_is_recorded_when_every_servers_manifest_is_there),
-        cmocka_unit_test(p9_an_older_cut_is_not_recorded_after_a_newer_one),
-        cmocka_unit_test(p9_a_run_ends_when_its_last_versions_cut_is_recorded),
-        cmocka_unit_test(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well),
-        cmocka_unit_test(a_full_disk_is_said_and_training_goes_on),
-        cmocka_unit_test(a_cut_that_cannot_be_written_down_is_not_recorded),
-        cmocka_unit_test(a_full_disk_at_the_end_fails_the_run_by_name),
-        cmocka_unit_test(an_operator_can_ask_for_a_cut),
-        cmocka_unit_test(a_stop_finishes_the_step_in_flight_and_cuts),
-        cmocka_unit_test(a_pause_cuts_and_leaves_the_run_to_a_successor),
-        cmocka_unit_test(a_pause_does_not_wait_for_ever),
-        cmocka_unit_test(a_stop_on_a_cut_needs_no_further_step),
-        cmocka_unit_test(a_stop_drops_a_step_that_nobody_finishes),
-        cmocka_unit_test(a_stop_says_what_a_lost_server_took_along),
-        cmocka_unit_test(a_stop_does_not_wait_for_validation),
-        cmocka_unit_test(a_stop_before_the_first_step_is_immediate),
-        cmocka_unit_test(after_one_run_another_can_start_under_a_higher_generation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

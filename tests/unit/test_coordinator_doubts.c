@@ -29,9 +29,8 @@ static struct coordinator_member member_at(const struct fixture *f, uint32_t i)
     return member;
 }
 
-static void two_that_differ_are_both_named(void **state)
+TEST(two_that_differ_are_both_named)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t a = join_named(&f, "a"), b = join_named(&f, "b");
@@ -49,9 +48,8 @@ static void two_that_differ_are_both_named(void **state)
     teardown(&f);
 }
 
-static void who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more(void **state)
+TEST(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more)
 {
-    (void)state;
     struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
@@ -80,9 +78,8 @@ static void who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_mor
     teardown(&f);
 }
 
-static void with_more_than_one_that_is_wrong_nobody_is_judged(void **state)
+TEST(with_more_than_one_that_is_wrong_nobody_is_judged)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c"),
@@ -96,9 +93,8 @@ static void with_more_than_one_that_is_wrong_nobody_is_judged(void **state)
     teardown(&f);
 }
 
-static void other_bits_are_no_fault_where_any_numerics_may_join(void **state)
+TEST(other_bits_are_no_fault_where_any_numerics_may_join)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.numerics_any = true;
@@ -109,15 +105,4 @@ static void other_bits_are_no_fault_where_any_numerics_may_join(void **state)
     assert_int_equal(status(&f).member_count, 3);
     assert_int_equal(member_at(&f, 0).wrong_bits, 0);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_that_differ_are_both_named),
-        cmocka_unit_test(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more),
-        cmocka_unit_test(with_more_than_one_that_is_wrong_nobody_is_judged),
-        cmocka_unit_test(other_bits_are_no_fault_where_any_numerics_may_join),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

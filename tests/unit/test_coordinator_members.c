@@ -5,9 +5,8 @@
 
 /* ---- membership ---- */
 
-static void the_first_workers_fingerprint_is_the_runs_and_stored(void **state)
+TEST(the_first_workers_fingerprint_is_the_runs_and_stored)
 {
-    (void)state;
     struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
@@ -27,9 +26,8 @@ static void the_first_workers_fingerprint_is_the_runs_and_stored(void **state)
     teardown(&f);
 }
 
-static void nobody_joins_while_there_is_no_run(void **state)
+TEST(nobody_joins_while_there_is_no_run)
 {
-    (void)state;
     struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
@@ -38,9 +36,8 @@ static void nobody_joins_while_there_is_no_run(void **state)
     teardown(&f);
 }
 
-static void a_broken_control_stream_frees_the_tickets_at_once(void **state)
+TEST(a_broken_control_stream_frees_the_tickets_at_once)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
@@ -56,9 +53,8 @@ static void a_broken_control_stream_frees_the_tickets_at_once(void **state)
     teardown(&f);
 }
 
-static void a_silent_member_is_lost_when_its_lease_lapses(void **state)
+TEST(a_silent_member_is_lost_when_its_lease_lapses)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 3);
     uint64_t a = join(&f), b = join(&f);
@@ -75,9 +71,8 @@ static void a_silent_member_is_lost_when_its_lease_lapses(void **state)
     teardown(&f);
 }
 
-static void who_leaves_says_why(void **state)
+TEST(who_leaves_says_why)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_member member;
     start_steps(&f, 3);
@@ -96,9 +91,8 @@ static void who_leaves_says_why(void **state)
     teardown(&f);
 }
 
-static void joining_again_after_a_rewind_is_neither_a_join_nor_a_loss(void **state)
+TEST(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_member member;
     start_steps(&f, 9);
@@ -128,9 +122,8 @@ static void joining_again_after_a_rewind_is_neither_a_join_nor_a_loss(void **sta
     teardown(&f);
 }
 
-static void joining_again_frees_what_the_membership_before_held(void **state)
+TEST(joining_again_frees_what_the_membership_before_held)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 9);
     uint64_t a = join(&f), b = join(&f);
@@ -145,9 +138,8 @@ static void joining_again_frees_what_the_membership_before_held(void **state)
     teardown(&f);
 }
 
-static void members_of_another_run_are_forgotten(void **state)
+TEST(members_of_another_run_are_forgotten)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     start(&f, &run);
@@ -210,9 +202,8 @@ static void crowd_moves(struct fixture *f, struct crowd *crowd, struct rand_stat
     look(f);
 }
 
-static void workers_come_and_go_by_the_thousand_and_nobody_else_notices(void **state)
+TEST(workers_come_and_go_by_the_thousand_and_nobody_else_notices)
 {
-    (void)state;
     struct fixture f;
     struct rand_state random = {7};
     struct crowd crowd = {0};
@@ -243,20 +234,4 @@ static void workers_come_and_go_by_the_thousand_and_nobody_else_notices(void **s
     assert_int_equal(member.member, steady);
     ticket_of(&f, steady, 1);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_workers_fingerprint_is_the_runs_and_stored),
-        cmocka_unit_test(nobody_joins_while_there_is_no_run),
-        cmocka_unit_test(a_broken_control_stream_frees_the_tickets_at_once),
-        cmocka_unit_test(a_silent_member_is_lost_when_its_lease_lapses),
-        cmocka_unit_test(who_leaves_says_why),
-        cmocka_unit_test(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss),
-        cmocka_unit_test(joining_again_frees_what_the_membership_before_held),
-        cmocka_unit_test(members_of_another_run_are_forgotten),
-        cmocka_unit_test(workers_come_and_go_by_the_thousand_and_nobody_else_notices),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 /* ---- losing servers ---- */
 
-static void a_lost_server_pauses_the_run_by_name(void **state)
+TEST(a_lost_server_pauses_the_run_by_name)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t worker = join(&f);
@@ -16,9 +15,8 @@ static void a_lost_server_pauses_the_run_by_name(void **state)
     teardown(&f);
 }
 
-static void the_same_boot_goes_on_where_it_was(void **state)
+TEST(the_same_boot_goes_on_where_it_was)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t worker = join(&f);
@@ -34,9 +32,8 @@ static void the_same_boot_goes_on_where_it_was(void **state)
 }
 
 /* Server 1 restarts; both are there afterwards, told to prepare. */
-static void p3_a_new_boot_means_a_new_generation_from_the_newest_cut(void **state)
+TEST(p3_a_new_boot_means_a_new_generation_from_the_newest_cut)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 2;
@@ -63,9 +60,8 @@ static void p3_a_new_boot_means_a_new_generation_from_the_newest_cut(void **stat
     teardown(&f);
 }
 
-static void p10_a_rewind_is_stored_before_it_is_acted_on(void **state)
+TEST(p10_a_rewind_is_stored_before_it_is_acted_on)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     uint64_t worker = join(&f);
@@ -78,9 +74,8 @@ static void p10_a_rewind_is_stored_before_it_is_acted_on(void **state)
     teardown(&f);
 }
 
-static void p10_a_parked_question_of_the_old_generation_is_answered_so(void **state)
+TEST(p10_a_parked_question_of_the_old_generation_is_answered_so)
 {
-    (void)state;
     struct fixture f;
     start_whole_steps(&f, 9);
     uint64_t a = join(&f), b = join(&f);
@@ -93,9 +88,8 @@ static void p10_a_parked_question_of_the_old_generation_is_answered_so(void **st
     teardown(&f);
 }
 
-static void p9_manifests_of_before_a_rewind_do_not_count(void **state)
+TEST(p9_manifests_of_before_a_rewind_do_not_count)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
@@ -108,9 +102,8 @@ static void p9_manifests_of_before_a_rewind_do_not_count(void **state)
     teardown(&f);
 }
 
-static void both_servers_lost_wait_for_both(void **state)
+TEST(both_servers_lost_wait_for_both)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     coordinator_server_lost(f.coordinator, f.now_ms, f.link[0]);
@@ -123,9 +116,8 @@ static void both_servers_lost_wait_for_both(void **state)
     teardown(&f);
 }
 
-static void a_server_that_restarts_while_it_prepares_prepares_again(void **state)
+TEST(a_server_that_restarts_while_it_prepares_prepares_again)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     start_preparing(&f, &run, NULL);
@@ -136,9 +128,8 @@ static void a_server_that_restarts_while_it_prepares_prepares_again(void **state
     teardown(&f);
 }
 
-static void a_server_that_lost_the_run_without_a_new_boot_rewinds_too(void **state)
+TEST(a_server_that_lost_the_run_without_a_new_boot_rewinds_too)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 9);
     lose_server(&f, 1);
@@ -147,9 +138,8 @@ static void a_server_that_lost_the_run_without_a_new_boot_rewinds_too(void **sta
     teardown(&f);
 }
 
-static void a_prepare_that_may_be_lost_is_said_again(void **state)
+TEST(a_prepare_that_may_be_lost_is_said_again)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     start_preparing(&f, &run, NULL);
@@ -171,9 +161,8 @@ static struct coordinator_past past_of(uint64_t generation, struct cut_name cut)
     return past;
 }
 
-static void p7_a_new_coordinator_rewinds_before_it_decides(void **state)
+TEST(p7_a_new_coordinator_rewinds_before_it_decides)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
@@ -191,9 +180,8 @@ static void p7_a_new_coordinator_rewinds_before_it_decides(void **state)
     teardown(&f);
 }
 
-static void a_stored_fingerprint_is_still_demanded(void **state)
+TEST(a_stored_fingerprint_is_still_demanded)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
@@ -209,9 +197,8 @@ static void a_stored_fingerprint_is_still_demanded(void **state)
     teardown(&f);
 }
 
-static void a_generation_is_above_all_that_any_server_ever_held(void **state)
+TEST(a_generation_is_above_all_that_any_server_ever_held)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(9);
     setup(&f);
@@ -223,9 +210,8 @@ static void a_generation_is_above_all_that_any_server_ever_held(void **state)
     teardown(&f);
 }
 
-static void a_run_that_had_ended_ends_again_when_it_is_continued(void **state)
+TEST(a_run_that_had_ended_ends_again_when_it_is_continued)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of(6);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
@@ -236,9 +222,8 @@ static void a_run_that_had_ended_ends_again_when_it_is_continued(void **state)
     teardown(&f);
 }
 
-static void a_server_without_a_run_is_told_that_there_is_nothing_to_hold(void **state)
+TEST(a_server_without_a_run_is_told_that_there_is_nothing_to_hold)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     hello(&f, 0, 7); /* it missed the end */
@@ -248,9 +233,8 @@ static void a_server_without_a_run_is_told_that_there_is_nothing_to_hold(void **
     teardown(&f);
 }
 
-static void statistics_are_kept(void **state)
+TEST(statistics_are_kept)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_server server;
     start_steps(&f, 9);
@@ -262,27 +246,4 @@ static void statistics_are_kept(void **state)
     assert_int_equal(server.chunk_count, 1);
     assert_int_equal(coordinator_map(f.coordinator)->range_count, 2);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_server_pauses_the_run_by_name),
-        cmocka_unit_test(the_same_boot_goes_on_where_it_was),
-        cmocka_unit_test(p3_a_new_boot_means_a_new_generation_from_the_newest_cut),
-        cmocka_unit_test(p10_a_rewind_is_stored_before_it_is_acted_on),
-        cmocka_unit_test(p10_a_parked_question_of_the_old_generation_is_answered_so),
-        cmocka_unit_test(p9_manifests_of_before_a_rewind_do_not_count),
-        cmocka_unit_test(both_servers_lost_wait_for_both),
-        cmocka_unit_test(a_server_that_restarts_while_it_prepares_prepares_again),
-        cmocka_unit_test(a_server_that_lost_the_run_without_a_new_boot_rewinds_too),
-        cmocka_unit_test(a_prepare_that_may_be_lost_is_said_again),
-        cmocka_unit_test(p7_a_new_coordinator_rewinds_before_it_decides),
-        cmocka_unit_test(a_stored_fingerprint_is_still_demanded),
-        cmocka_unit_test(a_generation_is_above_all_that_any_server_ever_held),
-        cmocka_unit_test(a_run_that_had_ended_ends_again_when_it_is_continued),
-        cmocka_unit_test(a_server_without_a_run_is_told_that_there_is_nothing_to_hold),
-        cmocka_unit_test(statistics_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

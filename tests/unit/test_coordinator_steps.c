@@ -3,9 +3,8 @@
 
 /* ---- commit ---- */
 
-static void p6_the_next_commit_waits_until_every_server_acknowledged_the_last(void **state)
+TEST(p6_the_next_commit_waits_until_every_server_acknowledged_the_last)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     reduce_all(&f, 0);
@@ -29,9 +28,8 @@ static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
     return run;
 }
 
-static void with_a_delay_steps_overlap_on_versions_that_are_there(void **state)
+TEST(with_a_delay_steps_overlap_on_versions_that_are_there)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = delayed_run(4, 2);
     start(&f, &run);
@@ -54,9 +52,8 @@ static void with_a_delay_steps_overlap_on_versions_that_are_there(void **state)
     teardown(&f);
 }
 
-static void with_a_delay_a_later_step_may_be_reduced_first(void **state)
+TEST(with_a_delay_a_later_step_may_be_reduced_first)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = delayed_run(4, 1);
     start(&f, &run);
@@ -73,9 +70,8 @@ static void with_a_delay_a_later_step_may_be_reduced_first(void **state)
     teardown(&f);
 }
 
-static void with_a_delay_a_rewind_forgets_what_later_steps_had(void **state)
+TEST(with_a_delay_a_rewind_forgets_what_later_steps_had)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = delayed_run(9, 1);
     start(&f, &run);
@@ -97,9 +93,8 @@ static void with_a_delay_a_rewind_forgets_what_later_steps_had(void **state)
     teardown(&f);
 }
 
-static void ssp_says_what_a_step_was_computed_on_before_its_commit(void **state)
+TEST(ssp_says_what_a_step_was_computed_on_before_its_commit)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = delayed_run(4, 1);
     run.ssp = true;
@@ -127,9 +122,8 @@ static void ssp_says_what_a_step_was_computed_on_before_its_commit(void **state)
     teardown(&f);
 }
 
-static void a_report_said_twice_decides_once(void **state)
+TEST(a_report_said_twice_decides_once)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 3);
     reduce_all(&f, 0);
@@ -141,9 +135,8 @@ static void a_report_said_twice_decides_once(void **state)
     teardown(&f);
 }
 
-static void p8_a_commit_carries_the_counters(void **state)
+TEST(p8_a_commit_carries_the_counters)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 5);
     step(&f, 0);
@@ -159,9 +152,8 @@ static void p8_a_commit_carries_the_counters(void **state)
     teardown(&f);
 }
 
-static void too_many_steps_that_are_not_finite_fail_the_run_by_name(void **state)
+TEST(too_many_steps_that_are_not_finite_fail_the_run_by_name)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 5);
     for (uint64_t i = 0; i < 2; i++) {
@@ -177,9 +169,8 @@ static void too_many_steps_that_are_not_finite_fail_the_run_by_name(void **state
     teardown(&f);
 }
 
-static void each_step_leaves_a_row(void **state)
+TEST(each_step_leaves_a_row)
 {
-    (void)state;
     struct fixture f;
     start_steps(&f, 5);
     join(&f);
@@ -196,9 +187,8 @@ static void each_step_leaves_a_row(void **state)
 
 /* ---- validation ---- */
 
-static void the_commit_waits_until_its_versions_validation_is_complete(void **state)
+TEST(the_commit_waits_until_its_versions_validation_is_complete)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = validated_run();
     start(&f, &run);
@@ -229,9 +219,8 @@ static void the_commit_waits_until_its_versions_validation_is_complete(void **st
     teardown(&f);
 }
 
-static void the_last_version_is_validated_before_the_run_ends(void **state)
+TEST(the_last_version_is_validated_before_the_run_ends)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = validated_run();
     run.steps = 1;
@@ -250,9 +239,8 @@ static void the_last_version_is_validated_before_the_run_ends(void **state)
     teardown(&f);
 }
 
-static void a_validation_without_samples_is_malformed(void **state)
+TEST(a_validation_without_samples_is_malformed)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = validated_run();
     run.steps = 1;
@@ -262,23 +250,4 @@ static void a_validation_without_samples_is_malformed(void **state)
     struct complete_request request = {.member = worker, .ticket = ticket_of(&f, worker, 1)};
     assert_int_equal(coordinator_complete(f.coordinator, f.now_ms, &request), ERR_MALFORMED);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p6_the_next_commit_waits_until_every_server_acknowledged_the_last),
-        cmocka_unit_test(with_a_delay_steps_overlap_on_versions_that_are_there),
-        cmocka_unit_test(with_a_delay_a_later_step_may_be_reduced_first),
-        cmocka_unit_test(with_a_delay_a_rewind_forgets_what_later_steps_had),
-        cmocka_unit_test(ssp_says_what_a_step_was_computed_on_before_its_commit),
-        cmocka_unit_test(a_report_said_twice_decides_once),
-        cmocka_unit_test(p8_a_commit_carries_the_counters),
-        cmocka_unit_test(too_many_steps_that_are_not_finite_fail_the_run_by_name),
-        cmocka_unit_test(each_step_leaves_a_row),
-        cmocka_unit_test(the_commit_waits_until_its_versions_validation_is_complete),
-        cmocka_unit_test(the_last_version_is_validated_before_the_run_ends),
-        cmocka_unit_test(a_validation_without_samples_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,18 +44,16 @@ static void check_size(uint64_t seed, size_t size, size_t skip)
     assert_memory_equal(got, bytes + skip, wanted * size);
 }
 
-static void values_come_in_order_whatever_the_slices(void **state)
+TEST(values_come_in_order_whatever_the_slices)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 300; seed++)
         for (size_t size = 1; size <= 8; size *= 2)
             for (size_t skip = 0; skip < 5; skip++)
                 check_size(seed, size, skip);
 }
 
-static void values_that_lie_together_come_together(void **state)
+TEST(values_that_lie_together_come_together)
 {
-    (void)state;
     const uint8_t bytes[16] = {0};
     uint8_t value[8];
     const uint8_t *values;
@@ -70,20 +68,9 @@ static void values_that_lie_together_come_together(void **state)
     assert_int_equal(cursor_bytes(&cursor), 0);
 }
 
-static void nothing_is_left_of_nothing(void **state)
+TEST(nothing_is_left_of_nothing)
 {
-    (void)state;
     struct cursor none = {0};
     assert_int_equal(cursor_bytes(&none), 0);
     cursor_skip(&none, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_come_in_order_whatever_the_slices),
-        cmocka_unit_test(values_that_lie_together_come_together),
-        cmocka_unit_test(nothing_is_left_of_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,8 @@ static const struct cut_record *manifests(struct cuts *cuts, struct cut_name nam
     return cuts_manifest(cuts, name, "b", digest);
 }
 
-static void p9_a_cut_needs_every_servers_manifest(void **state)
+TEST(p9_a_cut_needs_every_servers_manifest)
 {
-    (void)state;
     struct cuts cuts = cuts_of(0, 0);
     struct cut_name name = order(&cuts, 1, 0);
     assert_null(cuts_manifest(&cuts, name, "b", digest));
@@ -54,9 +53,8 @@ static void p9_a_cut_needs_every_servers_manifest(void **state)
     cuts_release(&cuts);
 }
 
-static void p9_only_newer_cuts_are_recorded(void **state)
+TEST(p9_only_newer_cuts_are_recorded)
 {
-    (void)state;
     struct cuts cuts = cuts_of(3, 10);
     struct cut_name old_generation = order(&cuts, 2, 50), same = order(&cuts, 3, 10);
     struct cut_name newer = order(&cuts, 3, 11);
@@ -67,9 +65,8 @@ static void p9_only_newer_cuts_are_recorded(void **state)
     cuts_release(&cuts);
 }
 
-static void p9_an_older_cut_does_not_follow_one_that_is_being_written_down(void **state)
+TEST(p9_an_older_cut_does_not_follow_one_that_is_being_written_down)
 {
-    (void)state;
     struct cuts cuts = cuts_of(3, 10);
     struct cut_name older = order(&cuts, 3, 11), newer = order(&cuts, 3, 12);
     assert_non_null(manifests(&cuts, newer));
@@ -78,9 +75,8 @@ static void p9_an_older_cut_does_not_follow_one_that_is_being_written_down(void 
     cuts_release(&cuts);
 }
 
-static void what_is_older_than_a_recorded_cut_is_forgotten(void **state)
+TEST(what_is_older_than_a_recorded_cut_is_forgotten)
 {
-    (void)state;
     struct cuts cuts = cuts_of(1, 0);
     struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
     struct cut_name third = order(&cuts, 1, 3);
@@ -91,9 +87,8 @@ static void what_is_older_than_a_recorded_cut_is_forgotten(void **state)
     cuts_release(&cuts);
 }
 
-static void a_failed_cut_is_forgotten_alone(void **state)
+TEST(a_failed_cut_is_forgotten_alone)
 {
-    (void)state;
     struct cuts cuts = cuts_of(1, 0);
     struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
     assert_true(cuts_fail(&cuts, first));
@@ -103,9 +98,8 @@ static void a_failed_cut_is_forgotten_alone(void **state)
     cuts_release(&cuts);
 }
 
-static void when_too_many_are_pending_the_oldest_is_given_up(void **state)
+TEST(when_too_many_are_pending_the_oldest_is_given_up)
 {
-    (void)state;
     struct cuts cuts = cuts_of(1, 0);
     for (uint64_t version = 1; version <= CUTS_PENDING_MAX + 1; version++)
         order(&cuts, 1, version);
@@ -115,17 +109,4 @@ static void when_too_many_are_pending_the_oldest_is_given_up(void **state)
     cuts_forget(&cuts);
     assert_false(cuts_ordered(&cuts, (struct cut_name){1, 2}));
     cuts_release(&cuts);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p9_a_cut_needs_every_servers_manifest),
-        cmocka_unit_test(p9_only_newer_cuts_are_recorded),
-        cmocka_unit_test(p9_an_older_cut_does_not_follow_one_that_is_being_written_down),
-        cmocka_unit_test(what_is_older_than_a_recorded_cut_is_forgotten),
-        cmocka_unit_test(a_failed_cut_is_forgotten_alone),
-        cmocka_unit_test(when_too_many_are_pending_the_oldest_is_given_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static enum err fails_to_open(const struct data_settings *settings, struct reaso
 
 #define TEXT "the quick brown fox jumps over the lazy dog" /* 43 bytes: 10 samples of 4 */
 
-static void a_sample_is_its_tokens_and_the_same_one_further(void **state)
+TEST_IN_FOLDER(a_sample_is_its_tokens_and_the_same_one_further)
 {
     const char *path = folder_write(state, "a", TEXT, 43);
     scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 4, &path, 1);
@@ -50,7 +50,7 @@ static void a_sample_is_its_tokens_and_the_same_one_further(void **state)
     }
 }
 
-static void the_last_samples_are_held_out_rounded_up(void **state)
+TEST_IN_FOLDER(the_last_samples_are_held_out_rounded_up)
 {
     const char *path = folder_write(state, "a", TEXT, 43);
     static const struct {
@@ -70,7 +70,7 @@ static void the_last_samples_are_held_out_rounded_up(void **state)
     }
 }
 
-static void files_follow_each_other_in_the_order_of_their_paths(void **state)
+TEST_IN_FOLDER(files_follow_each_other_in_the_order_of_their_paths)
 {
     folder_write(state, "c", "ghij", 4);
     folder_write(state, "a", "abc", 3);
@@ -87,7 +87,7 @@ static void files_follow_each_other_in_the_order_of_their_paths(void **state)
     }
 }
 
-static void the_digest_is_that_of_the_bytes_in_order(void **state)
+TEST_IN_FOLDER(the_digest_is_that_of_the_bytes_in_order)
 {
     folder_write(state, "a", "abc", 3);
     folder_write(state, "b", "defghij", 7);
@@ -99,7 +99,7 @@ static void the_digest_is_that_of_the_bytes_in_order(void **state)
     assert_memory_equal(data_digest(data), &expected, sizeof expected);
 }
 
-static void a_folder_means_its_files_links_followed_and_each_once(void **state)
+TEST_IN_FOLDER(a_folder_means_its_files_links_followed_and_each_once)
 {
     folder_write(state, "GPL-2", "22", 2);
     folder_write(state, "GPL-3", "33", 2);
@@ -119,7 +119,7 @@ static void a_folder_means_its_files_links_followed_and_each_once(void **state)
     assert_int_equal(targets[2], '3');
 }
 
-static void token_files_of_both_widths_make_one_stream(void **state)
+TEST_IN_FOLDER(token_files_of_both_widths_make_one_stream)
 {
     const uint16_t narrow[3] = {10, 11, 12};
     uint32_t wide[256 + 3] = {20240801, 7, 3};
@@ -138,7 +138,7 @@ static void token_files_of_both_widths_make_one_stream(void **state)
     }
 }
 
-static void a_token_outside_the_vocabulary_is_refused_with_its_place(void **state)
+TEST_IN_FOLDER(a_token_outside_the_vocabulary_is_refused_with_its_place)
 {
     const uint16_t tokens[3] = {10, 999, 1000};
     const char *path = folder_write(state, "train.bin", tokens, sizeof tokens);
@@ -149,7 +149,7 @@ static void a_token_outside_the_vocabulary_is_refused_with_its_place(void **stat
     assert_non_null(strstr(reason.text, "train.bin: offset 4: token 1000"));
 }
 
-static void settings_that_cannot_be_are_refused(void **state)
+TEST_IN_FOLDER(settings_that_cannot_be_are_refused)
 {
     const char *path = folder_write(state, "a", TEXT, 43);
     const struct data_settings good = {
@@ -176,7 +176,7 @@ static void settings_that_cannot_be_are_refused(void **state)
     assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
 }
 
-static void paths_that_lead_to_no_file_are_named(void **state)
+TEST_IN_FOLDER(paths_that_lead_to_no_file_are_named)
 {
     assert_int_equal(mkdir(folder_path(state, "empty"), 0755), 0);
     static const char *const names[] = {"none", "*.bin", "empty", "empt*"};
@@ -191,7 +191,7 @@ static void paths_that_lead_to_no_file_are_named(void **state)
 }
 
 /* ln 4 / 2 * 2 + …: "aabc" is a: 1/2, b and c: 1/4, so 1.5 ln 2. */
-static void entropy_is_that_of_all_bytes(void **state)
+TEST_IN_FOLDER(entropy_is_that_of_all_bytes)
 {
     folder_write(state, "1", "aa", 2);
     folder_write(state, "2", "bc", 2);
@@ -211,9 +211,8 @@ static struct data *open_spiral(struct spiral_settings spiral, double validation
 }
 
 /* Expected: the definition at 160 bits (mpmath) with our random numbers. */
-static void spiral_points_have_the_expected_bits(void **state)
+TEST(spiral_points_have_the_expected_bits)
 {
-    (void)state;
     static const struct spiral_point expected[] = {
         {0x1.3ba13ep-2f, 0x1.03e4eap-3f, 0},
         {0x1.b5ffaap-2f, -0x1.ee809p-4f, 0},
@@ -234,9 +233,8 @@ static void spiral_points_have_the_expected_bits(void **state)
     }
 }
 
-static void spiral_arms_have_all_their_points(void **state)
+TEST(spiral_arms_have_all_their_points)
 {
-    (void)state;
     scoped(data_free_scoped) struct data *data =
         open_spiral((struct spiral_settings){7, 50, 4, 0.2}, 0);
     unsigned points[4] = {0};
@@ -255,9 +253,8 @@ static void spiral_arms_have_all_their_points(void **state)
     assert_true(squares > 67.346 && squares < 67.348);
 }
 
-static void spirals_differ_by_seed_and_not_by_process(void **state)
+TEST(spirals_differ_by_seed_and_not_by_process)
 {
-    (void)state;
     scoped(data_free_scoped) struct data *once =
         open_spiral((struct spiral_settings){1, 10, 2, 0.2}, 0);
     scoped(data_free_scoped) struct data *again =
@@ -268,9 +265,8 @@ static void spirals_differ_by_seed_and_not_by_process(void **state)
     assert_memory_not_equal(data_digest(once), data_digest(other), sizeof(struct digest));
 }
 
-static void a_spiral_of_one_point_a_class_is_its_centre(void **state)
+TEST(a_spiral_of_one_point_a_class_is_its_centre)
 {
-    (void)state;
     scoped(data_free_scoped) struct data *data =
         open_spiral((struct spiral_settings){1, 1, 1, 0}, 0);
     float point[2];
@@ -279,9 +275,8 @@ static void a_spiral_of_one_point_a_class_is_its_centre(void **state)
     assert_true(point[0] == 0 && point[1] == 0);
 }
 
-static void spirals_that_cannot_be_are_refused(void **state)
+TEST(spirals_that_cannot_be_are_refused)
 {
-    (void)state;
     static const struct spiral_settings wrong[] = {
         {1, 0, 3, 0.2},    {1, SPIRAL_POINTS_MAX + 1, 3, 0.2},
         {1, 100, 0, 0.2},  {1, 100, SPIRAL_CLASSES_MAX + 1, 0.2},
@@ -293,26 +288,4 @@ static void spirals_that_cannot_be_are_refused(void **state)
         assert_int_equal(fails_to_open(&settings, &reason), ERR_INVALID);
         assert_non_null(strstr(reason.text, "spiral"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_sample_is_its_tokens_and_the_same_one_further),
-        unit_test_in_folder(the_last_samples_are_held_out_rounded_up),
-        unit_test_in_folder(files_follow_each_other_in_the_order_of_their_paths),
-        unit_test_in_folder(the_digest_is_that_of_the_bytes_in_order),
-        unit_test_in_folder(a_folder_means_its_files_links_followed_and_each_once),
-        unit_test_in_folder(token_files_of_both_widths_make_one_stream),
-        unit_test_in_folder(a_token_outside_the_vocabulary_is_refused_with_its_place),
-        unit_test_in_folder(settings_that_cannot_be_are_refused),
-        unit_test_in_folder(paths_that_lead_to_no_file_are_named),
-        unit_test_in_folder(entropy_is_that_of_all_bytes),
-        cmocka_unit_test(spiral_points_have_the_expected_bits),
-        cmocka_unit_test(spiral_arms_have_all_their_points),
-        cmocka_unit_test(spirals_differ_by_seed_and_not_by_process),
-        cmocka_unit_test(a_spiral_of_one_point_a_class_is_its_centre),
-        cmocka_unit_test(spirals_that_cannot_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 #include "common/data/tickets.h"
 
 /* Made by another program (Python), so that an order never changes unnoticed. */
-static void orders_have_the_expected_places(void **state)
+TEST(orders_have_the_expected_places)
 {
-    (void)state;
     static const uint64_t expected[20] = {2, 1, 5, 3, 7, 4, 0, 6, 9, 8,
                                           6, 1, 4, 2, 8, 3, 7, 5, 0, 9};
     const struct tickets tickets = {.seed = 1, .sample_count = 10, .slot_samples = 4};
@@ -16,9 +15,8 @@ static void orders_have_the_expected_places(void **state)
     }
 }
 
-static void tickets_cover_every_position_once(void **state)
+TEST(tickets_cover_every_position_once)
 {
-    (void)state;
     const struct tickets tickets = {.seed = 5, .sample_count = 7, .slot_samples = 4};
     uint64_t next = 0;
     for (uint64_t ticket = 0; ticket < 50; ticket++) {
@@ -27,9 +25,8 @@ static void tickets_cover_every_position_once(void **state)
     }
 }
 
-static void every_sample_comes_once_in_an_epoch_whatever_the_slots(void **state)
+TEST(every_sample_comes_once_in_an_epoch_whatever_the_slots)
 {
-    (void)state;
     for (uint64_t samples = 1; samples < 40; samples++) {
         const struct tickets tickets = {.seed = 3, .sample_count = samples, .slot_samples = 3};
         unsigned seen[40] = {0};
@@ -38,14 +35,4 @@ static void every_sample_comes_once_in_an_epoch_whatever_the_slots(void **state)
         for (uint64_t i = 0; i < 40; i++)
             assert_int_equal(seen[i], i < samples ? 5 : 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_have_the_expected_places),
-        cmocka_unit_test(tickets_cover_every_position_once),
-        cmocka_unit_test(every_sample_comes_once_in_an_epoch_whatever_the_slots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

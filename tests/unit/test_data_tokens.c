@@ -20,9 +20,8 @@ static struct slice make(uint32_t magic, uint32_t version, uint32_t count, size_
     return (struct slice){file, HEADER + payload};
 }
 
-static void llm_c_files_of_16_bits_are_read(void **state)
+TEST(llm_c_files_of_16_bits_are_read)
 {
-    (void)state;
     struct tokens tokens;
     struct slice bytes = make(20240520, 1, 3, 6);
     static const uint8_t magic[4] = {0x88, 0xD8, 0x34, 0x01};
@@ -37,9 +36,8 @@ static void llm_c_files_of_16_bits_are_read(void **state)
     assert_int_equal(read[1], 0x0605);
 }
 
-static void llm_c_files_of_32_bits_are_read(void **state)
+TEST(llm_c_files_of_32_bits_are_read)
 {
-    (void)state;
     struct tokens tokens;
     struct slice bytes = make(20240801, 7, 2, 8);
     static const uint8_t magic[4] = {0xA1, 0xD9, 0x34, 0x01};
@@ -52,9 +50,8 @@ static void llm_c_files_of_32_bits_are_read(void **state)
     assert_int_equal(read, 0x08070605);
 }
 
-static void a_file_without_a_header_is_16_bits_throughout(void **state)
+TEST(a_file_without_a_header_is_16_bits_throughout)
 {
-    (void)state;
     static const uint8_t bytes[] = {0x01, 0x00, 0x52, 0xC4};
     struct tokens tokens;
     int32_t read[2];
@@ -75,9 +72,8 @@ static void assert_refused(struct slice bytes, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", reason.text, words);
 }
 
-static void a_size_that_is_not_exact_is_refused_with_its_place(void **state)
+TEST(a_size_that_is_not_exact_is_refused_with_its_place)
 {
-    (void)state;
     assert_refused(make(20240520, 1, 3, 5),
                    "train.bin: offset 1030: the header's 3 tokens end here, the file at 1029");
     assert_refused(make(20240520, 1, 3, 7), "offset 1030");
@@ -90,26 +86,23 @@ static void a_size_that_is_not_exact_is_refused_with_its_place(void **state)
     assert_refused((struct slice){NULL, 0}, "offset 0: the file is empty");
 }
 
-static void a_header_that_is_wrong_is_refused_with_its_place(void **state)
+TEST(a_header_that_is_wrong_is_refused_with_its_place)
 {
-    (void)state;
     assert_refused(make(20240520, 2, 3, 6), "offset 4: version 2, not 1");
     assert_refused(make(20240801, 1, 3, 12), "offset 4: version 1, not 7");
     assert_refused(make(20240520, 1, 0x80000000, 6), "offset 8: 2147483648 tokens");
     assert_refused(make(20240520, 1, 0xffffffff, 6), "offset 8");
 }
 
-static void other_files_of_llm_c_are_named(void **state)
+TEST(other_files_of_llm_c_are_named)
 {
-    (void)state;
     assert_refused(make(20240522, 1, 3, 6), "an evaluation set of llm.c");
     assert_refused(make(20240326, 3, 3, 6), "a model of llm.c");
     assert_refused(make(20240328, 2, 3, 6), "a tokenizer of llm.c");
 }
 
-static void the_first_token_outside_the_vocabulary_is_named(void **state)
+TEST(the_first_token_outside_the_vocabulary_is_named)
 {
-    (void)state;
     static uint16_t many[5000];
     struct tokens tokens;
     struct reason reason;
@@ -126,18 +119,4 @@ static void the_first_token_outside_the_vocabulary_is_named(void **state)
     assert_int_equal(tokens_parse("f", bytes, &tokens, NULL), ERR_OK);
     assert_int_equal(tokens_check("f", bytes, &tokens, 0x7fffffff, &reason), ERR_MALFORMED);
     assert_non_null(strstr(reason.text, "offset 1028: token 4294967295"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llm_c_files_of_16_bits_are_read),
-        cmocka_unit_test(llm_c_files_of_32_bits_are_read),
-        cmocka_unit_test(a_file_without_a_header_is_16_bits_throughout),
-        cmocka_unit_test(a_size_that_is_not_exact_is_refused_with_its_place),
-        cmocka_unit_test(a_header_that_is_wrong_is_refused_with_its_place),
-        cmocka_unit_test(other_files_of_llm_c_are_named),
-        cmocka_unit_test(the_first_token_outside_the_vocabulary_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,8 @@ static struct slice text(const char *words)
     return (struct slice){(const uint8_t *)words, strlen(words)};
 }
 
-static void sha256_gives_the_published_answers(void **state)
+TEST(sha256_gives_the_published_answers)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
         {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
@@ -28,9 +27,8 @@ static void sha256_gives_the_published_answers(void **state)
     }
 }
 
-static void pieces_have_the_digest_of_the_whole_and_a_stream_serves_again(void **state)
+TEST(pieces_have_the_digest_of_the_whole_and_a_stream_serves_again)
 {
-    (void)state;
     scoped(digest_stream_release) struct digest_stream stream = {0};
     struct digest whole;
     assert_int_equal(digest_stream_init(&stream), ERR_OK);
@@ -44,9 +42,8 @@ static void pieces_have_the_digest_of_the_whole_and_a_stream_serves_again(void *
     }
 }
 
-static void hexadecimal_digits_go_both_ways(void **state)
+TEST(hexadecimal_digits_go_both_ways)
 {
-    (void)state;
     struct digest digest, back;
     for (int i = 0; i < 32; i++)
         digest.bytes[i] = (uint8_t)(i * 7 + 3);
@@ -60,9 +57,8 @@ static void hexadecimal_digits_go_both_ways(void **state)
     assert_memory_equal(&digest, &back, sizeof digest);
 }
 
-static void what_is_no_digest_is_malformed(void **state)
+TEST(what_is_no_digest_is_malformed)
 {
-    (void)state;
     struct digest digest, back;
     memset(&digest, 0, sizeof digest);
     struct digest_hex hex = digest_to_hex(&digest);
@@ -75,18 +71,16 @@ static void what_is_no_digest_is_malformed(void **state)
     }
 }
 
-static void the_fast_digest_is_xxh3(void **state)
+TEST(the_fast_digest_is_xxh3)
 {
-    (void)state;
     assert_true(digest_fast64(text("")) == 0x2d06800538d394c2);
     scoped(digest_fast_release) struct digest_fast fast = {0};
     assert_int_equal(digest_fast_init(&fast), ERR_OK);
     assert_true(digest_fast_finish(&fast) == 0x2d06800538d394c2);
 }
 
-static void the_fast_digest_of_pieces_is_that_of_the_whole(void **state)
+TEST(the_fast_digest_of_pieces_is_that_of_the_whole)
 {
-    (void)state;
     static uint8_t bytes[1000];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * i);
@@ -100,9 +94,8 @@ static void the_fast_digest_of_pieces_is_that_of_the_whole(void **state)
     }
 }
 
-static void crc32c_gives_the_published_answers(void **state)
+TEST(crc32c_gives_the_published_answers)
 {
-    (void)state;
     uint8_t bytes[32] = {0};
     assert_int_equal(digest_crc32c(0, text("")), 0);
     assert_int_equal(digest_crc32c(0, text("123456789")), 0xE3069283);
@@ -126,9 +119,8 @@ static uint32_t crc32c_by_bits(struct slice bytes)
     return ~crc;
 }
 
-static void crc32c_holds_for_every_length_place_and_piece(void **state)
+TEST(crc32c_holds_for_every_length_place_and_piece)
 {
-    (void)state;
     uint8_t bytes[64];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 37 + 11);
@@ -143,19 +135,4 @@ static void crc32c_holds_for_every_length_place_and_piece(void **state)
                 digest_crc32c(half, (struct slice){whole.data + count / 3, count - count / 3}),
                 expected);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha256_gives_the_published_answers),
-        cmocka_unit_test(pieces_have_the_digest_of_the_whole_and_a_stream_serves_again),
-        cmocka_unit_test(hexadecimal_digits_go_both_ways),
-        cmocka_unit_test(what_is_no_digest_is_malformed),
-        cmocka_unit_test(the_fast_digest_is_xxh3),
-        cmocka_unit_test(the_fast_digest_of_pieces_is_that_of_the_whole),
-        cmocka_unit_test(crc32c_gives_the_published_answers),
-        cmocka_unit_test(crc32c_holds_for_every_length_place_and_piece),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,8 @@ static enum err read_rows(struct effort *effort, const char *rows, uint64_t firs
                              reason);
 }
 
-static void a_coordinator_that_begins_again_adds_to_what_was(void **state)
+TEST(a_coordinator_that_begins_again_adds_to_what_was)
 {
-    (void)state;
     struct effort effort = {0};
     const uint64_t seen[] = {1, 4, 4, 2, 3, 0, 5};
     for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++)
@@ -23,9 +22,8 @@ static void a_coordinator_that_begins_again_adds_to_what_was(void **state)
     assert_int_equal(effort_total(&effort.lost), 1);
 }
 
-static void steps_that_stayed_are_summed_and_the_longest_gap_is_found(void **state)
+TEST(steps_that_stayed_are_summed_and_the_longest_gap_is_found)
 {
-    (void)state;
     struct effort effort = {0};
     const char *rows = "{\"step\":0,\"slot_ms\":5,\"time\":10.0}\n"
                        "{\"step\":1,\"slot_ms\":7,\"time\":10.5}\n"
@@ -42,9 +40,8 @@ static void steps_that_stayed_are_summed_and_the_longest_gap_is_found(void **sta
     assert_true(effort.gap_s == 0.25);
 }
 
-static void a_row_without_its_time_is_refused(void **state)
+TEST(a_row_without_its_time_is_refused)
 {
-    (void)state;
     struct effort effort = {0};
     struct reason reason = {0};
     assert_int_equal(read_rows(&effort, "{\"step\":0,\"time\":1}\n", 0, &reason), ERR_MALFORMED);
@@ -52,9 +49,8 @@ static void a_row_without_its_time_is_refused(void **state)
     assert_int_equal(read_rows(&effort, "{\"step\":\n", 0, &reason), ERR_MALFORMED);
 }
 
-static void shares_are_of_the_time_that_workers_were_up(void **state)
+TEST(shares_are_of_the_time_that_workers_were_up)
 {
-    (void)state;
     struct effort effort = {.up_ms = 1000, .kept_ms = 700};
     effort_see(&effort,
                &(struct status_reply){.member_ms = 950, .useful_ms = 750, .wasted_ms = 80});
@@ -65,15 +61,4 @@ static void shares_are_of_the_time_that_workers_were_up(void **state)
     assert_true(shares.redone == 0.13); /* 80 wasted, 50 undone by a rewind */
     effort = (struct effort){0};
     assert_true(effort_shares(&effort).goodput == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_coordinator_that_begins_again_adds_to_what_was),
-        cmocka_unit_test(steps_that_stayed_are_summed_and_the_longest_gap_is_found),
-        cmocka_unit_test(a_row_without_its_time_is_refused),
-        cmocka_unit_test(shares_are_of_the_time_that_workers_were_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-static void every_error_has_a_name_a_text_and_a_reaction(void **state)
+TEST(every_error_has_a_name_a_text_and_a_reaction)
 {
-    (void)state;
     for (unsigned code = 0; code < ERR_COUNT; code++) {
         enum err err = err_from_wire(code);
         assert_int_equal(err, code);
@@ -20,9 +19,8 @@ static void every_error_has_a_name_a_text_and_a_reaction(void **state)
     assert_string_equal(reaction_name(err_reaction(ERR_OLD_GENERATION)), "rejoin");
 }
 
-static void numbers_on_the_wire_do_not_change(void **state)
+TEST(numbers_on_the_wire_do_not_change)
 {
-    (void)state;
     assert_int_equal(ERR_OK, 0);
     assert_int_equal(ERR_BUSY, 6);
     assert_int_equal(ERR_OLD_GENERATION, 11);
@@ -30,16 +28,14 @@ static void numbers_on_the_wire_do_not_change(void **state)
     assert_int_equal(ERR_BEYOND, 34);
 }
 
-static void an_unknown_number_from_a_peer_is_malformed(void **state)
+TEST(an_unknown_number_from_a_peer_is_malformed)
 {
-    (void)state;
     assert_int_equal(err_from_wire(ERR_COUNT), ERR_MALFORMED);
     assert_int_equal(err_from_wire(~0u), ERR_MALFORMED);
 }
 
-static void a_full_disk_is_told_from_other_failures(void **state)
+TEST(a_full_disk_is_told_from_other_failures)
 {
-    (void)state;
     assert_int_equal(err_from_errno(ENOSPC), ERR_NO_SPACE);
     assert_int_equal(err_from_errno(EDQUOT), ERR_NO_SPACE);
     assert_int_equal(err_from_errno(ENOENT), ERR_NOT_FOUND);
@@ -54,16 +50,14 @@ static enum err passes_up(enum err err)
     return ERR_EXISTS;
 }
 
-static void try_returns_an_error_and_goes_on_without_one(void **state)
+TEST(try_returns_an_error_and_goes_on_without_one)
 {
-    (void)state;
     assert_int_equal(passes_up(ERR_BUSY), ERR_BUSY);
     assert_int_equal(passes_up(ERR_OK), ERR_EXISTS);
 }
 
-static void a_reason_is_cut_to_its_room(void **state)
+TEST(a_reason_is_cut_to_its_room)
 {
-    (void)state;
     struct reason reason;
     char longer[2 * sizeof reason.text];
     memset(longer, 'x', sizeof longer - 1);
@@ -71,17 +65,4 @@ static void a_reason_is_cut_to_its_room(void **state)
     assert_int_equal(reason_set(&reason, ERR_IO, "%s", longer), ERR_IO);
     assert_int_equal(strlen(reason.text), sizeof reason.text - 1);
     assert_int_equal(reason_set(NULL, ERR_IO, "nobody asks"), ERR_IO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_error_has_a_name_a_text_and_a_reaction),
-        cmocka_unit_test(numbers_on_the_wire_do_not_change),
-        cmocka_unit_test(an_unknown_number_from_a_peer_is_malformed),
-        cmocka_unit_test(a_full_disk_is_told_from_other_failures),
-        cmocka_unit_test(try_returns_an_error_and_goes_on_without_one),
-        cmocka_unit_test(a_reason_is_cut_to_its_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

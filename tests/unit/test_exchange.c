@@ -10,7 +10,7 @@ static void assert_closed(struct world *world, const char *words)
         fail_msg("closed with: %s", world->closed_reason.text);
 }
 
-static void a_stream_begins_with_hello(void **state)
+TEST_IN_FOLDER(a_stream_begins_with_hello)
 {
     struct world *world = world_new(state, small, 1);
     open_stream(world);
@@ -19,7 +19,7 @@ static void a_stream_begins_with_hello(void **state)
     world_free(world);
 }
 
-static void a_second_hello_ends_the_stream(void **state)
+TEST_IN_FOLDER(a_second_hello_ends_the_stream)
 {
     struct world *world = world_new(state, small, 1);
     open_stream(world);
@@ -30,7 +30,7 @@ static void a_second_hello_ends_the_stream(void **state)
     world_free(world);
 }
 
-static void noise_ends_the_stream_and_nothing_else(void **state)
+TEST_IN_FOLDER(noise_ends_the_stream_and_nothing_else)
 {
     struct world *world = prepared_world(state, 1);
     for (int i = 0; i < 3; i++) { /* what follows the first is not even looked at */
@@ -67,7 +67,7 @@ static void prepare_large(struct world *world)
     command(world, prepare);
 }
 
-static void more_pulls_than_credits_end_the_stream(void **state)
+TEST_IN_FOLDER(more_pulls_than_credits_end_the_stream)
 {
     struct world *world = world_new(state, small, 1);
     open_stream(world);
@@ -83,7 +83,7 @@ static void more_pulls_than_credits_end_the_stream(void **state)
     world_free(world);
 }
 
-static void more_pushes_than_credits_end_the_stream(void **state)
+TEST_IN_FOLDER(more_pushes_than_credits_end_the_stream)
 {
     struct world *world = world_new(state, small, 1);
     open_stream(world);
@@ -96,7 +96,7 @@ static void more_pushes_than_credits_end_the_stream(void **state)
     world_free(world);
 }
 
-static void an_acknowledgement_gives_its_credit_back(void **state)
+TEST_IN_FOLDER(an_acknowledgement_gives_its_credit_back)
 {
     struct world *world = prepared_world(state, 2);
     for (uint32_t i = 1; i <= 3 * WIRE_CREDITS; i++) {
@@ -108,7 +108,7 @@ static void an_acknowledgement_gives_its_credit_back(void **state)
 }
 
 /* What a stream asked for just before it went is not parked after it was forgotten. */
-static void pulls_that_outlive_their_stream_are_passed_over(void **state)
+TEST_IN_FOLDER(pulls_that_outlive_their_stream_are_passed_over)
 {
     struct world *world = world_new(state, small, 1);
     open_stream(world);
@@ -144,14 +144,5 @@ static void pulls_that_outlive_their_stream_are_passed_over(void **state)
 int main(void)
 {
     rpc_process_init(false);
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_stream_begins_with_hello),
-        unit_test_in_folder(a_second_hello_ends_the_stream),
-        unit_test_in_folder(noise_ends_the_stream_and_nothing_else),
-        unit_test_in_folder(more_pulls_than_credits_end_the_stream),
-        unit_test_in_folder(more_pushes_than_credits_end_the_stream),
-        unit_test_in_folder(an_acknowledgement_gives_its_credit_back),
-        unit_test_in_folder(pulls_that_outlive_their_stream_are_passed_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

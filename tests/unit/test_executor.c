@@ -44,9 +44,8 @@ static void check_nodes(struct spec_model settings, uint32_t slots)
     fixture_release(&f);
 }
 
-static void a_node_has_the_bits_of_its_slots_summed_in_tree_order(void **state)
+TEST(a_node_has_the_bits_of_its_slots_summed_in_tree_order)
 {
-    (void)state;
     check_nodes(fixture_mlp(), 8);
     check_nodes(fixture_mlp(), 7);
     check_nodes(fixture_mlp(), 5);
@@ -54,9 +53,8 @@ static void a_node_has_the_bits_of_its_slots_summed_in_tree_order(void **state)
     check_nodes(fixture_gpt(), 1);
 }
 
-static void a_node_holds_few_gradient_sets(void **state)
+TEST(a_node_holds_few_gradient_sets)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     struct executor *executor = fixture_executor(&f, 1);
@@ -69,9 +67,8 @@ static void a_node_holds_few_gradient_sets(void **state)
     fixture_release(&f);
 }
 
-static void recompute_gives_the_same_bits_in_less_memory(void **state)
+TEST(recompute_gives_the_same_bits_in_less_memory)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     struct executor *keeping = f.executor;
@@ -90,9 +87,8 @@ static void recompute_gives_the_same_bits_in_less_memory(void **state)
 }
 
 /* Another order of rows, all microbatches forward first, is another program, not other code. */
-static void a_program_of_another_shape_runs_as_well(void **state)
+TEST(a_program_of_another_shape_runs_as_well)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     const char *text = "0UNSHARD,1UNSHARD,2UNSHARD,0F0,0F1,1F0,1F1,2F0,2F1,2B0,2B1,2REDUCE_GRAD,"
@@ -119,9 +115,8 @@ static void a_program_of_another_shape_runs_as_well(void **state)
     fixture_release(&f);
 }
 
-static void a_program_that_does_not_fit_is_refused(void **state)
+TEST(a_program_that_does_not_fit_is_refused)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     scoped(program_release) struct program program = {0};
@@ -158,9 +153,8 @@ static struct executor *local_executor(struct fixture *f, uint32_t steps)
     return executor;
 }
 
-static void local_steps_leave_the_pulled_weights_as_they_were(void **state)
+TEST(local_steps_leave_the_pulled_weights_as_they_were)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     struct executor *local = local_executor(&f, 3);
@@ -181,9 +175,8 @@ static void local_steps_leave_the_pulled_weights_as_they_were(void **state)
     fixture_release(&f);
 }
 
-static void a_node_of_local_slots_is_the_sum_of_their_differences(void **state)
+TEST(a_node_of_local_slots_is_the_sum_of_their_differences)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     struct executor *local = local_executor(&f, 2);
@@ -204,9 +197,8 @@ static void a_node_of_local_slots_is_the_sum_of_their_differences(void **state)
 }
 
 /* A tied parameter's difference is one part; servers add the parts. */
-static void a_difference_is_in_the_first_part(void **state)
+TEST(a_difference_is_in_the_first_part)
 {
-    (void)state;
     struct fixture f;
     uint32_t tied = 0;
     fixture_init(&f, fixture_gpt(), fixture_train());
@@ -266,9 +258,8 @@ static enum err run_recorded(struct fixture *f, struct record *record, struct ti
     return executor_run(f->executor, &ticket, &f->samples, &hooks, &loss);
 }
 
-static void a_node_pulls_upwards_and_pushes_downwards_once(void **state)
+TEST(a_node_pulls_upwards_and_pushes_downwards_once)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     struct record record = {.f = &f};
@@ -279,9 +270,8 @@ static void a_node_pulls_upwards_and_pushes_downwards_once(void **state)
     fixture_release(&f);
 }
 
-static void an_error_of_a_hook_ends_the_run_there(void **state)
+TEST(an_error_of_a_hook_ends_the_run_there)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     struct record record = {.f = &f, .fail_pull = 2};
@@ -293,9 +283,8 @@ static void an_error_of_a_hook_ends_the_run_there(void **state)
     fixture_release(&f);
 }
 
-static void a_cancelled_run_ends_between_rows_and_the_next_one_is_right(void **state)
+TEST(a_cancelled_run_ends_between_rows_and_the_next_one_is_right)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     fixture_run(&f, f.executor, fixture_ticket(0, 2, 0));
@@ -312,9 +301,8 @@ static void a_cancelled_run_ends_between_rows_and_the_next_one_is_right(void **s
     fixture_release(&f);
 }
 
-static void nodes_that_the_run_does_not_have_are_refused(void **state)
+TEST(nodes_that_the_run_does_not_have_are_refused)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     struct executor *executor = fixture_executor(&f, 2);
@@ -333,9 +321,8 @@ static void nodes_that_the_run_does_not_have_are_refused(void **state)
 
 /* ---- losses ---- */
 
-static void the_loss_chunk_carries_losses_samples_and_hits(void **state)
+TEST(the_loss_chunk_carries_losses_samples_and_hits)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     struct executor_loss loss = fixture_run(&f, f.executor, fixture_ticket(2, 1, 2));
@@ -357,9 +344,8 @@ static enum err read_training(void *context, enum ticket_kind kind, uint64_t fir
     return fixture_read(context, TICKET_TRAIN, first, count, ret_inputs, ret_targets);
 }
 
-static void validation_is_the_training_loss_without_gradients(void **state)
+TEST(validation_is_the_training_loss_without_gradients)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     struct executor *executor = fixture_executor(&f, 0);
@@ -377,9 +363,8 @@ static void validation_is_the_training_loss_without_gradients(void **state)
     fixture_release(&f);
 }
 
-static void held_out_samples_may_end_inside_a_slot(void **state)
+TEST(held_out_samples_may_end_inside_a_slot)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     const struct executor_hooks none = {0};
@@ -404,9 +389,8 @@ static void held_out_samples_may_end_inside_a_slot(void **state)
     fixture_release(&f);
 }
 
-static void logits_are_never_more_than_the_limit(void **state)
+TEST(logits_are_never_more_than_the_limit)
 {
-    (void)state;
     struct fixture f;
     struct spec_model settings = fixture_gpt();
     settings.vocabulary = 1000;
@@ -430,9 +414,8 @@ static void logits_are_never_more_than_the_limit(void **state)
 
 /* ---- chunks ---- */
 
-static void chunks_come_out_as_they_went_in(void **state)
+TEST(chunks_come_out_as_they_went_in)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     static uint8_t bytes[4 * MODEL_CHUNK_WEIGHTS_MAX];
@@ -483,9 +466,8 @@ static void counting_free(const struct kernels *k, void *memory)
     free(memory);
 }
 
-static void device_memory_is_taken_at_the_start_and_is_what_the_ledger_says(void **state)
+TEST(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     counting = (struct counting){.k = *f.k};
@@ -503,9 +485,8 @@ static void device_memory_is_taken_at_the_start_and_is_what_the_ledger_says(void
     fixture_release(&f);
 }
 
-static void every_refused_allocation_is_an_error_and_leaks_nothing(void **state)
+TEST(every_refused_allocation_is_an_error_and_leaks_nothing)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     counting = (struct counting){.k = *f.k};
@@ -524,30 +505,4 @@ static void every_refused_allocation_is_an_error_and_leaks_nothing(void **state)
     assert_int_equal(err, ERR_OK);
     executor_free(executor);
     fixture_release(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_has_the_bits_of_its_slots_summed_in_tree_order),
-        cmocka_unit_test(a_node_holds_few_gradient_sets),
-        cmocka_unit_test(recompute_gives_the_same_bits_in_less_memory),
-        cmocka_unit_test(local_steps_leave_the_pulled_weights_as_they_were),
-        cmocka_unit_test(a_node_of_local_slots_is_the_sum_of_their_differences),
-        cmocka_unit_test(a_difference_is_in_the_first_part),
-        cmocka_unit_test(a_program_of_another_shape_runs_as_well),
-        cmocka_unit_test(a_program_that_does_not_fit_is_refused),
-        cmocka_unit_test(a_node_pulls_upwards_and_pushes_downwards_once),
-        cmocka_unit_test(an_error_of_a_hook_ends_the_run_there),
-        cmocka_unit_test(a_cancelled_run_ends_between_rows_and_the_next_one_is_right),
-        cmocka_unit_test(nodes_that_the_run_does_not_have_are_refused),
-        cmocka_unit_test(the_loss_chunk_carries_losses_samples_and_hits),
-        cmocka_unit_test(validation_is_the_training_loss_without_gradients),
-        cmocka_unit_test(held_out_samples_may_end_inside_a_slot),
-        cmocka_unit_test(logits_are_never_more_than_the_limit),
-        cmocka_unit_test(chunks_come_out_as_they_went_in),
-        cmocka_unit_test(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says),
-        cmocka_unit_test(every_refused_allocation_is_an_error_and_leaks_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ static void faults_init(struct faults *faults, int fail_at, int number)
     };
 }
 
-static void a_file_is_read_up_to_a_limit(void **state)
+TEST_IN_FOLDER(a_file_is_read_up_to_a_limit)
 {
     const char *path = folder_write(state, "a", "12345678", 8);
     scoped(buf_release) struct buf bytes = {0};
@@ -96,7 +96,7 @@ static void a_file_is_read_up_to_a_limit(void **state)
     assert_int_equal(file_read("/dev/zero", 100000, &bytes, &reason), ERR_MALFORMED);
 }
 
-static void a_missing_file_is_named(void **state)
+TEST_IN_FOLDER(a_missing_file_is_named)
 {
     scoped(buf_release) struct buf bytes = {0};
     struct reason reason;
@@ -108,7 +108,7 @@ static void a_missing_file_is_named(void **state)
     assert_int_equal(file_map_open(path, &map, &reason), ERR_NOT_FOUND);
 }
 
-static void a_mapped_file_has_its_bytes(void **state)
+TEST_IN_FOLDER(a_mapped_file_has_its_bytes)
 {
     struct reason reason;
     struct file_map map, empty, folder;
@@ -124,7 +124,7 @@ static void a_mapped_file_has_its_bytes(void **state)
     file_map_release(&map);
 }
 
-static void an_atomic_write_replaces_the_whole_file(void **state)
+TEST_IN_FOLDER(an_atomic_write_replaces_the_whole_file)
 {
     const char *path = folder_write(state, "a", "the old words", 13);
     folder_write(state, "a.tmp", "left by a crash", 15);
@@ -137,7 +137,7 @@ static void an_atomic_write_replaces_the_whole_file(void **state)
     assert_int_equal(status.st_mode & 0777, 0600);
 }
 
-static void whichever_operation_fails_the_file_is_old_or_new_and_whole(void **state)
+TEST_IN_FOLDER(whichever_operation_fails_the_file_is_old_or_new_and_whole)
 {
     const char *path = folder_path(state, "a");
     enum { OPEN = 1, WRITE, SYNC, RENAME, OPEN_DIR, SYNC_DIR, OPERATIONS = SYNC_DIR };
@@ -157,7 +157,7 @@ static void whichever_operation_fails_the_file_is_old_or_new_and_whole(void **st
     }
 }
 
-static void a_writer_that_is_not_committed_leaves_nothing(void **state)
+TEST_IN_FOLDER(a_writer_that_is_not_committed_leaves_nothing)
 {
     struct reason reason;
     struct file_writer writer;
@@ -170,7 +170,7 @@ static void a_writer_that_is_not_committed_leaves_nothing(void **state)
     assert_missing(folder_path(state, "a.tmp"));
 }
 
-static void short_writes_are_continued(void **state)
+TEST_IN_FOLDER(short_writes_are_continued)
 {
     struct faults faults;
     struct reason reason;
@@ -181,7 +181,7 @@ static void short_writes_are_continued(void **state)
     assert_content(path, "whole");
 }
 
-static void a_log_grows_over_several_openings(void **state)
+TEST_IN_FOLDER(a_log_grows_over_several_openings)
 {
     struct reason reason;
     const char *path = folder_path(state, "log");
@@ -196,7 +196,7 @@ static void a_log_grows_over_several_openings(void **state)
     assert_content(path, "one\n2\none\n2\n");
 }
 
-static void an_append_on_a_full_disk_is_taken_back(void **state)
+TEST_IN_FOLDER(an_append_on_a_full_disk_is_taken_back)
 {
     struct faults faults;
     struct reason reason;
@@ -214,7 +214,7 @@ static void an_append_on_a_full_disk_is_taken_back(void **state)
     assert_content(path, "a\nbcd\n");
 }
 
-static void a_failed_sync_of_a_log_is_an_error(void **state)
+TEST_IN_FOLDER(a_failed_sync_of_a_log_is_an_error)
 {
     struct faults faults;
     struct reason reason;
@@ -225,7 +225,7 @@ static void a_failed_sync_of_a_log_is_an_error(void **state)
     assert_non_null(strstr(reason.text, "sync"));
 }
 
-static void a_log_goes_back_to_a_position_but_not_beyond_its_end(void **state)
+TEST_IN_FOLDER(a_log_goes_back_to_a_position_but_not_beyond_its_end)
 {
     struct reason reason;
     const char *path = folder_write(state, "log", "one\ntwo\n", 8);
@@ -237,7 +237,7 @@ static void a_log_goes_back_to_a_position_but_not_beyond_its_end(void **state)
     assert_content(path, "one\n2\n");
 }
 
-static void folders_are_made_with_those_above(void **state)
+TEST_IN_FOLDER(folders_are_made_with_those_above)
 {
     struct reason reason;
     struct file_info info;
@@ -252,7 +252,7 @@ static void folders_are_made_with_those_above(void **state)
     assert_int_not_equal(file_make_dirs("", 0755, &reason), ERR_OK);
 }
 
-static void a_tree_is_removed_without_following_links(void **state)
+TEST_IN_FOLDER(a_tree_is_removed_without_following_links)
 {
     struct reason reason;
     assert_int_equal(file_make_dirs(folder_path(state, "kept"), 0755, &reason), ERR_OK);
@@ -269,7 +269,7 @@ static void a_tree_is_removed_without_following_links(void **state)
     assert_missing(kept);
 }
 
-static void names_are_listed_in_the_order_of_their_bytes(void **state)
+TEST_IN_FOLDER(names_are_listed_in_the_order_of_their_bytes)
 {
     struct reason reason;
     static const char *const names[] = {"b", "a", "B", ".x", "a.1", "\xc3\xa4", "10", "9"};
@@ -287,7 +287,7 @@ static void names_are_listed_in_the_order_of_their_bytes(void **state)
     assert_string_equal(found.names[2], folder_path(state, "a.1"));
 }
 
-static void a_pattern_without_a_match_is_named(void **state)
+TEST_IN_FOLDER(a_pattern_without_a_match_is_named)
 {
     struct reason reason;
     struct file_names names;
@@ -297,7 +297,7 @@ static void a_pattern_without_a_match_is_named(void **state)
     assert_int_equal(file_list(folder_path(state, "none"), &names, &reason), ERR_NOT_FOUND);
 }
 
-static void links_lead_to_the_file_behind_them(void **state)
+TEST_IN_FOLDER(links_lead_to_the_file_behind_them)
 {
     struct reason reason;
     struct file_info info;
@@ -316,27 +316,4 @@ static void links_lead_to_the_file_behind_them(void **state)
     assert_int_equal(file_stat(folder_path(state, "none"), &info, &reason), ERR_NOT_FOUND);
     assert_int_equal(file_stat("/dev/null", &info, &reason), ERR_OK);
     assert_int_equal(info.kind, FILE_OTHER);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_file_is_read_up_to_a_limit),
-        unit_test_in_folder(a_missing_file_is_named),
-        unit_test_in_folder(a_mapped_file_has_its_bytes),
-        unit_test_in_folder(an_atomic_write_replaces_the_whole_file),
-        unit_test_in_folder(whichever_operation_fails_the_file_is_old_or_new_and_whole),
-        unit_test_in_folder(a_writer_that_is_not_committed_leaves_nothing),
-        unit_test_in_folder(short_writes_are_continued),
-        unit_test_in_folder(a_log_grows_over_several_openings),
-        unit_test_in_folder(an_append_on_a_full_disk_is_taken_back),
-        unit_test_in_folder(a_failed_sync_of_a_log_is_an_error),
-        unit_test_in_folder(a_log_goes_back_to_a_position_but_not_beyond_its_end),
-        unit_test_in_folder(folders_are_made_with_those_above),
-        unit_test_in_folder(a_tree_is_removed_without_following_links),
-        unit_test_in_folder(names_are_listed_in_the_order_of_their_bytes),
-        unit_test_in_folder(a_pattern_without_a_match_is_named),
-        unit_test_in_folder(links_lead_to_the_file_behind_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

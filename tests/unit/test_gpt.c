@@ -3,9 +3,8 @@
 
 #include "worker/model/unit.h"
 
-static void gradients_are_the_slopes_of_the_loss(void **state)
+TEST(gradients_are_the_slopes_of_the_loss)
 {
-    (void)state;
     gradient_check_all(fixture_gpt());
     struct spec_model one = fixture_gpt();
     one.layers = 1;
@@ -16,9 +15,8 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
 }
 
 /* gpt.c takes a unit's weights by place, not by name. */
-static void units_use_parameters_in_the_order_of_the_code(void **state)
+TEST(units_use_parameters_in_the_order_of_the_code)
 {
-    (void)state;
     static const char *const names[] = {
         "wte.weight",
         "wpe.weight",
@@ -49,9 +47,8 @@ static void units_use_parameters_in_the_order_of_the_code(void **state)
     fixture_release(&f);
 }
 
-static void padded_vocabulary_has_no_gradient_and_no_influence(void **state)
+TEST(padded_vocabulary_has_no_gradient_and_no_influence)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_gpt(), fixture_train());
     uint32_t wte = model_find(&f.model, "wte.weight");
@@ -67,14 +64,4 @@ static void padded_vocabulary_has_no_gradient_and_no_influence(void **state)
     struct executor_loss after = fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
     assert_true(after.loss_sum == before.loss_sum);
     fixture_release(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(units_use_parameters_in_the_order_of_the_code),
-        cmocka_unit_test(padded_vocabulary_has_no_gradient_and_no_influence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,8 @@ static struct server_command commit_of(uint64_t generation, uint64_t step)
                                    .commit = {.generation = generation, .step = step}};
 }
 
-static void it_says_its_own_chunks_and_where_it_began(void **state)
+TEST(it_says_its_own_chunks_and_where_it_began)
 {
-    (void)state;
     struct held held = {0};
     struct server_command prepare = prepare_of(3);
     assert_int_equal(held.told.generation, 0);
@@ -45,9 +44,8 @@ static void it_says_its_own_chunks_and_where_it_began(void **state)
     assert_int_equal(held.told.generation, 0);
 }
 
-static void the_newest_decision_of_its_generation_counts(void **state)
+TEST(the_newest_decision_of_its_generation_counts)
 {
-    (void)state;
     struct held held = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     held_prepare(&held, &prepare);
@@ -68,9 +66,8 @@ static void the_newest_decision_of_its_generation_counts(void **state)
 }
 
 /* One goes, two come, at version 13. */
-static void chunks_belong_to_whom_the_newest_decision_gives_them(void **state)
+TEST(chunks_belong_to_whom_the_newest_decision_gives_them)
 {
-    (void)state;
     const struct server_move moves[] = {{0, 1, "elsewhere:1"}, {6, 2, ""}};
     struct held held = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
@@ -91,9 +88,8 @@ static void chunks_belong_to_whom_the_newest_decision_gives_them(void **state)
     held_release(&held);
 }
 
-static void who_joins_owns_what_comes(void **state)
+TEST(who_joins_owns_what_comes)
 {
-    (void)state;
     const struct server_move comes = {4, 1, ""};
     struct held held = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
@@ -116,9 +112,8 @@ static void who_joins_owns_what_comes(void **state)
     held_release(&held);
 }
 
-static void a_decision_is_its_numbers_whoever_says_it(void **state)
+TEST(a_decision_is_its_numbers_whoever_says_it)
 {
-    (void)state;
     const struct commit one = {.term = 1, .step = 3, .cut = true, .scale = 1, .samples = 8};
     struct commit other = one;
     other.term = 2;
@@ -129,16 +124,4 @@ static void a_decision_is_its_numbers_whoever_says_it(void **state)
     other = one;
     other.skips_in_row = 1;
     assert_false(held_same_decision(&one, &other));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_its_own_chunks_and_where_it_began),
-        cmocka_unit_test(the_newest_decision_of_its_generation_counts),
-        cmocka_unit_test(chunks_belong_to_whom_the_newest_decision_gives_them),
-        cmocka_unit_test(who_joins_owns_what_comes),
-        cmocka_unit_test(a_decision_is_its_numbers_whoever_says_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

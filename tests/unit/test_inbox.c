@@ -20,9 +20,8 @@ static struct inbox *with_room_for(size_t items_max)
     return inbox;
 }
 
-static void items_come_out_in_the_order_they_went_in(void **state)
+TEST(items_come_out_in_the_order_they_went_in)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(5);
     struct item taken[8];
     uint32_t in = 0, out = 0;
@@ -39,9 +38,8 @@ static void items_come_out_in_the_order_they_went_in(void **state)
     }
 }
 
-static void a_full_inbox_refuses_and_keeps_what_it_has(void **state)
+TEST(a_full_inbox_refuses_and_keeps_what_it_has)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(2);
     struct item taken[3];
     size_t count = 0;
@@ -54,9 +52,8 @@ static void a_full_inbox_refuses_and_keeps_what_it_has(void **state)
     assert_int_equal(inbox_post(inbox, &(struct item){.number = 3}), ERR_OK);
 }
 
-static void an_empty_inbox_answers_at_the_deadline(void **state)
+TEST(an_empty_inbox_answers_at_the_deadline)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(2);
     struct item item;
     size_t count = 77;
@@ -65,9 +62,8 @@ static void an_empty_inbox_answers_at_the_deadline(void **state)
     assert_int_equal(count, 77);
 }
 
-static void a_closed_inbox_is_emptied_and_then_says_so(void **state)
+TEST(a_closed_inbox_is_emptied_and_then_says_so)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(2);
     struct item item;
     size_t count = 0;
@@ -79,9 +75,8 @@ static void a_closed_inbox_is_emptied_and_then_says_so(void **state)
     assert_int_equal(inbox_take(inbox, TIME_NEVER, 1, &item, &count), ERR_CANCELLED);
 }
 
-static void more_than_memory_is_refused(void **state)
+TEST(more_than_memory_is_refused)
 {
-    (void)state;
     struct inbox *inbox = NULL;
     assert_int_equal(inbox_new((struct inbox_limits){SIZE_MAX / 2, 4}, &inbox), ERR_NOMEM);
     assert_null(inbox);
@@ -105,9 +100,8 @@ static void send_all(void *argument)
             continue;
 }
 
-static void each_senders_items_arrive_once_and_in_its_order(void **state)
+TEST(each_senders_items_arrive_once_and_in_its_order)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(64);
     struct sender senders[SENDERS];
     for (uint32_t i = 0; i < SENDERS; i++) {
@@ -136,27 +130,12 @@ static void take_until_closed(void *argument)
         continue;
 }
 
-static void closing_ends_an_owners_wait(void **state)
+TEST(closing_ends_an_owners_wait)
 {
-    (void)state;
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(1);
     struct thread owner;
     assert_int_equal(thread_start(&owner, "a name of more than 15", take_until_closed, inbox),
                      ERR_OK);
     inbox_close(inbox);
     thread_join(&owner);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_come_out_in_the_order_they_went_in),
-        cmocka_unit_test(a_full_inbox_refuses_and_keeps_what_it_has),
-        cmocka_unit_test(an_empty_inbox_answers_at_the_deadline),
-        cmocka_unit_test(a_closed_inbox_is_emptied_and_then_says_so),
-        cmocka_unit_test(more_than_memory_is_refused),
-        cmocka_unit_test(each_senders_items_arrive_once_and_in_its_order),
-        cmocka_unit_test(closing_ends_an_owners_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static enum err write_tickets(const struct file_ops *ops, const char *folder, ui
     return err;
 }
 
-static void what_was_committed_is_read_in_its_order(void **state)
+TEST_IN_FOLDER(what_was_committed_is_read_in_its_order)
 {
     uint64_t committed;
     assert_int_equal(read_folder(folder_path(state, "none")).count, 0);
@@ -99,9 +99,8 @@ static void what_was_committed_is_read_in_its_order(void **state)
     assert_int_equal(outcome.torn, 0);
 }
 
-static void names_are_read_back_and_nothing_else_is(void **state)
+TEST(names_are_read_back_and_nothing_else_is)
 {
-    (void)state;
     struct journal_name name;
     assert_true(journal_parse_name(
         "g00000000000000000003-s00001-b00000000000000000009-000007.journal", &name));
@@ -112,7 +111,7 @@ static void names_are_read_back_and_nothing_else_is(void **state)
     assert_false(journal_parse_name("", &name));
 }
 
-static void a_file_that_ends_anywhere_gives_its_whole_records(void **state)
+TEST_IN_FOLDER(a_file_that_ends_anywhere_gives_its_whole_records)
 {
     scoped(buf_release) struct buf bytes = {0};
     uint64_t committed;
@@ -136,7 +135,7 @@ static void a_file_that_ends_anywhere_gives_its_whole_records(void **state)
 }
 
 /* Every crash point: each open, write, fsync, truncate being the last, in each way to die. */
-static void no_crash_loses_what_was_committed(void **state)
+TEST_IN_FOLDER(no_crash_loses_what_was_committed)
 {
     uint32_t points = 0;
     for (uint32_t death = 0; death < DEATHS; death++) {
@@ -160,7 +159,7 @@ static void no_crash_loses_what_was_committed(void **state)
     assert_true(points > 4 * 15);
 }
 
-static void a_full_disk_can_be_tried_again(void **state)
+TEST_IN_FOLDER(a_full_disk_can_be_tried_again)
 {
     struct journal journal = {0};
     struct disk disk;
@@ -181,7 +180,7 @@ static void a_full_disk_can_be_tried_again(void **state)
 }
 
 /* A writer that was killed between write and sync leaves what the machine may still lose. */
-static void what_is_read_is_synced_before(void **state)
+TEST_IN_FOLDER(what_is_read_is_synced_before)
 {
     uint64_t committed, torn;
     struct disk disk;
@@ -207,7 +206,7 @@ static int nothing_there(const struct file_ops *ops, const char *path, int flags
     return -1;
 }
 
-static void a_file_that_was_just_pruned_is_passed_over(void **state)
+TEST_IN_FOLDER(a_file_that_was_just_pruned_is_passed_over)
 {
     uint64_t committed, torn;
     struct outcome outcome = {0};
@@ -221,7 +220,7 @@ static void a_file_that_was_just_pruned_is_passed_over(void **state)
 }
 
 /* What one that failed had, and what is added to it, are there once. */
-static void a_record_that_found_no_room_may_grow(void **state)
+TEST_IN_FOLDER(a_record_that_found_no_room_may_grow)
 {
     struct journal journal = {0};
     struct disk disk;
@@ -242,7 +241,7 @@ static void a_record_that_found_no_room_may_grow(void **state)
 
 /* A damaged record that was not the last is said with its place; of a damaged last one nothing is
  * used. Either way no flipped bit reaches a chunk: take() compares all. */
-static void every_flipped_bit_is_found(void **state)
+TEST_IN_FOLDER(every_flipped_bit_is_found)
 {
     scoped(buf_release) struct buf bytes = {0};
     struct rand_state rand = {20261121};
@@ -283,7 +282,7 @@ static uint32_t count_files(const char *path)
     return (uint32_t)names.count;
 }
 
-static void a_recorded_cut_lets_older_files_go(void **state)
+TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
 {
     const char *path = folder_path(state, "journal");
     static const struct journal_name names[] = {
@@ -312,7 +311,7 @@ static void a_recorded_cut_lets_older_files_go(void **state)
 }
 
 /* The commit of a cut may be sent again long after the cut was recorded. */
-static void p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since(void **state)
+TEST_IN_FOLDER(p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since)
 {
     const char *path = folder_path(state, "journal");
     struct journal journal = {0};
@@ -331,7 +330,7 @@ static void p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since(void *
 
 /* A full disk begins no segment: then the one that goes on is needed, also when the cut is named
  * again and there is room. */
-static void p12_a_cut_whose_segment_did_not_begin_needs_the_one_before(void **state)
+TEST_IN_FOLDER(p12_a_cut_whose_segment_did_not_begin_needs_the_one_before)
 {
     const char *path = folder_path(state, "journal");
     struct journal journal = {0};
@@ -358,7 +357,7 @@ static enum err refuse(void *context, const struct journal_entry *entry, struct 
     return reason_set(reason, ERR_CORRUPT, "a gap before ticket %u", (unsigned)entry->ticket);
 }
 
-static void an_error_of_the_taker_ends_the_reading(void **state)
+TEST_IN_FOLDER(an_error_of_the_taker_ends_the_reading)
 {
     uint64_t committed, torn;
     struct reason reason = {{0}};
@@ -367,24 +366,4 @@ static void an_error_of_the_taker_ends_the_reading(void **state)
     assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
     assert_int_equal(journal_read(&file_ops_real, path, &reader, &torn, &reason), ERR_CORRUPT);
     assert_string_equal(reason.text, "a gap before ticket 0");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_read_back_and_nothing_else_is),
-        unit_test_in_folder(what_was_committed_is_read_in_its_order),
-        unit_test_in_folder(a_file_that_ends_anywhere_gives_its_whole_records),
-        unit_test_in_folder(no_crash_loses_what_was_committed),
-        unit_test_in_folder(a_full_disk_can_be_tried_again),
-        unit_test_in_folder(what_is_read_is_synced_before),
-        unit_test_in_folder(a_record_that_found_no_room_may_grow),
-        unit_test_in_folder(a_file_that_was_just_pruned_is_passed_over),
-        unit_test_in_folder(every_flipped_bit_is_found),
-        unit_test_in_folder(a_recorded_cut_lets_older_files_go),
-        unit_test_in_folder(p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since),
-        unit_test_in_folder(p12_a_cut_whose_segment_did_not_begin_needs_the_one_before),
-        unit_test_in_folder(an_error_of_the_taker_ends_the_reading),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,9 +10,8 @@ static struct slice text(const char *words)
     return (struct slice){(const uint8_t *)words, strlen(words)};
 }
 
-static void members_come_out_by_type(void **state)
+TEST(members_come_out_by_type)
 {
-    (void)state;
     scoped(json_free_scoped) struct json *json = NULL;
     struct reason reason;
     assert_int_equal(json_parse("f",
@@ -46,9 +45,8 @@ static void members_come_out_by_type(void **state)
     assert_false(json_has(json, "v"));
 }
 
-static void a_member_of_another_type_is_named(void **state)
+TEST(a_member_of_another_type_is_named)
 {
-    (void)state;
     scoped(json_free_scoped) struct json *json = NULL;
     struct reason reason;
     uint64_t number;
@@ -70,9 +68,8 @@ static void a_member_of_another_type_is_named(void **state)
     assert_int_equal(json_get_array(json, "t", &inner, &reason), ERR_MALFORMED);
 }
 
-static void what_is_not_json_is_refused_with_its_place(void **state)
+TEST(what_is_not_json_is_refused_with_its_place)
 {
-    (void)state;
     static const char *const wrong[] = {
         "",        "{",           "{\"a\": 1}}",       "{\"a\": 1, \"a\": 2}",        "[1,]",
         "{'a':1}", "\"\\ud800\"", "\"\xff\"",          "99999999999999999999",        "[1 2]",
@@ -91,16 +88,15 @@ static void what_is_not_json_is_refused_with_its_place(void **state)
     assert_memory_equal(reason.text, "f:2:", 4);
 }
 
-static void deep_nesting_is_refused_not_followed(void **state)
+TEST(deep_nesting_is_refused_not_followed)
 {
-    (void)state;
     static char deep[100001];
     memset(deep, '[', sizeof deep - 1);
     struct json *json = NULL;
     assert_int_equal(json_parse("f", text(deep), &json, NULL), ERR_MALFORMED);
 }
 
-static void a_file_has_a_size_limit(void **state)
+TEST_IN_FOLDER(a_file_has_a_size_limit)
 {
     scoped(json_free_scoped) struct json *json = NULL;
     struct reason reason;
@@ -111,9 +107,8 @@ static void a_file_has_a_size_limit(void **state)
     assert_int_equal(json_parse_file(folder_path(state, "b"), 7, &none, &reason), ERR_NOT_FOUND);
 }
 
-static void values_are_written_in_their_order(void **state)
+TEST(values_are_written_in_their_order)
 {
-    (void)state;
     scoped(buf_release) struct buf out = {0};
     struct json_writer w = json_writer(&out);
     json_put_object(&w);
@@ -149,9 +144,8 @@ static void assert_written_text(const char *words, const char *expected)
     assert_string_equal((const char *)out.data, expected);
 }
 
-static void texts_are_escaped(void **state)
+TEST(texts_are_escaped)
 {
-    (void)state;
     assert_written_text("", "\"\"");
     assert_written_text("say \"no\" \\", "\"say \\\"no\\\" \\\\\"");
     assert_written_text("a\nb\tc\x01", "\"a\\nb\\u0009c\\u0001\"");
@@ -169,9 +163,8 @@ static void assert_written_real(double value, const char *expected)
     assert_string_equal((const char *)out.data, expected);
 }
 
-static void doubles_are_written_with_as_few_digits_as_bring_them_back(void **state)
+TEST(doubles_are_written_with_as_few_digits_as_bring_them_back)
 {
-    (void)state;
     assert_written_real(0, "0");
     assert_written_real(0.1, "0.1");
     assert_written_real(-2.5, "-2.5");
@@ -184,9 +177,8 @@ static void doubles_are_written_with_as_few_digits_as_bring_them_back(void **sta
     assert_written_real(-__builtin_nan(""), "null");
 }
 
-static void what_is_written_is_read_back(void **state)
+TEST(what_is_written_is_read_back)
 {
-    (void)state;
     scoped(buf_release) struct buf out = {0};
     struct json_writer w = json_writer(&out);
     char words[256];
@@ -210,30 +202,12 @@ static void what_is_written_is_read_back(void **state)
     assert_true(third == 1.0 / 3);
 }
 
-static void a_full_buffer_is_said_at_the_end(void **state)
+TEST(a_full_buffer_is_said_at_the_end)
 {
-    (void)state;
     scoped(buf_release) struct buf out = {.bytes_max = 5};
     struct json_writer w = json_writer(&out);
     json_put_array(&w);
     json_put_text(&w, "\x01"); /* six bytes, and then two that would fit */
     json_put_end(&w);
     assert_int_equal(json_writer_finish(&w), ERR_BUSY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_come_out_by_type),
-        cmocka_unit_test(a_member_of_another_type_is_named),
-        cmocka_unit_test(what_is_not_json_is_refused_with_its_place),
-        cmocka_unit_test(deep_nesting_is_refused_not_followed),
-        unit_test_in_folder(a_file_has_a_size_limit),
-        cmocka_unit_test(values_are_written_in_their_order),
-        cmocka_unit_test(texts_are_escaped),
-        cmocka_unit_test(doubles_are_written_with_as_few_digits_as_bring_them_back),
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(a_full_buffer_is_said_at_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

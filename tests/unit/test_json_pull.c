@@ -32,9 +32,8 @@ static void assert_text(const char *json, const char *expected)
     assert_int_equal(json_pull_end(&pull), ERR_OK);
 }
 
-static void texts_are_unescaped(void **state)
+TEST(texts_are_unescaped)
 {
-    (void)state;
     assert_text("\"\"", "");
     assert_text(" \t\r\n\"a b\" ", "a b");
     assert_text("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\/\b\f\n\r\t");
@@ -43,9 +42,8 @@ static void texts_are_unescaped(void **state)
     assert_text("\"\xf0\x90\x8d\x88\"", "\xf0\x90\x8d\x88");
 }
 
-static void texts_that_are_none_are_refused(void **state)
+TEST(texts_that_are_none_are_refused)
 {
-    (void)state;
     static const char *const wrong[] = {
         "",
         "a",
@@ -69,9 +67,8 @@ static void texts_that_are_none_are_refused(void **state)
         assert_text(wrong[i], NULL);
 }
 
-static void numbers_are_whole_and_fit_64_bits(void **state)
+TEST(numbers_are_whole_and_fit_64_bits)
 {
-    (void)state;
     static const struct {
         const char *json;
         uint64_t value;
@@ -96,9 +93,8 @@ static void numbers_are_whole_and_fit_64_bits(void **state)
     }
 }
 
-static void arrays_hold_up_to_so_many_numbers(void **state)
+TEST(arrays_hold_up_to_so_many_numbers)
 {
-    (void)state;
     struct reason reason;
     uint64_t values[3];
     unsigned count = 9;
@@ -126,9 +122,8 @@ static enum err add_member(struct json_pull *pull, const char *key, void *contex
     return ERR_OK;
 }
 
-static void objects_hand_out_their_members(void **state)
+TEST(objects_hand_out_their_members)
 {
-    (void)state;
     struct reason reason;
     uint64_t sum = 0;
     scoped(json_pull_release) struct json_pull pull =
@@ -145,16 +140,4 @@ static void objects_hand_out_their_members(void **state)
     scoped(json_pull_release) struct json_pull empty = start("{ } x", &reason);
     assert_int_equal(json_pull_members(&empty, add_member, &sum), ERR_OK);
     assert_int_equal(json_pull_end(&empty), ERR_MALFORMED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_unescaped),
-        cmocka_unit_test(texts_that_are_none_are_refused),
-        cmocka_unit_test(numbers_are_whole_and_fit_64_bits),
-        cmocka_unit_test(arrays_hold_up_to_so_many_numbers),
-        cmocka_unit_test(objects_hand_out_their_members),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

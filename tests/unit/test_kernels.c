@@ -13,9 +13,8 @@ static void refused(struct kernels_options options, const char *because)
         fail_msg("'%s' does not say '%s'", reason, because);
 }
 
-static void the_table_says_what_it_is(void **state)
+TEST(the_table_says_what_it_is)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_SCALAR);
     assert_string_equal(k->name, "CPU, scalar");
     assert_non_null(strstr(k->numerics, "OpenBLAS 0."));
@@ -26,9 +25,8 @@ static void the_table_says_what_it_is(void **state)
 }
 
 /* But for graphs, which a CPU has no use for. */
-static void every_operation_is_there(void **state)
+TEST(every_operation_is_there)
 {
-    (void)state;
     const size_t graph_first = offsetof(struct kernels, graph_new) / sizeof(void *);
     const size_t graph_last = offsetof(struct kernels, graph_free) / sizeof(void *);
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
@@ -39,9 +37,8 @@ static void every_operation_is_there(void **state)
     kernels_free(k);
 }
 
-static void servers_open_it_without_openblas(void **state)
+TEST(servers_open_it_without_openblas)
 {
-    (void)state;
     const struct kernels_options options = {.gemm_core = NULL};
     const struct kernels *k = NULL;
     char reason[256];
@@ -53,37 +50,32 @@ static void servers_open_it_without_openblas(void **state)
     kernels_free(k);
 }
 
-static void another_core_type_or_thread_count_is_refused_once_openblas_is_loaded(void **state)
+TEST(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     refused((struct kernels_options){.gemm_core = "Nehalem"}, "not Nehalem");
     refused((struct kernels_options){.gemm_core = "auto", .gemm_threads = 2}, "1 threads, not 2");
     kernels_free(k);
 }
 
-static void an_unknown_core_type_is_refused(void **state)
+TEST(an_unknown_core_type_is_refused)
 {
-    (void)state;
     refused((struct kernels_options){.gemm_core = "Pentium"}, "unknown OpenBLAS core type Pentium");
 }
 
-static void a_cpu_computes_in_fp32_only(void **state)
+TEST(a_cpu_computes_in_fp32_only)
 {
-    (void)state;
     refused((struct kernels_options){.compute = KERNELS_COMPUTE_TF32}, "fp32 only");
     refused((struct kernels_options){.compute = KERNELS_COMPUTE_BF16}, "fp32 only");
 }
 
-static void without_the_module_there_is_no_cuda(void **state)
+TEST(without_the_module_there_is_no_cuda)
 {
-    (void)state;
     refused((struct kernels_options){.backend = KERNELS_CUDA}, "CUDA");
 }
 
-static void memory_is_aligned_and_copies_are_copies(void **state)
+TEST(memory_is_aligned_and_copies_are_copies)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float host[5] = {1, 2, 3, 4, 5}, back[5];
     float *memory = k->alloc(k, sizeof host);
@@ -101,19 +93,4 @@ static void memory_is_aligned_and_copies_are_copies(void **state)
     assert_non_null(empty);
     k->free(k, empty);
     kernels_free(k);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_says_what_it_is),
-        cmocka_unit_test(every_operation_is_there),
-        cmocka_unit_test(servers_open_it_without_openblas),
-        cmocka_unit_test(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded),
-        cmocka_unit_test(an_unknown_core_type_is_refused),
-        cmocka_unit_test(a_cpu_computes_in_fp32_only),
-        cmocka_unit_test(without_the_module_there_is_no_cuda),
-        cmocka_unit_test(memory_is_aligned_and_copies_are_copies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,9 +17,8 @@ static uint16_t to_bf16(const struct kernels *k, float x)
     return bits;
 }
 
-static void bf16_rounds_to_nearest_even(void **state)
+TEST(bf16_rounds_to_nearest_even)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, 1), 0x3f80);
     assert_int_equal(to_bf16(k, float_of(0x3f807fff)), 0x3f80); /* below the middle */
@@ -32,9 +31,8 @@ static void bf16_rounds_to_nearest_even(void **state)
     kernels_free(k);
 }
 
-static void bf16_keeps_infinities_and_nans(void **state)
+TEST(bf16_keeps_infinities_and_nans)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, INFINITY), 0x7f80);
     assert_int_equal(to_bf16(k, -INFINITY), 0xff80);
@@ -44,9 +42,8 @@ static void bf16_keeps_infinities_and_nans(void **state)
     kernels_free(k);
 }
 
-static void every_bf16_survives_the_way_to_fp32_and_back(void **state)
+TEST(every_bf16_survives_the_way_to_fp32_and_back)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     static uint16_t all[1 << 16], back[1 << 16];
     static float wide[1 << 16];
@@ -64,9 +61,8 @@ static void every_bf16_survives_the_way_to_fp32_and_back(void **state)
     kernels_free(k);
 }
 
-static void casts_touch_exactly_their_values(void **state)
+TEST(casts_touch_exactly_their_values)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int64_t n = 0; n <= 40; n++) {
         float src[40], dst[41];
@@ -85,9 +81,8 @@ static void casts_touch_exactly_their_values(void **state)
     kernels_free(k);
 }
 
-static void a_copy_around_the_caches_writes_exactly_its_bytes(void **state)
+TEST(a_copy_around_the_caches_writes_exactly_its_bytes)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     enum { LINE = 64, MOST = 5 * LINE };
     unsigned char from[MOST + LINE], to[MOST + 2 * LINE], expected[MOST + 2 * LINE];
@@ -104,9 +99,8 @@ static void a_copy_around_the_caches_writes_exactly_its_bytes(void **state)
     kernels_free(k);
 }
 
-static void sums_take_bytes_from_any_address(void **state)
+TEST(sums_take_bytes_from_any_address)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int shift = 0; shift < 4; shift++) {
         for (int64_t n = 0; n <= 40; n++) {
@@ -127,9 +121,8 @@ static void sums_take_bytes_from_any_address(void **state)
     kernels_free(k);
 }
 
-static void sum_of_squares_is_exact_in_double(void **state)
+TEST(sum_of_squares_is_exact_in_double)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     struct arrays a = {0};
     int64_t n = 131072;
@@ -145,9 +138,8 @@ static void sum_of_squares_is_exact_in_double(void **state)
     kernels_free(k);
 }
 
-static void sum_of_squares_shows_what_is_not_finite(void **state)
+TEST(sum_of_squares_shows_what_is_not_finite)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float x[37] = {0};
     double sum;
@@ -165,19 +157,4 @@ static void sum_of_squares_shows_what_is_not_finite(void **state)
         }
     }
     kernels_free(k);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_rounds_to_nearest_even),
-        cmocka_unit_test(bf16_keeps_infinities_and_nans),
-        cmocka_unit_test(every_bf16_survives_the_way_to_fp32_and_back),
-        cmocka_unit_test(casts_touch_exactly_their_values),
-        cmocka_unit_test(a_copy_around_the_caches_writes_exactly_its_bytes),
-        cmocka_unit_test(sums_take_bytes_from_any_address),
-        cmocka_unit_test(sum_of_squares_is_exact_in_double),
-        cmocka_unit_test(sum_of_squares_shows_what_is_not_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static double exact_lse(const float *logits, int64_t V)
     return log(sum) + largest;
 }
 
-static void loss_and_gradient_are_their_formulas(void **state)
+TEST(loss_and_gradient_are_their_formulas)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const int64_t N = 3, sizes[] = {1, 2, 16, 33, 50257};
     for (int s = 0; s < 5; s++) {
@@ -45,9 +44,8 @@ static void loss_and_gradient_are_their_formulas(void **state)
     kernels_free(k);
 }
 
-static void padded_columns_are_not_looked_at(void **state)
+TEST(padded_columns_are_not_looked_at)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[2 * 5] = {1, 2, 3, 100, NAN, 1, 2, 3, NAN, INFINITY}, losses[2];
     int32_t correct[2];
@@ -58,9 +56,8 @@ static void padded_columns_are_not_looked_at(void **state)
     kernels_free(k);
 }
 
-static void the_lowest_index_of_equal_logits_is_the_prediction(void **state)
+TEST(the_lowest_index_of_equal_logits_is_the_prediction)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[40], loss;
     for (int32_t second = 0; second < 40; second++) {
@@ -76,9 +73,8 @@ static void the_lowest_index_of_equal_logits_is_the_prediction(void **state)
     kernels_free(k);
 }
 
-static void a_negative_target_is_a_row_that_does_not_count(void **state)
+TEST(a_negative_target_is_a_row_that_does_not_count)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[4] = {1, 2, 3, 4}, loss = 9;
     int32_t correct = 9, target = -1;
@@ -93,9 +89,8 @@ static void a_negative_target_is_a_row_that_does_not_count(void **state)
     kernels_free(k);
 }
 
-static void large_logits_do_not_overflow(void **state)
+TEST(large_logits_do_not_overflow)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[3] = {3e38f, -3e38f, 0}, loss;
     k->classifier_forward_backward(k, &loss, NULL, logits, (const int32_t[]){0}, 1, 1, 3, 3);
@@ -103,9 +98,8 @@ static void large_logits_do_not_overflow(void **state)
     kernels_free(k);
 }
 
-static void what_is_not_finite_ends_in_the_loss(void **state)
+TEST(what_is_not_finite_ends_in_the_loss)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float wrong[] = {NAN, INFINITY};
     for (int i = 0; i < 2; i++) {
@@ -118,17 +112,4 @@ static void what_is_not_finite_ends_in_the_loss(void **state)
         }
     }
     kernels_free(k);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loss_and_gradient_are_their_formulas),
-        cmocka_unit_test(padded_columns_are_not_looked_at),
-        cmocka_unit_test(the_lowest_index_of_equal_logits_is_the_prediction),
-        cmocka_unit_test(a_negative_target_is_a_row_that_does_not_count),
-        cmocka_unit_test(large_logits_do_not_overflow),
-        cmocka_unit_test(what_is_not_finite_ends_in_the_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,9 +80,8 @@ static void linear_formula(const struct formula *f, double *out, const double *x
         }
 }
 
-static void linear_is_its_formula(void **state)
+TEST(linear_is_its_formula)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 5, I = 17, O = 33;
     struct arrays a = {0};
@@ -114,9 +113,8 @@ static void linear_is_its_formula(void **state)
     kernels_free(k);
 }
 
-static void weight_gradients_accumulate(void **state)
+TEST(weight_gradients_accumulate)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, 4, 1), *dout = arrays_floats(&a, 2, 4, 1);
@@ -147,9 +145,8 @@ static void embedding_formula(const struct formula *f, double *out, const double
             out[row * f->C + c] = x[f->integers[row] * f->C + c] + wpe[row % f->T * f->C + c];
 }
 
-static void embedding_is_its_formula(void **state)
+TEST(embedding_is_its_formula)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t B = 3, T = 7, C = 19, V = VOCABULARY;
     struct arrays a = {0};
@@ -219,9 +216,8 @@ static void layernorm_at(int64_t C)
     kernels_free(k);
 }
 
-static void layernorm_is_its_formula(void **state)
+TEST(layernorm_is_its_formula)
 {
-    (void)state;
     layernorm_at(16);
     layernorm_at(33);
     layernorm_at(100);
@@ -269,9 +265,8 @@ static void rmsnorm_at(int64_t C)
     kernels_free(k);
 }
 
-static void rmsnorm_is_its_formula(void **state)
+TEST(rmsnorm_is_its_formula)
 {
-    (void)state;
     rmsnorm_at(16);
     rmsnorm_at(33);
     rmsnorm_at(100);
@@ -320,9 +315,8 @@ static void rope_at(int64_t T, int64_t S)
     kernels_free(k);
 }
 
-static void rope_is_its_formula(void **state)
+TEST(rope_is_its_formula)
 {
-    (void)state;
     rope_at(1, 2);
     rope_at(9, 6);
     rope_at(3, 34);
@@ -386,17 +380,15 @@ static void attention_at(int64_t T, bool causal)
     kernels_free(k);
 }
 
-static void causal_attention_is_its_formula(void **state)
+TEST(causal_attention_is_its_formula)
 {
-    (void)state;
     attention_at(1, true);
     attention_at(15, true);
     attention_at(65, true);
 }
 
-static void attention_to_all_columns_is_its_formula(void **state)
+TEST(attention_to_all_columns_is_its_formula)
 {
-    (void)state;
     attention_at(1, false);
     attention_at(66, false);
 }
@@ -451,9 +443,8 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
     arrays_release(&a);
 }
 
-static void activations_are_their_formulas(void **state)
+TEST(activations_are_their_formulas)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     activation_at(k, k->gelu_forward, k->gelu_backward, false, gelu_formula);
     activation_at(k, k->relu_forward, k->relu_backward, true, relu_formula);
@@ -468,9 +459,8 @@ static void swiglu_formula(const struct formula *f, double *out, const double *x
         out[i] = x[i] / (1 + exp(-x[i])) * x[f->outputs + i];
 }
 
-static void swiglu_is_its_formula(void **state)
+TEST(swiglu_is_its_formula)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t n = 203;
     struct arrays a = {0};
@@ -493,9 +483,8 @@ static void swiglu_is_its_formula(void **state)
     kernels_free(k);
 }
 
-static void swiglu_is_finite_far_out(void **state)
+TEST(swiglu_is_finite_far_out)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float gate[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f};
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -510,9 +499,8 @@ static void swiglu_is_finite_far_out(void **state)
     kernels_free(k);
 }
 
-static void gelu_keeps_its_precision_far_out(void **state)
+TEST(gelu_keeps_its_precision_far_out)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float inp[] = {-1e30f, -20, -6, -4, -1e-20f, 0, 1e-20f, 5, 20, 1e10f};
     float out[10], dinp[10], ones[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -527,23 +515,4 @@ static void gelu_keeps_its_precision_far_out(void **state)
     assert_true(out[9] == 1e10f && dinp[8] == 1 && dinp[5] == 0.5f);
     assert_true(dinp[1] == 0 || fabsf(dinp[1]) < 1e-30f);
     kernels_free(k);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_is_its_formula),
-        cmocka_unit_test(weight_gradients_accumulate),
-        cmocka_unit_test(embedding_is_its_formula),
-        cmocka_unit_test(layernorm_is_its_formula),
-        cmocka_unit_test(rmsnorm_is_its_formula),
-        cmocka_unit_test(rope_is_its_formula),
-        cmocka_unit_test(causal_attention_is_its_formula),
-        cmocka_unit_test(attention_to_all_columns_is_its_formula),
-        cmocka_unit_test(activations_are_their_formulas),
-        cmocka_unit_test(gelu_keeps_its_precision_far_out),
-        cmocka_unit_test(swiglu_is_its_formula),
-        cmocka_unit_test(swiglu_is_finite_far_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,30 +48,26 @@ static void assert_within(const char *what, double error, double limit)
         fail_msg("%s: %.3f ulp, more than %.2f", what, error, limit);
 }
 
-static void exp_is_within_one_ulp(void **state)
+TEST(exp_is_within_one_ulp)
 {
-    (void)state;
     assert_within("exp above 0", worst(vec_exp, exp, 1e-9f, 88), 1.0);
     assert_within("exp below 0", worst(vec_exp, exp, -1e-9f, -87.3f), 1.0);
 }
 
-static void tanh_is_within_one_and_a_half_ulp(void **state)
+TEST(tanh_is_within_one_and_a_half_ulp)
 {
-    (void)state;
     assert_within("tanh above 0", worst(vec_tanh, tanh, 1e-30f, 90), 1.5);
     assert_within("tanh below 0", worst(vec_tanh, tanh, -1e-30f, -90), 1.5);
 }
 
-static void log_is_within_one_ulp_from_one_on(void **state)
+TEST(log_is_within_one_ulp_from_one_on)
 {
-    (void)state;
     assert_within("log", worst(vec_log, log, 1.0000001f, 3e38f), 1.0);
 }
 
 /* At positions and turns of a long context, against the same angle in double. */
-static void sin_and_cos_of_circles_are_within_their_bound(void **state)
+TEST(sin_and_cos_of_circles_are_within_their_bound)
 {
-    (void)state;
     double worst_sin = 0, worst_cos = 0;
     for (int position = 0; position < 200000; position += 37)
         for (int i = 0; i < 7; i++) {
@@ -91,9 +87,8 @@ static float at(vec (*ours)(vec), float x)
     return vec_first(ours(vec_set(x)));
 }
 
-static void the_ends_of_the_domains(void **state)
+TEST(the_ends_of_the_domains)
 {
-    (void)state;
     assert_true(at(vec_exp, 0) == 1);
     assert_true(at(vec_exp, -INFINITY) == 0);
     assert_true(at(vec_exp, -1e30f) == 0);
@@ -106,23 +101,9 @@ static void the_ends_of_the_domains(void **state)
     assert_true(at(vec_sin_circles, -0.5f) == 0 && at(vec_cos_circles, -0.5f) == -1);
 }
 
-static void nan_stays_nan(void **state)
+TEST(nan_stays_nan)
 {
-    (void)state;
     assert_true(isnan(at(vec_exp, NAN)));
     assert_true(isnan(at(vec_tanh, NAN)));
     assert_true(isnan(at(vec_log, NAN)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_is_within_one_ulp),
-        cmocka_unit_test(tanh_is_within_one_and_a_half_ulp),
-        cmocka_unit_test(log_is_within_one_ulp_from_one_on),
-        cmocka_unit_test(sin_and_cos_of_circles_are_within_their_bound),
-        cmocka_unit_test(the_ends_of_the_domains),
-        cmocka_unit_test(nan_stays_nan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

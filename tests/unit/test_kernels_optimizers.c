@@ -33,9 +33,8 @@ static void assert_followed(struct problem *p)
     kernels_free(p->k);
 }
 
-static void sgd_is_its_formula(void **state)
+TEST(sgd_is_its_formula)
 {
-    (void)state;
     struct problem p = problem_make();
     const struct kernels_sgd settings = {.scale = 0.5f, .lr = 0.1f, .weight_decay = 0.01f};
     for (int step = 0; step < STEPS; step++) {
@@ -63,9 +62,8 @@ static void momentum_with(bool nesterov)
     assert_followed(&p);
 }
 
-static void momentum_is_its_formula(void **state)
+TEST(momentum_is_its_formula)
 {
-    (void)state;
     momentum_with(false);
     momentum_with(true);
 }
@@ -85,9 +83,8 @@ static struct kernels_adamw adamw_settings(int t)
     };
 }
 
-static void adamw_is_its_formula(void **state)
+TEST(adamw_is_its_formula)
 {
-    (void)state;
     struct problem p = problem_make();
     for (int t = 1; t <= STEPS; t++) {
         problem_gradient(&p, t);
@@ -104,9 +101,8 @@ static void adamw_is_its_formula(void **state)
     assert_followed(&p);
 }
 
-static void a_weight_without_gradient_only_decays(void **state)
+TEST(a_weight_without_gradient_only_decays)
 {
-    (void)state;
     const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     struct kernels_adamw settings = adamw_settings(1);
     float w = 2, m = 0, v = 0, g = 0;
@@ -115,9 +111,8 @@ static void a_weight_without_gradient_only_decays(void **state)
     kernels_free(k);
 }
 
-static void mean_scales_the_sum(void **state)
+TEST(mean_scales_the_sum)
 {
-    (void)state;
     struct problem p = problem_make();
     problem_gradient(&p, 0);
     p.k->mean(p.k, p.w, NULL, KERNELS_NONE, p.g, 0.25f, WEIGHTS);
@@ -149,9 +144,8 @@ static void run_each(struct problem *p, enum kernels_format format, unsigned cha
     }
 }
 
-static void what_is_published_is_the_new_weights(void **state)
+TEST(what_is_published_is_the_new_weights)
 {
-    (void)state;
     for (int which = 0; which < 4; which++) {
         struct problem p = problem_make();
         problem_gradient(&p, 0);
@@ -168,17 +162,4 @@ static void what_is_published_is_the_new_weights(void **state)
         assert_true(bytes[0] == 0xee && bytes[1 + sizeof rounded] == 0xee);
         kernels_free(p.k);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_is_its_formula),
-        cmocka_unit_test(momentum_is_its_formula),
-        cmocka_unit_test(adamw_is_its_formula),
-        cmocka_unit_test(a_weight_without_gradient_only_decays),
-        cmocka_unit_test(mean_scales_the_sum),
-        cmocka_unit_test(what_is_published_is_the_new_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,23 +250,12 @@ static void equal_bits(enum kernels_isa isa, void (*operation)(struct trial *tri
     X(vocabulary)
 
 #define TESTS_OF(operation)                                                                        \
-    static void operation##_in_avx2_is_the_scalar_bit_for_bit(void **state)                        \
+    TEST(operation##_in_avx2_is_the_scalar_bit_for_bit)                                            \
     {                                                                                              \
-        (void)state;                                                                               \
         equal_bits(KERNELS_ISA_AVX2, operation);                                                   \
     }                                                                                              \
-    static void operation##_in_avx512_is_the_scalar_bit_for_bit(void **state)                      \
+    TEST(operation##_in_avx512_is_the_scalar_bit_for_bit)                                          \
     {                                                                                              \
-        (void)state;                                                                               \
         equal_bits(KERNELS_ISA_AVX512, operation);                                                 \
     }
 EACH_OPERATION(TESTS_OF)
-
-int main(void)
-{
-#define LISTED(operation)                                                                          \
-    cmocka_unit_test(operation##_in_avx2_is_the_scalar_bit_for_bit),                               \
-        cmocka_unit_test(operation##_in_avx512_is_the_scalar_bit_for_bit),
-    const struct CMUnitTest tests[] = {EACH_OPERATION(LISTED)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -33,9 +33,8 @@ static void assert_fault(const struct ledger *ledger, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, ledger_faults(ledger)[0].text);
 }
 
-static void epochs_are_complete_when_all_their_samples_came_once(void **state)
+TEST(epochs_are_complete_when_all_their_samples_came_once)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     for (uint64_t step = 0; step < 6; step++)
         add(&ledger, row_of(step));
@@ -55,9 +54,8 @@ static void epochs_are_complete_when_all_their_samples_came_once(void **state)
     ledger_release(&ledger);
 }
 
-static void the_digest_is_of_the_steps_digests(void **state)
+TEST(the_digest_is_of_the_steps_digests)
 {
-    (void)state;
     struct ledger a = {.seed = 5}, b = {.seed = 5};
     for (uint64_t step = 0; step < 3; step++) {
         struct ledger_row other = row_of(step);
@@ -70,9 +68,8 @@ static void the_digest_is_of_the_steps_digests(void **state)
     ledger_release(&b);
 }
 
-static void a_step_that_comes_again_is_a_fault(void **state)
+TEST(a_step_that_comes_again_is_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     add(&ledger, row_of(0));
     add(&ledger, row_of(1));
@@ -84,9 +81,8 @@ static void a_step_that_comes_again_is_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void missing_steps_are_a_fault(void **state)
+TEST(missing_steps_are_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     add(&ledger, row_of(0));
     add(&ledger, row_of(5));
@@ -95,9 +91,8 @@ static void missing_steps_are_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void other_tickets_than_the_next_are_a_fault(void **state)
+TEST(other_tickets_than_the_next_are_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(1);
     add(&ledger, row_of(0));
@@ -113,9 +108,8 @@ static void other_tickets_than_the_next_are_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void gradients_that_count_other_samples_are_a_fault(void **state)
+TEST(gradients_that_count_other_samples_are_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(0);
     row.step_samples--;
@@ -124,9 +118,8 @@ static void gradients_that_count_other_samples_are_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void rows_of_a_generation_that_did_not_survive_are_a_fault(void **state)
+TEST(rows_of_a_generation_that_did_not_survive_are_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(0);
     row.generation = 3;
@@ -136,9 +129,8 @@ static void rows_of_a_generation_that_did_not_survive_are_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void another_data_set_is_a_fault(void **state)
+TEST(another_data_set_is_a_fault)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(1);
     add(&ledger, row_of(0));
@@ -148,9 +140,8 @@ static void another_data_set_is_a_fault(void **state)
     ledger_release(&ledger);
 }
 
-static void skipped_steps_are_listed_and_their_samples_discarded(void **state)
+TEST(skipped_steps_are_listed_and_their_samples_discarded)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(1);
     row.skipped = true;
@@ -165,9 +156,8 @@ static void skipped_steps_are_listed_and_their_samples_discarded(void **state)
     ledger_release(&ledger);
 }
 
-static void many_faults_are_counted_and_some_kept(void **state)
+TEST(many_faults_are_counted_and_some_kept)
 {
-    (void)state;
     struct ledger ledger = {.seed = 5};
     for (int i = 0; i < LEDGER_FAULTS_MAX + 7; i++)
         ledger_fault(&ledger, "fault %d", i);
@@ -191,9 +181,8 @@ static enum err parse(const char *text, struct ledger_row *row, bool *is_step,
                         is_step, reason);
 }
 
-static void a_row_is_read(void **state)
+TEST(a_row_is_read)
 {
-    (void)state;
     struct ledger_row row;
     struct reason reason;
     bool is_step;
@@ -223,9 +212,8 @@ static void refused(const char *old, const char *new, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, reason.text);
 }
 
-static void a_bad_row_is_refused_by_its_place(void **state)
+TEST(a_bad_row_is_refused_by_its_place)
 {
-    (void)state;
     refused("\"ticket\":24,", "", "ticket");
     refused("\"skipped\":false", "\"skipped\":0", "skipped");
     refused("\"slots\":8", "\"slots\":0", "slots must be 1 to 65536");
@@ -236,23 +224,4 @@ static void a_bad_row_is_refused_by_its_place(void **state)
     refused("00000000000000af", "0000000000000af", "16 hexadecimal digits");
     refused("00000000000000af", "00000000000000aG", "16 hexadecimal digits");
     refused("\"generation\":2}", "\"generation\":2", "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_are_complete_when_all_their_samples_came_once),
-        cmocka_unit_test(the_digest_is_of_the_steps_digests),
-        cmocka_unit_test(a_step_that_comes_again_is_a_fault),
-        cmocka_unit_test(missing_steps_are_a_fault),
-        cmocka_unit_test(other_tickets_than_the_next_are_a_fault),
-        cmocka_unit_test(gradients_that_count_other_samples_are_a_fault),
-        cmocka_unit_test(rows_of_a_generation_that_did_not_survive_are_a_fault),
-        cmocka_unit_test(another_data_set_is_a_fault),
-        cmocka_unit_test(skipped_steps_are_listed_and_their_samples_discarded),
-        cmocka_unit_test(many_faults_are_counted_and_some_kept),
-        cmocka_unit_test(a_row_is_read),
-        cmocka_unit_test(a_bad_row_is_refused_by_its_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,8 @@ static struct server_report committed(uint64_t step)
     return report;
 }
 
-static void a_connection_begins_with_a_hello_and_then_everything_again(void **state)
+TEST(a_connection_begins_with_a_hello_and_then_everything_again, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -197,7 +198,7 @@ static bool comes_to_be_connected(struct world *world)
     return link_connected(world->link);
 }
 
-static void reports_go_out_from_any_thread(void **state)
+TEST(reports_go_out_from_any_thread, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -214,7 +215,7 @@ static void reports_go_out_from_any_thread(void **state)
     assert_true(comes_to_be_connected(world));
 }
 
-static void commands_reach_the_shards(void **state)
+TEST(commands_reach_the_shards, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -233,7 +234,8 @@ static void commands_reach_the_shards(void **state)
     assert_int_equal(world->shards.command.term, 3);
 }
 
-static void a_broken_stream_is_opened_again_with_a_new_hello(void **state)
+TEST(a_broken_stream_is_opened_again_with_a_new_hello, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -249,7 +251,7 @@ static void a_broken_stream_is_opened_again_with_a_new_hello(void **state)
     assert_int_equal(tally_of(&world->shards.tally, AGAIN), 4);
 }
 
-static void a_coordinator_that_comes_later_is_found(void **state)
+TEST(a_coordinator_that_comes_later_is_found, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -265,7 +267,8 @@ static void a_coordinator_that_comes_later_is_found(void **state)
     turn_until(world, HELLO, 1);
 }
 
-static void the_coordinators_own_reports_go_through_its_inbox(void **state)
+TEST(the_coordinators_own_reports_go_through_its_inbox, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct event event;
@@ -280,7 +283,7 @@ static void the_coordinators_own_reports_go_through_its_inbox(void **state)
     assert_true(link_connected(world->link));
 }
 
-static void an_own_report_without_room_is_asked_for_again(void **state)
+TEST(an_own_report_without_room_is_asked_for_again, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     open_link(world, NULL);
@@ -298,19 +301,6 @@ static void an_own_report_without_room_is_asked_for_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_connection_begins_with_a_hello_and_then_everything_again,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(reports_go_out_from_any_thread, setup, teardown),
-        cmocka_unit_test_setup_teardown(commands_reach_the_shards, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_broken_stream_is_opened_again_with_a_new_hello, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_coordinator_that_comes_later_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_coordinators_own_reports_go_through_its_inbox, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(an_own_report_without_room_is_asked_for_again, setup,
-                                        teardown),
-    };
     rpc_process_init(false);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

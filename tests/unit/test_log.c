@@ -19,9 +19,8 @@ static void assert_line(const struct log_field *fields, const char *expected)
 
 #define FIELDS(...) ((struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}})
 
-static void an_event_is_one_line_of_keys_and_values(void **state)
+TEST(an_event_is_one_line_of_keys_and_values)
 {
-    (void)state;
     assert_line(FIELDS(), "2024-02-29T12:34:56.789Z warning push refused\n");
     assert_line(FIELDS(log_uint("worker", 7), log_int("delta", -3), log_real("loss", 2.5),
                        log_text("err", "OLD_GENERATION")),
@@ -29,9 +28,8 @@ static void an_event_is_one_line_of_keys_and_values(void **state)
                 "err=OLD_GENERATION\n");
 }
 
-static void values_are_quoted_when_needed(void **state)
+TEST(values_are_quoted_when_needed)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"plain:1/2", "plain:1/2"},
         {"two words", "\"two words\""},
@@ -59,9 +57,8 @@ static void read_lines(int fd, char *lines, size_t room)
     lines[got > 0 ? got : 0] = 0;
 }
 
-static void events_above_the_level_are_not_written(void **state)
+TEST(events_above_the_level_are_not_written)
 {
-    (void)state;
     int ends[2];
     char lines[8192];
     assert_int_equal(pipe(ends), 0);
@@ -77,9 +74,8 @@ static void events_above_the_level_are_not_written(void **state)
     close(ends[1]);
 }
 
-static void a_line_that_is_too_long_is_cut_but_ends(void **state)
+TEST(a_line_that_is_too_long_is_cut_but_ends)
 {
-    (void)state;
     int ends[2];
     char lines[8192], longer[6000];
     memset(longer, 'x', sizeof longer - 1);
@@ -98,32 +94,17 @@ static void a_line_that_is_too_long_is_cut_but_ends(void **state)
     close(ends[1]);
 }
 
-static void a_logger_without_a_file_is_silent(void **state)
+TEST(a_logger_without_a_file_is_silent)
 {
-    (void)state;
     const struct logger logger = {.level = LOG_LEVEL_DEBUG, .fd = -1};
     log_error(&logger, "nobody reads this");
 }
 
-static void levels_have_names(void **state)
+TEST(levels_have_names)
 {
-    (void)state;
     enum log_level level = LOG_LEVEL_ERROR;
     assert_int_equal(log_level_parse("debug", &level), ERR_OK);
     assert_int_equal(level, LOG_LEVEL_DEBUG);
     assert_int_equal(log_level_parse("verbose", &level), ERR_INVALID);
     assert_int_equal(level, LOG_LEVEL_DEBUG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_event_is_one_line_of_keys_and_values),
-        cmocka_unit_test(values_are_quoted_when_needed),
-        cmocka_unit_test(events_above_the_level_are_not_written),
-        cmocka_unit_test(a_line_that_is_too_long_is_cut_but_ends),
-        cmocka_unit_test(a_logger_without_a_file_is_silent),
-        cmocka_unit_test(levels_have_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,8 @@ static uint64_t bytes_of(const struct map *map, uint32_t server)
     return bytes;
 }
 
-static void one_server_owns_everything_in_one_range(void **state)
+TEST(one_server_owns_everything_in_one_range)
 {
-    (void)state;
     struct map map;
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
     assert_int_equal(map.chunk_count, CHUNKS);
@@ -31,9 +30,8 @@ static void one_server_owns_everything_in_one_range(void **state)
     map_release(&map);
 }
 
-static void ranges_cover_each_chunk_once_in_order(void **state)
+TEST(ranges_cover_each_chunk_once_in_order)
 {
-    (void)state;
     for (uint32_t servers = 1; servers <= 5; servers++) {
         struct map map;
         uint32_t next = 0;
@@ -49,9 +47,8 @@ static void ranges_cover_each_chunk_once_in_order(void **state)
     }
 }
 
-static void a_parameters_chunks_stay_together_below_the_limit(void **state)
+TEST(a_parameters_chunks_stay_together_below_the_limit)
 {
-    (void)state;
     struct map map;
     assert_int_equal(map_build(parameters, PARAMETERS, 2, 1 << 20, &map), ERR_OK);
     for (uint32_t chunk = 1; chunk < 9; chunk++)
@@ -62,9 +59,8 @@ static void a_parameters_chunks_stay_together_below_the_limit(void **state)
     map_release(&map);
 }
 
-static void a_parameter_above_the_limit_is_shared(void **state)
+TEST(a_parameter_above_the_limit_is_shared)
 {
-    (void)state;
     struct map map;
     assert_int_equal(map_build(parameters, PARAMETERS, 2, 2000, &map), ERR_OK);
     uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
@@ -73,9 +69,8 @@ static void a_parameter_above_the_limit_is_shared(void **state)
     map_release(&map);
 }
 
-static void the_map_is_a_function_of_its_arguments(void **state)
+TEST(the_map_is_a_function_of_its_arguments)
 {
-    (void)state;
     struct map one, other;
     assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &one), ERR_OK);
     assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &other), ERR_OK);
@@ -85,18 +80,16 @@ static void the_map_is_a_function_of_its_arguments(void **state)
     map_release(&other);
 }
 
-static void more_servers_than_pieces_leave_some_without_chunks(void **state)
+TEST(more_servers_than_pieces_leave_some_without_chunks)
 {
-    (void)state;
     struct map map;
     assert_int_equal(map_build(parameters, PARAMETERS, 9, 1 << 20, &map), ERR_OK);
     assert_int_equal(map.range_count, PARAMETERS);
     map_release(&map);
 }
 
-static void missing_or_repeated_chunks_are_refused(void **state)
+TEST(missing_or_repeated_chunks_are_refused)
 {
-    (void)state;
     const struct map_parameter hole[] = {{0, 2, 4, 8}, {3, 1, 4, 4}};
     const struct map_parameter twice[] = {{0, 2, 4, 8}, {1, 1, 4, 4}};
     const struct map_parameter endless[] = {{0, UINT32_MAX, 4, 8}};
@@ -133,9 +126,8 @@ static uint32_t replan(struct map *map, const enum map_server_role *roles,
     return count;
 }
 
-static void what_leaves_goes_to_those_with_least(void **state)
+TEST(what_leaves_goes_to_those_with_least)
 {
-    (void)state;
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES, MAP_ABSENT, MAP_SERVES};
     struct map map;
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
@@ -147,9 +139,8 @@ static void what_leaves_goes_to_those_with_least(void **state)
     map_release(&map);
 }
 
-static void one_that_is_added_gets_an_even_share_with_few_moves(void **state)
+TEST(one_that_is_added_gets_an_even_share_with_few_moves)
 {
-    (void)state;
     const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES};
     const struct map_limits limits = {2000, EVERYTHING, 2};
     struct map map;
@@ -162,9 +153,8 @@ static void one_that_is_added_gets_an_even_share_with_few_moves(void **state)
     map_release(&map);
 }
 
-static void a_plan_is_bounded_and_the_next_goes_on(void **state)
+TEST(a_plan_is_bounded_and_the_next_goes_on)
 {
-    (void)state;
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES};
     const struct map_limits limits = {2000, 1600, 2};
     struct map map;
@@ -179,9 +169,8 @@ static void a_plan_is_bounded_and_the_next_goes_on(void **state)
     map_release(&map);
 }
 
-static void what_a_plan_brings_back_does_not_move(void **state)
+TEST(what_a_plan_brings_back_does_not_move)
 {
-    (void)state;
     const struct map_parameter small[] = {{0, 2, 48, 96}, {2, 3, 24, 60}, {5, 1, 20, 20},
                                           {6, 1, 12, 12}, {7, 1, 16, 16}, {8, 1, 12, 12}};
     const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES, MAP_SERVES};
@@ -198,9 +187,8 @@ static void what_a_plan_brings_back_does_not_move(void **state)
     map_release(&map);
 }
 
-static void nobody_left_to_take_them_is_an_error(void **state)
+TEST(nobody_left_to_take_them_is_an_error)
 {
-    (void)state;
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_ABSENT, MAP_ABSENT, MAP_ABSENT};
     struct map map;
     struct map_move *moves;
@@ -209,23 +197,4 @@ static void nobody_left_to_take_them_is_an_error(void **state)
     assert_int_equal(map_plan(&map, parameters, PARAMETERS, roles, &together, &moves, &count),
                      ERR_INVALID);
     map_release(&map);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_server_owns_everything_in_one_range),
-        cmocka_unit_test(ranges_cover_each_chunk_once_in_order),
-        cmocka_unit_test(a_parameters_chunks_stay_together_below_the_limit),
-        cmocka_unit_test(a_parameter_above_the_limit_is_shared),
-        cmocka_unit_test(the_map_is_a_function_of_its_arguments),
-        cmocka_unit_test(more_servers_than_pieces_leave_some_without_chunks),
-        cmocka_unit_test(missing_or_repeated_chunks_are_refused),
-        cmocka_unit_test(what_leaves_goes_to_those_with_least),
-        cmocka_unit_test(one_that_is_added_gets_an_even_share_with_few_moves),
-        cmocka_unit_test(a_plan_is_bounded_and_the_next_goes_on),
-        cmocka_unit_test(what_a_plan_brings_back_does_not_move),
-        cmocka_unit_test(nobody_left_to_take_them_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,8 @@ static const uint8_t sevens[WIRE_DIGEST_BYTES] = {7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 
 static const uint8_t nines[WIRE_DIGEST_BYTES] = {9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9,
                                                  9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
 
-static void a_worker_of_another_wire_version_is_refused_by_name(void **state)
+TEST(a_worker_of_another_wire_version_is_refused_by_name)
 {
-    (void)state;
     struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
     struct join_request request = request_of("w1");
     struct reason reason;
@@ -31,9 +30,8 @@ static void a_worker_of_another_wire_version_is_refused_by_name(void **state)
     assert_string_equal(reason.text, "worker w1 speaks wire version 99, the coordinator 1");
 }
 
-static void a_worker_that_would_compute_other_bits_is_refused_unless_any_may(void **state)
+TEST(a_worker_that_would_compute_other_bits_is_refused_unless_any_may)
 {
-    (void)state;
     struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
     struct join_request request = request_of("w1");
     struct reason reason;
@@ -45,9 +43,8 @@ static void a_worker_that_would_compute_other_bits_is_refused_unless_any_may(voi
     assert_int_equal(members_judge(&demands, &request, &reason), ERR_OK);
 }
 
-static void a_worker_with_another_data_set_is_refused(void **state)
+TEST(a_worker_with_another_data_set_is_refused)
 {
-    (void)state;
     struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
     struct join_request request = request_of("w1");
     struct reason reason;
@@ -57,9 +54,8 @@ static void a_worker_with_another_data_set_is_refused(void **state)
     assert_int_equal(members_judge(&demands, &request, &reason), ERR_DATA_SET);
 }
 
-static void a_worker_without_a_copy_of_the_data_needs_it_served(void **state)
+TEST(a_worker_without_a_copy_of_the_data_needs_it_served)
 {
-    (void)state;
     struct members_demands demands = {.fingerprint = sevens, .data_digest = nines};
     struct join_request request = request_of("w1");
     struct reason reason;
@@ -77,9 +73,8 @@ static uint64_t add(struct members *members, const char *name)
     return member->id;
 }
 
-static void members_are_found_by_their_number_whoever_left(void **state)
+TEST(members_are_found_by_their_number_whoever_left)
 {
-    (void)state;
     struct members members;
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"), c = add(&members, "c");
@@ -91,9 +86,8 @@ static void members_are_found_by_their_number_whoever_left(void **state)
     members_release(&members);
 }
 
-static void a_successor_never_gives_a_number_again(void **state)
+TEST(a_successor_never_gives_a_number_again)
 {
-    (void)state;
     struct members first, second;
     assert_int_equal(members_init(&first, 1), ERR_OK);
     assert_int_equal(members_init(&second, 2), ERR_OK);
@@ -102,9 +96,8 @@ static void a_successor_never_gives_a_number_again(void **state)
     members_release(&second);
 }
 
-static void who_is_gone_is_remembered_newest_first_and_bounded(void **state)
+TEST(who_is_gone_is_remembered_newest_first_and_bounded)
 {
-    (void)state;
     struct members members;
     assert_int_equal(members_init(&members, 1), ERR_OK);
     add(&members, "stays");
@@ -123,9 +116,8 @@ static void who_is_gone_is_remembered_newest_first_and_bounded(void **state)
     members_release(&members);
 }
 
-static void leaving_is_no_loss(void **state)
+TEST(leaving_is_no_loss)
 {
-    (void)state;
     struct members members;
     assert_int_equal(members_init(&members, 1), ERR_OK);
     members_remove(&members, members_find(&members, add(&members, "a")), MEMBER_LEFT, "");
@@ -137,9 +129,8 @@ static void leaving_is_no_loss(void **state)
     members_release(&members);
 }
 
-static void parked_questions_wait_in_line(void **state)
+TEST(parked_questions_wait_in_line)
 {
-    (void)state;
     struct members members;
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b");
@@ -157,9 +148,8 @@ static void parked_questions_wait_in_line(void **state)
     members_release(&members);
 }
 
-static void membership_is_summed_until_each_was_last_heard_of(void **state)
+TEST(membership_is_summed_until_each_was_last_heard_of)
 {
-    (void)state;
     struct members members;
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"); /* at 5 */
@@ -175,21 +165,4 @@ static void membership_is_summed_until_each_was_last_heard_of(void **state)
     assert_int_equal(members_add(&members, 40, &again, &member), ERR_OK);
     assert_int_equal(members_present_ms(&members), 100 + 35);
     members_release(&members);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_of_another_wire_version_is_refused_by_name),
-        cmocka_unit_test(a_worker_that_would_compute_other_bits_is_refused_unless_any_may),
-        cmocka_unit_test(a_worker_with_another_data_set_is_refused),
-        cmocka_unit_test(a_worker_without_a_copy_of_the_data_needs_it_served),
-        cmocka_unit_test(members_are_found_by_their_number_whoever_left),
-        cmocka_unit_test(a_successor_never_gives_a_number_again),
-        cmocka_unit_test(who_is_gone_is_remembered_newest_first_and_bounded),
-        cmocka_unit_test(leaving_is_no_loss),
-        cmocka_unit_test(parked_questions_wait_in_line),
-        cmocka_unit_test(membership_is_summed_until_each_was_last_heard_of),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

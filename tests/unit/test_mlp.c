@@ -1,9 +1,8 @@
 /* The mlp model: gradients of any depth and both activations. */
 #include "tests/unit/gradient_fixture.h"
 
-static void gradients_are_the_slopes_of_the_loss(void **state)
+TEST(gradients_are_the_slopes_of_the_loss)
 {
-    (void)state;
     struct spec_model settings = fixture_mlp();
     gradient_check_all(settings);
     settings.activation = SPEC_RELU;
@@ -18,9 +17,8 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
     gradient_check_all(settings);
 }
 
-static void logits_in_blocks_of_a_row_give_the_same_gradients(void **state)
+TEST(logits_in_blocks_of_a_row_give_the_same_gradients)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
     f.train.logits_bytes_max = 1;
@@ -34,13 +32,4 @@ static void logits_in_blocks_of_a_row_give_the_same_gradients(void **state)
     free(rows);
     executor_free(blocked);
     fixture_release(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
-        cmocka_unit_test(logits_in_blocks_of_a_row_give_the_same_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

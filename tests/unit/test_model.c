@@ -49,9 +49,8 @@ static const struct model_parameter *named(const struct model *model, const char
 }
 
 /* The published sizes of GPT-2 (nanoGPT's counts). */
-static void gpt2_has_as_many_weights_as_published(void **state)
+TEST(gpt2_has_as_many_weights_as_published)
 {
-    (void)state;
     static const struct {
         uint32_t layers, heads, width;
         uint64_t weights;
@@ -68,9 +67,8 @@ static void gpt2_has_as_many_weights_as_published(void **state)
     }
 }
 
-static void parameters_have_hub_names_shapes_and_rules(void **state)
+TEST(parameters_have_hub_names_shapes_and_rules)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(12, 12, 768, 1024, 50257));
     const struct model_parameter *wte = named(&model, "wte.weight");
     assert_int_equal(wte->shape[0], 50257);
@@ -102,9 +100,8 @@ static void parameters_have_hub_names_shapes_and_rules(void **state)
 
 /* Two vectors of each block are names that others know; a mistake in one is found by the sorted
  * list of all. */
-static void a_block_has_the_twelve_names_of_the_hub(void **state)
+TEST(a_block_has_the_twelve_names_of_the_hub)
 {
-    (void)state;
     static const char *const names[] = {"wte.weight",
                                         "wpe.weight",
                                         "h.0.ln_1.weight",
@@ -128,9 +125,8 @@ static void a_block_has_the_twelve_names_of_the_hub(void **state)
         assert_string_equal(model.parameters[i].name, names[i]);
 }
 
-static void units_are_the_layers_and_say_what_they_use(void **state)
+TEST(units_are_the_layers_and_say_what_they_use)
 {
-    (void)state;
     scoped(model_release) struct model gpt = made(gpt_settings(2, 4, 128, 64, 256));
     static const char *const names[] = {"embedding", "h.0", "h.1", "head"};
     static const uint32_t uses[] = {2, 12, 12, 4};
@@ -177,9 +173,8 @@ static void expect_exact_cover(const struct model *model)
     }
 }
 
-static void chunks_cover_every_weight_once(void **state)
+TEST(chunks_cover_every_weight_once)
 {
-    (void)state;
     static const uint32_t odd[] = {7, 1, 33, 129, 1000, 3};
     static const uint32_t wide[] = {300000, 3, 140001, 2};
     struct spec_model settings[] = {gpt_settings(12, 12, 768, 1024, 50257),
@@ -232,9 +227,8 @@ static void expect_tensor_rank(const struct model *model, uint32_t n, uint32_t r
     assert_true(is_union(model, "wte.weight", false, r * words, (r + 1) * words));
 }
 
-static void a_placement_of_any_admissible_degree_is_a_union_of_chunks(void **state)
+TEST(a_placement_of_any_admissible_degree_is_a_union_of_chunks)
 {
-    (void)state;
     struct spec_model settings[] = {gpt_settings(1, 8, 768, 64, 50257),
                                     gpt_settings(1, 8, 128, 64, 256)};
     for (size_t i = 0; i < 2; i++) {
@@ -256,9 +250,8 @@ static void a_placement_of_any_admissible_degree_is_a_union_of_chunks(void **sta
     }
 }
 
-static void heads_are_never_cut_in_two_by_a_degree(void **state)
+TEST(heads_are_never_cut_in_two_by_a_degree)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(1, 3, 192, 64, 256));
     assert_int_equal(named(&model, "h.0.attn.c_attn.weight")->split_pieces, 1);
     assert_int_equal(named(&model, "h.0.attn.c_proj.weight")->split_pieces, 1);
@@ -267,9 +260,8 @@ static void heads_are_never_cut_in_two_by_a_degree(void **state)
     assert_int_equal(named(&one, "h.0.attn.c_attn.weight")->split_pieces, 1);
 }
 
-static void a_small_unit_is_not_cut(void **state)
+TEST(a_small_unit_is_not_cut)
 {
-    (void)state;
     scoped(model_release) struct model model = made_mlp(2, 100, 3);
     assert_int_equal(model.chunks_count, 5); /* four parameters and the loss */
     scoped(model_release) struct model larger = made_mlp(2, 8192, 3);
@@ -279,9 +271,8 @@ static void a_small_unit_is_not_cut(void **state)
     assert_int_equal(named(&larger, "fc2.bias")->chunks_count, 1);
 }
 
-static void a_grid_too_fine_is_refused(void **state)
+TEST(a_grid_too_fine_is_refused)
 {
-    (void)state;
     struct spec_model settings = gpt_settings(1024, 64, 1024, 64, 256);
     settings.tensor_max = 64;
     struct model model;
@@ -291,9 +282,8 @@ static void a_grid_too_fine_is_refused(void **state)
                                      "model.tensor_max (now 64) makes fewer");
 }
 
-static void scatter_undoes_gather(void **state)
+TEST(scatter_undoes_gather)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(1, 4, 64, 32, 300));
     for (uint32_t p = 0; p < model.parameters_count; p++) {
         const struct model_parameter *parameter = &model.parameters[p];
@@ -325,9 +315,8 @@ static float *initial(const struct model *model, uint64_t seed, const char *name
     return whole;
 }
 
-static void initial_values_do_not_depend_on_the_grid(void **state)
+TEST(initial_values_do_not_depend_on_the_grid)
 {
-    (void)state;
     struct spec_model settings = gpt_settings(1, 4, 64, 32, 300);
     scoped(model_release) struct model fine = made(settings);
     settings.tensor_max = 1;
@@ -340,9 +329,8 @@ static void initial_values_do_not_depend_on_the_grid(void **state)
     }
 }
 
-static void initial_values_are_keyed_by_seed_parameter_and_place(void **state)
+TEST(initial_values_are_keyed_by_seed_parameter_and_place)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(2, 4, 64, 32, 300));
     uint32_t p = model_find(&model, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *weights = initial(&model, 7, "h.1.mlp.c_fc.weight");
@@ -355,9 +343,8 @@ static void initial_values_are_keyed_by_seed_parameter_and_place(void **state)
     assert_memory_not_equal(weights, other_layer, 256 * 64 * sizeof *weights);
 }
 
-static void initial_values_have_their_kind_and_spread(void **state)
+TEST(initial_values_have_their_kind_and_spread)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(8, 4, 64, 32, 300));
     assert_true(named(&model, "h.3.attn.c_attn.weight")->initial_std == 0.02f);
     assert_true(named(&model, "h.3.attn.c_proj.weight")->initial_std == 0.005f);
@@ -380,9 +367,8 @@ static void initial_values_have_their_kind_and_spread(void **state)
     assert_true(named(&mlp, "fc2.weight")->initial_std == (float)0.1414213562373095);
 }
 
-static void flops_are_those_of_the_matrix_products(void **state)
+TEST(flops_are_those_of_the_matrix_products)
 {
-    (void)state;
     scoped(model_release) struct model gpt = made(gpt_settings(12, 12, 768, 1024, 50257));
     /* PaLM's count, forward: a token costs 2 N + 4 L T C, N the weights of matrix products */
     double weights = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
@@ -394,9 +380,8 @@ static void flops_are_those_of_the_matrix_products(void **state)
     assert_int_equal(mlp.sample_tokens, 1);
 }
 
-static void exported_parameters_have_the_hub_shapes(void **state)
+TEST(exported_parameters_have_the_hub_shapes)
 {
-    (void)state;
     scoped(model_release) struct model model = made(gpt_settings(12, 12, 768, 1024, 50257));
     static const struct {
         const char *name;
@@ -425,26 +410,4 @@ static void exported_parameters_have_the_hub_shapes(void **state)
     scoped(model_release) struct model mlp = made_mlp(2, 100, 3);
     assert_int_equal(model_export(&mlp, 0, &export), ERR_OK);
     assert_false(export.transpose);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_has_as_many_weights_as_published),
-        cmocka_unit_test(parameters_have_hub_names_shapes_and_rules),
-        cmocka_unit_test(a_block_has_the_twelve_names_of_the_hub),
-        cmocka_unit_test(units_are_the_layers_and_say_what_they_use),
-        cmocka_unit_test(chunks_cover_every_weight_once),
-        cmocka_unit_test(a_placement_of_any_admissible_degree_is_a_union_of_chunks),
-        cmocka_unit_test(heads_are_never_cut_in_two_by_a_degree),
-        cmocka_unit_test(a_small_unit_is_not_cut),
-        cmocka_unit_test(a_grid_too_fine_is_refused),
-        cmocka_unit_test(scatter_undoes_gather),
-        cmocka_unit_test(initial_values_do_not_depend_on_the_grid),
-        cmocka_unit_test(initial_values_are_keyed_by_seed_parameter_and_place),
-        cmocka_unit_test(initial_values_have_their_kind_and_spread),
-        cmocka_unit_test(flops_are_those_of_the_matrix_products),
-        cmocka_unit_test(exported_parameters_have_the_hub_shapes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

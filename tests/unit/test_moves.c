@@ -42,9 +42,8 @@ static enum err give_up(struct fixture *f, uint32_t i)
     return err;
 }
 
-static void a_server_that_joins_gets_its_even_share_with_a_commit(void **state)
+TEST(a_server_that_joins_gets_its_even_share_with_a_commit)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     step(&f);
@@ -64,9 +63,8 @@ static void a_server_that_joins_gets_its_even_share_with_a_commit(void **state)
     tear_down(&f);
 }
 
-static void the_next_commit_waits_for_the_new_owner(void **state)
+TEST(the_next_commit_waits_for_the_new_owner)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     add_third(&f);
@@ -83,9 +81,8 @@ static void the_next_commit_waits_for_the_new_owner(void **state)
     tear_down(&f);
 }
 
-static void p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded(void **state)
+TEST(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     step(&f);
@@ -113,9 +110,8 @@ static void p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded(void *
     tear_down(&f);
 }
 
-static void p10_a_rewind_restores_the_servers_and_the_map_of_its_cut(void **state)
+TEST(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     uint32_t share = owned(&f, 1);
@@ -141,9 +137,8 @@ static void p10_a_rewind_restores_the_servers_and_the_map_of_its_cut(void **stat
     tear_down(&f);
 }
 
-static void nobody_drains_when_nobody_could_take_the_chunks(void **state)
+TEST(nobody_drains_when_nobody_could_take_the_chunks)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     assert_int_equal(drain(&f, 2, NULL), ERR_NOT_FOUND);
@@ -155,9 +150,8 @@ static void nobody_drains_when_nobody_could_take_the_chunks(void **state)
     tear_down(&f);
 }
 
-static void who_drained_by_itself_and_is_back_gets_a_share_again(void **state)
+TEST(who_drained_by_itself_and_is_back_gets_a_share_again)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     report(&f, 1, (struct server_report){.kind = SERVER_DRAIN});
@@ -172,9 +166,8 @@ static void who_drained_by_itself_and_is_back_gets_a_share_again(void **state)
     tear_down(&f);
 }
 
-static void one_that_cannot_hold_the_run_stays_out(void **state)
+TEST(one_that_cannot_hold_the_run_stays_out)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     connect(&f, 2, 12);
@@ -189,9 +182,8 @@ static void one_that_cannot_hold_the_run_stays_out(void **state)
     tear_down(&f);
 }
 
-static void who_may_leave_is_told_so_until_it_has_heard(void **state)
+TEST(who_may_leave_is_told_so_until_it_has_heard)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     connect(&f, 2, 12);
@@ -204,9 +196,8 @@ static void who_may_leave_is_told_so_until_it_has_heard(void **state)
     tear_down(&f);
 }
 
-static void a_run_that_waits_for_servers_keeps_those_it_needs(void **state)
+TEST(a_run_that_waits_for_servers_keeps_those_it_needs)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of_two();
     set_up_office(&f);
@@ -216,9 +207,8 @@ static void a_run_that_waits_for_servers_keeps_those_it_needs(void **state)
     tear_down(&f);
 }
 
-static void a_run_does_not_begin_on_a_server_that_may_leave(void **state)
+TEST(a_run_does_not_begin_on_a_server_that_may_leave)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of_two();
     set_up_office(&f);
@@ -233,9 +223,8 @@ static void a_run_does_not_begin_on_a_server_that_may_leave(void **state)
     tear_down(&f);
 }
 
-static void p11_a_server_of_the_newest_cut_waits_for_one_without_it(void **state)
+TEST(p11_a_server_of_the_newest_cut_waits_for_one_without_it)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = run_of_two();
     struct coordinator_past past = {
@@ -255,10 +244,8 @@ static void p11_a_server_of_the_newest_cut_waits_for_one_without_it(void **state
     tear_down(&f);
 }
 
-static void
-without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others(void **state)
+TEST(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     step(&f);
@@ -281,9 +268,8 @@ without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others(voi
     tear_down(&f);
 }
 
-static void a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it(void **state)
+TEST(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     lose(&f, 1);
@@ -298,9 +284,8 @@ static void a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it(
     tear_down(&f);
 }
 
-static void others_that_are_lost_are_awaited_when_one_is_given_up(void **state)
+TEST(others_that_are_lost_are_awaited_when_one_is_given_up)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     add_third(&f);
@@ -316,9 +301,8 @@ static void others_that_are_lost_are_awaited_when_one_is_given_up(void **state)
     tear_down(&f);
 }
 
-static void nobody_is_given_up_when_nobody_could_take_the_chunks(void **state)
+TEST(nobody_is_given_up_when_nobody_could_take_the_chunks)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     lose(&f, 0);
@@ -328,27 +312,4 @@ static void nobody_is_given_up_when_nobody_could_take_the_chunks(void **state)
     assert_int_equal(give_up(&f, 1), ERR_INVALID);
     assert_int_equal(give_up(&f, 0), ERR_OK); /* it is no more */
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_that_joins_gets_its_even_share_with_a_commit),
-        cmocka_unit_test(the_next_commit_waits_for_the_new_owner),
-        cmocka_unit_test(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded),
-        cmocka_unit_test(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut),
-        cmocka_unit_test(nobody_drains_when_nobody_could_take_the_chunks),
-        cmocka_unit_test(who_drained_by_itself_and_is_back_gets_a_share_again),
-        cmocka_unit_test(one_that_cannot_hold_the_run_stays_out),
-        cmocka_unit_test(who_may_leave_is_told_so_until_it_has_heard),
-        cmocka_unit_test(a_run_that_waits_for_servers_keeps_those_it_needs),
-        cmocka_unit_test(a_run_does_not_begin_on_a_server_that_may_leave),
-        cmocka_unit_test(p11_a_server_of_the_newest_cut_waits_for_one_without_it),
-        cmocka_unit_test(
-            without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others),
-        cmocka_unit_test(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it),
-        cmocka_unit_test(others_that_are_lost_are_awaited_when_one_is_given_up),
-        cmocka_unit_test(nobody_is_given_up_when_nobody_could_take_the_chunks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,9 +68,8 @@ static void add_until_change(struct fixture *f)
     record(f, 1);
 }
 
-static void p12_before_chunks_move_a_cut_has_all_that_was_granted(void **state)
+TEST(p12_before_chunks_move_a_cut_has_all_that_was_granted)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     for (uint64_t ticket = 0; ticket < 3; ticket++)
@@ -90,9 +89,8 @@ static void p12_before_chunks_move_a_cut_has_all_that_was_granted(void **state)
     tear_down(&f);
 }
 
-static void p12_nothing_is_granted_before_the_first_cut_of_the_new_servers(void **state)
+TEST(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     drain_until_change(&f);
@@ -115,9 +113,8 @@ static void p12_nothing_is_granted_before_the_first_cut_of_the_new_servers(void 
     tear_down(&f);
 }
 
-static void a_server_that_is_added_gets_its_share(void **state)
+TEST(a_server_that_is_added_gets_its_share)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     add_until_change(&f);
@@ -135,9 +132,8 @@ static void a_server_that_is_added_gets_its_share(void **state)
     tear_down(&f);
 }
 
-static void a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains(void **state)
+TEST(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     connect(&f, 2, 12);
@@ -146,9 +142,8 @@ static void a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains(void **
     tear_down(&f);
 }
 
-static void one_that_would_get_nothing_is_not_worth_a_generation(void **state)
+TEST(one_that_would_get_nothing_is_not_worth_a_generation)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
@@ -170,9 +165,8 @@ static void one_that_would_get_nothing_is_not_worth_a_generation(void **state)
     tear_down(&f);
 }
 
-static void p12_a_worker_need_not_know_a_server_without_chunks(void **state)
+TEST(p12_a_worker_need_not_know_a_server_without_chunks)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
@@ -198,9 +192,8 @@ static void p12_a_worker_need_not_know_a_server_without_chunks(void **state)
     tear_down(&f);
 }
 
-static void a_newcomer_that_vanishes_is_not_waited_for(void **state)
+TEST(a_newcomer_that_vanishes_is_not_waited_for)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     connect(&f, 2, 12);
@@ -230,9 +223,8 @@ static void a_newcomer_that_vanishes_is_not_waited_for(void **state)
     tear_down(&f);
 }
 
-static void p12_what_may_be_recorded_is_not_gone_back_from(void **state)
+TEST(p12_what_may_be_recorded_is_not_gone_back_from)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     add_until_change(&f);
@@ -254,9 +246,8 @@ static void p12_what_may_be_recorded_is_not_gone_back_from(void **state)
     tear_down(&f);
 }
 
-static void when_a_cut_fails_training_goes_on_where_it_was(void **state)
+TEST(when_a_cut_fails_training_goes_on_where_it_was)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     assert_int_equal(granted(&f), 0);
@@ -278,9 +269,8 @@ static void when_a_cut_fails_training_goes_on_where_it_was(void **state)
     tear_down(&f);
 }
 
-static void p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step(void **state)
+TEST(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     assert_int_equal(granted(&f), 0);
@@ -298,9 +288,8 @@ static void p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step(v
     tear_down(&f);
 }
 
-static void who_cannot_read_the_others_files_keeps_its_own(void **state)
+TEST(who_cannot_read_the_others_files_keeps_its_own)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     set_up(&f);
@@ -318,9 +307,8 @@ static void who_cannot_read_the_others_files_keeps_its_own(void **state)
     tear_down(&f);
 }
 
-static void a_newcomer_that_cannot_read_the_cut_stays_out(void **state)
+TEST(a_newcomer_that_cannot_read_the_cut_stays_out)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     add_until_change(&f);
@@ -335,9 +323,8 @@ static void a_newcomer_that_cannot_read_the_cut_stays_out(void **state)
     tear_down(&f);
 }
 
-static void nobody_drains_when_nobody_could_take_the_chunks(void **state)
+TEST(nobody_drains_when_nobody_could_take_the_chunks)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     assert_int_equal(drain(&f, 1, NULL), ERR_OK);
@@ -345,9 +332,8 @@ static void nobody_drains_when_nobody_could_take_the_chunks(void **state)
     tear_down(&f);
 }
 
-static void a_drain_that_the_end_meets_is_over_with_it(void **state)
+TEST(a_drain_that_the_end_meets_is_over_with_it)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     commit(&f);
@@ -362,9 +348,8 @@ static void a_drain_that_the_end_meets_is_over_with_it(void **state)
     tear_down(&f);
 }
 
-static void p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then(void **state)
+TEST(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run();
     struct coordinator_past past = {
@@ -392,9 +377,8 @@ static void p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then(voi
     tear_down(&f);
 }
 
-static void p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs(void **state)
+TEST(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_run run = async_run();
     struct coordinator_past past = {
@@ -413,27 +397,4 @@ static void p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs(void 
     assert_int_equal(granted(&f), 14);
     assert_string_equal(f.stored.servers[1].name, "s1");
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p12_before_chunks_move_a_cut_has_all_that_was_granted),
-        cmocka_unit_test(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers),
-        cmocka_unit_test(a_server_that_is_added_gets_its_share),
-        cmocka_unit_test(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains),
-        cmocka_unit_test(one_that_would_get_nothing_is_not_worth_a_generation),
-        cmocka_unit_test(p12_a_worker_need_not_know_a_server_without_chunks),
-        cmocka_unit_test(a_newcomer_that_vanishes_is_not_waited_for),
-        cmocka_unit_test(p12_what_may_be_recorded_is_not_gone_back_from),
-        cmocka_unit_test(when_a_cut_fails_training_goes_on_where_it_was),
-        cmocka_unit_test(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step),
-        cmocka_unit_test(who_cannot_read_the_others_files_keeps_its_own),
-        cmocka_unit_test(a_newcomer_that_cannot_read_the_cut_stays_out),
-        cmocka_unit_test(nobody_drains_when_nobody_could_take_the_chunks),
-        cmocka_unit_test(a_drain_that_the_end_meets_is_over_with_it),
-        cmocka_unit_test(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then),
-        cmocka_unit_test(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,8 @@ static enum notice_verdict judge(enum notice_cloud cloud, uint32_t i, unsigned s
     return questions->questions[i].judge(status, slice_of(body), "trainer_7", ret_text);
 }
 
-static void aws_marks_an_instance_whatever_the_words(void **state)
+TEST(aws_marks_an_instance_whatever_the_words)
 {
-    (void)state;
     char text[NOTICE_TEXT_BYTES];
     assert_int_equal(judge(NOTICE_AWS, 0, 404, "", text), NOTICE_NOTHING);
     assert_int_equal(judge(NOTICE_AWS, 0, 500, "{}", text), NOTICE_NOTHING);
@@ -36,9 +35,8 @@ static void aws_marks_an_instance_whatever_the_words(void **state)
     assert_string_equal(text, "spot  "); /* what is strange does not reach a terminal */
 }
 
-static void aws_recommends_without_force(void **state)
+TEST(aws_recommends_without_force)
 {
-    (void)state;
     char text[NOTICE_TEXT_BYTES];
     assert_int_equal(judge(NOTICE_AWS, 1, 404, "", text), NOTICE_NOTHING);
     assert_int_equal(judge(NOTICE_AWS, 1, 200, "no JSON", text), NOTICE_NOTHING);
@@ -47,9 +45,8 @@ static void aws_recommends_without_force(void **state)
     assert_string_equal(text, "rebalance recommendation 2026-11-20T08:22:00Z");
 }
 
-static void gcp_says_true(void **state)
+TEST(gcp_says_true)
 {
-    (void)state;
     char text[NOTICE_TEXT_BYTES];
     assert_int_equal(judge(NOTICE_GCP, 0, 200, "FALSE", text), NOTICE_NOTHING);
     assert_int_equal(judge(NOTICE_GCP, 0, 200, "", text), NOTICE_NOTHING);
@@ -57,9 +54,8 @@ static void gcp_says_true(void **state)
     assert_int_equal(judge(NOTICE_GCP, 0, 200, "TRUE\n", text), NOTICE_LEAVE);
 }
 
-static void azure_s_events_concern_the_machines_they_name(void **state)
+TEST(azure_s_events_concern_the_machines_they_name)
 {
-    (void)state;
     char text[NOTICE_TEXT_BYTES];
     static const char *const nothing[] = {
         "",
@@ -81,9 +77,8 @@ static void azure_s_events_concern_the_machines_they_name(void **state)
     assert_string_equal(text, "Terminate");
 }
 
-static void a_word_is_short_and_printable(void **state)
+TEST(a_word_is_short_and_printable)
 {
-    (void)state;
     char word[8];
     assert_true(notice_word(slice_of("token==\r\n"), word, sizeof word));
     assert_string_equal(word, "token==");
@@ -92,16 +87,4 @@ static void a_word_is_short_and_printable(void **state)
     assert_false(notice_word(slice_of("a b"), word, sizeof word));
     assert_false(notice_word(slice_of("a\r\nb"), word, sizeof word));
     assert_false(notice_word((struct slice){(const uint8_t *)"a\0b", 3}, word, sizeof word));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(aws_marks_an_instance_whatever_the_words),
-        cmocka_unit_test(aws_recommends_without_force),
-        cmocka_unit_test(gcp_says_true),
-        cmocka_unit_test(azure_s_events_concern_the_machines_they_name),
-        cmocka_unit_test(a_word_is_short_and_printable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void hears(const struct fixture *f, const char *expected)
 #endif
 }
 
-static void each_state_is_said_in_systemds_words(void **state)
+TEST(each_state_is_said_in_systemds_words, .setup_func = setup, .teardown_func = teardown)
 {
     const struct fixture *f = *state;
     notify_ready();
@@ -72,9 +72,8 @@ static void each_state_is_said_in_systemds_words(void **state)
     hears(f, "STOPPING=1");
 }
 
-static void a_watchdog_is_answered_twice_in_its_time(void **state)
+TEST(a_watchdog_is_answered_twice_in_its_time, .setup_func = setup, .teardown_func = teardown)
 {
-    (void)state;
     char pid[32];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     assert_true(notify_alive_every_ns() == UINT64_MAX);
@@ -87,7 +86,7 @@ static void a_watchdog_is_answered_twice_in_its_time(void **state)
     assert_true(notify_alive_every_ns() == UINT64_MAX);
 }
 
-static void without_systemd_nothing_is_said(void **state)
+TEST(without_systemd_nothing_is_said, .setup_func = setup, .teardown_func = teardown)
 {
     const struct fixture *f = *state;
     char heard[64];
@@ -95,14 +94,4 @@ static void without_systemd_nothing_is_said(void **state)
     notify_ready();
     notify_alive();
     assert_int_equal(recv(f->socket, heard, sizeof heard, MSG_DONTWAIT), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_state_is_said_in_systemds_words, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_watchdog_is_answered_twice_in_its_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(without_systemd_nothing_is_said, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 /* ---- runs ---- */
 
-static void a_bad_spec_is_refused_with_its_place_and_nothing_is_stored(void **state)
+TEST_IN_FOLDER(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -18,7 +18,7 @@ static void a_bad_spec_is_refused_with_its_place_and_nothing_is_stored(void **st
     close_daemon(&f);
 }
 
-static void a_run_that_names_no_directory_gets_the_daemons(void **state)
+TEST_IN_FOLDER(a_run_that_names_no_directory_gets_the_daemons)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -29,7 +29,7 @@ static void a_run_that_names_no_directory_gets_the_daemons(void **state)
     close_daemon(&f);
 }
 
-static void a_second_run_is_refused_while_one_is_active(void **state)
+TEST_IN_FOLDER(a_second_run_is_refused_while_one_is_active)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -47,7 +47,7 @@ static void a_second_run_is_refused_while_one_is_active(void **state)
     close_daemon(&f);
 }
 
-static void a_start_that_failed_is_asked_for_again_as_if_it_had_not_been(void **state)
+TEST_IN_FOLDER(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -63,7 +63,7 @@ static void a_start_that_failed_is_asked_for_again_as_if_it_had_not_been(void **
     close_daemon(&f);
 }
 
-static void a_resume_of_nothing_is_refused(void **state)
+TEST_IN_FOLDER(a_resume_of_nothing_is_refused)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -72,7 +72,7 @@ static void a_resume_of_nothing_is_refused(void **state)
     close_daemon(&f);
 }
 
-static void a_resume_on_other_data_is_refused_and_the_stored_run_stays(void **state)
+TEST_IN_FOLDER(a_resume_on_other_data_is_refused_and_the_stored_run_stays)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -91,7 +91,7 @@ static void a_resume_on_other_data_is_refused_and_the_stored_run_stays(void **st
     close_daemon(&f);
 }
 
-static void data_that_this_daemon_would_serve_otherwise_is_refused(void **state)
+TEST_IN_FOLDER(data_that_this_daemon_would_serve_otherwise_is_refused)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -101,7 +101,7 @@ static void data_that_this_daemon_would_serve_otherwise_is_refused(void **state)
     close_daemon(&f);
 }
 
-static void a_successor_goes_on_with_the_stored_run_in_a_new_generation(void **state)
+TEST_IN_FOLDER(a_successor_goes_on_with_the_stored_run_in_a_new_generation)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -119,7 +119,7 @@ static void a_successor_goes_on_with_the_stored_run_in_a_new_generation(void **s
     close_daemon(&f);
 }
 
-static void a_stored_run_that_cannot_go_on_waits_for_an_operator(void **state)
+TEST_IN_FOLDER(a_stored_run_that_cannot_go_on_waits_for_an_operator)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -138,7 +138,7 @@ static void a_stored_run_that_cannot_go_on_waits_for_an_operator(void **state)
     close_daemon(&f);
 }
 
-static void p7_a_term_that_was_taken_ends_the_daemon(void **state)
+TEST_IN_FOLDER(p7_a_term_that_was_taken_ends_the_daemon)
 {
     struct fixture f = open_daemon(state);
     uint64_t term;
@@ -154,7 +154,7 @@ static void p7_a_term_that_was_taken_ends_the_daemon(void **state)
 
 /* ---- other calls ---- */
 
-static void the_coordinators_own_server_is_not_drained(void **state)
+TEST_IN_FOLDER(the_coordinators_own_server_is_not_drained)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -168,7 +168,7 @@ static void the_coordinators_own_server_is_not_drained(void **state)
     close_daemon(&f);
 }
 
-static void without_a_run_what_needs_one_is_refused(void **state)
+TEST_IN_FOLDER(without_a_run_what_needs_one_is_refused)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -183,7 +183,7 @@ static void without_a_run_what_needs_one_is_refused(void **state)
     close_daemon(&f);
 }
 
-static void a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before(void **state)
+TEST_IN_FOLDER(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -201,7 +201,7 @@ static void a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before(vo
     close_daemon(&f);
 }
 
-static void a_member_that_asks_anew_gets_one_answer(void **state)
+TEST_IN_FOLDER(a_member_that_asks_anew_gets_one_answer)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -223,7 +223,7 @@ static void a_member_that_asks_anew_gets_one_answer(void **state)
     close_daemon(&f);
 }
 
-static void a_pause_leaves_the_run_to_the_next_start(void **state)
+TEST_IN_FOLDER(a_pause_leaves_the_run_to_the_next_start)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -240,7 +240,7 @@ static void a_pause_leaves_the_run_to_the_next_start(void **state)
     close_daemon(&f);
 }
 
-static void the_status_line_counts_servers_workers_and_steps(void **state)
+TEST_IN_FOLDER(the_status_line_counts_servers_workers_and_steps)
 {
     struct fixture f = open_daemon(state);
     struct buf line = {0};
@@ -251,27 +251,4 @@ static void the_status_line_counts_servers_workers_and_steps(void **state)
     assert_non_null(strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, cut 0"));
     buf_release(&line);
     close_daemon(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored),
-        unit_test_in_folder(a_run_that_names_no_directory_gets_the_daemons),
-        unit_test_in_folder(a_second_run_is_refused_while_one_is_active),
-        unit_test_in_folder(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been),
-        unit_test_in_folder(a_resume_of_nothing_is_refused),
-        unit_test_in_folder(a_resume_on_other_data_is_refused_and_the_stored_run_stays),
-        unit_test_in_folder(data_that_this_daemon_would_serve_otherwise_is_refused),
-        unit_test_in_folder(a_successor_goes_on_with_the_stored_run_in_a_new_generation),
-        unit_test_in_folder(a_stored_run_that_cannot_go_on_waits_for_an_operator),
-        unit_test_in_folder(p7_a_term_that_was_taken_ends_the_daemon),
-        unit_test_in_folder(the_coordinators_own_server_is_not_drained),
-        unit_test_in_folder(without_a_run_what_needs_one_is_refused),
-        unit_test_in_folder(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before),
-        unit_test_in_folder(a_member_that_asks_anew_gets_one_answer),
-        unit_test_in_folder(a_pause_leaves_the_run_to_the_next_start),
-        unit_test_in_folder(the_status_line_counts_servers_workers_and_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

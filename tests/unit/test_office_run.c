@@ -72,9 +72,8 @@ static void teardown(struct fixture *f)
     assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
 }
 
-static void the_core_learns_the_spec_and_the_grid(void **state)
+TEST(the_core_learns_the_spec_and_the_grid)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     assert_int_equal(plan(&f), ERR_OK);
@@ -95,9 +94,8 @@ static void the_core_learns_the_spec_and_the_grid(void **state)
     teardown(&f);
 }
 
-static void p4_with_a_lossy_codec_the_node_size_is_the_runs(void **state)
+TEST(p4_with_a_lossy_codec_the_node_size_is_the_runs)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\n"
@@ -108,9 +106,8 @@ static void p4_with_a_lossy_codec_the_node_size_is_the_runs(void **state)
     teardown(&f);
 }
 
-static void a_bad_spec_is_refused_with_its_place(void **state)
+TEST(a_bad_spec_is_refused_with_its_place)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\nnonsense: 3\n";
@@ -119,9 +116,8 @@ static void a_bad_spec_is_refused_with_its_place(void **state)
     teardown(&f);
 }
 
-static void a_resume_of_nothing_is_refused(void **state)
+TEST(a_resume_of_nothing_is_refused)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     f.request.resume = true;
@@ -129,9 +125,8 @@ static void a_resume_of_nothing_is_refused(void **state)
     teardown(&f);
 }
 
-static void a_resume_says_what_differs_and_what_it_does_to_the_digest(void **state)
+TEST(a_resume_says_what_differs_and_what_it_does_to_the_digest)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     store_run(&f);
@@ -146,9 +141,8 @@ static void a_resume_says_what_differs_and_what_it_does_to_the_digest(void **sta
     teardown(&f);
 }
 
-static void a_resume_without_a_spec_takes_the_stored_one(void **state)
+TEST(a_resume_without_a_spec_takes_the_stored_one)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     store_run(&f);
@@ -158,9 +152,8 @@ static void a_resume_without_a_spec_takes_the_stored_one(void **state)
     teardown(&f);
 }
 
-static void another_model_or_data_set_cannot_be_resumed(void **state)
+TEST(another_model_or_data_set_cannot_be_resumed)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     store_run(&f);
@@ -195,9 +188,8 @@ static void record_cut(struct fixture *f)
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
 }
 
-static void a_directory_with_checkpoints_is_not_overwritten(void **state)
+TEST(a_directory_with_checkpoints_is_not_overwritten)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     record_cut(&f);
@@ -206,9 +198,8 @@ static void a_directory_with_checkpoints_is_not_overwritten(void **state)
     teardown(&f);
 }
 
-static void a_run_is_resumed_from_its_directory_when_the_store_is_gone(void **state)
+TEST(a_run_is_resumed_from_its_directory_when_the_store_is_gone)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     record_cut(&f);
@@ -222,20 +213,4 @@ static void a_run_is_resumed_from_its_directory_when_the_store_is_gone(void **st
     f.request.data_digest[0] = 1;
     assert_int_equal(plan(&f), ERR_DATA_SET);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_core_learns_the_spec_and_the_grid),
-        cmocka_unit_test(p4_with_a_lossy_codec_the_node_size_is_the_runs),
-        cmocka_unit_test(a_bad_spec_is_refused_with_its_place),
-        cmocka_unit_test(a_resume_of_nothing_is_refused),
-        cmocka_unit_test(a_resume_says_what_differs_and_what_it_does_to_the_digest),
-        cmocka_unit_test(a_resume_without_a_spec_takes_the_stored_one),
-        cmocka_unit_test(another_model_or_data_set_cannot_be_resumed),
-        cmocka_unit_test(a_directory_with_checkpoints_is_not_overwritten),
-        cmocka_unit_test(a_run_is_resumed_from_its_directory_when_the_store_is_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

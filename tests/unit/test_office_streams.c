@@ -3,7 +3,7 @@
 
 /* ---- reports and streams ---- */
 
-static void reports_that_do_not_decode_or_belong_elsewhere_change_nothing(void **state)
+TEST_IN_FOLDER(reports_that_do_not_decode_or_belong_elsewhere_change_nothing)
 {
     struct fixture f = open_daemon(state);
     open_office(&f);
@@ -37,7 +37,7 @@ static void server_says(struct fixture *f, struct guest *guest, struct server_re
     rpc_message_unref(message);
 }
 
-static void a_servers_stream_that_begins_with_no_hello_is_closed(void **state)
+TEST_IN_FOLDER(a_servers_stream_that_begins_with_no_hello_is_closed)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream stream = {0};
@@ -54,7 +54,7 @@ static void a_servers_stream_that_begins_with_no_hello_is_closed(void **state)
 static const struct server_report far_hello = {
     .kind = SERVER_HELLO, .boot = FAR_BOOT, .hello = {.name = "far", .address = "far:1"}};
 
-static void a_late_report_is_harmless_and_nonsense_ends_the_stream(void **state)
+TEST_IN_FOLDER(a_late_report_is_harmless_and_nonsense_ends_the_stream)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream stream = {0};
@@ -78,7 +78,7 @@ static void a_late_report_is_harmless_and_nonsense_ends_the_stream(void **state)
     close_daemon(&f);
 }
 
-static void a_server_that_says_hello_again_ends_its_older_stream(void **state)
+TEST_IN_FOLDER(a_server_that_says_hello_again_ends_its_older_stream)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream streams[2] = {{0}};
@@ -105,7 +105,7 @@ static void member_says(struct fixture *f, struct guest *guest, uint64_t member)
     rpc_message_unref(message);
 }
 
-static void the_stream_of_a_member_that_is_none_is_closed(void **state)
+TEST_IN_FOLDER(the_stream_of_a_member_that_is_none_is_closed)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream stream = {0};
@@ -120,7 +120,7 @@ static void the_stream_of_a_member_that_is_none_is_closed(void **state)
     close_daemon(&f);
 }
 
-static void a_member_has_one_stream_and_loses_it_when_it_is_silent(void **state)
+TEST_IN_FOLDER(a_member_has_one_stream_and_loses_it_when_it_is_silent)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream streams[2] = {{0}};
@@ -148,7 +148,7 @@ static void a_member_has_one_stream_and_loses_it_when_it_is_silent(void **state)
     close_daemon(&f);
 }
 
-static void the_end_answers_who_waits_and_ends_streams(void **state)
+TEST_IN_FOLDER(the_end_answers_who_waits_and_ends_streams)
 {
     struct fixture f = open_daemon(state);
     struct rpc_stream stream = {0};
@@ -166,18 +166,4 @@ static void the_end_answers_who_waits_and_ends_streams(void **state)
     assert_int_equal(stream.err, ERR_UNREACHABLE);
     guests_unref(guest);
     close_daemon(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(reports_that_do_not_decode_or_belong_elsewhere_change_nothing),
-        unit_test_in_folder(a_servers_stream_that_begins_with_no_hello_is_closed),
-        unit_test_in_folder(a_late_report_is_harmless_and_nonsense_ends_the_stream),
-        unit_test_in_folder(a_server_that_says_hello_again_ends_its_older_stream),
-        unit_test_in_folder(the_stream_of_a_member_that_is_none_is_closed),
-        unit_test_in_folder(a_member_has_one_stream_and_loses_it_when_it_is_silent),
-        unit_test_in_folder(the_end_answers_who_waits_and_ends_streams),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,17 +71,15 @@ static struct optimizer_chunk chunk(enum model_rule rule, bool decay)
                                     .sum = arrays[3]};
 }
 
-static void states_are_counted(void **state)
+TEST(states_are_counted)
 {
-    (void)state;
     assert_int_equal(optimizer_states(SPEC_SGD), 0);
     assert_int_equal(optimizer_states(SPEC_MOMENTUM), 1);
     assert_int_equal(optimizer_states(SPEC_ADAMW), 2);
 }
 
-static void sgd_decays_what_decays(void **state)
+TEST(sgd_decays_what_decays)
 {
-    (void)state;
     struct spec_optimizer settings = {.kind = SPEC_SGD, .weight_decay = 0.5};
     struct optimizer_chunk with = chunk(MODEL_OPTIMIZER, true), without = with;
     without.decay = false;
@@ -93,9 +91,8 @@ static void sgd_decays_what_decays(void **state)
     assert_int_equal(seen.format, KERNELS_BF16);
 }
 
-static void momentum_gets_its_settings(void **state)
+TEST(momentum_gets_its_settings)
 {
-    (void)state;
     struct spec_optimizer settings = {
         .kind = SPEC_MOMENTUM, .weight_decay = 0.5, .momentum = 0.75, .nesterov = true};
     struct optimizer_chunk work = chunk(MODEL_OPTIMIZER, true);
@@ -105,9 +102,8 @@ static void momentum_gets_its_settings(void **state)
     assert_ptr_equal(seen.state[0], arrays[1]);
 }
 
-static void adamw_gets_its_scalars_rounded_once(void **state)
+TEST(adamw_gets_its_scalars_rounded_once)
 {
-    (void)state;
     struct spec_optimizer settings = {
         .kind = SPEC_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1};
     struct optimizer_chunk work = chunk(MODEL_OPTIMIZER, true);
@@ -126,23 +122,10 @@ static void adamw_gets_its_scalars_rounded_once(void **state)
     assert_true(seen.adamw.decay == 1);
 }
 
-static void a_mean_divides_by_the_slots(void **state)
+TEST(a_mean_divides_by_the_slots)
 {
-    (void)state;
     struct spec_optimizer settings = {.kind = SPEC_ADAMW};
     struct optimizer_chunk work = chunk(MODEL_MEAN, false);
     optimizer_apply(&table, &settings, &commit, 6, CODEC_FP32, &work);
     assert_true(seen.mean_scale == (float)(1.0 / 6));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_are_counted),
-        cmocka_unit_test(sgd_decays_what_decays),
-        cmocka_unit_test(momentum_gets_its_settings),
-        cmocka_unit_test(adamw_gets_its_scalars_rounded_once),
-        cmocka_unit_test(a_mean_divides_by_the_slots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,9 +40,8 @@ static uint64_t count(struct slice log, enum err *ret_err)
     return steps;
 }
 
-static void what_is_appended_is_read(void **state)
+TEST(what_is_appended_is_read)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     enum err err;
     fill(&buf);
@@ -52,9 +51,8 @@ static void what_is_appended_is_read(void **state)
     assert_int_equal(err, ERR_NOT_FOUND);
 }
 
-static void a_tail_that_was_being_written_ends_the_log_before_it(void **state)
+TEST(a_tail_that_was_being_written_ends_the_log_before_it)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     enum err err;
     fill(&buf);
@@ -65,9 +63,8 @@ static void a_tail_that_was_being_written_ends_the_log_before_it(void **state)
     }
 }
 
-static void no_flipped_bit_changes_what_is_read(void **state)
+TEST(no_flipped_bit_changes_what_is_read)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     enum err err;
     fill(&buf);
@@ -89,9 +86,8 @@ static void no_flipped_bit_changes_what_is_read(void **state)
     assert_string_equal(reason.text, wanted);
 }
 
-static void a_rewind_keeps_what_led_to_its_cut(void **state)
+TEST(a_rewind_keeps_what_led_to_its_cut)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     fill(&buf);
     size_t record = buf.bytes / STEPS;
@@ -102,9 +98,8 @@ static void a_rewind_keeps_what_led_to_its_cut(void **state)
     assert_int_equal(order_keep_steps(buf_slice(&buf), STEPS), record * (STEPS - 1));
 }
 
-static void a_step_that_cannot_be_is_corrupt(void **state)
+TEST(a_step_that_cannot_be_is_corrupt)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     struct order_record record;
     struct order_step step;
@@ -124,9 +119,8 @@ static void a_step_that_cannot_be_is_corrupt(void **state)
     assert_int_equal(order_step(&record, &step), ERR_CORRUPT);
 }
 
-static void what_servers_of_an_async_run_write_is_read_back(void **state)
+TEST(what_servers_of_an_async_run_write_is_read_back)
 {
-    (void)state;
     const struct order_chunk chunks[] = {{3, 100, 99}, {9, 7, 7}};
     const struct order_chunks written[] = {
         {.kind = ORDER_BEGIN, .generation = 4, .boot = 5, .count = 1, .chunks = chunks},
@@ -166,17 +160,4 @@ static void what_servers_of_an_async_run_write_is_read_back(void **state)
         assert_int_equal(order_chunks(&record, room, &read), ERR_CORRUPT);
     }
     buf_release(&buf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_appended_is_read),
-        cmocka_unit_test(a_tail_that_was_being_written_ends_the_log_before_it),
-        cmocka_unit_test(no_flipped_bit_changes_what_is_read),
-        cmocka_unit_test(a_rewind_keeps_what_led_to_its_cut),
-        cmocka_unit_test(a_step_that_cannot_be_is_corrupt),
-        cmocka_unit_test(what_servers_of_an_async_run_write_is_read_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

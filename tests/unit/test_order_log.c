@@ -39,7 +39,7 @@ static uint64_t stored(void **state)
     return steps;
 }
 
-static void what_was_synced_is_there_after_a_restart(void **state)
+TEST_IN_FOLDER(what_was_synced_is_there_after_a_restart)
 {
     struct order_log log;
     assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
@@ -55,7 +55,7 @@ static void what_was_synced_is_there_after_a_restart(void **state)
     assert_int_equal(stored(state), 4);
 }
 
-static void a_rewind_forgets_the_steps_behind_its_cut(void **state)
+TEST_IN_FOLDER(a_rewind_forgets_the_steps_behind_its_cut)
 {
     struct order_log log;
     assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
@@ -77,7 +77,7 @@ static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, 
     return -1;
 }
 
-static void a_full_disk_makes_it_late_not_wrong(void **state)
+TEST_IN_FOLDER(a_full_disk_makes_it_late_not_wrong)
 {
     struct order_log log;
     struct file_ops full = file_ops_real;
@@ -93,25 +93,10 @@ static void a_full_disk_makes_it_late_not_wrong(void **state)
     order_log_release(&log);
 }
 
-static void a_run_that_keeps_none_has_nothing_to_do(void **state)
+TEST(a_run_that_keeps_none_has_nothing_to_do)
 {
-    (void)state;
     struct order_log log = {0};
     assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
     assert_int_equal(order_log_rewind(&log, 3, NULL), ERR_OK);
     order_log_release(&log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_was_synced_is_there_after_a_restart, folder_make,
-                                        folder_remove),
-        cmocka_unit_test_setup_teardown(a_rewind_forgets_the_steps_behind_its_cut, folder_make,
-                                        folder_remove),
-        cmocka_unit_test_setup_teardown(a_full_disk_makes_it_late_not_wrong, folder_make,
-                                        folder_remove),
-        cmocka_unit_test(a_run_that_keeps_none_has_nothing_to_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static enum err count_one(void *context, const struct journal_entry *entry, stru
     return ERR_OK;
 }
 
-static void a_new_generation_does_not_wait_for_room_for_the_old_one(void **state)
+TEST_IN_FOLDER(a_new_generation_does_not_wait_for_room_for_the_old_one)
 {
     const char *folder = folder_path(state, "run/checkpoints");
     const struct logger quiet = {LOG_LEVEL_ERROR, -1};
@@ -126,7 +126,7 @@ static void a_new_generation_does_not_wait_for_room_for_the_old_one(void **state
     assert_int_equal(atomic_load(&disk.failed), 0);
 }
 
-static void a_cut_does_not_wait_for_room_when_a_new_generation_begins(void **state)
+TEST_IN_FOLDER(a_cut_does_not_wait_for_room_when_a_new_generation_begins)
 {
     const char *folder = folder_path(state, "run/checkpoints");
     const struct logger quiet = {LOG_LEVEL_ERROR, -1};
@@ -157,7 +157,7 @@ static void a_cut_does_not_wait_for_room_when_a_new_generation_begins(void **sta
     assert_int_equal(atomic_load(&disk.failed), 0);
 }
 
-static void what_is_written_when_a_generation_has_begun_is_all_of_the_one_before(void **state)
+TEST_IN_FOLDER(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before)
 {
     const char *folder = folder_path(state, "run/checkpoints");
     const struct logger quiet = {LOG_LEVEL_ERROR, -1};
@@ -186,14 +186,4 @@ static void what_is_written_when_a_generation_has_begun_is_all_of_the_one_before
     assert_int_equal(journal_read(&file_ops_real, journal, &second, &torn, NULL), ERR_OK);
     assert_int_equal(before, 200);
     assert_int_equal(after, 200);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_new_generation_does_not_wait_for_room_for_the_old_one),
-        unit_test_in_folder(a_cut_does_not_wait_for_room_when_a_new_generation_begins),
-        unit_test_in_folder(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,27 +12,24 @@ static void printed(const struct program *program, const char *text)
     assert_string_equal((const char *)buf.data, text);
 }
 
-static void one_stage_pulls_upwards_and_pushes_downwards(void **state)
+TEST(one_stage_pulls_upwards_and_pushes_downwards)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     assert_int_equal(program_generate(&program, 2, 2, false), ERR_OK);
     printed(&program, "0UNSHARD,0F0,1UNSHARD,1F0,1B0,0B0,0F1,1F1,1B1,1REDUCE_GRAD,0B1,"
                       "0REDUCE_GRAD\n");
 }
 
-static void recompute_drops_after_f_and_computes_again_before_b(void **state)
+TEST(recompute_drops_after_f_and_computes_again_before_b)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     assert_int_equal(program_generate(&program, 3, 1, true), ERR_OK);
     printed(&program, "0UNSHARD,0F0,0DROP0,1UNSHARD,1F0,1DROP0,2UNSHARD,2F0,2B0,2REDUCE_GRAD,"
                       "1RC0,1B0,1REDUCE_GRAD,0RC0,0B0,0REDUCE_GRAD\n");
 }
 
-static void what_is_generated_is_valid_and_counted(void **state)
+TEST(what_is_generated_is_valid_and_counted)
 {
-    (void)state;
     for (uint32_t units = 1; units < 6; units++) {
         for (uint32_t microbatches = 1; microbatches < 5; microbatches++) {
             for (int recompute = 0; recompute < 2; recompute++) {
@@ -50,14 +47,4 @@ static void what_is_generated_is_valid_and_counted(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage_pulls_upwards_and_pushes_downwards),
-        cmocka_unit_test(recompute_drops_after_f_and_computes_again_before_b),
-        cmocka_unit_test(what_is_generated_is_valid_and_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

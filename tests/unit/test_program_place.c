@@ -16,9 +16,8 @@ static const struct program_sizes gpt[4] = {
     {.saved = 1 * KB, .dinput = 1 * KB},
 };
 
-static void the_peak_of_a_microbatch_is_what_it_keeps(void **state)
+TEST(the_peak_of_a_microbatch_is_what_it_keeps)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     scoped(program_places_release) struct program_places places = {0};
     assert_int_equal(program_generate(&program, 4, 3, false), ERR_OK);
@@ -28,9 +27,8 @@ static void the_peak_of_a_microbatch_is_what_it_keeps(void **state)
     assert_int_equal(places.arena_bytes, places.live_bytes_max);
 }
 
-static void recompute_keeps_inputs_and_one_block(void **state)
+TEST(recompute_keeps_inputs_and_one_block)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     scoped(program_places_release) struct program_places places = {0};
     assert_int_equal(program_generate(&program, 4, 2, true), ERR_OK);
@@ -39,9 +37,8 @@ static void recompute_keeps_inputs_and_one_block(void **state)
     assert_int_equal(places.arena_bytes, places.live_bytes_max);
 }
 
-static void rows_find_what_earlier_rows_left(void **state)
+TEST(rows_find_what_earlier_rows_left)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     scoped(program_places_release) struct program_places places = {0};
     const char *text = "0UNSHARD,1UNSHARD,2UNSHARD,0F0,1F0,0F1,2F0,2B0,1F1,2F1,1B0,2B1,1B1,0B0,0B1,"
@@ -72,9 +69,8 @@ static void rows_find_what_earlier_rows_left(void **state)
 
 /* Every array alive at a row: who wrote it last? Writes a mark into each place that a row makes
  * and looks for it in each row that reads it. */
-static void no_place_is_given_away_while_it_is_needed(void **state)
+TEST(no_place_is_given_away_while_it_is_needed)
 {
-    (void)state;
     scoped(program_release) struct program program = {0};
     scoped(program_places_release) struct program_places places = {0};
     assert_int_equal(program_generate(&program, 4, 2, true), ERR_OK);
@@ -103,15 +99,4 @@ static void no_place_is_given_away_while_it_is_needed(void **state)
                 arena[p.dinput] = 30000 + name;
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_peak_of_a_microbatch_is_what_it_keeps),
-        cmocka_unit_test(recompute_keeps_inputs_and_one_block),
-        cmocka_unit_test(rows_find_what_earlier_rows_left),
-        cmocka_unit_test(no_place_is_given_away_while_it_is_needed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

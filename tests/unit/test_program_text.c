@@ -11,9 +11,8 @@ static struct slice slice_of(const char *text)
     return (struct slice){(const uint8_t *)text, strlen(text)};
 }
 
-static void what_is_printed_parses_to_the_same(void **state)
+TEST(what_is_printed_parses_to_the_same)
 {
-    (void)state;
     scoped(program_release) struct program made = {0}, parsed = {0};
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(program_generate(&made, 5, 3, true), ERR_OK);
@@ -25,9 +24,8 @@ static void what_is_printed_parses_to_the_same(void **state)
     assert_memory_equal(parsed.rows, made.rows, made.rows_count * sizeof *made.rows);
 }
 
-static void blanks_and_empty_cells_are_skipped(void **state)
+TEST(blanks_and_empty_cells_are_skipped)
 {
-    (void)state;
     scoped(program_release) struct program parsed = {0};
     assert_int_equal(program_parse(slice_of(",, 0UNSHARD , ,0F0,,\r\n\n"), &parsed, NULL), ERR_OK);
     assert_int_equal(parsed.rows_count, 2);
@@ -44,9 +42,8 @@ static void refused(const char *text, const char *wanted)
         fail_msg("\"%s\" is said, not \"%s\"", reason.text, wanted);
 }
 
-static void what_is_wrong_is_named_with_line_and_column(void **state)
+TEST(what_is_wrong_is_named_with_line_and_column)
 {
-    (void)state;
     refused("0F0,F1", "line 1, column 5: a cell begins with a unit's number");
     refused("4096F0", "line 1, column 1: a cell begins with a unit's number");
     refused("99999999999999999999F0", "line 1, column 1: ");
@@ -57,14 +54,4 @@ static void what_is_wrong_is_named_with_line_and_column(void **state)
     refused("0UNSHARD0", "line 1, column 9: a comma");
     refused("0F0 1F0", "line 1, column 5: a comma");
     refused("0F0\n\n 1F0", "line 3, column 2: a second rank");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_printed_parses_to_the_same),
-        cmocka_unit_test(blanks_and_empty_cells_are_skipped),
-        cmocka_unit_test(what_is_wrong_is_named_with_line_and_column),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,47 +22,41 @@ static void judged(const char *text, const char *wanted)
 #define START "0UNSHARD,1UNSHARD,0F0,1F0,"
 #define START2 START "0F1,1F1,"
 
-static void other_orders_than_the_generators_are_fine(void **state)
+TEST(other_orders_than_the_generators_are_fine)
 {
-    (void)state;
     judged(START "1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD", "");
     judged(START2 "1B0,1B1,0B0,0B1,0REDUCE_GRAD,1REDUCE_GRAD", "");
     judged(START2 "1B0,0B0,1B1,0B1,0REDUCE_GRAD,1REDUCE_GRAD", "");
 }
 
-static void a_unit_is_pulled_before_it_is_used_and_only_once(void **state)
+TEST(a_unit_is_pulled_before_it_is_used_and_only_once)
 {
-    (void)state;
     judged("0F0,0UNSHARD,0B0,0REDUCE_GRAD", "row 1 (F of unit 0, microbatch 0): the unit is not");
     judged("0UNSHARD,0UNSHARD,0F0,0B0,0REDUCE_GRAD", "row 2 (PULL of unit 0): the unit is pulled");
 }
 
-static void every_forward_comes_before_its_backward(void **state)
+TEST(every_forward_comes_before_its_backward)
 {
-    (void)state;
     judged("0UNSHARD,1UNSHARD,0F0,0B0,1F0,1B0", "row 4 (B of unit 0, microbatch 0): the forward");
     judged("0UNSHARD,1UNSHARD,1F0,0F0,1B0,0B0", "row 3 (F of unit 1, microbatch 0): the previous");
     judged(START "0B0,1B0", "row 5 (B of unit 0, microbatch 0): the next unit's");
 }
 
-static void nothing_runs_twice(void **state)
+TEST(nothing_runs_twice)
 {
-    (void)state;
     judged(START "0F0,1B0", "row 5 (F of unit 0, microbatch 0): this forward has run already");
     judged(START "1B0,1B0", "row 6 (B of unit 1, microbatch 0): this backward has run already");
 }
 
-static void microbatches_add_up_in_order(void **state)
+TEST(microbatches_add_up_in_order)
 {
-    (void)state;
     judged(START2 "1B1,0B1,1B0", "row 7 (B of unit 1, microbatch 1): microbatches add up");
     judged("0UNSHARD,1UNSHARD,0F0,0F1,1F1,1F0,1B0,0B0",
            "row 5 (F of unit 1, microbatch 1): the last");
 }
 
-static void dropped_activations_are_recomputed_once(void **state)
+TEST(dropped_activations_are_recomputed_once)
 {
-    (void)state;
     judged("0UNSHARD,1UNSHARD,0F0,0DROP0,1F0,1B0,0RC0,0B0,0REDUCE_GRAD,1REDUCE_GRAD", "");
     judged("0UNSHARD,1UNSHARD,0F0,0DROP0,1F0,1B0,0B0",
            "row 7 (B of unit 0, microbatch 0): the acti");
@@ -71,24 +65,21 @@ static void dropped_activations_are_recomputed_once(void **state)
     judged(START "0DROP0,0DROP0,1B0", "row 6 (DROP of unit 0, microbatch 0): there are no");
 }
 
-static void every_unit_is_pushed_once_after_its_last_backward(void **state)
+TEST(every_unit_is_pushed_once_after_its_last_backward)
 {
-    (void)state;
     judged(START2 "1B0,1REDUCE_GRAD,1B1", "row 8 (PUSH of unit 1): not all");
     judged(START "1B0,0B0,1REDUCE_GRAD", "ends after row 7: unit 0 is not pushed");
     judged(START "1B0,1REDUCE_GRAD,1REDUCE_GRAD", "row 7 (PUSH of unit 1): the unit is pushed");
 }
 
-static void a_hole_between_numbers_does_not_cost_memory(void **state)
+TEST(a_hole_between_numbers_does_not_cost_memory)
 {
-    (void)state;
     judged("0UNSHARD,4095F65535", "too few for 4096 units and 65536 microbatches");
     judged("", "no units");
 }
 
-static void rows_of_our_own_making_are_judged_too(void **state)
+TEST(rows_of_our_own_making_are_judged_too)
 {
-    (void)state;
     struct row rows[4] = {{ACT_PULL, 0, 0}, {ACT_F, 1, 0}, {ACT_F, 0, 0}, {ACT_B, 0, 0}};
     struct program program = {.units = 1, .microbatches = 1, .rows_count = 4, .rows = rows};
     struct reason reason;
@@ -100,20 +91,4 @@ static void rows_of_our_own_making_are_judged_too(void **state)
     rows[1] = (struct row){ACT_COUNT, 0, 0};
     assert_int_equal(program_validate(&program, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "row 2 (? of unit 0, microbatch 0): no such act"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_orders_than_the_generators_are_fine),
-        cmocka_unit_test(a_unit_is_pulled_before_it_is_used_and_only_once),
-        cmocka_unit_test(every_forward_comes_before_its_backward),
-        cmocka_unit_test(nothing_runs_twice),
-        cmocka_unit_test(microbatches_add_up_in_order),
-        cmocka_unit_test(dropped_activations_are_recomputed_once),
-        cmocka_unit_test(every_unit_is_pushed_once_after_its_last_backward),
-        cmocka_unit_test(a_hole_between_numbers_does_not_cost_memory),
-        cmocka_unit_test(rows_of_our_own_making_are_judged_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void philox_gives_the_published_answers(void **state)
+TEST(philox_gives_the_published_answers)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], words[4];
     } rows[] = {
@@ -28,18 +27,16 @@ static void philox_gives_the_published_answers(void **state)
 
 static const uint64_t seed = 0x123456789abcdef0;
 
-static void uniform_numbers_have_the_expected_bits(void **state)
+TEST(uniform_numbers_have_the_expected_bits)
 {
-    (void)state;
     static const float expected[] = {0xfdca8ap-24f, 0x3341cp-24f,  0xec5c68p-24f,
                                      0xa60745p-24f, 0x7901afp-24f, 0x17205cp-24f};
     for (uint64_t i = 0; i < 6; i++)
         assert_true(rand_uniform(rand_key(seed, RAND_DATA, 7), i) == expected[i]);
 }
 
-static void normal_numbers_have_the_expected_bits(void **state)
+TEST(normal_numbers_have_the_expected_bits)
 {
-    (void)state;
     static const float expected[] = {-0x1.3349fp-3f, -0x1.0340fap+0f, 0x1.001224p+1f,
                                      0x1.f5becp-1f,  0x1.3cef3ap+0f,  0x1.4c6fdcp+1f};
     struct rand_key key = rand_key(seed, RAND_WEIGHTS, 5);
@@ -48,9 +45,8 @@ static void normal_numbers_have_the_expected_bits(void **state)
     assert_true(rand_normal(key, 1000001) == -0x1.ff2d2p+0f);
 }
 
-static void a_filled_range_has_the_single_numbers(void **state)
+TEST(a_filled_range_has_the_single_numbers)
 {
-    (void)state;
     struct rand_key key = rand_key(1, RAND_WEIGHTS, 0);
     for (uint64_t first = 0; first < 3; first++)
         for (size_t count = 0; count < 5; count++) {
@@ -61,9 +57,8 @@ static void a_filled_range_has_the_single_numbers(void **state)
         }
 }
 
-static void streams_and_seeds_differ(void **state)
+TEST(streams_and_seeds_differ)
 {
-    (void)state;
     const struct rand_key keys[] = {rand_key(1, RAND_WEIGHTS, 0), rand_key(2, RAND_WEIGHTS, 0),
                                     rand_key(1, RAND_ORDER, 0), rand_key(1, RAND_WEIGHTS, 1),
                                     rand_key(1 + ((uint64_t)1 << 32), RAND_WEIGHTS, 0)};
@@ -77,9 +72,8 @@ static void streams_and_seeds_differ(void **state)
 
 #define DRAWS 200000
 
-static void normal_numbers_are_normal(void **state)
+TEST(normal_numbers_are_normal)
 {
-    (void)state;
     double sum = 0, squares = 0, fourths = 0;
     unsigned beyond_3 = 0;
     for (uint64_t i = 0; i < DRAWS; i++) {
@@ -109,9 +103,8 @@ static void assert_permutes(struct rand_key key, uint64_t n)
     free(hit);
 }
 
-static void permutations_hit_every_place_once(void **state)
+TEST(permutations_hit_every_place_once)
 {
-    (void)state;
     for (uint64_t n = 1; n <= 70; n++)
         for (uint64_t epoch = 0; epoch < 20; epoch++)
             assert_permutes(rand_key(n, RAND_ORDER, epoch), n);
@@ -121,9 +114,8 @@ static void permutations_hit_every_place_once(void **state)
     assert_permutes(rand_key(1, RAND_ORDER, 0), 60000);
 }
 
-static void permutations_of_large_ranges_stay_inside_and_differ(void **state)
+TEST(permutations_of_large_ranges_stay_inside_and_differ)
 {
-    (void)state;
     const uint64_t n = ((uint64_t)1 << 62) - 12345;
     uint64_t before = n;
     for (uint64_t i = 0; i < 100; i++) {
@@ -134,9 +126,8 @@ static void permutations_of_large_ranges_stay_inside_and_differ(void **state)
     }
 }
 
-static void small_permutations_are_all_equally_likely(void **state)
+TEST(small_permutations_are_all_equally_likely)
 {
-    (void)state;
     unsigned seen[27] = {0};
     for (uint64_t epoch = 0; epoch < 6000; epoch++) {
         uint64_t code = 0;
@@ -154,9 +145,8 @@ static void small_permutations_are_all_equally_likely(void **state)
 
 /* Where place 0 of 1000 goes, over many epochs: every tenth of the range equally often; and
  * neighbours do not stay neighbours. */
-static void places_spread_evenly(void **state)
+TEST(places_spread_evenly)
 {
-    (void)state;
     unsigned tenths[10] = {0}, neighbours = 0;
     for (uint64_t epoch = 0; epoch < 10000; epoch++) {
         struct rand_key key = rand_key(11, RAND_ORDER, epoch);
@@ -169,18 +159,16 @@ static void places_spread_evenly(void **state)
     assert_in_range(neighbours, 0, 27); /* 10 expected */
 }
 
-static void splitmix_gives_the_published_answers(void **state)
+TEST(splitmix_gives_the_published_answers)
 {
-    (void)state;
     struct rand_state random = {1234567};
     assert_true(rand_next(&random) == 6457827717110365317u);
     assert_true(rand_next(&random) == 3203168211198807973u);
     assert_true(rand_next(&random) == 9817491932198370423u);
 }
 
-static void numbers_below_a_limit_are_even(void **state)
+TEST(numbers_below_a_limit_are_even)
 {
-    (void)state;
     struct rand_state random = {1};
     unsigned seen[3] = {0};
     for (int i = 0; i < 30000; i++)
@@ -194,31 +182,10 @@ static void numbers_below_a_limit_are_even(void **state)
     }
 }
 
-static void the_systems_numbers_differ_each_time(void **state)
+TEST(the_systems_numbers_differ_each_time)
 {
-    (void)state;
     uint8_t once[16], again[16];
     assert_int_equal(rand_system(once, sizeof once), ERR_OK);
     assert_int_equal(rand_system(again, sizeof again), ERR_OK);
     assert_memory_not_equal(once, again, sizeof once);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_published_answers),
-        cmocka_unit_test(uniform_numbers_have_the_expected_bits),
-        cmocka_unit_test(normal_numbers_have_the_expected_bits),
-        cmocka_unit_test(a_filled_range_has_the_single_numbers),
-        cmocka_unit_test(streams_and_seeds_differ),
-        cmocka_unit_test(normal_numbers_are_normal),
-        cmocka_unit_test(permutations_hit_every_place_once),
-        cmocka_unit_test(permutations_of_large_ranges_stay_inside_and_differ),
-        cmocka_unit_test(small_permutations_are_all_equally_likely),
-        cmocka_unit_test(places_spread_evenly),
-        cmocka_unit_test(splitmix_gives_the_published_answers),
-        cmocka_unit_test(numbers_below_a_limit_are_even),
-        cmocka_unit_test(the_systems_numbers_differ_each_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,9 +17,8 @@ static void read_readme(struct buf *ret_text)
     assert_int_equal(buf_append(ret_text, "", 1), ERR_OK);
 }
 
-static void the_readme_has_the_reference_of_the_spec(void **state)
+TEST(the_readme_has_the_reference_of_the_spec)
 {
-    (void)state;
     scoped(buf_release) struct buf readme = {0};
     scoped(buf_release) struct buf reference = {0};
     read_readme(&readme);
@@ -31,9 +30,8 @@ static void the_readme_has_the_reference_of_the_spec(void **state)
             fail_msg("README.md lacks: %s", line);
 }
 
-static void the_readme_lists_every_error(void **state)
+TEST(the_readme_lists_every_error)
 {
-    (void)state;
     scoped(buf_release) struct buf readme = {0};
     read_readme(&readme);
     for (int code = 0; code < ERR_COUNT; code++) {
@@ -72,9 +70,8 @@ static void read_source(const char *name, struct buf *text)
     assert_int_equal(buf_append(text, "", 1), ERR_OK);
 }
 
-static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **state)
+TEST(the_functions_of_the_tour_are_in_the_files_that_it_names)
 {
-    (void)state;
     scoped(buf_release) struct buf readme = {0};
     read_readme(&readme);
     char *rest = strstr((char *)readme.data, "## The tour: follow one gradient");
@@ -100,9 +97,8 @@ static void the_functions_of_the_tour_are_in_the_files_that_it_names(void **stat
 }
 
 /* Sentences, in which a name with a slash is a file and one without a function of the last file. */
-static void so_are_those_of_the_weights_way_back(void **state)
+TEST(so_are_those_of_the_weights_way_back)
 {
-    (void)state;
     scoped(buf_release) struct buf readme = {0};
     scoped(buf_release) struct buf file = {0};
     read_readme(&readme);
@@ -123,15 +119,4 @@ static void so_are_those_of_the_weights_way_back(void **state)
         found++;
     }
     assert_true(found > 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_readme_has_the_reference_of_the_spec),
-        cmocka_unit_test(the_readme_lists_every_error),
-        cmocka_unit_test(the_functions_of_the_tour_are_in_the_files_that_it_names),
-        cmocka_unit_test(so_are_those_of_the_weights_way_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

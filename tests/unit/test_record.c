@@ -61,9 +61,8 @@ static void step(struct fixture *f, uint64_t number)
                 &(struct step_row){.step = number, .generation = 1, .samples = 8, .slots = 4});
 }
 
-static void a_step_is_one_object_a_line(void **state)
+TEST(a_step_is_one_object_a_line)
 {
-    (void)state;
     struct fixture f;
     struct json *row;
     uint64_t number;
@@ -103,9 +102,8 @@ static void a_step_is_one_object_a_line(void **state)
     teardown(&f);
 }
 
-static void the_effective_spec_lies_beside(void **state)
+TEST(the_effective_spec_lies_beside)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     open_at(&f, 0);
@@ -115,9 +113,8 @@ static void the_effective_spec_lies_beside(void **state)
     teardown(&f);
 }
 
-static void rows_that_a_rewind_undid_come_once(void **state)
+TEST(rows_that_a_rewind_undid_come_once)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     open_at(&f, 0);
@@ -135,9 +132,8 @@ static void rows_that_a_rewind_undid_come_once(void **state)
     teardown(&f);
 }
 
-static void a_continued_run_goes_on_behind_its_cut(void **state)
+TEST(a_continued_run_goes_on_behind_its_cut)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     open_at(&f, 0);
@@ -157,18 +153,16 @@ static uint64_t reach_of(const char *text, uint64_t version)
     return record_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
 }
 
-static void rows_lead_as_far_as_none_is_missing(void **state)
+TEST(rows_lead_as_far_as_none_is_missing)
 {
-    (void)state;
     assert_int_equal(reach_of("", 3), 3);
     assert_int_equal(reach_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n", 3), 5);
     assert_int_equal(reach_of("{\"step\":3}\n{\"step\":5}\n", 3), 4);
     assert_int_equal(reach_of("{\"step\":3}\n{\"step\":4", 3), 4);
 }
 
-static void a_step_s_row_can_be_written_by_itself(void **state)
+TEST(a_step_s_row_can_be_written_by_itself)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     open_at(&f, 0);
@@ -179,9 +173,8 @@ static void a_step_s_row_can_be_written_by_itself(void **state)
     teardown(&f);
 }
 
-static void a_torn_or_foreign_row_ends_what_is_kept(void **state)
+TEST(a_torn_or_foreign_row_ends_what_is_kept)
 {
-    (void)state;
     static const char torn[] = "{\"step\":0,\"loss\":1}\n{\"step\":1,\"lo";
     static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\n";
     assert_int_equal(record_keep((struct slice){(const uint8_t *)torn, strlen(torn)}, 9),
@@ -191,9 +184,8 @@ static void a_torn_or_foreign_row_ends_what_is_kept(void **state)
     assert_int_equal(record_keep((struct slice){NULL, 0}, 9), 0);
 }
 
-static void a_run_whose_directory_cannot_be_is_refused_by_name(void **state)
+TEST(a_run_whose_directory_cannot_be_is_refused_by_name)
 {
-    (void)state;
     struct record record;
     struct reason reason;
     uint64_t reached;
@@ -201,19 +193,4 @@ static void a_run_whose_directory_cannot_be_is_refused_by_name(void **state)
         record_open(&record, &(struct record_run){"/proc/nowhere", "", 0, 1}, &reached, &reason),
         ERR_OK);
     assert_non_null(strstr(reason.text, "/proc/nowhere"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_one_object_a_line),
-        cmocka_unit_test(the_effective_spec_lies_beside),
-        cmocka_unit_test(rows_that_a_rewind_undid_come_once),
-        cmocka_unit_test(a_continued_run_goes_on_behind_its_cut),
-        cmocka_unit_test(rows_lead_as_far_as_none_is_missing),
-        cmocka_unit_test(a_step_s_row_can_be_written_by_itself),
-        cmocka_unit_test(a_torn_or_foreign_row_ends_what_is_kept),
-        cmocka_unit_test(a_run_whose_directory_cannot_be_is_refused_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,9 +124,8 @@ static void next_permutation_from(struct fixture *f, uint32_t *order, uint32_t p
     }
 }
 
-static void every_order_of_arrival_gives_the_same_bits(void **state)
+TEST(every_order_of_arrival_gives_the_same_bits)
 {
-    (void)state;
     uint32_t factorial = 1;
     for (uint32_t slots = 1; slots <= 6; slots++) {
         struct fixture f;
@@ -141,9 +140,8 @@ static void every_order_of_arrival_gives_the_same_bits(void **state)
     }
 }
 
-static void another_order_of_addition_gives_other_bits(void **state)
-{
-    (void)state; /* so the tests above can fail */
+TEST(another_order_of_addition_gives_other_bits)
+{ /* so the tests above can fail */
     struct fixture f;
     set_up(&f, 6, 6, 1);
     float sum[N], running[N] = {0};
@@ -176,9 +174,8 @@ static bool inside(const struct fixture *f, struct node node)
     return false;
 }
 
-static void nodes_that_overlap_still_count_each_slot_once(void **state)
+TEST(nodes_that_overlap_still_count_each_slot_once)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 400; seed++) {
         struct fixture f;
         set_up(&f, (uint32_t)(1 + seed % SLOTS_MAX), SLOTS_MAX, seed);
@@ -194,9 +191,8 @@ static void nodes_that_overlap_still_count_each_slot_once(void **state)
     }
 }
 
-static void a_node_around_takes_the_place_of_what_is_held(void **state)
+TEST(a_node_around_takes_the_place_of_what_is_held)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 8, 8, 5);
     assert_int_equal(push(&f, (struct node){0, 0}), REDUCE_COUNTED);
@@ -212,9 +208,8 @@ static void a_node_around_takes_the_place_of_what_is_held(void **state)
     tear_down(&f);
 }
 
-static void a_half_without_slots_is_skipped(void **state)
+TEST(a_half_without_slots_is_skipped)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 5, 5, 6); /* slot 4 stands for (1,2) and (2,1) */
     assert_int_equal(push(&f, (struct node){0, 4}), REDUCE_COUNTED);
@@ -225,9 +220,8 @@ static void a_half_without_slots_is_skipped(void **state)
     tear_down(&f);
 }
 
-static void full_means_busy_but_not_for_pairs_and_the_lowest_missing(void **state)
+TEST(full_means_busy_but_not_for_pairs_and_the_lowest_missing)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 16, 2, 7);
     assert_int_equal(push(&f, (struct node){0, 15}), REDUCE_COUNTED);
@@ -246,9 +240,8 @@ static void full_means_busy_but_not_for_pairs_and_the_lowest_missing(void **stat
     tear_down(&f);
 }
 
-static void any_order_ends_within_the_bound_when_busy_ones_come_again(void **state)
+TEST(any_order_ends_within_the_bound_when_busy_ones_come_again)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct fixture f;
         uint32_t slots = (uint32_t)(1 + seed % SLOTS_MAX), ahead_max = (uint32_t)(seed % 4);
@@ -266,9 +259,8 @@ static void any_order_ends_within_the_bound_when_busy_ones_come_again(void **sta
     }
 }
 
-static void values_are_read_whatever_the_slices(void **state)
+TEST(values_are_read_whatever_the_slices)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 1, 1, 8);
     uint16_t halves[N];
@@ -297,19 +289,4 @@ static void values_are_read_whatever_the_slices(void **state)
     acc[0] = expected_sum[0];
     assert_memory_equal(acc, expected_sum, sizeof acc);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_order_of_arrival_gives_the_same_bits),
-        cmocka_unit_test(another_order_of_addition_gives_other_bits),
-        cmocka_unit_test(nodes_that_overlap_still_count_each_slot_once),
-        cmocka_unit_test(a_node_around_takes_the_place_of_what_is_held),
-        cmocka_unit_test(a_half_without_slots_is_skipped),
-        cmocka_unit_test(full_means_busy_but_not_for_pairs_and_the_lowest_missing),
-        cmocka_unit_test(any_order_ends_within_the_bound_when_busy_ones_come_again),
-        cmocka_unit_test(values_are_read_whatever_the_slices),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

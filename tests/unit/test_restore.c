@@ -124,7 +124,7 @@ static void assert_restored(const struct model *model, const char *path)
     }
 }
 
-static void every_kind_of_number_is_read(void **state)
+TEST_IN_FOLDER(every_kind_of_number_is_read)
 {
     scoped(model_release) struct model model = gpt();
     const enum safetensors_dtype kinds[] = {SAFETENSORS_F32, SAFETENSORS_F16, SAFETENSORS_BF16};
@@ -135,7 +135,7 @@ static void every_kind_of_number_is_read(void **state)
     }
 }
 
-static void names_may_have_the_state_dict_s_prefix(void **state)
+TEST_IN_FOLDER(names_may_have_the_state_dict_s_prefix)
 {
     scoped(model_release) struct model model = gpt();
     struct change change = right;
@@ -143,9 +143,8 @@ static void names_may_have_the_state_dict_s_prefix(void **state)
     assert_restored(&model, write_file(state, &model, &change));
 }
 
-static void halves_of_every_size_are_exact(void **state)
-{
-    (void)state; /* 0x0001 is 2^-24, 0x0400 2^-14, 0x7bff 65504 */
+TEST_IN_FOLDER(halves_of_every_size_are_exact)
+{ /* 0x0001 is 2^-24, 0x0400 2^-14, 0x7bff 65504 */
     scoped(model_release) struct model model = gpt();
     struct change change = right;
     change.dtype = SAFETENSORS_F16;
@@ -171,7 +170,7 @@ static void halves_of_every_size_are_exact(void **state)
     assert_memory_equal(out, floats, sizeof floats);
 }
 
-static void what_does_not_fit_is_named(void **state)
+TEST_IN_FOLDER(what_does_not_fit_is_named)
 {
     scoped(model_release) struct model model = gpt();
     struct restore *restore = NULL;
@@ -197,7 +196,7 @@ static void what_does_not_fit_is_named(void **state)
     assert_null(restore);
 }
 
-static void masks_and_a_tied_head_are_passed_over(void **state)
+TEST_IN_FOLDER(masks_and_a_tied_head_are_passed_over)
 {
     scoped(model_release) struct model model = gpt();
     const char *const names[] = {"h.0.attn.bias", "transformer.h.0.attn.masked_bias",
@@ -209,7 +208,7 @@ static void masks_and_a_tied_head_are_passed_over(void **state)
     }
 }
 
-static void what_the_model_has_no_place_for_is_named(void **state)
+TEST_IN_FOLDER(what_the_model_has_no_place_for_is_named)
 {
     scoped(model_release) struct model model = gpt();
     const char *const names[] = {"h.1.ln_1.weight", "loss", "lm_head.weight"};
@@ -224,17 +223,4 @@ static void what_the_model_has_no_place_for_is_named(void **state)
         assert_non_null(strstr(reason.text, names[i]));
         assert_non_null(strstr(reason.text, "model.safetensors: "));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(every_kind_of_number_is_read),
-        unit_test_in_folder(names_may_have_the_state_dict_s_prefix),
-        unit_test_in_folder(halves_of_every_size_are_exact),
-        unit_test_in_folder(what_does_not_fit_is_named),
-        unit_test_in_folder(masks_and_a_tied_head_are_passed_over),
-        unit_test_in_folder(what_the_model_has_no_place_for_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

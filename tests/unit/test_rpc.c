@@ -141,7 +141,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static void a_call_is_answered_and_the_handler_knows_who_calls(void **state)
+TEST(a_call_is_answered_and_the_handler_knows_who_calls, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -163,7 +164,7 @@ static void a_call_is_answered_and_the_handler_knows_who_calls(void **state)
     assert_int_not_equal(world->numbers[0], world->numbers[1]);
 }
 
-static void a_long_request_arrives_in_one_piece(void **state)
+TEST(a_long_request_arrives_in_one_piece, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf request = {0}, response = {0};
@@ -180,7 +181,7 @@ static void a_long_request_arrives_in_one_piece(void **state)
     buf_release(&response);
 }
 
-static void an_empty_message_is_a_message(void **state)
+TEST(an_empty_message_is_a_message, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -190,7 +191,7 @@ static void an_empty_message_is_a_message(void **state)
     buf_release(&response);
 }
 
-static void every_error_arrives_as_itself(void **state)
+TEST(every_error_arrives_as_itself, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     for (unsigned code = 1; code < ERR_COUNT; code++) {
@@ -204,7 +205,7 @@ static void every_error_arrives_as_itself(void **state)
     }
 }
 
-static void an_unknown_method_is_unsupported(void **state)
+TEST(an_unknown_method_is_unsupported, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -215,7 +216,7 @@ static void an_unknown_method_is_unsupported(void **state)
     assert_string_equal(reason.text, "no method /test.T/Nothing here");
 }
 
-static void a_role_may_call_only_its_methods(void **state)
+TEST(a_role_may_call_only_its_methods, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -230,7 +231,7 @@ static void a_role_may_call_only_its_methods(void **state)
     buf_release(&response);
 }
 
-static void a_request_over_a_limit_is_refused(void **state)
+TEST(a_request_over_a_limit_is_refused, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -252,7 +253,8 @@ static void a_request_over_a_limit_is_refused(void **state)
         ERR_INVALID);
 }
 
-static void a_message_over_the_servers_limit_is_refused_by_the_library(void **state)
+TEST(a_message_over_the_servers_limit_is_refused_by_the_library, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_settings settings = rpc_settings_default();
@@ -275,7 +277,8 @@ static void a_message_over_the_servers_limit_is_refused_by_the_library(void **st
     rpc_loop_free(loop);
 }
 
-static void a_deadline_that_passes_ends_the_call_at_both_ends(void **state)
+TEST(a_deadline_that_passes_ends_the_call_at_both_ends, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct buf response = {0};
@@ -319,7 +322,8 @@ static struct rpc_call *start(struct rpc_channel *channel, const char *path, str
     return call;
 }
 
-static void a_request_is_answered_later_from_another_thread(void **state)
+TEST(a_request_is_answered_later_from_another_thread, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct answer answer = {.tally = &world->tally};
@@ -336,7 +340,7 @@ static void a_request_is_answered_later_from_another_thread(void **state)
     assert_int_equal(tally_of(&world->tally, CANCELLED), 0);
 }
 
-static void a_cancelled_call_is_cancelled_at_both_ends(void **state)
+TEST(a_cancelled_call_is_cancelled_at_both_ends, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct answer answer = {.tally = &world->tally};
@@ -351,7 +355,7 @@ static void a_cancelled_call_is_cancelled_at_both_ends(void **state)
     rpc_reply(unpark(world), &response);
 }
 
-static void a_channel_freed_cancels_its_calls(void **state)
+TEST(a_channel_freed_cancels_its_calls, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct answer answer = {.tally = &world->tally};
@@ -366,7 +370,8 @@ static void a_channel_freed_cancels_its_calls(void **state)
     rpc_fail(unpark(world), ERR_BUSY, NULL);
 }
 
-static void a_request_may_be_answered_after_its_server_is_gone(void **state)
+TEST(a_request_may_be_answered_after_its_server_is_gone, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct answer answer = {.tally = &world->tally};
@@ -381,7 +386,8 @@ static void a_request_may_be_answered_after_its_server_is_gone(void **state)
     rpc_reply(unpark(world), &response);
 }
 
-static void a_drained_server_answers_what_it_has_and_takes_no_more(void **state)
+TEST(a_drained_server_answers_what_it_has_and_takes_no_more, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct answer answer = {.tally = &world->tally};
@@ -400,7 +406,8 @@ static void a_drained_server_answers_what_it_has_and_takes_no_more(void **state)
     assert_string_equal(answer.text, "still");
 }
 
-static void a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server(void **state)
+TEST(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     unsigned port = rpc_server_port(world->server);
@@ -431,7 +438,7 @@ static void a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server(void 
     rpc_channel_free(channel);
 }
 
-static void a_taken_port_and_a_bad_address_are_said(void **state)
+TEST(a_taken_port_and_a_bad_address_are_said, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     char address[32];
@@ -453,9 +460,9 @@ static void a_taken_port_and_a_bad_address_are_said(void **state)
 }
 
 /* Debian's build of the library's locks would abort here, and now and then for no reason at all. */
-static void locks_taken_in_both_orders_do_not_end_the_process(void **state)
+TEST(locks_taken_in_both_orders_do_not_end_the_process, .setup_func = setup,
+     .teardown_func = teardown)
 {
-    (void)state;
     gpr_mu locks[2];
     for (unsigned i = 0; i < 2; i++)
         gpr_mu_init(&locks[i]);
@@ -469,29 +476,8 @@ static void locks_taken_in_both_orders_do_not_end_the_process(void **state)
         gpr_mu_destroy(&locks[i]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     rpc_process_init(false);
-    const struct CMUnitTest tests[] = {
-        TEST(a_call_is_answered_and_the_handler_knows_who_calls),
-        TEST(a_long_request_arrives_in_one_piece),
-        TEST(an_empty_message_is_a_message),
-        TEST(every_error_arrives_as_itself),
-        TEST(an_unknown_method_is_unsupported),
-        TEST(a_role_may_call_only_its_methods),
-        TEST(a_request_over_a_limit_is_refused),
-        TEST(a_message_over_the_servers_limit_is_refused_by_the_library),
-        TEST(a_deadline_that_passes_ends_the_call_at_both_ends),
-        TEST(a_request_is_answered_later_from_another_thread),
-        TEST(a_cancelled_call_is_cancelled_at_both_ends),
-        TEST(a_channel_freed_cancels_its_calls),
-        TEST(a_request_may_be_answered_after_its_server_is_gone),
-        TEST(a_drained_server_answers_what_it_has_and_takes_no_more),
-        TEST(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server),
-        TEST(a_taken_port_and_a_bad_address_are_said),
-        TEST(locks_taken_in_both_orders_do_not_end_the_process),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -75,7 +75,7 @@ static struct tls_holder worker_of(const char *cluster)
     return holder;
 }
 
-static void a_certificate_of_the_cluster_is_let_in(void **state)
+TEST(a_certificate_of_the_cluster_is_let_in, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -84,7 +84,8 @@ static void a_certificate_of_the_cluster_is_let_in(void **state)
     tls_identity_release(&identity);
 }
 
-static void an_expired_certificate_is_refused_by_the_server(void **state)
+TEST(an_expired_certificate_is_refused_by_the_server, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity = identity_new(&world->authority, &world->authority,
@@ -121,7 +122,7 @@ static struct tls_identity identity_in(const char *dir, enum tls_role role)
 
 /* Renewed certificates are taken by a server at the next handshake, by a channel that cannot
  * connect with what it has, and by a new channel. */
-static void certificates_are_renewed_without_a_restart(void **state)
+TEST(certificates_are_renewed_without_a_restart, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     char dir[] = "/tmp/roost-renewed-XXXXXX";
@@ -154,7 +155,8 @@ static void certificates_are_renewed_without_a_restart(void **state)
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 
-static void an_expired_certificate_is_found_before_it_is_used(void **state)
+TEST(an_expired_certificate_is_found_before_it_is_used, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -170,7 +172,8 @@ static void an_expired_certificate_is_found_before_it_is_used(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_certificate_of_another_ca_is_refused_by_the_server(void **state)
+TEST(a_certificate_of_another_ca_is_refused_by_the_server, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -181,7 +184,8 @@ static void a_certificate_of_another_ca_is_refused_by_the_server(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_server_of_another_ca_is_refused_by_the_client(void **state)
+TEST(a_server_of_another_ca_is_refused_by_the_client, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -192,7 +196,7 @@ static void a_server_of_another_ca_is_refused_by_the_client(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_certificate_of_another_cluster_is_refused(void **state)
+TEST(a_certificate_of_another_cluster_is_refused, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -203,7 +207,7 @@ static void a_certificate_of_another_cluster_is_refused(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_workers_certificate_does_not_make_a_server(void **state)
+TEST(a_workers_certificate_does_not_make_a_server, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     rpc_server_free(world->server);
@@ -216,7 +220,8 @@ static void a_workers_certificate_does_not_make_a_server(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_server_at_an_address_its_certificate_does_not_name_is_refused(void **state)
+TEST(a_server_at_an_address_its_certificate_does_not_name_is_refused, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_server_config config = {.loop = world->loop,
@@ -242,14 +247,14 @@ static void a_server_at_an_address_its_certificate_does_not_name_is_refused(void
         fail_msg("%s: %s", err_name(err), reason.text);
 }
 
-static void a_plain_client_gets_nothing_from_a_tls_server(void **state)
+TEST(a_plain_client_gets_nothing_from_a_tls_server, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct reason reason = {0};
     assert_int_equal(call_as(world, NULL, &reason), ERR_UNREACHABLE);
 }
 
-static void without_tls_only_loopback_is_allowed(void **state)
+TEST(without_tls_only_loopback_is_allowed, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     static const char *const refused[] = {"0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.org:80",
@@ -324,7 +329,7 @@ static bool server_talks(struct world *world, int version, const struct tls_iden
     return talks;
 }
 
-static void a_client_needs_a_certificate(void **state)
+TEST(a_client_needs_a_certificate, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -334,7 +339,7 @@ static void a_client_needs_a_certificate(void **state)
     tls_identity_release(&identity);
 }
 
-static void tls_1_2_is_refused(void **state)
+TEST(tls_1_2_is_refused, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct tls_identity identity =
@@ -343,25 +348,8 @@ static void tls_1_2_is_refused(void **state)
     tls_identity_release(&identity);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     rpc_process_init(false);
-    const struct CMUnitTest tests[] = {
-        TEST(a_certificate_of_the_cluster_is_let_in),
-        TEST(an_expired_certificate_is_refused_by_the_server),
-        TEST(certificates_are_renewed_without_a_restart),
-        TEST(an_expired_certificate_is_found_before_it_is_used),
-        TEST(a_certificate_of_another_ca_is_refused_by_the_server),
-        TEST(a_server_of_another_ca_is_refused_by_the_client),
-        TEST(a_certificate_of_another_cluster_is_refused),
-        TEST(a_workers_certificate_does_not_make_a_server),
-        TEST(a_server_at_an_address_its_certificate_does_not_name_is_refused),
-        TEST(a_plain_client_gets_nothing_from_a_tls_server),
-        TEST(without_tls_only_loopback_is_allowed),
-        TEST(a_client_needs_a_certificate),
-        TEST(tls_1_2_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

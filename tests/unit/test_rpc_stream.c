@@ -280,7 +280,8 @@ static void send_filled(struct world *world, struct rpc_stream *stream)
     counted_unref(counted);
 }
 
-static void messages_of_half_a_mebibyte_come_back_and_their_memory_is_released(void **state)
+TEST(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
@@ -301,7 +302,7 @@ static void messages_of_half_a_mebibyte_come_back_and_their_memory_is_released(v
     rpc_stream_unref(stream);
 }
 
-static void urgent_messages_overtake_all_that_waits(void **state)
+TEST(urgent_messages_overtake_all_that_waits, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Priority");
@@ -313,7 +314,8 @@ static void urgent_messages_overtake_all_that_waits(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_full_queue_is_busy_and_leaves_room_for_urgent_messages(void **state)
+TEST(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Full");
@@ -329,7 +331,7 @@ static void a_full_queue_is_busy_and_leaves_room_for_urgent_messages(void **stat
     rpc_stream_unref(stream);
 }
 
-static void what_was_queued_arrives_before_the_servers_end(void **state)
+TEST(what_was_queued_arrives_before_the_servers_end, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Finish");
@@ -344,7 +346,7 @@ static void what_was_queued_arrives_before_the_servers_end(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_stream_that_open_refuses_says_why(void **state)
+TEST(a_stream_that_open_refuses_says_why, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Refuse");
@@ -356,7 +358,7 @@ static void a_stream_that_open_refuses_says_why(void **state)
     assert_int_equal(tally_of(&world->tally, SERVER_CLOSED), 0);
 }
 
-static void a_message_may_be_kept_when_its_stream_is_gone(void **state)
+TEST(a_message_may_be_kept_when_its_stream_is_gone, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
@@ -374,7 +376,7 @@ static void a_message_may_be_kept_when_its_stream_is_gone(void **state)
     rpc_stream_unref(stream);
 }
 
-static void memory_of_a_cancelled_stalled_send_is_released(void **state)
+TEST(memory_of_a_cancelled_stalled_send_is_released, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
@@ -386,7 +388,8 @@ static void memory_of_a_cancelled_stalled_send_is_released(void **state)
     tally_wait(&world->tally, RELEASED, QUEUE_MAX);
 }
 
-static void a_message_over_the_methods_limit_ends_the_stream(void **state)
+TEST(a_message_over_the_methods_limit_ends_the_stream, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Short");
@@ -399,7 +402,7 @@ static void a_message_over_the_methods_limit_ends_the_stream(void **state)
     rpc_stream_unref(stream);
 }
 
-static void what_breaks_a_limit_is_not_sent(void **state)
+TEST(what_breaks_a_limit_is_not_sent, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
@@ -421,7 +424,7 @@ static void what_breaks_a_limit_is_not_sent(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_server_freed_with_open_streams_ends_them(void **state)
+TEST(a_server_freed_with_open_streams_ends_them, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
@@ -434,7 +437,7 @@ static void a_server_freed_with_open_streams_ends_them(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_channel_freed_with_open_streams_cancels_them(void **state)
+TEST(a_channel_freed_with_open_streams_cancels_them, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     for (unsigned i = 0; i < 3; i++)
@@ -449,7 +452,7 @@ static void a_channel_freed_with_open_streams_cancels_them(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_stream_to_nobody_is_unreachable(void **state)
+TEST(a_stream_to_nobody_is_unreachable, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     rpc_server_free(world->server);
@@ -459,9 +462,8 @@ static void a_stream_to_nobody_is_unreachable(void **state)
     rpc_stream_unref(stream);
 }
 
-static void a_message_made_from_a_copy_reads_the_same(void **state)
+TEST(a_message_made_from_a_copy_reads_the_same, .setup_func = setup, .teardown_func = teardown)
 {
-    (void)state;
     struct rpc_message *message = rpc_message_new(slice_of("abcdef"));
     char text[3] = {0};
     rpc_message_copy(message, 2, 2, text);
@@ -549,40 +551,21 @@ static void expect_noticed(struct world *world, const struct other *other, int s
     other_end(other);
 }
 
-static void a_killed_server_is_noticed(void **state)
+TEST(a_killed_server_is_noticed, .setup_func = setup, .teardown_func = teardown)
 {
     expect_noticed(*state, &others()[0], SIGKILL);
 }
 
-static void a_stopped_server_is_noticed_by_keepalive(void **state)
+TEST(a_stopped_server_is_noticed_by_keepalive, .setup_func = setup, .teardown_func = teardown)
 {
     expect_noticed(*state, &others()[1], SIGSTOP);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     others()[0] = other_start();
     others()[1] = other_start();
     rpc_process_init(false);
-    const struct CMUnitTest tests[] = {
-        TEST(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released),
-        TEST(urgent_messages_overtake_all_that_waits),
-        TEST(a_full_queue_is_busy_and_leaves_room_for_urgent_messages),
-        TEST(what_was_queued_arrives_before_the_servers_end),
-        TEST(a_stream_that_open_refuses_says_why),
-        TEST(a_message_may_be_kept_when_its_stream_is_gone),
-        TEST(memory_of_a_cancelled_stalled_send_is_released),
-        TEST(a_message_over_the_methods_limit_ends_the_stream),
-        TEST(what_breaks_a_limit_is_not_sent),
-        TEST(a_server_freed_with_open_streams_ends_them),
-        TEST(a_channel_freed_with_open_streams_cancels_them),
-        TEST(a_stream_to_nobody_is_unreachable),
-        TEST(a_message_made_from_a_copy_reads_the_same),
-        TEST(a_killed_server_is_noticed),
-        TEST(a_stopped_server_is_noticed_by_keepalive),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = unit_run(NULL, NULL);
     return failed;
 }

@@ -20,9 +20,8 @@ static enum err parse(const char *header, uint64_t buffer, struct safetensors *r
                              8 + length + buffer, ret_header, reason);
 }
 
-static void the_known_file_is_read(void **state)
+TEST(the_known_file_is_read)
 {
-    (void)state;
     static const char known[] =
         "\x3C\0\0\0\0\0\0\0{\"test\":{\"dtype\":\"I32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}";
     uint8_t file[8 + 60 + 16] = {0};
@@ -43,9 +42,8 @@ static void the_known_file_is_read(void **state)
     assert_null(safetensors_find(&header, "tes"));
 }
 
-static void what_may_be_is_read(void **state)
+TEST(what_may_be_is_read)
 {
-    (void)state;
     static const struct {
         const char *header;
         uint64_t buffer;
@@ -80,9 +78,8 @@ static void what_may_be_is_read(void **state)
 
 #define T "{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}"
 
-static void what_may_not_be_is_refused_with_its_place(void **state)
+TEST(what_may_not_be_is_refused_with_its_place)
 {
-    (void)state;
     static const struct {
         const char *header;
         uint64_t buffer;
@@ -142,9 +139,8 @@ static void what_may_not_be_is_refused_with_its_place(void **state)
     }
 }
 
-static void lengths_beyond_the_file_or_the_limit_are_refused(void **state)
+TEST(lengths_beyond_the_file_or_the_limit_are_refused)
 {
-    (void)state;
     struct reason reason;
     struct safetensors header;
     uint8_t file[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}', ' ', ' ', ' ', ' ', ' ', ' '};
@@ -165,9 +161,8 @@ static void lengths_beyond_the_file_or_the_limit_are_refused(void **state)
     assert_non_null(strstr(reason.text, "longer than 100000000"));
 }
 
-static void every_cut_of_a_header_is_refused(void **state)
+TEST(every_cut_of_a_header_is_refused)
 {
-    (void)state;
     static const char whole[] = "{\"__metadata__\":{\"format\":\"pt\"},\"a\\u00e4\":" T "}";
     char part[sizeof whole];
     struct safetensors header;
@@ -181,9 +176,8 @@ static void every_cut_of_a_header_is_refused(void **state)
     safetensors_release(&header);
 }
 
-static void a_written_header_is_in_order_aligned_and_read_back(void **state)
+TEST(a_written_header_is_in_order_aligned_and_read_back)
 {
-    (void)state;
     struct safetensors_tensor tensors[] = {
         {.name = "b", .dtype = SAFETENSORS_BF16, .dims = 1, .shape = {3}},
         {.name = "wte.weight", .dtype = SAFETENSORS_F32, .dims = 2, .shape = {2, 3}},
@@ -215,9 +209,8 @@ static void a_written_header_is_in_order_aligned_and_read_back(void **state)
     }
 }
 
-static void tensors_without_whole_bytes_are_not_written(void **state)
+TEST(tensors_without_whole_bytes_are_not_written)
 {
-    (void)state;
     struct reason reason;
     scoped(buf_release) struct buf out = {0};
     struct safetensors_tensor half = {
@@ -230,25 +223,9 @@ static void tensors_without_whole_bytes_are_not_written(void **state)
     assert_int_equal(out.bytes, 0);
 }
 
-static void dtypes_have_names_and_sizes(void **state)
+TEST(dtypes_have_names_and_sizes)
 {
-    (void)state;
     assert_string_equal(safetensors_dtype_name(SAFETENSORS_BF16), "BF16");
     assert_int_equal(safetensors_dtype_bits(SAFETENSORS_BF16), 16);
     assert_int_equal(SAFETENSORS_DTYPE_COUNT, 22);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_known_file_is_read),
-        cmocka_unit_test(what_may_be_is_read),
-        cmocka_unit_test(what_may_not_be_is_refused_with_its_place),
-        cmocka_unit_test(lengths_beyond_the_file_or_the_limit_are_refused),
-        cmocka_unit_test(every_cut_of_a_header_is_refused),
-        cmocka_unit_test(a_written_header_is_in_order_aligned_and_read_back),
-        cmocka_unit_test(tensors_without_whole_bytes_are_not_written),
-        cmocka_unit_test(dtypes_have_names_and_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,8 @@ static void text_of(struct fixture *f, const char *prompt, struct sample_options
     assert_int_equal(buf->bytes, options.tokens);
 }
 
-static void the_same_seed_writes_the_same_text_and_another_one_another(void **state)
+TEST(the_same_seed_writes_the_same_text_and_another_one_another)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, bytes_model(), fixture_train());
     scoped(buf_release) struct buf a = {0}, b = {0}, c = {0};
@@ -45,9 +44,8 @@ static void the_same_seed_writes_the_same_text_and_another_one_another(void **st
 /* What the model says after the window: the executor's loss of each next byte, lowest wins. */
 static int likeliest(struct fixture *f, const int32_t *window, uint32_t count);
 
-static void without_temperature_the_likeliest_byte_is_written(void **state)
+TEST(without_temperature_the_likeliest_byte_is_written)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, bytes_model(), fixture_train());
     scoped(buf_release) struct buf cold = {0}, top = {0};
@@ -104,9 +102,8 @@ static int likeliest(struct fixture *f, const int32_t *window, uint32_t count)
     return best;
 }
 
-static void a_prompt_longer_than_the_context_counts_with_its_end(void **state)
+TEST(a_prompt_longer_than_the_context_counts_with_its_end)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, bytes_model(), fixture_train());
     static const char prompt[] = "The Quick-Brown_fox";
@@ -130,9 +127,8 @@ static void a_prompt_longer_than_the_context_counts_with_its_end(void **state)
 }
 
 /* A model whose blocks and embeddings are zero draws from softmax(ln_f.bias wte^T) alone. */
-static void bytes_are_drawn_as_often_as_the_model_says(void **state)
+TEST(bytes_are_drawn_as_often_as_the_model_says)
 {
-    (void)state;
     struct fixture f;
     fixture_init(&f, bytes_model(), fixture_train());
     for (uint32_t i = 0; i < f.model.parameters_count; i++)
@@ -155,9 +151,8 @@ static void bytes_are_drawn_as_often_as_the_model_says(void **state)
     fixture_release(&f);
 }
 
-static void other_models_are_refused(void **state)
+TEST(other_models_are_refused)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     const struct sample_options options = {.tokens = 1};
@@ -167,16 +162,4 @@ static void other_models_are_refused(void **state)
                      ERR_UNSUPPORTED);
     assert_non_null(strstr(reason.text, "vocabulary 256"));
     fixture_release(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_seed_writes_the_same_text_and_another_one_another),
-        cmocka_unit_test(without_temperature_the_likeliest_byte_is_written),
-        cmocka_unit_test(a_prompt_longer_than_the_context_counts_with_its_end),
-        cmocka_unit_test(bytes_are_drawn_as_often_as_the_model_says),
-        cmocka_unit_test(other_models_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

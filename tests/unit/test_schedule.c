@@ -18,9 +18,8 @@ static struct schedule schedule_like(enum spec_schedule kind)
                              .step_samples = 10};
 }
 
-static void warm_up_rises_with_each_step_and_never_starts_at_zero(void **state)
+TEST(warm_up_rises_with_each_step_and_never_starts_at_zero)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_CONSTANT);
     assert_true(schedule_rate(&schedule, 0) == 0.1);
     assert_true(schedule_rate(&schedule, 50) == 0.6);
@@ -29,25 +28,22 @@ static void warm_up_rises_with_each_step_and_never_starts_at_zero(void **state)
     assert_true(schedule_rate(&schedule, 70) == 1.0);
 }
 
-static void without_warm_up_the_first_step_has_the_full_rate(void **state)
+TEST(without_warm_up_the_first_step_has_the_full_rate)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_COSINE);
     schedule.warmup_samples = 0;
     assert_true(schedule_rate(&schedule, 0) == 1.0);
 }
 
-static void constant_stays(void **state)
+TEST(constant_stays)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_CONSTANT);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     assert_true(schedule_rate(&schedule, 1000000) == 1.0);
 }
 
-static void linear_falls_evenly_to_its_least(void **state)
+TEST(linear_falls_evenly_to_its_least)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_LINEAR);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     assert_true(schedule_rate(&schedule, 600) == 0.1 + 0.9 * 0.5);
@@ -55,9 +51,8 @@ static void linear_falls_evenly_to_its_least(void **state)
     assert_true(schedule_rate(&schedule, 99999) == 0.1);
 }
 
-static void cosine_falls_as_half_a_wave(void **state)
+TEST(cosine_falls_as_half_a_wave)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_COSINE);
     assert_true(schedule_rate(&schedule, 100) == 1.0);
     /* Python: 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * p)) for p = 0.25, 0.5 */
@@ -66,9 +61,8 @@ static void cosine_falls_as_half_a_wave(void **state)
     assert_true(schedule_rate(&schedule, 1100) == 0.1);
 }
 
-static void a_decay_that_ends_within_warm_up_divides_by_nothing(void **state)
+TEST(a_decay_that_ends_within_warm_up_divides_by_nothing)
 {
-    (void)state;
     struct schedule schedule = schedule_like(SPEC_COSINE);
     schedule.decay_samples = 100;
     assert_true(schedule_rate(&schedule, 100) == 0.1);
@@ -76,25 +70,10 @@ static void a_decay_that_ends_within_warm_up_divides_by_nothing(void **state)
     assert_true(schedule_rate(&schedule, 100) == 0.1);
 }
 
-static void the_rate_counts_samples_not_steps(void **state)
+TEST(the_rate_counts_samples_not_steps)
 {
-    (void)state;
     struct schedule few = schedule_like(SPEC_COSINE), many = few;
     few.step_samples = 100;
     many.step_samples = 20;
     assert_true(schedule_rate(&few, 700) == schedule_rate(&many, 700));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warm_up_rises_with_each_step_and_never_starts_at_zero),
-        cmocka_unit_test(without_warm_up_the_first_step_has_the_full_rate),
-        cmocka_unit_test(constant_stays),
-        cmocka_unit_test(linear_falls_evenly_to_its_least),
-        cmocka_unit_test(cosine_falls_as_half_a_wave),
-        cmocka_unit_test(a_decay_that_ends_within_warm_up_divides_by_nothing),
-        cmocka_unit_test(the_rate_counts_samples_not_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,9 +37,8 @@ static void fill(struct seal *seal, const double *sumsq)
 
 static const double threes[CHUNKS] = {3, 3, 3, 0};
 
-static void a_seal_is_complete_when_every_chunk_and_the_loss_are_there(void **state)
+TEST(a_seal_is_complete_when_every_chunk_and_the_loss_are_there)
 {
-    (void)state;
     struct seal seal;
     assert_int_equal(seal_init(&seal, 2), ERR_OK);
     struct chunk_seal first = {0, true, 1}, second = {1, true, 2};
@@ -56,9 +55,8 @@ static void a_seal_is_complete_when_every_chunk_and_the_loss_are_there(void **st
     seal_release(&seal);
 }
 
-static void chunks_without_the_loss_are_no_seal(void **state)
+TEST(chunks_without_the_loss_are_no_seal)
 {
-    (void)state;
     struct seal seal;
     assert_int_equal(seal_init(&seal, 1), ERR_OK);
     struct chunk_seal only = {0, true, 1};
@@ -67,9 +65,8 @@ static void chunks_without_the_loss_are_no_seal(void **state)
     seal_release(&seal);
 }
 
-static void a_chunk_that_the_run_does_not_have_spoils_the_whole_report(void **state)
+TEST(a_chunk_that_the_run_does_not_have_spoils_the_whole_report)
 {
-    (void)state;
     struct seal seal;
     assert_int_equal(seal_init(&seal, 2), ERR_OK);
     struct chunk_seal seals[2] = {{0, true, 1}, {2, true, 1}};
@@ -79,9 +76,8 @@ static void a_chunk_that_the_run_does_not_have_spoils_the_whole_report(void **st
     seal_release(&seal);
 }
 
-static void the_sum_has_the_same_bits_for_every_order_of_arrival(void **state)
+TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
 {
-    (void)state;
     const double sumsq[CHUNKS] = {1e16, 1, 1, -1e16}; /* (a + b) + c differs from a + (b + c) */
     const uint32_t orders[2][CHUNKS] = {{0, 1, 2, 3}, {3, 1, 0, 2}};
     double norms[2];
@@ -119,9 +115,8 @@ static struct commit decide(const struct seal_settings *settings, struct seal_co
     return commit;
 }
 
-static void without_clipping_the_scale_is_one_over_the_samples(void **state)
+TEST(without_clipping_the_scale_is_one_over_the_samples)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
@@ -134,9 +129,8 @@ static void without_clipping_the_scale_is_one_over_the_samples(void **state)
     assert_true(metrics.accuracy == 0.75);
 }
 
-static void of_weight_differences_the_mean_over_slots_is_applied(void **state)
+TEST(of_weight_differences_the_mean_over_slots_is_applied)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
@@ -147,9 +141,8 @@ static void of_weight_differences_the_mean_over_slots_is_applied(void **state)
     assert_true(metrics.loss == 2); /* still a sample's */
 }
 
-static void clipping_scales_the_mean_gradient_to_the_norm(void **state)
+TEST(clipping_scales_the_mean_gradient_to_the_norm)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
@@ -161,9 +154,8 @@ static void clipping_scales_the_mean_gradient_to_the_norm(void **state)
     assert_true(commit.scale == 0.125f);
 }
 
-static void bias_corrections_come_from_the_applied_updates(void **state)
+TEST(bias_corrections_come_from_the_applied_updates)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {.applied = 9};
     struct seal_metrics metrics;
@@ -178,9 +170,8 @@ static void bias_corrections_come_from_the_applied_updates(void **state)
     assert_true(commit.bias1 == 1 && commit.bias2 == 1);
 }
 
-static void a_step_that_is_not_finite_is_skipped_and_counted(void **state)
+TEST(a_step_that_is_not_finite_is_skipped_and_counted)
 {
-    (void)state;
     const double bad[3] = {NAN, INFINITY, 0};
     for (int k = 0; k < 3; k++) {
         struct seal_settings settings = settings_plain();
@@ -202,9 +193,8 @@ static void a_step_that_is_not_finite_is_skipped_and_counted(void **state)
     }
 }
 
-static void a_loss_that_is_not_finite_skips_too(void **state)
+TEST(a_loss_that_is_not_finite_skips_too)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
@@ -218,9 +208,8 @@ static void a_loss_that_is_not_finite_skips_too(void **state)
     seal_release(&seal);
 }
 
-static void too_many_skips_in_a_row_fail_the_run(void **state)
+TEST(too_many_skips_in_a_row_fail_the_run)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
@@ -238,9 +227,8 @@ static void too_many_skips_in_a_row_fail_the_run(void **state)
     seal_release(&seal);
 }
 
-static void p8_the_decision_carries_the_counters_that_a_successor_goes_on_from(void **state)
+TEST(p8_the_decision_carries_the_counters_that_a_successor_goes_on_from)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_metrics metrics;
     settings.schedule.kind = SPEC_LINEAR;
@@ -260,9 +248,8 @@ static void p8_the_decision_carries_the_counters_that_a_successor_goes_on_from(v
     assert_int_equal(again.skips_in_row, second.skips_in_row);
 }
 
-static void a_ticket_by_itself_is_decided_from_the_chunks_version(void **state)
+TEST(a_ticket_by_itself_is_decided_from_the_chunks_version)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     settings.schedule.warmup_samples = 8;
     settings.beta1 = 0.5;
@@ -275,9 +262,8 @@ static void a_ticket_by_itself_is_decided_from_the_chunks_version(void **state)
     assert_int_equal(commit.applied, 1);
 }
 
-static void a_step_of_single_tickets_is_only_counted(void **state)
+TEST(a_step_of_single_tickets_is_only_counted)
 {
-    (void)state;
     struct seal_settings settings = settings_plain();
     struct seal_counters counters = {.samples = 8, .applied = 1};
     struct seal_metrics metrics;
@@ -298,25 +284,4 @@ static void a_step_of_single_tickets_is_only_counted(void **state)
     seal_count(&settings, &counters, &seal, &commit, &metrics);
     assert_true(isnan(metrics.loss) && commit.apply);
     seal_release(&seal);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_seal_is_complete_when_every_chunk_and_the_loss_are_there),
-        cmocka_unit_test(chunks_without_the_loss_are_no_seal),
-        cmocka_unit_test(a_chunk_that_the_run_does_not_have_spoils_the_whole_report),
-        cmocka_unit_test(the_sum_has_the_same_bits_for_every_order_of_arrival),
-        cmocka_unit_test(without_clipping_the_scale_is_one_over_the_samples),
-        cmocka_unit_test(of_weight_differences_the_mean_over_slots_is_applied),
-        cmocka_unit_test(clipping_scales_the_mean_gradient_to_the_norm),
-        cmocka_unit_test(bias_corrections_come_from_the_applied_updates),
-        cmocka_unit_test(a_step_that_is_not_finite_is_skipped_and_counted),
-        cmocka_unit_test(a_loss_that_is_not_finite_skips_too),
-        cmocka_unit_test(a_ticket_by_itself_is_decided_from_the_chunks_version),
-        cmocka_unit_test(a_step_of_single_tickets_is_only_counted),
-        cmocka_unit_test(too_many_skips_in_a_row_fail_the_run),
-        cmocka_unit_test(p8_the_decision_carries_the_counters_that_a_successor_goes_on_from),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static struct server_entry *hello(struct servers *servers, const char *name, uin
     return server;
 }
 
-static void a_name_is_known_once_whatever_its_boot(void **state)
+TEST(a_name_is_known_once_whatever_its_boot)
 {
-    (void)state;
     struct servers servers;
     assert_int_equal(servers_init(&servers), ERR_OK);
     struct server_entry *first = hello(&servers, "a", 1);
@@ -31,9 +30,8 @@ static void a_name_is_known_once_whatever_its_boot(void **state)
     servers_release(&servers);
 }
 
-static void a_runs_servers_are_numbered_by_their_names(void **state)
+TEST(a_runs_servers_are_numbered_by_their_names)
 {
-    (void)state;
     struct servers servers;
     assert_int_equal(servers_init(&servers), ERR_OK);
     hello(&servers, "c", 1);
@@ -51,9 +49,8 @@ static void a_runs_servers_are_numbered_by_their_names(void **state)
     servers_release(&servers);
 }
 
-static void there_is_a_last_server(void **state)
+TEST(there_is_a_last_server)
 {
-    (void)state;
     struct servers servers;
     struct server_report report = {.kind = SERVER_HELLO, .hello.name = "one more"};
     struct server_entry *server;
@@ -67,14 +64,4 @@ static void there_is_a_last_server(void **state)
     assert_int_equal(servers_hello(&servers, &report, &server, &older), ERR_BUSY);
     hello(&servers, "s7", 2); /* a known one may always come back */
     servers_release(&servers);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_known_once_whatever_its_boot),
-        cmocka_unit_test(a_runs_servers_are_numbered_by_their_names),
-        cmocka_unit_test(there_is_a_last_server),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

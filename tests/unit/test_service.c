@@ -109,9 +109,8 @@ static void start_acquire(struct world *world, struct ending *answer, struct rpc
     assert_int_equal(rpc_call_start(world->channel, &config, &request, ret_call), ERR_OK);
 }
 
-static void a_call_reaches_the_main_thread_decoded(void **state)
+TEST(a_call_reaches_the_main_thread_decoded)
 {
-    (void)state;
     struct world world;
     struct ending answer;
     struct buf empty = {0};
@@ -127,9 +126,8 @@ static void a_call_reaches_the_main_thread_decoded(void **state)
     close_world(&world);
 }
 
-static void a_cancelled_call_is_told_by_its_number(void **state)
+TEST(a_cancelled_call_is_told_by_its_number)
 {
-    (void)state;
     struct world world;
     struct ending answer;
     struct rpc_call *under_way;
@@ -146,9 +144,8 @@ static void a_cancelled_call_is_told_by_its_number(void **state)
     close_world(&world);
 }
 
-static void a_server_that_is_not_the_coordinator_says_so(void **state)
+TEST(a_server_that_is_not_the_coordinator_says_so)
 {
-    (void)state;
     struct world world;
     struct buf response = {0};
     struct reason reason;
@@ -159,9 +156,8 @@ static void a_server_that_is_not_the_coordinator_says_so(void **state)
     close_world(&world);
 }
 
-static void nonsense_is_refused_before_it_gets_anywhere(void **state)
+TEST(nonsense_is_refused_before_it_gets_anywhere)
 {
-    (void)state;
     struct world world;
     struct buf response = {0};
     struct reason reason;
@@ -175,9 +171,8 @@ static void nonsense_is_refused_before_it_gets_anywhere(void **state)
     close_world(&world);
 }
 
-static void a_full_inbox_is_busy(void **state)
+TEST(a_full_inbox_is_busy)
 {
-    (void)state;
     struct world world;
     struct ending answers[INBOX_EVENTS];
     struct buf response = {0};
@@ -193,9 +188,8 @@ static void a_full_inbox_is_busy(void **state)
     close_world(&world);
 }
 
-static void samples_of_another_run_or_place_are_refused(void **state)
+TEST(samples_of_another_run_or_place_are_refused)
 {
-    (void)state;
     struct world world;
     struct spec spec;
     struct data *data;
@@ -229,9 +223,8 @@ static void samples_of_another_run_or_place_are_refused(void **state)
     close_world(&world);
 }
 
-static void served_samples_are_those_of_the_tickets_positions(void **state)
+TEST(served_samples_are_those_of_the_tickets_positions)
 {
-    (void)state;
     struct world world;
     struct spec spec;
     struct data *data, *own;
@@ -280,9 +273,8 @@ static void member_closed(void *owner, struct rpc_stream *stream, enum err err,
     ending_said(owner, err);
 }
 
-static void a_stream_is_a_guest_from_its_first_word_to_its_end(void **state)
+TEST(a_stream_is_a_guest_from_its_first_word_to_its_end)
 {
-    (void)state;
     static const struct rpc_stream_events events = {.closed = member_closed};
     struct world world;
     struct ending closed;
@@ -312,9 +304,8 @@ static void a_stream_is_a_guest_from_its_first_word_to_its_end(void **state)
     close_world(&world);
 }
 
-static void health_says_whether_the_daemon_serves(void **state)
+TEST(health_says_whether_the_daemon_serves)
 {
-    (void)state;
     struct world world;
     struct buf response = {0};
     struct reason reason;
@@ -355,9 +346,8 @@ static void watch_closed(void *owner, struct rpc_stream *stream, enum err err,
     tally_add(&((struct watcher *)owner)->tally, 1);
 }
 
-static void a_watcher_of_health_hears_each_change(void **state)
+TEST(a_watcher_of_health_hears_each_change)
 {
-    (void)state;
     static const struct rpc_stream_events events = {.message = heard, .closed = watch_closed};
     struct world world;
     struct watcher watchers[2] = {0};
@@ -397,18 +387,6 @@ static void a_watcher_of_health_hears_each_change(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_reaches_the_main_thread_decoded),
-        cmocka_unit_test(a_cancelled_call_is_told_by_its_number),
-        cmocka_unit_test(a_server_that_is_not_the_coordinator_says_so),
-        cmocka_unit_test(nonsense_is_refused_before_it_gets_anywhere),
-        cmocka_unit_test(a_full_inbox_is_busy),
-        cmocka_unit_test(samples_of_another_run_or_place_are_refused),
-        cmocka_unit_test(served_samples_are_those_of_the_tickets_positions),
-        cmocka_unit_test(a_stream_is_a_guest_from_its_first_word_to_its_end),
-        cmocka_unit_test(health_says_whether_the_daemon_serves),
-        cmocka_unit_test(a_watcher_of_health_hears_each_change),
-    };
     rpc_process_init(false);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

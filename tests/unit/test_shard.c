@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-static void a_step_goes_from_pushes_to_published_weights(void **state)
+TEST(a_step_goes_from_pushes_to_published_weights)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
@@ -50,9 +49,8 @@ static void a_step_goes_from_pushes_to_published_weights(void **state)
     tear_down(&f);
 }
 
-static void a_mean_is_the_sum_over_slots(void **state)
+TEST(a_mean_is_the_sum_over_slots)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     do_step(&f, 0);
@@ -64,9 +62,8 @@ static void a_mean_is_the_sum_over_slots(void **state)
     tear_down(&f);
 }
 
-static void parts_are_added_in_part_order(void **state)
+TEST(parts_are_added_in_part_order)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     f.config.optimizer = (struct spec_optimizer){.kind = SPEC_SGD};
@@ -110,9 +107,8 @@ static void push_step_at_random(struct fixture *f, uint64_t step, struct rand_st
     assert_true(reduced);
 }
 
-static void every_arrival_ends_in_the_same_bits(void **state)
+TEST(every_arrival_ends_in_the_same_bits)
 {
-    (void)state;
     float expected[N_ALL];
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct fixture f;
@@ -139,9 +135,8 @@ static void every_arrival_ends_in_the_same_bits(void **state)
     }
 }
 
-static void a_skipped_step_raises_the_version_and_shares_the_weights(void **state)
+TEST(a_skipped_step_raises_the_version_and_shares_the_weights)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     do_step(&f, 0);
@@ -162,9 +157,8 @@ static void a_skipped_step_raises_the_version_and_shares_the_weights(void **stat
     tear_down(&f);
 }
 
-static void commits_are_fenced(void **state)
+TEST(commits_are_fenced)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     struct commit c = decision(0);
@@ -194,9 +188,8 @@ static void commits_are_fenced(void **state)
     tear_down(&f);
 }
 
-static void a_commit_asked_again_gets_the_same_answer(void **state)
+TEST(a_commit_asked_again_gets_the_same_answer)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     push_step(&f, 0);
@@ -218,9 +211,8 @@ static void a_commit_asked_again_gets_the_same_answer(void **state)
     tear_down(&f);
 }
 
-static void a_report_can_be_asked_for_again(void **state)
+TEST(a_report_can_be_asked_for_again)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     clear(&f);
@@ -241,9 +233,8 @@ static void a_report_can_be_asked_for_again(void **state)
     tear_down(&f);
 }
 
-static void with_a_delay_steps_overlap_and_old_versions_stay(void **state)
+TEST(with_a_delay_steps_overlap_and_old_versions_stay)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.delay = 1;
@@ -278,9 +269,8 @@ static void with_a_delay_steps_overlap_and_old_versions_stay(void **state)
     tear_down(&f);
 }
 
-static void a_published_copy_never_changes_while_a_peer_holds_it(void **state)
+TEST(a_published_copy_never_changes_while_a_peer_holds_it)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     struct counted *held[5];
@@ -307,9 +297,8 @@ static void *no_memory(const struct kernels *k, size_t bytes)
     return NULL;
 }
 
-static void without_memory_a_sum_is_busy_and_a_shard_is_not_made(void **state)
+TEST(without_memory_a_sum_is_busy_and_a_shard_is_not_made)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     f.table.alloc = no_memory;
@@ -321,9 +310,8 @@ static void without_memory_a_sum_is_busy_and_a_shard_is_not_made(void **state)
     tear_down(&f);
 }
 
-static void limits_of_the_configuration_are_judged(void **state)
+TEST(limits_of_the_configuration_are_judged)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     struct shard_chunk changed[COUNT];
@@ -350,23 +338,4 @@ static void limits_of_the_configuration_are_judged(void **state)
     INVALID(changed[3].n = 5);
 #undef INVALID
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_goes_from_pushes_to_published_weights),
-        cmocka_unit_test(a_mean_is_the_sum_over_slots),
-        cmocka_unit_test(parts_are_added_in_part_order),
-        cmocka_unit_test(every_arrival_ends_in_the_same_bits),
-        cmocka_unit_test(a_skipped_step_raises_the_version_and_shares_the_weights),
-        cmocka_unit_test(commits_are_fenced),
-        cmocka_unit_test(a_commit_asked_again_gets_the_same_answer),
-        cmocka_unit_test(a_report_can_be_asked_for_again),
-        cmocka_unit_test(with_a_delay_steps_overlap_and_old_versions_stay),
-        cmocka_unit_test(a_published_copy_never_changes_while_a_peer_holds_it),
-        cmocka_unit_test(without_memory_a_sum_is_busy_and_a_shard_is_not_made),
-        cmocka_unit_test(limits_of_the_configuration_are_judged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* Snapshots of a shard for cuts (P9). */
 #include "tests/unit/shard_fixture.h"
 
-static void a_snapshot_is_the_state_of_the_cut(void **state)
+TEST(a_snapshot_is_the_state_of_the_cut)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     do_step(&f, 0);
@@ -72,9 +71,8 @@ static void take_snapshot(struct fixture *f, uint32_t number, float *ret_values)
     fail_msg("the snapshot never ends");
 }
 
-static void p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on(void **state)
+TEST(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on)
 {
-    (void)state;
     struct fixture f;
     float cut[4 * N_FIRST], first[4 * N_FIRST], again[N_FIRST];
     set_up(&f);
@@ -114,9 +112,8 @@ static void p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on(
     tear_down(&f);
 }
 
-static void the_first_version_can_be_a_cut(void **state)
+TEST(the_first_version_can_be_a_cut)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     assert_true(shard_snapshot_begin(f.shard));
@@ -130,9 +127,8 @@ static void the_first_version_can_be_a_cut(void **state)
     tear_down(&f);
 }
 
-static void a_shard_without_chunks_follows(void **state)
+TEST(a_shard_without_chunks_follows)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.chunk_count = 0;
@@ -150,15 +146,4 @@ static void a_shard_without_chunks_follows(void **state)
     assert_null(snapshot->snapshot.copy);
     work_until_committed(&f, 1);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_is_the_state_of_the_cut),
-        cmocka_unit_test(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on),
-        cmocka_unit_test(the_first_version_can_be_a_cut),
-        cmocka_unit_test(a_shard_without_chunks_follows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

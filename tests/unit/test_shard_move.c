@@ -205,9 +205,8 @@ static void move_begun(struct fixture *f, bool cut)
     assert_true(f->has_transfer);
 }
 
-static void p11_a_chunk_leaves_with_its_commit_and_arrives_once(void **state)
+TEST(p11_a_chunk_leaves_with_its_commit_and_arrives_once)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     move_begun(&f, false);
@@ -236,9 +235,8 @@ static void p11_a_chunk_leaves_with_its_commit_and_arrives_once(void **state)
 }
 
 /* Moved and not moved, a chunk has the same bits two steps later. */
-static void a_moved_chunk_goes_on_with_the_same_bits(void **state)
+TEST(a_moved_chunk_goes_on_with_the_same_bits)
 {
-    (void)state;
     struct fixture still, moved;
     set_up(&still, 0);
     set_up(&moved, 0);
@@ -269,9 +267,8 @@ static void a_moved_chunk_goes_on_with_the_same_bits(void **state)
     tear_down(&moved);
 }
 
-static void p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls(void **state)
+TEST(p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     move_begun(&f, false);
@@ -283,9 +280,8 @@ static void p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls(void *
     tear_down(&f);
 }
 
-static void a_pull_waits_for_the_commit_and_then_for_the_chunk(void **state)
+TEST(a_pull_waits_for_the_commit_and_then_for_the_chunk)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     push_step(&f, 0);
@@ -304,9 +300,8 @@ static void a_pull_waits_for_the_commit_and_then_for_the_chunk(void **state)
     tear_down(&f);
 }
 
-static void p11_a_transfer_is_taken_only_by_who_awaits_it(void **state)
+TEST(p11_a_transfer_is_taken_only_by_who_awaits_it)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     push_step(&f, 0);
@@ -332,9 +327,8 @@ static void p11_a_transfer_is_taken_only_by_who_awaits_it(void **state)
     tear_down(&f);
 }
 
-static void p11_a_chunk_leaves_after_its_cut(void **state)
+TEST(p11_a_chunk_leaves_after_its_cut)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     move_begun(&f, true);
@@ -356,9 +350,8 @@ static void p11_a_chunk_leaves_after_its_cut(void **state)
     tear_down(&f);
 }
 
-static void what_was_not_taken_is_sent_again(void **state)
+TEST(what_was_not_taken_is_sent_again)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     move_begun(&f, false);
@@ -378,9 +371,8 @@ static void what_was_not_taken_is_sent_again(void **state)
     tear_down(&f);
 }
 
-static void the_next_commit_waits_for_what_comes(void **state)
+TEST(the_next_commit_waits_for_what_comes)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     move_begun(&f, false);
@@ -394,9 +386,8 @@ static void the_next_commit_waits_for_what_comes(void **state)
     tear_down(&f);
 }
 
-static void a_shard_without_chunks_joins_at_any_step_and_is_emptied_again(void **state)
+TEST(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     shard_free(f.shards[NEW]);
@@ -422,9 +413,8 @@ static void a_shard_without_chunks_joins_at_any_step_and_is_emptied_again(void *
     tear_down(&f);
 }
 
-static void p11_moves_that_are_not_of_what_is_here_are_refused(void **state)
+TEST(p11_moves_that_are_not_of_what_is_here_are_refused)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 0);
     push_step(&f, 0);
@@ -436,9 +426,8 @@ static void p11_moves_that_are_not_of_what_is_here_are_refused(void **state)
     tear_down(&f);
 }
 
-static void p11_with_a_delay_open_sums_do_not_move_and_old_versions_do(void **state)
+TEST(p11_with_a_delay_open_sums_do_not_move_and_old_versions_do)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 1);
     push_step(&f, 0);
@@ -456,9 +445,8 @@ static void p11_with_a_delay_open_sums_do_not_move_and_old_versions_do(void **st
     tear_down(&f);
 }
 
-static void p11_what_leaves_may_be_all_that_a_later_step_misses(void **state)
+TEST(p11_what_leaves_may_be_all_that_a_later_step_misses)
 {
-    (void)state;
     struct fixture f;
     set_up(&f, 1);
     push_step(&f, 0);
@@ -468,23 +456,4 @@ static void p11_what_leaves_may_be_all_that_a_later_step_misses(void **state)
     assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
     assert_int_equal(f.reduced[OLD], 2);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p11_a_chunk_leaves_with_its_commit_and_arrives_once),
-        cmocka_unit_test(a_moved_chunk_goes_on_with_the_same_bits),
-        cmocka_unit_test(p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls),
-        cmocka_unit_test(a_pull_waits_for_the_commit_and_then_for_the_chunk),
-        cmocka_unit_test(p11_a_transfer_is_taken_only_by_who_awaits_it),
-        cmocka_unit_test(p11_a_chunk_leaves_after_its_cut),
-        cmocka_unit_test(what_was_not_taken_is_sent_again),
-        cmocka_unit_test(the_next_commit_waits_for_what_comes),
-        cmocka_unit_test(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again),
-        cmocka_unit_test(p11_moves_that_are_not_of_what_is_here_are_refused),
-        cmocka_unit_test(p11_with_a_delay_open_sums_do_not_move_and_old_versions_do),
-        cmocka_unit_test(p11_what_leaves_may_be_all_that_a_later_step_misses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

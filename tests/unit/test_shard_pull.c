@@ -1,9 +1,8 @@
 /* Pulls from a shard: what is there, what waits, what is bounded. */
 #include "tests/unit/shard_fixture.h"
 
-static void a_pull_is_at_most_one_message(void **state)
+TEST(a_pull_is_at_most_one_message)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     struct shard_chunk large[2] = {{.chunk = 0, .n = MODEL_CHUNK_WEIGHTS_MAX, .parts = 1},
@@ -18,9 +17,8 @@ static void a_pull_is_at_most_one_message(void **state)
     tear_down(&f);
 }
 
-static void a_pull_waits_for_its_version(void **state)
+TEST(a_pull_waits_for_its_version)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     const uint32_t both[2] = {TIED, FIRST};
@@ -58,9 +56,8 @@ static void a_pull_waits_for_its_version(void **state)
     tear_down(&f);
 }
 
-static void who_has_all_weights_may_push_at_once(void **state)
+TEST(who_has_all_weights_may_push_at_once)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     const uint32_t weights[] = {FIRST, TIED, MEAN};
@@ -83,9 +80,8 @@ static void who_has_all_weights_may_push_at_once(void **state)
     tear_down(&f);
 }
 
-static void many_parked_pulls_are_answered_piece_by_piece(void **state)
+TEST(many_parked_pulls_are_answered_piece_by_piece)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.parked_bytes_max = 100000;
@@ -112,9 +108,8 @@ static void many_parked_pulls_are_answered_piece_by_piece(void **state)
     tear_down(&f);
 }
 
-static void parked_pulls_are_bounded(void **state)
+TEST(parked_pulls_are_bounded)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     const uint32_t first = FIRST;
@@ -128,9 +123,8 @@ static void parked_pulls_are_bounded(void **state)
     tear_down(&f);
 }
 
-static void closing_tells_who_waits(void **state)
+TEST(closing_tells_who_waits)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     const uint32_t first = FIRST;
@@ -141,17 +135,4 @@ static void closing_tells_who_waits(void **state)
     assert_int_equal(f.effects.items[0].sender, BOB);
     assert_int_equal(refusal(&f.effects.items[0]), ERR_OLD_GENERATION);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pull_is_at_most_one_message),
-        cmocka_unit_test(a_pull_waits_for_its_version),
-        cmocka_unit_test(who_has_all_weights_may_push_at_once),
-        cmocka_unit_test(many_parked_pulls_are_answered_piece_by_piece),
-        cmocka_unit_test(parked_pulls_are_bounded),
-        cmocka_unit_test(closing_tells_who_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-static void a_duplicate_is_acknowledged_and_not_counted(void **state)
+TEST(a_duplicate_is_acknowledged_and_not_counted)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     assert_int_equal(push_all(&f, 0, (struct node){0, 2}), ERR_OK);
@@ -24,9 +23,8 @@ static void a_duplicate_is_acknowledged_and_not_counted(void **state)
     tear_down(&f);
 }
 
-static void a_duplicate_with_other_bits_names_both_senders(void **state)
+TEST(a_duplicate_with_other_bits_names_both_senders)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_OK);
@@ -52,9 +50,8 @@ static void a_duplicate_with_other_bits_names_both_senders(void **state)
     tear_down(&f);
 }
 
-static void a_push_that_counts_other_samples_than_its_tickets_have_is_refused(void **state)
+TEST(a_push_that_counts_other_samples_than_its_tickets_have_is_refused)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.slot_samples = 3;
@@ -65,9 +62,8 @@ static void a_push_that_counts_other_samples_than_its_tickets_have_is_refused(vo
     tear_down(&f);
 }
 
-static void digests_of_other_steps_are_not_compared(void **state)
+TEST(digests_of_other_steps_are_not_compared)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     do_step(&f, 0);
@@ -81,9 +77,8 @@ static void digests_of_other_steps_are_not_compared(void **state)
     tear_down(&f);
 }
 
-static void busy_says_from_which_entry_on(void **state)
+TEST(busy_says_from_which_entry_on)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.ahead_max = 0;
@@ -103,9 +98,8 @@ static void busy_says_from_which_entry_on(void **state)
     tear_down(&f);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     struct message m;
@@ -138,9 +132,8 @@ static void what_does_not_fit_is_refused(void **state)
     tear_down(&f);
 }
 
-static void lossy_pushes_have_one_node_size(void **state)
+TEST(lossy_pushes_have_one_node_size)
 {
-    (void)state;
     struct fixture f;
     set_up(&f);
     f.config.push_codec = f.config.weights_codec = CODEC_BF16;
@@ -172,9 +165,8 @@ static void lossy_pushes_have_one_node_size(void **state)
     tear_down(&f);
 }
 
-static void infinite_gradients_are_reported(void **state)
+TEST(infinite_gradients_are_reported)
 {
-    (void)state;
     struct fixture f;
     set_up_and_start(&f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
@@ -188,19 +180,4 @@ static void infinite_gradients_are_reported(void **state)
     assert_true(reduced->seals[0].finite);
     assert_false(reduced->seals[1].finite);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_duplicate_is_acknowledged_and_not_counted),
-        cmocka_unit_test(a_duplicate_with_other_bits_names_both_senders),
-        cmocka_unit_test(a_push_that_counts_other_samples_than_its_tickets_have_is_refused),
-        cmocka_unit_test(digests_of_other_steps_are_not_compared),
-        cmocka_unit_test(busy_says_from_which_entry_on),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(lossy_pushes_have_one_node_size),
-        cmocka_unit_test(infinite_gradients_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

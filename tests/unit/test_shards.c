@@ -103,17 +103,17 @@ static void train_cut_and_resume(void **state, uint32_t threads)
     world_free(world);
 }
 
-static void a_step_with_one_thread(void **state)
+TEST_IN_FOLDER(a_step_with_one_thread)
 {
     train_cut_and_resume(state, 1);
 }
 
-static void a_step_with_two_threads(void **state)
+TEST_IN_FOLDER(a_step_with_two_threads)
 {
     train_cut_and_resume(state, 2);
 }
 
-static void many_parked_pulls_are_all_answered(void **state)
+TEST_IN_FOLDER(many_parked_pulls_are_all_answered)
 {
     enum { PULLS = 600 }; /* more than a stream's queue holds */
     struct world *world = prepared_world(state, 1);
@@ -131,7 +131,7 @@ static void many_parked_pulls_are_all_answered(void **state)
     world_free(world);
 }
 
-static void a_gone_worker_s_pulls_are_forgotten(void **state)
+TEST_IN_FOLDER(a_gone_worker_s_pulls_are_forgotten)
 {
     struct world *world = prepared_world(state, 2);
     for (uint32_t i = 0; i < 8; i++)
@@ -154,7 +154,7 @@ static void a_gone_worker_s_pulls_are_forgotten(void **state)
     world_free(world);
 }
 
-static void a_wrong_duplicate_names_the_member(void **state)
+TEST_IN_FOLDER(a_wrong_duplicate_names_the_member)
 {
     struct world *world = prepared_world(state, 1);
     push_all(world, 0, 0, 1);
@@ -168,7 +168,7 @@ static void a_wrong_duplicate_names_the_member(void **state)
     world_free(world);
 }
 
-static void without_a_run_everything_waits(void **state)
+TEST_IN_FOLDER(without_a_run_everything_waits)
 {
     struct world *world = world_new(state, small, 2);
     open_stream(world);
@@ -183,7 +183,7 @@ static void without_a_run_everything_waits(void **state)
     world_free(world);
 }
 
-static void what_cannot_be_prepared_says_why(void **state)
+TEST_IN_FOLDER(what_cannot_be_prepared_says_why)
 {
     struct world *world = world_new(state, small, 2);
     command(world, prepare_command(world, "model: {kind: llama}", 1));
@@ -208,7 +208,7 @@ static void what_cannot_be_prepared_says_why(void **state)
     world_free(world);
 }
 
-static void commands_of_others_are_dropped(void **state)
+TEST_IN_FOLDER(commands_of_others_are_dropped)
 {
     struct world *world = prepared_world(state, 1);
     struct server_command old = prepare_command(world, small, 7);
@@ -224,7 +224,7 @@ static void commands_of_others_are_dropped(void **state)
     world_free(world);
 }
 
-static void reports_are_said_again(void **state)
+TEST_IN_FOLDER(reports_are_said_again)
 {
     struct world *world = prepared_world(state, 2);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
@@ -243,7 +243,7 @@ static void reports_are_said_again(void **state)
     world_free(world);
 }
 
-static void a_new_generation_ends_what_waits(void **state)
+TEST_IN_FOLDER(a_new_generation_ends_what_waits)
 {
     struct world *world = prepared_world(state, 1);
     pull_all(world, 1);
@@ -263,7 +263,7 @@ static void a_new_generation_ends_what_waits(void **state)
     world_free(world);
 }
 
-static void a_disk_that_refuses_fails_the_cut_only(void **state)
+TEST_IN_FOLDER(a_disk_that_refuses_fails_the_cut_only)
 {
     struct world *world = world_new(state, small, 2);
     folder_write(state, "checkpoints", "a file is in the way", 20);
@@ -282,18 +282,5 @@ static void a_disk_that_refuses_fails_the_cut_only(void **state)
 int main(void)
 {
     rpc_process_init(false);
-    const struct CMUnitTest tests[] = {
-        unit_test_in_folder(a_step_with_one_thread),
-        unit_test_in_folder(a_step_with_two_threads),
-        unit_test_in_folder(many_parked_pulls_are_all_answered),
-        unit_test_in_folder(a_gone_worker_s_pulls_are_forgotten),
-        unit_test_in_folder(a_wrong_duplicate_names_the_member),
-        unit_test_in_folder(without_a_run_everything_waits),
-        unit_test_in_folder(what_cannot_be_prepared_says_why),
-        unit_test_in_folder(commands_of_others_are_dropped),
-        unit_test_in_folder(reports_are_said_again),
-        unit_test_in_folder(a_new_generation_ends_what_waits),
-        unit_test_in_folder(a_disk_that_refuses_fails_the_cut_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

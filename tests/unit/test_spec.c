@@ -47,9 +47,8 @@ static const char full[] =
     "checkpoint:  {every_steps: 100, keep: 3}\n"
     "numerics:    exact\n";
 
-static void the_documented_example_is_read_as_written(void **state)
+TEST(the_documented_example_is_read_as_written)
 {
-    (void)state;
     struct spec spec = parsed(full);
     assert_int_equal(spec.model.kind, SPEC_GPT);
     assert_int_equal(spec.model.layers, 4);
@@ -84,9 +83,8 @@ static void the_documented_example_is_read_as_written(void **state)
     assert_int_equal(spec.numerics, SPEC_EXACT);
 }
 
-static void a_path_is_all_that_must_be_said(void **state)
+TEST(a_path_is_all_that_must_be_said)
 {
-    (void)state;
     struct spec spec = parsed("data: {path: corpus.txt}");
     assert_int_equal(spec.model.vocabulary, 256);
     assert_int_equal(spec.train.microbatch, 4);
@@ -96,9 +94,8 @@ static void a_path_is_all_that_must_be_said(void **state)
     assert_int_equal(spec_run_samples(&spec), 19200);
 }
 
-static void defaults_follow_what_they_depend_on(void **state)
+TEST(defaults_follow_what_they_depend_on)
 {
-    (void)state;
     assert_int_equal(parsed("data: {kind: tokens, path: '*.bin'}").model.vocabulary, 50257);
     assert_int_equal(parsed(TEXT "train: {precision: bf16}").train.node_slots, 1);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 30}").train.microbatch, 6);
@@ -113,9 +110,8 @@ static void defaults_follow_what_they_depend_on(void **state)
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
 
-static void local_steps_have_an_outer_optimizer(void **state)
+TEST(local_steps_have_an_outer_optimizer)
 {
-    (void)state;
     struct spec spec = parsed(TEXT "consistency: {kind: local}");
     assert_int_equal(spec.consistency.local_steps, 8);
     assert_int_equal(spec.consistency.inner_state, SPEC_INNER_RESET);
@@ -130,9 +126,8 @@ static void local_steps_have_an_outer_optimizer(void **state)
     assert_int_equal(spec.consistency.local_steps, 0);
 }
 
-static void a_delay_is_how_far_weights_may_be_behind(void **state)
+TEST(a_delay_is_how_far_weights_may_be_behind)
 {
-    (void)state;
     struct spec spec = parsed(TEXT "consistency: {kind: delay, delay: 3}");
     assert_int_equal(spec_staleness(&spec), 3);
     spec = parsed(TEXT "consistency: {kind: delay}");
@@ -141,9 +136,8 @@ static void a_delay_is_how_far_weights_may_be_behind(void **state)
     assert_int_equal(spec_staleness(&spec), 0);
 }
 
-static void fields_of_another_kind_are_zero(void **state)
+TEST(fields_of_another_kind_are_zero)
 {
-    (void)state;
     struct spec spec = parsed(MLP SPIRAL "optimizer: {kind: momentum, nesterov: true}");
     assert_int_equal(spec.model.width, 0);
     assert_int_equal(spec.model.vocabulary, 0);
@@ -156,9 +150,8 @@ static void fields_of_another_kind_are_zero(void **state)
     assert_int_equal(spec.data.points, 0);
 }
 
-static void every_refusal_names_the_place(void **state)
+TEST(every_refusal_names_the_place)
 {
-    (void)state;
     static const struct {
         const char *text, *reason;
     } rows[] = {
@@ -291,9 +284,8 @@ static void every_refusal_names_the_place(void **state)
         expect_reason(rows[i].text, NULL, rows[i].reason);
 }
 
-static void a_flag_that_breaks_a_rule_is_named(void **state)
+TEST(a_flag_that_breaks_a_rule_is_named)
 {
-    (void)state;
     expect_reason(full, "train.slot_samples=5",
                   "--set train.slot_samples=5: train.microbatch (2) must divide "
                   "train.slot_samples (5)");
@@ -315,9 +307,8 @@ static const char *const specs[] = {
     TEXT "consistency: {kind: local, local_steps: 5, outer: {kind: nesterov, lr: 0.5}}",
 };
 
-static void what_is_printed_is_the_same_spec(void **state)
+TEST(what_is_printed_is_the_same_spec)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         struct spec spec = parsed(specs[i]);
         scoped(buf_release) struct buf text = {0};
@@ -330,9 +321,8 @@ static void what_is_printed_is_the_same_spec(void **state)
     }
 }
 
-static void the_same_spec_can_be_resumed_without_a_word(void **state)
+TEST(the_same_spec_can_be_resumed_without_a_word)
 {
-    (void)state;
     struct spec spec = parsed(full);
     struct spec_changes changes;
     assert_int_equal(spec_compare_for_resume(&spec, &spec, &changes, NULL), ERR_OK);
@@ -355,9 +345,8 @@ static void expect_change(const char *flag, enum spec_resume verdict, const char
         assert_non_null(strstr(reason.text, text));
 }
 
-static void each_change_has_its_verdict(void **state)
+TEST(each_change_has_its_verdict)
 {
-    (void)state;
     expect_change("checkpoint.keep=5", SPEC_RESUME_FREE, "checkpoint.keep: 3 -> 5");
     expect_change("train.steps=400", SPEC_RESUME_FREE, "train.steps: 300 -> 400");
     expect_change("data.path=b.txt", SPEC_RESUME_FREE, "data.path: corpus.txt -> b.txt");
@@ -374,9 +363,8 @@ static void each_change_has_its_verdict(void **state)
     expect_change("data.kind=tokens", SPEC_RESUME_REFUSED, "data.kind: text -> tokens");
 }
 
-static void more_steps_move_a_decay_that_ends_with_the_run(void **state)
+TEST(more_steps_move_a_decay_that_ends_with_the_run)
 {
-    (void)state;
     struct spec stored = parsed(full), wanted;
     struct spec_changes changes;
     assert_int_equal(parse(full, "train.steps=400", &wanted, NULL), ERR_OK);
@@ -386,9 +374,8 @@ static void more_steps_move_a_decay_that_ends_with_the_run(void **state)
     assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_DIGEST);
 }
 
-static void node_slots_change_the_bits_of_a_bf16_run(void **state)
+TEST(node_slots_change_the_bits_of_a_bf16_run)
 {
-    (void)state;
     struct spec stored = parsed(TEXT "train: {precision: bf16}");
     struct spec wanted = parsed(TEXT "train: {precision: bf16, node_slots: 2}");
     struct spec_changes changes;
@@ -402,9 +389,8 @@ static void node_slots_change_the_bits_of_a_bf16_run(void **state)
     assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_FREE);
 }
 
-static void another_model_is_refused_by_name(void **state)
+TEST(another_model_is_refused_by_name)
 {
-    (void)state;
     struct spec gpt = parsed(full), mlp = parsed(MLP SPIRAL "optimizer: {kind: sgd}");
     struct spec_changes changes;
     struct reason reason;
@@ -417,9 +403,8 @@ static void another_model_is_refused_by_name(void **state)
         assert_null(strstr(changes.changes[i].text, "model.width"));
 }
 
-static void a_schedule_that_comes_or_goes_is_said(void **state)
+TEST(a_schedule_that_comes_or_goes_is_said)
 {
-    (void)state;
     struct spec cosine = parsed(TEXT), constant = parsed(TEXT "optimizer: {schedule: constant}");
     struct spec_changes changes;
     assert_int_equal(spec_compare_for_resume(&cosine, &constant, &changes, NULL), ERR_OK);
@@ -429,9 +414,8 @@ static void a_schedule_that_comes_or_goes_is_said(void **state)
     assert_string_equal(changes.changes[2].text, "optimizer.lr_min: 0.0001 -> unset");
 }
 
-static void tickets_of_an_async_run_keep_their_numbers(void **state)
+TEST(tickets_of_an_async_run_keep_their_numbers)
 {
-    (void)state;
     struct spec stored = parsed(MLP SPIRAL "train: {slots: 8}\nconsistency: {kind: async}\n");
     struct spec wanted =
         parsed(MLP SPIRAL "train: {slots: 4}\nconsistency: {kind: async, window: 8}\n");
@@ -443,9 +427,8 @@ static void tickets_of_an_async_run_keep_their_numbers(void **state)
     assert_non_null(strstr(reason.text, "consistency.window"));
 }
 
-static void kinds_have_their_names(void **state)
+TEST(kinds_have_their_names)
 {
-    (void)state;
     assert_string_equal(spec_model_kind_name(SPEC_MLP), "mlp");
     assert_string_equal(spec_data_kind_name(SPEC_SPIRAL), "spiral");
     assert_string_equal(spec_precision_name(SPEC_BF16), "bf16");
@@ -453,9 +436,8 @@ static void kinds_have_their_names(void **state)
     assert_string_equal(spec_consistency_kind_name(SPEC_LOCAL), "local");
 }
 
-static void servers_apply_the_optimizer_or_for_local_the_outer_one(void **state)
+TEST(servers_apply_the_optimizer_or_for_local_the_outer_one)
 {
-    (void)state;
     struct spec spec = parsed(full);
     struct spec_optimizer same = spec_server_optimizer(&spec);
     assert_true(same.kind == SPEC_ADAMW && same.lr == 1e-3 && same.clip_norm == 1);
@@ -473,9 +455,8 @@ static void servers_apply_the_optimizer_or_for_local_the_outer_one(void **state)
     assert_int_equal(spec_step_samples(&spec), 16 * 4 * 8);
 }
 
-static void the_reference_covers_every_key(void **state)
+TEST(the_reference_covers_every_key)
 {
-    (void)state;
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(spec_print_reference(&buf), ERR_OK);
     static const char *const keys[] = {"model.tensor_max", "data.serve",       "train.node_slots",
@@ -483,30 +464,4 @@ static void the_reference_covers_every_key(void **state)
                                        "numerics"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_non_null(strstr((const char *)buf.data, keys[i]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_documented_example_is_read_as_written),
-        cmocka_unit_test(a_path_is_all_that_must_be_said),
-        cmocka_unit_test(defaults_follow_what_they_depend_on),
-        cmocka_unit_test(a_delay_is_how_far_weights_may_be_behind),
-        cmocka_unit_test(local_steps_have_an_outer_optimizer),
-        cmocka_unit_test(fields_of_another_kind_are_zero),
-        cmocka_unit_test(every_refusal_names_the_place),
-        cmocka_unit_test(a_flag_that_breaks_a_rule_is_named),
-        cmocka_unit_test(what_is_printed_is_the_same_spec),
-        cmocka_unit_test(the_same_spec_can_be_resumed_without_a_word),
-        cmocka_unit_test(each_change_has_its_verdict),
-        cmocka_unit_test(more_steps_move_a_decay_that_ends_with_the_run),
-        cmocka_unit_test(node_slots_change_the_bits_of_a_bf16_run),
-        cmocka_unit_test(another_model_is_refused_by_name),
-        cmocka_unit_test(a_schedule_that_comes_or_goes_is_said),
-        cmocka_unit_test(tickets_of_an_async_run_keep_their_numbers),
-        cmocka_unit_test(kinds_have_their_names),
-        cmocka_unit_test(servers_apply_the_optimizer_or_for_local_the_outer_one),
-        cmocka_unit_test(the_reference_covers_every_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,27 +16,24 @@ static bool contains(const struct buf *bytes, const char *words)
     return memmem(bytes->data, bytes->bytes, words, strlen(words)) != NULL;
 }
 
-static void health_of_the_whole_server_is_serving(void **state)
+TEST(health_of_the_whole_server_is_serving)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     assert_int_equal(standard_health(text("", 0), true, &response, NULL), ERR_OK);
     assert_int_equal(response.bytes, 2);
     assert_memory_equal(response.data, "\x08\x01", 2);
 }
 
-static void health_turns_to_not_serving(void **state)
+TEST(health_turns_to_not_serving)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     assert_int_equal(standard_health(text("\x0a\x0eroost.v1.Shard", 16), false, &response, NULL),
                      ERR_OK);
     assert_memory_equal(response.data, "\x08\x02", 2);
 }
 
-static void health_of_an_unknown_service_is_not_found(void **state)
+TEST(health_of_an_unknown_service_is_not_found)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(standard_health(text("\x0a\x01x", 3), true, &response, &reason),
@@ -46,9 +43,8 @@ static void health_of_an_unknown_service_is_not_found(void **state)
                      ERR_MALFORMED);
 }
 
-static void reflection_lists_our_services(void **state)
+TEST(reflection_lists_our_services)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     assert_int_equal(standard_reflection(text("\x3a\x01*", 3), &response, NULL), ERR_OK);
     assert_true(contains(&response, "roost.v1.Cluster"));
@@ -56,9 +52,8 @@ static void reflection_lists_our_services(void **state)
     assert_true(contains(&response, "grpc.health.v1.Health"));
 }
 
-static void reflection_gives_the_file_of_a_symbol(void **state)
+TEST(reflection_gives_the_file_of_a_symbol)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     assert_int_equal(standard_reflection(text("\x22\x10roost.v1.Cluster", 18), &response, NULL),
                      ERR_OK);
@@ -67,23 +62,9 @@ static void reflection_gives_the_file_of_a_symbol(void **state)
     assert_false(contains(&response, "HealthCheckRequest"));
 }
 
-static void reflection_says_not_found(void **state)
+TEST(reflection_says_not_found)
 {
-    (void)state;
     scoped(buf_release) struct buf response = {0};
     assert_int_equal(standard_reflection(text("\x22\x07other.X", 9), &response, NULL), ERR_OK);
     assert_true(contains(&response, "no such file or symbol"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(health_of_the_whole_server_is_serving),
-        cmocka_unit_test(health_turns_to_not_serving),
-        cmocka_unit_test(health_of_an_unknown_service_is_not_found),
-        cmocka_unit_test(reflection_lists_our_services),
-        cmocka_unit_test(reflection_gives_the_file_of_a_symbol),
-        cmocka_unit_test(reflection_says_not_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

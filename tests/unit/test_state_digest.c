@@ -76,9 +76,8 @@ static struct digest by_hand(const struct model *model)
     return digest;
 }
 
-static void it_is_of_whole_arrays_in_the_order_of_names_whatever_the_grid(void **state)
+TEST(it_is_of_whole_arrays_in_the_order_of_names_whatever_the_grid)
 {
-    (void)state;
     scoped(model_release) struct model fine = {0}, coarse = {0};
     init(&fine, 8);
     init(&coarse, 1);
@@ -89,9 +88,8 @@ static void it_is_of_whole_arrays_in_the_order_of_names_whatever_the_grid(void *
     assert_memory_equal(&a, &c, sizeof a);
 }
 
-static void every_value_counts(void **state)
+TEST(every_value_counts)
 {
-    (void)state;
     scoped(model_release) struct model model = {0};
     init(&model, 8);
     struct digest before = digest_of(&model, unchanged);
@@ -106,22 +104,11 @@ static void every_value_counts(void **state)
         }
 }
 
-static void an_error_of_the_source_is_passed_up(void **state)
+TEST(an_error_of_the_source_is_passed_up)
 {
-    (void)state;
     scoped(model_release) struct model model = {0};
     init(&model, 8);
     const struct state_digest_source source = {NULL, read_nothing, 1};
     struct digest digest;
     assert_int_equal(state_digest(&model, &source, &digest), ERR_CORRUPT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_of_whole_arrays_in_the_order_of_names_whatever_the_grid),
-        cmocka_unit_test(every_value_counts),
-        cmocka_unit_test(an_error_of_the_source_is_passed_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

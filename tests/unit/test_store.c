@@ -77,9 +77,8 @@ static void put_cut(struct fixture *f, uint64_t run, uint64_t generation, uint64
     assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 2, NULL), ERR_OK);
 }
 
-static void p3_every_start_has_a_new_boot_number(void **state)
+TEST(p3_every_start_has_a_new_boot_number)
 {
-    (void)state;
     struct fixture f;
     uint64_t first, second;
     setup(&f);
@@ -90,9 +89,8 @@ static void p3_every_start_has_a_new_boot_number(void **state)
     teardown(&f);
 }
 
-static void p7_what_an_old_coordinator_writes_is_refused(void **state)
+TEST(p7_what_an_old_coordinator_writes_is_refused)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     struct coordinator_past past;
@@ -120,9 +118,8 @@ static void p7_what_an_old_coordinator_writes_is_refused(void **state)
     teardown(&f);
 }
 
-static void a_run_comes_back_as_it_was_started(void **state)
+TEST(a_run_comes_back_as_it_was_started)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     uint64_t number = add_run(&f, "a");
@@ -144,9 +141,8 @@ static void a_run_comes_back_as_it_was_started(void **state)
     teardown(&f);
 }
 
-static void a_directory_has_one_run(void **state)
+TEST(a_directory_has_one_run)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     setup(&f);
@@ -165,9 +161,8 @@ static void a_directory_has_one_run(void **state)
     teardown(&f);
 }
 
-static void the_active_run_is_the_newest_that_has_not_ended(void **state)
+TEST(the_active_run_is_the_newest_that_has_not_ended)
 {
-    (void)state;
     struct fixture f;
     struct store_run run;
     setup(&f);
@@ -188,9 +183,8 @@ static void the_active_run_is_the_newest_that_has_not_ended(void **state)
     teardown(&f);
 }
 
-static void a_continued_run_keeps_its_number_under_its_new_settings(void **state)
+TEST(a_continued_run_keeps_its_number_under_its_new_settings)
 {
-    (void)state;
     struct fixture f;
     struct store_run run;
     setup(&f);
@@ -209,9 +203,8 @@ static void a_continued_run_keeps_its_number_under_its_new_settings(void **state
     teardown(&f);
 }
 
-static void p8_the_newest_cut_comes_back_with_its_counters(void **state)
+TEST(p8_the_newest_cut_comes_back_with_its_counters)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_past past;
     const uint8_t fingerprint[WIRE_DIGEST_BYTES] = {5};
@@ -236,9 +229,8 @@ static void p8_the_newest_cut_comes_back_with_its_counters(void **state)
 }
 
 /* A crash, or a full disk, leaves no run that would begin again from nothing. */
-static void a_run_of_another_store_comes_with_its_past_or_not_at_all(void **state)
+TEST(a_run_of_another_store_comes_with_its_past_or_not_at_all)
 {
-    (void)state;
     struct fixture f;
     struct reason reason;
     const struct coordinator_past past = {
@@ -271,9 +263,8 @@ static void a_run_of_another_store_comes_with_its_past_or_not_at_all(void **stat
     teardown(&f);
 }
 
-static void a_run_without_a_cut_has_an_empty_past(void **state)
+TEST(a_run_without_a_cut_has_an_empty_past)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_past past;
     setup(&f);
@@ -283,9 +274,8 @@ static void a_run_without_a_cut_has_an_empty_past(void **state)
     teardown(&f);
 }
 
-static void two_daemons_never_share_a_store(void **state)
+TEST(two_daemons_never_share_a_store)
 {
-    (void)state;
     struct fixture f;
     struct store *second;
     struct reason reason;
@@ -295,9 +285,8 @@ static void two_daemons_never_share_a_store(void **state)
     teardown(&f);
 }
 
-static void a_file_that_is_no_store_is_named(void **state)
+TEST(a_file_that_is_no_store_is_named)
 {
-    (void)state;
     struct fixture f;
     struct store *store;
     struct reason reason;
@@ -314,22 +303,4 @@ static void a_file_that_is_no_store_is_named(void **state)
     assert_int_equal(store_open_sqlite("/nowhere/at/all.db", &store, &reason), ERR_IO);
     assert_non_null(strstr(reason.text, "/nowhere/at/all.db"));
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(p3_every_start_has_a_new_boot_number),
-        cmocka_unit_test(p7_what_an_old_coordinator_writes_is_refused),
-        cmocka_unit_test(a_run_comes_back_as_it_was_started),
-        cmocka_unit_test(a_directory_has_one_run),
-        cmocka_unit_test(the_active_run_is_the_newest_that_has_not_ended),
-        cmocka_unit_test(a_continued_run_keeps_its_number_under_its_new_settings),
-        cmocka_unit_test(p8_the_newest_cut_comes_back_with_its_counters),
-        cmocka_unit_test(a_run_of_another_store_comes_with_its_past_or_not_at_all),
-        cmocka_unit_test(a_run_without_a_cut_has_an_empty_past),
-        cmocka_unit_test(two_daemons_never_share_a_store),
-        cmocka_unit_test(a_file_that_is_no_store_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

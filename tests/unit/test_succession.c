@@ -173,9 +173,8 @@ static bool has_rewound(const struct fixture *f)
     return seen(f, EFFECT_STORE_REWIND) != NULL;
 }
 
-static void a_step_that_all_know_of_is_gone_on_from_in_the_same_generation(void **state)
+TEST(a_step_that_all_know_of_is_gone_on_from_in_the_same_generation)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 5);
@@ -190,9 +189,8 @@ static void a_step_that_all_know_of_is_gone_on_from_in_the_same_generation(void 
 }
 
 /* P8: not those of the cut. */
-static void the_counters_are_those_of_the_decision(void **state)
+TEST(the_counters_are_those_of_the_decision)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 5);
@@ -203,9 +201,8 @@ static void the_counters_are_those_of_the_decision(void **state)
 }
 
 /* P7: whoever has the newest. */
-static void a_decision_that_one_has_is_repeated_to_all_without_its_cut(void **state)
+TEST(a_decision_that_one_has_is_repeated_to_all_without_its_cut)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     assert_int_equal(say_held(&f, 0, held_of(&f, 0, 4)), ERR_OK);
@@ -227,9 +224,8 @@ static void a_decision_that_one_has_is_repeated_to_all_without_its_cut(void **st
 }
 
 /* P6: nothing is decided before all have carried out what is adopted; the cut comes with it. */
-static void the_next_commit_waits_for_all_and_is_a_cut(void **state)
+TEST(the_next_commit_waits_for_all_and_is_a_cut)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 5);
@@ -255,9 +251,8 @@ static void the_next_commit_waits_for_all_and_is_a_cut(void **state)
     teardown(&f);
 }
 
-static void a_step_s_row_is_there_before_its_commit_is_said(void **state)
+TEST(a_step_s_row_is_there_before_its_commit_is_said)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 2);
@@ -275,9 +270,8 @@ static void a_step_s_row_is_there_before_its_commit_is_said(void **state)
     teardown(&f);
 }
 
-static void a_generation_without_a_decision_is_gone_on_from_its_cut(void **state)
+TEST(a_generation_without_a_decision_is_gone_on_from_its_cut)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 2);
@@ -288,9 +282,8 @@ static void a_generation_without_a_decision_is_gone_on_from_its_cut(void **state
     teardown(&f);
 }
 
-static void workers_are_given_tickets_of_the_open_step(void **state)
+TEST(workers_are_given_tickets_of_the_open_step)
 {
-    (void)state;
     struct fixture f;
     struct join_reply reply;
     ask_all(&f);
@@ -314,9 +307,8 @@ static void workers_are_given_tickets_of_the_open_step(void **state)
 }
 
 /* P7: it decides nothing until all have answered. */
-static void it_waits_for_a_server_that_was_asked(void **state)
+TEST(it_waits_for_a_server_that_was_asked)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
@@ -334,9 +326,8 @@ static void it_waits_for_a_server_that_was_asked(void **state)
 }
 
 /* A run may begin on one server: the others of the cut are given the time to come. */
-static void it_waits_a_lease_for_servers_that_are_late(void **state)
+TEST(it_waits_a_lease_for_servers_that_are_late)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start(&f);
@@ -352,9 +343,8 @@ static void it_waits_a_lease_for_servers_that_are_late(void **state)
     teardown(&f);
 }
 
-static void without_what_a_dead_server_held_it_rewinds_at_once(void **state)
+TEST(without_what_a_dead_server_held_it_rewinds_at_once)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start(&f);
@@ -369,9 +359,8 @@ static void without_what_a_dead_server_held_it_rewinds_at_once(void **state)
     teardown(&f);
 }
 
-static void who_holds_nothing_while_others_hold_all_is_none_of_the_runs(void **state)
+TEST(who_holds_nothing_while_others_hold_all_is_none_of_the_runs)
 {
-    (void)state;
     struct fixture f;
     struct coordinator_server server;
     const struct chunk_range two[] = {{0, 1, 0}, {1, 1, 0}};
@@ -393,9 +382,8 @@ static void who_holds_nothing_while_others_hold_all_is_none_of_the_runs(void **s
     teardown(&f);
 }
 
-static void servers_that_hold_nothing_are_not_waited_for(void **state)
+TEST(servers_that_hold_nothing_are_not_waited_for)
 {
-    (void)state;
     struct fixture f;
     setup(&f);
     start(&f);
@@ -435,9 +423,8 @@ static void doubtful(struct server_held *held, uint32_t what)
     }
 }
 
-static void it_rewinds_when_one_answer_does_not_fit(void **state)
+TEST(it_rewinds_when_one_answer_does_not_fit)
 {
-    (void)state;
     for (uint32_t what = 0; what < 8; what++) {
         struct fixture f;
         ask_all(&f);
@@ -452,9 +439,8 @@ static void it_rewinds_when_one_answer_does_not_fit(void **state)
     }
 }
 
-static void it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing(void **state)
+TEST(it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing)
 {
-    (void)state;
     for (uint64_t version = 6; version <= 7; version++) {
         struct fixture f;
         setup(&f);
@@ -468,9 +454,8 @@ static void it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing(voi
     }
 }
 
-static void async_and_ssp_ask_nobody(void **state)
+TEST(async_and_ssp_ask_nobody)
 {
-    (void)state;
     for (uint32_t kind = 0; kind < 2; kind++) {
         struct fixture f;
         setup(&f);
@@ -485,9 +470,8 @@ static void async_and_ssp_ask_nobody(void **state)
     }
 }
 
-static void an_answer_beyond_the_run_is_malformed(void **state)
+TEST(an_answer_beyond_the_run_is_malformed)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     struct server_held held = held_of(&f, 0, 5);
@@ -498,9 +482,8 @@ static void an_answer_beyond_the_run_is_malformed(void **state)
 }
 
 /* … which goes on in the generation that this one begins. */
-static void a_report_beyond_what_was_decided_is_of_another_coordinator(void **state)
+TEST(a_report_beyond_what_was_decided_is_of_another_coordinator)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 5);
@@ -515,9 +498,8 @@ static void a_report_beyond_what_was_decided_is_of_another_coordinator(void **st
 }
 
 /* It may have been told that chunks come to it, by one who has decided nothing. */
-static void who_has_no_chunks_forgets_what_it_holds(void **state)
+TEST(who_has_no_chunks_forgets_what_it_holds)
 {
-    (void)state;
     struct fixture f;
     ask_all(&f);
     say_held_all(&f, 5);
@@ -531,29 +513,4 @@ static void who_has_no_chunks_forgets_what_it_holds(void **state)
     assert_non_null(command(&f, 0, SERVER_PREPARE));
     assert_true(command(&f, 0, SERVER_END) < command(&f, 0, SERVER_PREPARE));
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_all_know_of_is_gone_on_from_in_the_same_generation),
-        cmocka_unit_test(the_counters_are_those_of_the_decision),
-        cmocka_unit_test(a_decision_that_one_has_is_repeated_to_all_without_its_cut),
-        cmocka_unit_test(the_next_commit_waits_for_all_and_is_a_cut),
-        cmocka_unit_test(a_step_s_row_is_there_before_its_commit_is_said),
-        cmocka_unit_test(a_generation_without_a_decision_is_gone_on_from_its_cut),
-        cmocka_unit_test(workers_are_given_tickets_of_the_open_step),
-        cmocka_unit_test(it_waits_for_a_server_that_was_asked),
-        cmocka_unit_test(it_waits_a_lease_for_servers_that_are_late),
-        cmocka_unit_test(without_what_a_dead_server_held_it_rewinds_at_once),
-        cmocka_unit_test(who_holds_nothing_while_others_hold_all_is_none_of_the_runs),
-        cmocka_unit_test(servers_that_hold_nothing_are_not_waited_for),
-        cmocka_unit_test(it_rewinds_when_one_answer_does_not_fit),
-        cmocka_unit_test(it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing),
-        cmocka_unit_test(async_and_ssp_ask_nobody),
-        cmocka_unit_test(an_answer_beyond_the_run_is_malformed),
-        cmocka_unit_test(a_report_beyond_what_was_decided_is_of_another_coordinator),
-        cmocka_unit_test(who_has_no_chunks_forgets_what_it_holds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

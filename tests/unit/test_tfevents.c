@@ -18,18 +18,16 @@ static void assert_hex(const struct buf *bytes, const char *hex)
     assert_int_equal(at, bytes->bytes);
 }
 
-static void the_version_record_is_the_known_one(void **state)
+TEST(the_version_record_is_the_known_one)
 {
-    (void)state;
     scoped(buf_release) struct buf out = {0};
     assert_int_equal(tfevents_put_version(&out, 1.0), ERR_OK);
     assert_hex(&out, "1800000000000000 a37f4b22 "
                      "09000000000000f03f1a0d627261696e2e4576656e743a32 86bf577a");
 }
 
-static void a_scalar_record_is_the_known_one(void **state)
+TEST(a_scalar_record_is_the_known_one)
 {
-    (void)state;
     scoped(buf_release) struct buf out = {0};
     const struct tfevents_scalar scalar = {1.0, 7, "loss", 2.5f};
     assert_int_equal(tfevents_put_scalar(&out, &scalar), ERR_OK);
@@ -37,9 +35,8 @@ static void a_scalar_record_is_the_known_one(void **state)
                      "09000000000000f03f10072a0d0a0b0a046c6f73731500002040 87ccc43d");
 }
 
-static void large_steps_and_long_tags_take_longer_varints(void **state)
+TEST(large_steps_and_long_tags_take_longer_varints)
 {
-    (void)state;
     char tag[201];
     memset(tag, 't', 200);
     tag[200] = 0;
@@ -54,7 +51,7 @@ static void large_steps_and_long_tags_take_longer_varints(void **state)
     assert_memory_equal(out.data + 12 + 9, middle, sizeof middle);
 }
 
-static void a_file_begins_with_its_version_and_is_named_for_tensorboard(void **state)
+TEST_IN_FOLDER(a_file_begins_with_its_version_and_is_named_for_tensorboard)
 {
     struct reason reason;
     const char *folder = folder_path(state, ".");
@@ -74,23 +71,11 @@ static void a_file_begins_with_its_version_and_is_named_for_tensorboard(void **s
     assert_memory_equal(found.data, expected.data, found.bytes);
 }
 
-static void a_folder_that_is_not_there_is_named(void **state)
+TEST_IN_FOLDER(a_folder_that_is_not_there_is_named)
 {
     struct reason reason;
     struct tfevents events;
     const char *folder = folder_path(state, "none");
     assert_int_equal(tfevents_open(&file_ops_real, folder, 1, &events, &reason), ERR_NOT_FOUND);
     assert_non_null(strstr(reason.text, folder));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_version_record_is_the_known_one),
-        cmocka_unit_test(a_scalar_record_is_the_known_one),
-        cmocka_unit_test(large_steps_and_long_tags_take_longer_varints),
-        unit_test_in_folder(a_file_begins_with_its_version_and_is_named_for_tensorboard),
-        unit_test_in_folder(a_folder_that_is_not_there_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static void count_up(void *argument)
     }
 }
 
-static void a_lock_makes_counts_exact_and_a_condition_tells_of_them(void **state)
+TEST(a_lock_makes_counts_exact_and_a_condition_tells_of_them)
 {
-    (void)state;
     struct counter counter;
     struct thread threads[THREADS];
     counter_init(&counter);
@@ -59,9 +58,8 @@ static void a_lock_makes_counts_exact_and_a_condition_tells_of_them(void **state
     counter_release(&counter);
 }
 
-static void a_wait_ends_at_a_deadline_that_has_passed(void **state)
+TEST(a_wait_ends_at_a_deadline_that_has_passed)
 {
-    (void)state;
     struct counter counter;
     counter_init(&counter);
     thread_lock(&counter.mutex);
@@ -82,9 +80,8 @@ static void look(void *argument)
     pthread_sigmask(SIG_SETMASK, NULL, &seen->blocked);
 }
 
-static void a_thread_has_its_name_cut_and_gets_no_signals(void **state)
+TEST(a_thread_has_its_name_cut_and_gets_no_signals)
 {
-    (void)state;
     struct thread thread;
     struct seen seen = {{0}};
     sigset_t before, after;
@@ -97,19 +94,7 @@ static void a_thread_has_its_name_cut_and_gets_no_signals(void **state)
     assert_int_equal(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
 }
 
-static void there_is_a_core(void **state)
+TEST(there_is_a_core)
 {
-    (void)state;
     assert_in_range(thread_core_count(), 1, 100000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_makes_counts_exact_and_a_condition_tells_of_them),
-        cmocka_unit_test(a_wait_ends_at_a_deadline_that_has_passed),
-        cmocka_unit_test(a_thread_has_its_name_cut_and_gets_no_signals),
-        cmocka_unit_test(there_is_a_core),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,9 +52,8 @@ static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
     tickets_check(tickets);
 }
 
-static void the_lowest_free_slot_is_granted_first(void **state)
+TEST(the_lowest_free_slot_is_granted_first)
 {
-    (void)state;
     struct tickets tickets = tickets_of(4, 1);
     expect_node(grant(&tickets, 0, 1, 9), 0, 0);
     struct lease second = grant(&tickets, 0, 2, 9);
@@ -67,18 +66,16 @@ static void the_lowest_free_slot_is_granted_first(void **state)
     tickets_release(&tickets);
 }
 
-static void one_worker_gets_the_whole_step(void **state)
+TEST(one_worker_gets_the_whole_step)
 {
-    (void)state;
     struct tickets tickets = tickets_of(6, 0);
     expect_node(grant(&tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
     assert_int_equal(tickets.train[0].free_count, 0);
     tickets_release(&tickets);
 }
 
-static void runs_of_slots_leave_every_worker_its_share(void **state)
+TEST(runs_of_slots_leave_every_worker_its_share)
 {
-    (void)state;
     struct tickets tickets = tickets_of(16, 0);
     expect_node(grant(&tickets, 0, 1, 3), 2, 0);
     expect_node(grant(&tickets, 0, 2, 3), 2, 1);
@@ -88,9 +85,8 @@ static void runs_of_slots_leave_every_worker_its_share(void **state)
     tickets_release(&tickets);
 }
 
-static void a_run_takes_about_a_second_at_most(void **state)
+TEST(a_run_takes_about_a_second_at_most)
 {
-    (void)state;
     struct tickets tickets = tickets_of(64, 0);
     struct lease first = grant(&tickets, 0, 1, 1);
     expect_node(first, 4, 0); /* how long a slot takes is not known: sixteen */
@@ -105,9 +101,8 @@ static void a_run_takes_about_a_second_at_most(void **state)
     tickets_release(&tickets);
 }
 
-static void p4_runs_are_aligned_so_nodes_only_nest(void **state)
+TEST(p4_runs_are_aligned_so_nodes_only_nest)
 {
-    (void)state;
     struct tickets tickets = tickets_of(8, 0);
     struct lease first = grant(&tickets, 0, 1, 8);
     expect_node(first, 0, 0);
@@ -117,9 +112,8 @@ static void p4_runs_are_aligned_so_nodes_only_nest(void **state)
     tickets_release(&tickets);
 }
 
-static void p4_with_a_lossy_codec_every_node_has_the_runs_size(void **state)
+TEST(p4_with_a_lossy_codec_every_node_has_the_runs_size)
 {
-    (void)state;
     struct tickets tickets = tickets_of(6, 4);
     expect_node(grant(&tickets, 0, 1, 99), 2, 0);
     struct lease tail = grant(&tickets, 0, 2, 99);
@@ -130,9 +124,8 @@ static void p4_with_a_lossy_codec_every_node_has_the_runs_size(void **state)
     tickets_release(&tickets);
 }
 
-static void a_lost_workers_slots_are_free_at_once_and_counted_as_redone(void **state)
+TEST(a_lost_workers_slots_are_free_at_once_and_counted_as_redone)
 {
-    (void)state;
     struct tickets tickets = tickets_of(8, 0);
     grant(&tickets, 0, 1, 2);
     grant(&tickets, 0, 2, 1);
@@ -144,9 +137,8 @@ static void a_lost_workers_slots_are_free_at_once_and_counted_as_redone(void **s
     tickets_release(&tickets);
 }
 
-static void p1_done_stays_done_whatever_happens_to_the_lease(void **state)
+TEST(p1_done_stays_done_whatever_happens_to_the_lease)
 {
-    (void)state;
     struct tickets tickets = tickets_of(2, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, first);
@@ -158,9 +150,8 @@ static void p1_done_stays_done_whatever_happens_to_the_lease(void **state)
     tickets_release(&tickets);
 }
 
-static void p1_a_completion_counts_although_its_lease_lapsed(void **state)
+TEST(p1_a_completion_counts_although_its_lease_lapsed)
 {
-    (void)state;
     struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     tickets_drop_member(&tickets, 0, 1);
@@ -171,9 +162,8 @@ static void p1_a_completion_counts_although_its_lease_lapsed(void **state)
     tickets_release(&tickets);
 }
 
-static void only_the_holder_can_drop_a_lease(void **state)
+TEST(only_the_holder_can_drop_a_lease)
 {
-    (void)state;
     struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     tickets_drop(&tickets, 0, first.attempt, 2);
@@ -193,9 +183,8 @@ static struct tickets tickets_with_usual(struct lease *ret_second)
     return tickets;
 }
 
-static void an_idle_worker_gets_an_overdue_ticket_of_another(void **state)
+TEST(an_idle_worker_gets_an_overdue_ticket_of_another)
 {
-    (void)state;
     struct lease second;
     struct tickets tickets = tickets_with_usual(&second);
     grants_nothing(&tickets, 39, 1);
@@ -211,9 +200,8 @@ static void an_idle_worker_gets_an_overdue_ticket_of_another(void **state)
     tickets_release(&tickets);
 }
 
-static void speculation_takes_the_slowest_first(void **state)
+TEST(speculation_takes_the_slowest_first)
 {
-    (void)state;
     struct tickets tickets = tickets_of(3, 1);
     struct lease a = grant(&tickets, 0, 1, 3);
     done(&tickets, 10, a);
@@ -223,9 +211,8 @@ static void speculation_takes_the_slowest_first(void **state)
     tickets_release(&tickets);
 }
 
-static void the_second_completion_of_a_speculated_ticket_changes_nothing(void **state)
+TEST(the_second_completion_of_a_speculated_ticket_changes_nothing)
 {
-    (void)state;
     struct lease second;
     struct tickets tickets = tickets_with_usual(&second);
     struct lease backup = grant(&tickets, 50, 1, 2);
@@ -237,9 +224,8 @@ static void the_second_completion_of_a_speculated_ticket_changes_nothing(void **
     tickets_release(&tickets);
 }
 
-static void a_speculated_slot_is_free_only_when_nobody_holds_it(void **state)
+TEST(a_speculated_slot_is_free_only_when_nobody_holds_it)
 {
-    (void)state;
     struct lease second;
     struct tickets tickets = tickets_with_usual(&second);
     grant(&tickets, 50, 1, 2);
@@ -252,9 +238,8 @@ static void a_speculated_slot_is_free_only_when_nobody_holds_it(void **state)
     tickets_release(&tickets);
 }
 
-static void while_no_time_is_usual_nothing_is_overdue_before_a_lease_is(void **state)
+TEST(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is)
 {
-    (void)state;
     struct tickets tickets = tickets_of(1, 1);
     grant(&tickets, 0, 1, 1);
     grants_nothing(&tickets, LEASE_MS - 1, 2);
@@ -262,9 +247,8 @@ static void while_no_time_is_usual_nothing_is_overdue_before_a_lease_is(void **s
     tickets_release(&tickets);
 }
 
-static void a_forgotten_ticket_lapses_although_its_holder_lives(void **state)
+TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
 {
-    (void)state;
     struct lease second;
     struct tickets tickets = tickets_with_usual(&second);
     uint64_t due_ms;
@@ -277,9 +261,8 @@ static void a_forgotten_ticket_lapses_although_its_holder_lives(void **state)
     tickets_release(&tickets);
 }
 
-static void validation_comes_after_training_piece_by_piece(void **state)
+TEST(validation_comes_after_training_piece_by_piece)
 {
-    (void)state;
     struct tickets tickets = tickets_of(1, 0);
     tickets_open(&tickets, (struct tickets_open){.steps = 1, .validate = true});
     assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_TRAIN);
@@ -294,9 +277,8 @@ static void validation_comes_after_training_piece_by_piece(void **state)
     tickets_release(&tickets);
 }
 
-static void a_new_step_starts_with_everything_free(void **state)
+TEST(a_new_step_starts_with_everything_free)
 {
-    (void)state;
     struct tickets tickets = tickets_of(2, 1);
     struct lease old = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
@@ -320,9 +302,8 @@ static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
     return tickets;
 }
 
-static void the_oldest_step_comes_first_then_validation_then_later_steps(void **state)
+TEST(the_oldest_step_comes_first_then_validation_then_later_steps)
 {
-    (void)state;
     struct tickets tickets = overlapping(3, 1);
     tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = 3, .validate = true});
     assert_int_equal(grant(&tickets, 0, 1, 1).step, 10);
@@ -334,9 +315,8 @@ static void the_oldest_step_comes_first_then_validation_then_later_steps(void **
     tickets_release(&tickets);
 }
 
-static void a_later_step_keeps_its_leases_when_the_oldest_closes(void **state)
+TEST(a_later_step_keeps_its_leases_when_the_oldest_closes)
 {
-    (void)state;
     struct tickets tickets = overlapping(2, 2);
     struct lease late = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, grant(&tickets, 0, 2, 1));
@@ -357,9 +337,8 @@ static void a_later_step_keeps_its_leases_when_the_oldest_closes(void **state)
     tickets_release(&tickets);
 }
 
-static void a_rewind_opens_all_steps_anew(void **state)
+TEST(a_rewind_opens_all_steps_anew)
 {
-    (void)state;
     struct tickets tickets = overlapping(2, 1);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
     struct lease held = grant(&tickets, 0, 1, 1);
@@ -387,9 +366,8 @@ static struct tickets stale(uint32_t staleness, uint32_t slots, uint32_t node_sl
     return tickets;
 }
 
-static void a_delayed_step_is_computed_exactly_so_far_behind(void **state)
+TEST(a_delayed_step_is_computed_exactly_so_far_behind)
 {
-    (void)state;
     struct tickets tickets = overlapping(3, 1);
     uint8_t behind[1];
     assert_int_equal(grant(&tickets, 0, 1, 1).version, 8);
@@ -402,9 +380,8 @@ static void a_delayed_step_is_computed_exactly_so_far_behind(void **state)
     tickets_release(&tickets);
 }
 
-static void ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted(void **state)
+TEST(ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted)
 {
-    (void)state;
     struct tickets tickets = stale(2, 2, 1);
     uint8_t behind[2];
     struct lease first = grant(&tickets, 0, 1, 1), second = grant(&tickets, 0, 2, 1);
@@ -424,9 +401,8 @@ static void ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted(v
     tickets_release(&tickets);
 }
 
-static void ssp_gives_a_slot_again_on_the_same_version(void **state)
+TEST(ssp_gives_a_slot_again_on_the_same_version)
 {
-    (void)state;
     struct tickets tickets = stale(1, 2, 0);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));  /* step 10 */
     struct lease lost = grant(&tickets, 1, 1, 2); /* a slot of step 11, on version 10 */
@@ -447,9 +423,8 @@ static void ssp_gives_a_slot_again_on_the_same_version(void **state)
     tickets_release(&tickets);
 }
 
-static void speculation_names_the_step_of_the_slowest(void **state)
+TEST(speculation_names_the_step_of_the_slowest)
 {
-    (void)state;
     struct tickets tickets = overlapping(2, 1);
     grant(&tickets, 0, 1, 2);
     done(&tickets, 20, grant(&tickets, 0, 2, 2));
@@ -459,9 +434,8 @@ static void speculation_names_the_step_of_the_slowest(void **state)
     tickets_release(&tickets);
 }
 
-static void what_shards_never_saw_can_be_done_again(void **state)
+TEST(what_shards_never_saw_can_be_done_again)
 {
-    (void)state;
     struct tickets tickets = tickets_of(2, 0);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
     grants_nothing(&tickets, 2, 1);
@@ -472,9 +446,8 @@ static void what_shards_never_saw_can_be_done_again(void **state)
     tickets_release(&tickets);
 }
 
-static void training_may_go_back_to_older_steps(void **state)
+TEST(training_may_go_back_to_older_steps)
 {
-    (void)state;
     struct tickets tickets;
     const struct tickets_settings settings = {
         .slots = 2, .open_steps = 2, .pieces = 1, .node_slots = 1, .leases_max = 8, .lease_ms = 9};
@@ -499,9 +472,8 @@ static void training_may_go_back_to_older_steps(void **state)
     tickets_release(&tickets);
 }
 
-static void attempts_are_numbered_from_where_it_is_said(void **state)
+TEST(attempts_are_numbered_from_where_it_is_said)
 {
-    (void)state;
     struct tickets tickets;
     const struct tickets_settings settings = {
         .slots = 2, .open_steps = 1, .leases_max = 8, .attempts_first = UINT64_C(7) << 32};
@@ -511,9 +483,8 @@ static void attempts_are_numbered_from_where_it_is_said(void **state)
     tickets_release(&tickets);
 }
 
-static void a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted(void **state)
+TEST(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted)
 {
-    (void)state;
     struct tickets tickets = tickets_of(4, 2);
     struct lease first = grant(&tickets, 100, 1, 2), second = grant(&tickets, 110, 2, 2);
     done(&tickets, 150, first);
@@ -530,9 +501,8 @@ static void a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted(void
     tickets_release(&tickets);
 }
 
-static void a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so(void **state)
+TEST(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so)
 {
-    (void)state;
     struct tickets tickets = tickets_of(2, 1);
     grant(&tickets, 0, 1, 3);
     grant(&tickets, 5, 2, 3);
@@ -547,9 +517,8 @@ static void a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so
     tickets_release(&tickets);
 }
 
-static void a_rewind_wastes_all_that_is_leased(void **state)
+TEST(a_rewind_wastes_all_that_is_leased)
 {
-    (void)state;
     struct tickets tickets = tickets_of(4, 1);
     grant(&tickets, 10, 1, 2);
     grant(&tickets, 20, 2, 2);
@@ -558,42 +527,4 @@ static void a_rewind_wastes_all_that_is_leased(void **state)
     assert_int_equal(tickets.wasted_ms, 40 + 30);
     assert_int_equal(tickets.train[0].free_count, 4);
     tickets_release(&tickets);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_lowest_free_slot_is_granted_first),
-        cmocka_unit_test(one_worker_gets_the_whole_step),
-        cmocka_unit_test(runs_of_slots_leave_every_worker_its_share),
-        cmocka_unit_test(a_run_takes_about_a_second_at_most),
-        cmocka_unit_test(p4_runs_are_aligned_so_nodes_only_nest),
-        cmocka_unit_test(p4_with_a_lossy_codec_every_node_has_the_runs_size),
-        cmocka_unit_test(a_lost_workers_slots_are_free_at_once_and_counted_as_redone),
-        cmocka_unit_test(p1_done_stays_done_whatever_happens_to_the_lease),
-        cmocka_unit_test(p1_a_completion_counts_although_its_lease_lapsed),
-        cmocka_unit_test(only_the_holder_can_drop_a_lease),
-        cmocka_unit_test(an_idle_worker_gets_an_overdue_ticket_of_another),
-        cmocka_unit_test(speculation_takes_the_slowest_first),
-        cmocka_unit_test(the_second_completion_of_a_speculated_ticket_changes_nothing),
-        cmocka_unit_test(a_speculated_slot_is_free_only_when_nobody_holds_it),
-        cmocka_unit_test(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is),
-        cmocka_unit_test(a_forgotten_ticket_lapses_although_its_holder_lives),
-        cmocka_unit_test(validation_comes_after_training_piece_by_piece),
-        cmocka_unit_test(the_oldest_step_comes_first_then_validation_then_later_steps),
-        cmocka_unit_test(a_later_step_keeps_its_leases_when_the_oldest_closes),
-        cmocka_unit_test(a_rewind_opens_all_steps_anew),
-        cmocka_unit_test(a_delayed_step_is_computed_exactly_so_far_behind),
-        cmocka_unit_test(ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted),
-        cmocka_unit_test(ssp_gives_a_slot_again_on_the_same_version),
-        cmocka_unit_test(speculation_names_the_step_of_the_slowest),
-        cmocka_unit_test(a_new_step_starts_with_everything_free),
-        cmocka_unit_test(what_shards_never_saw_can_be_done_again),
-        cmocka_unit_test(training_may_go_back_to_older_steps),
-        cmocka_unit_test(attempts_are_numbered_from_where_it_is_said),
-        cmocka_unit_test(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted),
-        cmocka_unit_test(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so),
-        cmocka_unit_test(a_rewind_wastes_all_that_is_leased),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,15 @@
 
 #include "common/time.h"
 
-static void a_deadline_never_wraps(void **state)
+TEST(a_deadline_never_wraps)
 {
-    (void)state;
     assert_true(time_after_ms(5, 2) == 2000005);
     assert_true(time_after_ms(5, UINT64_MAX) == TIME_NEVER);
     assert_true(time_after_ms(TIME_NEVER - 10, 1) == TIME_NEVER);
 }
 
-static void what_is_left_is_rounded_up(void **state)
+TEST(what_is_left_is_rounded_up)
 {
-    (void)state;
     assert_int_equal(time_left_ms(1000, 1000), 0);
     assert_int_equal(time_left_ms(2000, 1000), 0);
     assert_int_equal(time_left_ms(1000, 1001), 1);
@@ -21,9 +19,8 @@ static void what_is_left_is_rounded_up(void **state)
     assert_true(time_left_ms(1, TIME_NEVER) > 0);
 }
 
-static void durations_read_well(void **state)
+TEST(durations_read_well)
 {
-    (void)state;
     static const struct {
         double seconds;
         const char *text;
@@ -37,20 +34,8 @@ static void durations_read_well(void **state)
         assert_string_equal(time_format_duration(rows[i].seconds).text, rows[i].text);
 }
 
-static void moments_are_written_in_utc(void **state)
+TEST(moments_are_written_in_utc)
 {
-    (void)state;
     assert_string_equal(time_format_utc(0).text, "1970-01-01T00:00:00.000Z");
     assert_string_equal(time_format_utc(1709210096789999999).text, "2024-02-29T12:34:56.789Z");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_deadline_never_wraps),
-        cmocka_unit_test(what_is_left_is_rounded_up),
-        cmocka_unit_test(durations_read_well),
-        cmocka_unit_test(moments_are_written_in_utc),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

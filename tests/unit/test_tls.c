@@ -63,9 +63,8 @@ static enum err check_at(struct tls_identity *identity, enum tls_role role, int6
     return tls_identity_check(identity, &expected, reason);
 }
 
-static void a_uri_names_cluster_role_and_holder(void **state)
+TEST(a_uri_names_cluster_role_and_holder)
 {
-    (void)state;
     struct tls_holder holder = {0};
     assert_int_equal(tls_holder_of_uri("spiffe://nest/operator/ann", &holder, NULL), ERR_OK);
     assert_int_equal(holder.role, TLS_ROLE_OPERATOR);
@@ -90,18 +89,16 @@ static void a_uri_names_cluster_role_and_holder(void **state)
     assert_int_equal(holder.role, TLS_ROLE_OPERATOR); /* untouched */
 }
 
-static void roles_have_names_and_names_roles(void **state)
+TEST(roles_have_names_and_names_roles)
 {
-    (void)state;
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
         assert_int_equal(tls_role_of_name(tls_role_name((enum tls_role)role)), role);
     assert_int_equal(tls_role_of_name("none"), TLS_ROLE_NONE);
     assert_int_equal(tls_role_of_name("root"), TLS_ROLE_NONE);
 }
 
-static void an_issued_certificate_passes_its_check_and_says_who_holds_it(void **state)
+TEST(an_issued_certificate_passes_its_check_and_says_who_holds_it)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
         scoped(pair_release) struct pair pair = {0};
@@ -133,9 +130,8 @@ static bool fit_for(const struct pair *pair, int purpose)
     return fit;
 }
 
-static void only_a_servers_certificate_makes_a_server(void **state)
+TEST(only_a_servers_certificate_makes_a_server)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
         scoped(pair_release) struct pair pair = {0};
@@ -146,9 +142,8 @@ static void only_a_servers_certificate_makes_a_server(void **state)
     }
 }
 
-static void a_certificate_ends_with_its_ca(void **state)
+TEST(a_certificate_ends_with_its_ca)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest", HOUR_S / 2), pair = {0};
     struct tls_request request = request_of(TLS_ROLE_WORKER);
     struct reason reason = {0};
@@ -163,9 +158,8 @@ static void a_certificate_ends_with_its_ca(void **state)
     assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_UNTRUSTED);
 }
 
-static void what_is_wrong_with_an_identity_is_said(void **state)
+TEST(what_is_wrong_with_an_identity_is_said)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
     scoped(pair_release) struct pair foreign = ca_of("nest", 10 * HOUR_S);
     scoped(pair_release) struct pair pair = {0};
@@ -210,9 +204,8 @@ static void what_is_wrong_with_an_identity_is_said(void **state)
     }
 }
 
-static void names_hosts_and_times_that_cannot_be_are_refused(void **state)
+TEST(names_hosts_and_times_that_cannot_be_are_refused)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
     static const char *const bad_hosts[] = {"",     "a b",       "a,DNS:evil", "a.",  ".a",
                                             "a..b", "1.2.3.4:5", "a_b",        "a/b", "[::1]"};
@@ -241,26 +234,10 @@ static void names_hosts_and_times_that_cannot_be_are_refused(void **state)
                      ERR_INVALID);
 }
 
-static void a_ca_names_its_cluster(void **state)
+TEST(a_ca_names_its_cluster)
 {
-    (void)state;
     scoped(pair_release) struct pair ca = ca_of("nest-2", HOUR_S);
     char cluster[TLS_NAME_BYTES_MAX + 1];
     assert_int_equal(tls_ca_cluster(buf_slice(&ca.certificate), "ca.crt", cluster, NULL), ERR_OK);
     assert_string_equal(cluster, "nest-2");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_uri_names_cluster_role_and_holder),
-        cmocka_unit_test(roles_have_names_and_names_roles),
-        cmocka_unit_test(an_issued_certificate_passes_its_check_and_says_who_holds_it),
-        cmocka_unit_test(only_a_servers_certificate_makes_a_server),
-        cmocka_unit_test(a_certificate_ends_with_its_ca),
-        cmocka_unit_test(what_is_wrong_with_an_identity_is_said),
-        cmocka_unit_test(names_hosts_and_times_that_cannot_be_are_refused),
-        cmocka_unit_test(a_ca_names_its_cluster),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,8 @@ static void make(const struct dir *dir, const struct tls_certificates *wanted)
         fail_msg("%s", reason.text);
 }
 
-static void one_call_makes_a_ca_and_a_certificate_of_each_role(void **state)
+TEST(one_call_makes_a_ca_and_a_certificate_of_each_role, .setup_func = setup,
+     .teardown_func = teardown)
 {
     const struct dir *dir = *state;
     make(dir, &(struct tls_certificates){.now_s = NOW_S});
@@ -67,7 +68,8 @@ static void one_call_makes_a_ca_and_a_certificate_of_each_role(void **state)
     }
 }
 
-static void a_second_call_keeps_the_ca_and_replaces_what_is_asked_for(void **state)
+TEST(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, .setup_func = setup,
+     .teardown_func = teardown)
 {
     const struct dir *dir = *state;
     make(dir, &(struct tls_certificates){.cluster = "nest", .now_s = NOW_S});
@@ -94,7 +96,7 @@ static void a_second_call_keeps_the_ca_and_replaces_what_is_asked_for(void **sta
     assert_non_null(strstr(reason.text, "is the CA of cluster \"nest\", not of \"other\""));
 }
 
-static void a_missing_file_is_named_and_what_to_do(void **state)
+TEST(a_missing_file_is_named_and_what_to_do, .setup_func = setup, .teardown_func = teardown)
 {
     const struct dir *dir = *state;
     struct tls_identity identity = {0};
@@ -115,7 +117,7 @@ static void a_missing_file_is_named_and_what_to_do(void **state)
     tls_identity_release(&identity);
 }
 
-static void a_file_that_is_no_certificate_is_named(void **state)
+TEST(a_file_that_is_no_certificate_is_named, .setup_func = setup, .teardown_func = teardown)
 {
     const struct dir *dir = *state;
     make(dir, &(struct tls_certificates){.now_s = NOW_S});
@@ -132,17 +134,4 @@ static void a_file_that_is_no_certificate_is_named(void **state)
                          ERR_UNTRUSTED);
         assert_non_null(strstr(reason.text, "worker.crt"));
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(one_call_makes_a_ca_and_a_certificate_of_each_role),
-        TEST(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for),
-        TEST(a_missing_file_is_named_and_what_to_do),
-        TEST(a_file_that_is_no_certificate_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,8 @@ static void send(struct world *world)
     assert_int_equal(world->sent.header.version, chunk.version);
 }
 
-static void a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it(void **state)
+TEST(a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     send(world);
@@ -122,7 +123,7 @@ static void a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it(void 
         assert_true(world->values[i] == 0.5f + (float)i);
 }
 
-static void the_new_owners_error_is_the_senders(void **state)
+TEST(the_new_owners_error_is_the_senders, .setup_func = setup, .teardown_func = teardown)
 {
     struct world *world = *state;
     world->answer = ERR_TOO_EARLY;
@@ -130,7 +131,8 @@ static void the_new_owners_error_is_the_senders(void **state)
     assert_int_equal(world->sent.err, ERR_TOO_EARLY);
 }
 
-static void a_chunk_that_no_thread_takes_is_answered_with_the_error(void **state)
+TEST(a_chunk_that_no_thread_takes_is_answered_with_the_error, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     world->take = ERR_BUSY;
@@ -139,7 +141,8 @@ static void a_chunk_that_no_thread_takes_is_answered_with_the_error(void **state
     assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
 }
 
-static void an_address_is_one_peer_however_often_it_is_named(void **state)
+TEST(an_address_is_one_peer_however_often_it_is_named, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct reason reason;
@@ -150,9 +153,8 @@ static void an_address_is_one_peer_however_often_it_is_named(void **state)
     assert_int_equal(peer_of(world), first);
 }
 
-static void without_a_loop_no_server_can_be_reached(void **state)
+TEST(without_a_loop_no_server_can_be_reached)
 {
-    (void)state;
     struct transfer_peers *peers = NULL;
     struct reason reason = {{0}};
     uint32_t peer;
@@ -162,7 +164,8 @@ static void without_a_loop_no_server_can_be_reached(void **state)
     transfer_peers_free(peers);
 }
 
-static void what_is_no_chunk_is_refused_before_any_thread_sees_it(void **state)
+TEST(what_is_no_chunk_is_refused_before_any_thread_sees_it, .setup_func = setup,
+     .teardown_func = teardown)
 {
     struct world *world = *state;
     struct rpc_channel *channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
@@ -176,18 +179,4 @@ static void what_is_no_chunk_is_refused_before_any_thread_sees_it(void **state)
     }
     assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
     rpc_channel_free(channel);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it),
-        TEST(the_new_owners_error_is_the_senders),
-        TEST(a_chunk_that_no_thread_takes_is_answered_with_the_error),
-        TEST(an_address_is_one_peer_however_often_it_is_named),
-        cmocka_unit_test(without_a_loop_no_server_can_be_reached),
-        TEST(what_is_no_chunk_is_refused_before_any_thread_sees_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

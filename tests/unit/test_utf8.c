@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-static void every_character_goes_both_ways(void **state)
+TEST(every_character_goes_both_ways)
 {
-    (void)state;
     for (uint32_t code = 0; code <= 0x10FFFF; code++) {
         if (code >= 0xD800 && code <= 0xDFFF)
             continue;
@@ -19,9 +18,8 @@ static void every_character_goes_both_ways(void **state)
     }
 }
 
-static void the_encoding_is_the_published_one(void **state)
+TEST(the_encoding_is_the_published_one)
 {
-    (void)state;
     uint8_t bytes[4];
     assert_int_equal(utf8_encode(0x24, bytes), 1);
     assert_memory_equal(bytes, "$", 1);
@@ -33,9 +31,8 @@ static void the_encoding_is_the_published_one(void **state)
     assert_memory_equal(bytes, "\xF0\x90\x8D\x88", 4);
 }
 
-static void what_is_not_utf8_is_refused(void **state)
+TEST(what_is_not_utf8_is_refused)
 {
-    (void)state;
     static const char *const wrong[] = {
         "\x80",             /* no first byte */
         "\xBF",             /* */
@@ -58,14 +55,4 @@ static void what_is_not_utf8_is_refused(void **state)
         assert_int_equal(utf8_length((struct slice){(const uint8_t *)wrong[i], strlen(wrong[i])}),
                          0);
     assert_int_equal(utf8_length((struct slice){NULL, 0}), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_character_goes_both_ways),
-        cmocka_unit_test(the_encoding_is_the_published_one),
-        cmocka_unit_test(what_is_not_utf8_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

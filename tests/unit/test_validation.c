@@ -8,9 +8,8 @@ static struct validation_result result_of(double loss)
     return (struct validation_result){.loss_sum = loss, .sample_count = 2, .correct_count = 1};
 }
 
-static void the_first_result_of_a_piece_counts(void **state)
+TEST(the_first_result_of_a_piece_counts)
 {
-    (void)state;
     struct validation validation;
     assert_int_equal(validation_init(&validation, 2), ERR_OK);
     struct validation_result first = result_of(1), second = result_of(50);
@@ -25,9 +24,8 @@ static void the_first_result_of_a_piece_counts(void **state)
     validation_release(&validation);
 }
 
-static void the_sum_has_the_same_bits_for_every_order_of_arrival(void **state)
+TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
 {
-    (void)state;
     const double losses[4] = {1e16, 1, 1, -1e16};
     const uint32_t orders[2][4] = {{0, 1, 2, 3}, {3, 2, 0, 1}};
     double sums[2];
@@ -44,9 +42,8 @@ static void the_sum_has_the_same_bits_for_every_order_of_arrival(void **state)
     assert_memory_equal(&sums[0], &sums[1], sizeof sums[0]);
 }
 
-static void a_restart_forgets(void **state)
+TEST(a_restart_forgets)
 {
-    (void)state;
     struct validation validation;
     assert_int_equal(validation_init(&validation, 1), ERR_OK);
     struct validation_result result = result_of(3);
@@ -56,23 +53,11 @@ static void a_restart_forgets(void **state)
     validation_release(&validation);
 }
 
-static void a_run_without_held_out_samples_has_nothing_to_wait_for(void **state)
+TEST(a_run_without_held_out_samples_has_nothing_to_wait_for)
 {
-    (void)state;
     struct validation validation;
     assert_int_equal(validation_init(&validation, 0), ERR_OK);
     validation_restart(&validation);
     assert_true(validation_complete(&validation));
     validation_release(&validation);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_result_of_a_piece_counts),
-        cmocka_unit_test(the_sum_has_the_same_bits_for_every_order_of_arrival),
-        cmocka_unit_test(a_restart_forgets),
-        cmocka_unit_test(a_run_without_held_out_samples_has_nothing_to_wait_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

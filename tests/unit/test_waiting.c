@@ -45,7 +45,7 @@ static void take_and_free(struct call *call, uint64_t number)
     free(call);
 }
 
-static void an_acquire_is_found_by_its_member_once(void **state)
+TEST(an_acquire_is_found_by_its_member_once, .setup_func = setup)
 {
     struct waiting *waiting = *state;
     add(waiting, CALL_ACQUIRE, 1, 7);
@@ -59,7 +59,7 @@ static void an_acquire_is_found_by_its_member_once(void **state)
     waiting_release(waiting);
 }
 
-static void a_call_is_found_by_its_number_and_the_others_stay(void **state)
+TEST(a_call_is_found_by_its_number_and_the_others_stay, .setup_func = setup)
 {
     struct waiting *waiting = *state;
     for (uint64_t number = 1; number <= 4; number++)
@@ -76,7 +76,7 @@ static void a_call_is_found_by_its_number_and_the_others_stay(void **state)
     assert_int_equal(failed_count, 0);
 }
 
-static void a_call_too_many_is_busy_and_those_that_wait_go_on(void **state)
+TEST(a_call_too_many_is_busy_and_those_that_wait_go_on, .setup_func = setup)
 {
     struct waiting *waiting = *state;
     for (uint64_t number = 1; number <= WAITING_MAX + 1; number++)
@@ -87,7 +87,7 @@ static void a_call_too_many_is_busy_and_those_that_wait_go_on(void **state)
     waiting_release(waiting);
 }
 
-static void what_still_waits_at_the_end_is_cancelled(void **state)
+TEST(what_still_waits_at_the_end_is_cancelled, .setup_func = setup)
 {
     struct waiting *waiting = *state;
     add(waiting, CALL_ACQUIRE, 1, 7);
@@ -96,15 +96,4 @@ static void what_still_waits_at_the_end_is_cancelled(void **state)
     assert_int_equal(failed_count, 2);
     assert_int_equal(failed[1], ERR_CANCELLED);
     assert_int_equal(failed[2], ERR_CANCELLED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(an_acquire_is_found_by_its_member_once, setup),
-        cmocka_unit_test_setup(a_call_is_found_by_its_number_and_the_others_stay, setup),
-        cmocka_unit_test_setup(a_call_too_many_is_busy_and_those_that_wait_go_on, setup),
-        cmocka_unit_test_setup(what_still_waits_at_the_end_is_cancelled, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

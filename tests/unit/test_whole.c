@@ -18,9 +18,8 @@ static float whole_value(const struct fixture *f, uint32_t chunk, uint32_t i)
     return sum[i];
 }
 
-static void tied_parts_are_added_and_their_bytes_digested(void **state)
+TEST(tied_parts_are_added_and_their_bytes_digested)
 {
-    (void)state;
     struct fixture f;
     struct whole whole;
     uint32_t tied = 0;
@@ -46,9 +45,8 @@ static void tied_parts_are_added_and_their_bytes_digested(void **state)
     fixture_release(&f);
 }
 
-static void the_scale_is_that_of_the_whole_gradients_norm(void **state)
+TEST(the_scale_is_that_of_the_whole_gradients_norm)
 {
-    (void)state;
     struct fixture f;
     struct whole whole;
     double sum = 0;
@@ -71,9 +69,8 @@ static void the_scale_is_that_of_the_whole_gradients_norm(void **state)
     fixture_release(&f);
 }
 
-static void a_gradient_that_is_not_finite_has_scale_0(void **state)
+TEST(a_gradient_that_is_not_finite_has_scale_0)
 {
-    (void)state;
     struct fixture f;
     struct whole whole;
     fixture_init(&f, fixture_mlp(), fixture_train());
@@ -84,14 +81,4 @@ static void a_gradient_that_is_not_finite_has_scale_0(void **state)
     assert_true(whole_scale(&whole, 0, 4) == 0);
     whole_release(&whole);
     fixture_release(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tied_parts_are_added_and_their_bytes_digested),
-        cmocka_unit_test(the_scale_is_that_of_the_whole_gradients_norm),
-        cmocka_unit_test(a_gradient_that_is_not_finite_has_scale_0),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

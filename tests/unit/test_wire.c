@@ -44,9 +44,8 @@ static size_t message_fields(const char *initializer)
     return count;
 }
 
-static void control_messages_survive_the_way_there_and_back(void **state)
+TEST(control_messages_survive_the_way_there_and_back)
 {
-    (void)state;
     SURVIVES(join_request, {.wire_version = 1,
                             .name = "w1",
                             .device = "cpu",
@@ -87,9 +86,8 @@ static void control_messages_survive_the_way_there_and_back(void **state)
     SURVIVES(cut_name, {.generation = 1, .version = 2});
 }
 
-static void descriptions_and_status_survive(void **state)
+TEST(descriptions_and_status_survive)
 {
-    (void)state;
     const struct chunk_description chunks[] = {{"fc1.weight", 1, 2, 3, 4, 5}, {"fc1.bias", 0}};
     const struct server_description servers[] = {{"s0", "127.0.0.1:1", 3, true}, {"s1", "h:2"}};
     const struct chunk_range ranges[] = {{0, 5, 0}, {5, 2, 1}};
@@ -145,9 +143,8 @@ static void descriptions_and_status_survive(void **state)
                             .servers = servers});
 }
 
-static void a_range_of_a_server_that_is_not_there_is_refused(void **state)
+TEST(a_range_of_a_server_that_is_not_there_is_refused)
 {
-    (void)state;
     const struct chunk_range ranges[] = {{0, 5, 1}};
     const struct server_description servers[] = {{"s0", "127.0.0.1:1", 3, true}};
     struct describe_reply message = {
@@ -163,9 +160,8 @@ static void a_range_of_a_server_that_is_not_there_is_refused(void **state)
     arena_release(&arena);
 }
 
-static void reports_and_commands_survive(void **state)
+TEST(reports_and_commands_survive)
 {
-    (void)state;
     const struct chunk_seal seals[] = {{1, true, 2.5}, {3, false, 1e300}};
     const struct chunk_range ranges[] = {{0, 5, 0}, {5, 2, 1}};
     SURVIVES(server_report,
@@ -299,9 +295,8 @@ static void assert_is_the_push(const struct to_shard *message, size_t total)
     assert_int_equal(message->payload_offset, total - 12);
 }
 
-static void a_push_decodes_however_it_is_cut_into_slices(void **state)
+TEST(a_push_decodes_however_it_is_cut_into_slices)
 {
-    (void)state;
     struct to_shard push = some_push();
     scoped(buf_release) struct buf bytes = push_bytes(&push);
     for (size_t first = 0; first <= bytes.bytes; first++)
@@ -317,9 +312,8 @@ static void a_push_decodes_however_it_is_cut_into_slices(void **state)
         }
 }
 
-static void what_async_adds_to_a_push_and_a_pull_survives(void **state)
+TEST(what_async_adds_to_a_push_and_a_pull_survives)
 {
-    (void)state;
     struct to_shard push = some_push(), decoded;
     push.push.attempt = 9;
     push.push.boot = 8;
@@ -346,9 +340,8 @@ static void what_async_adds_to_a_push_and_a_pull_survives(void **state)
     arena_release(&arena);
 }
 
-static void a_scale_that_is_not_finite_is_malformed(void **state)
+TEST(a_scale_that_is_not_finite_is_malformed)
 {
-    (void)state;
     struct to_shard push = some_push(), decoded;
     push.push.scale = __builtin_inff();
     scoped(buf_release) struct buf bytes = push_bytes(&push);
@@ -359,9 +352,8 @@ static void a_scale_that_is_not_finite_is_malformed(void **state)
     arena_release(&arena);
 }
 
-static void versions_must_be_of_the_chunks(void **state)
+TEST(versions_must_be_of_the_chunks)
 {
-    (void)state;
     const uint32_t chunks[] = {5, 6};
     const uint64_t versions[] = {100, 2};
     struct from_shard message = {
@@ -384,9 +376,8 @@ static void versions_must_be_of_the_chunks(void **state)
     arena_release(&arena);
 }
 
-static void every_truncated_push_is_malformed(void **state)
+TEST(every_truncated_push_is_malformed)
 {
-    (void)state;
     struct to_shard push = some_push();
     scoped(buf_release) struct buf bytes = push_bytes(&push);
     for (size_t length = 0; length < bytes.bytes; length++) {
@@ -401,9 +392,8 @@ static void every_truncated_push_is_malformed(void **state)
     }
 }
 
-static void a_payload_that_is_not_last_is_malformed(void **state)
+TEST(a_payload_that_is_not_last_is_malformed)
 {
-    (void)state;
     struct to_shard push = some_push();
     scoped(buf_release) struct buf bytes = push_bytes(&push);
     struct arena arena = {.bytes_max = 1 << 16};
@@ -415,9 +405,8 @@ static void a_payload_that_is_not_last_is_malformed(void **state)
     arena_release(&arena);
 }
 
-static void entries_must_name_exactly_the_payload(void **state)
+TEST(entries_must_name_exactly_the_payload)
 {
-    (void)state;
     struct to_shard push = some_push();
     push.payload_bytes = 13;
     scoped(buf_release) struct buf bytes = push_bytes(&push);
@@ -429,9 +418,8 @@ static void entries_must_name_exactly_the_payload(void **state)
     arena_release(&arena);
 }
 
-static void more_entries_than_allowed_are_refused(void **state)
+TEST(more_entries_than_allowed_are_refused)
 {
-    (void)state;
     static struct push_entry many[WIRE_ENTRIES_MAX + 1];
     struct to_shard push = some_push();
     push.push.entries = many;
@@ -446,9 +434,8 @@ static void more_entries_than_allowed_are_refused(void **state)
     arena_release(&arena);
 }
 
-static void a_node_beyond_the_largest_step_is_refused(void **state)
+TEST(a_node_beyond_the_largest_step_is_refused)
 {
-    (void)state;
     struct to_shard push = some_push();
     push.push.node = (struct node){TREE_LEVEL_MAX, 1};
     scoped(buf_release) struct buf bytes = push_bytes(&push);
@@ -460,9 +447,8 @@ static void a_node_beyond_the_largest_step_is_refused(void **state)
     arena_release(&arena);
 }
 
-static void a_control_character_in_a_name_is_refused(void **state)
+TEST(a_control_character_in_a_name_is_refused)
 {
-    (void)state;
     struct join_request message = {.wire_version = 1, .name = "a\x1b[2J", .device = "cpu"};
     struct join_request decoded;
     scoped(buf_release) struct buf bytes = {0};
@@ -475,9 +461,8 @@ static void a_control_character_in_a_name_is_refused(void **state)
     arena_release(&arena);
 }
 
-static void answers_of_a_shard_survive(void **state)
+TEST(answers_of_a_shard_survive)
 {
-    (void)state;
     const uint32_t chunks[] = {5, 6};
     const struct from_shard messages[] = {
         {.kind = FROM_SHARD_WELCOME, .welcome = {3, 4}},
@@ -504,26 +489,4 @@ static void answers_of_a_shard_survive(void **state)
         assert_memory_equal(first.data, second.data, header);
         arena_release(&arena);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(control_messages_survive_the_way_there_and_back),
-        cmocka_unit_test(descriptions_and_status_survive),
-        cmocka_unit_test(a_range_of_a_server_that_is_not_there_is_refused),
-        cmocka_unit_test(reports_and_commands_survive),
-        cmocka_unit_test(a_push_decodes_however_it_is_cut_into_slices),
-        cmocka_unit_test(what_async_adds_to_a_push_and_a_pull_survives),
-        cmocka_unit_test(a_scale_that_is_not_finite_is_malformed),
-        cmocka_unit_test(versions_must_be_of_the_chunks),
-        cmocka_unit_test(every_truncated_push_is_malformed),
-        cmocka_unit_test(a_payload_that_is_not_last_is_malformed),
-        cmocka_unit_test(entries_must_name_exactly_the_payload),
-        cmocka_unit_test(more_entries_than_allowed_are_refused),
-        cmocka_unit_test(a_node_beyond_the_largest_step_is_refused),
-        cmocka_unit_test(a_control_character_in_a_name_is_refused),
-        cmocka_unit_test(answers_of_a_shard_survive),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,21 @@
-/* cmocka with what it needs before it. Test functions are sentences: `void name(void **state)`. */
+/* What a test file begins with: cmocka, and a test that registers itself.
+ *
+ *     TEST(the_last_reference_releases_counted_bytes)
+ *     {
+ *         ...
+ *     }
+ *
+ * The name is a sentence and stands here only: no table lists it. A name that begins with p1_ …
+ * p12_ is a test of that rule of the protocol. A test that needs something before and after it has
+ * a fixture:
+ *
+ *     TEST_F(a_chunk_arrives_with_all_its_arrays, world)
+ *     TEST_F(a_chunk_arrives_on_a_second_thread, world, .threads = 2)
+ *
+ * `f` in the body is a `struct world *`: all zero but for the settings that follow the name, then
+ * given to world_set_up(f), and after the test, also after a failed one, to world_tear_down(f).
+ *
+ * The program runs its tests in the order in which they stand. A program without a test fails. */
 #ifndef ROOST_TESTS_UNIT_UNIT_H
 #define ROOST_TESTS_UNIT_UNIT_H
 
@@ -8,5 +25,61 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+struct unit_test {
+    struct unit_test *next;
+    const char *file;
+    int line;
+    struct CMUnitTest test;
+};
+
+/* Before main(), one call a test. */
+void unit_register(struct unit_test *test);
+
+/* Zeroed memory of the fixture's size with `settings` in it; cmocka's allocator, which fails the
+ * test that leaks. */
+void *unit_fixture_new(const void *settings, size_t bytes);
+
+/* Runs the registered tests; the program's exit status. Both functions may be NULL. A program that
+ * is linked with no main() of its own has one that does this. */
+int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all);
+
+/* `state` in the body is cmocka's. After the name: .setup_func, .teardown_func, .initial_state of
+ * cmocka. */
+#define TEST(title, ...)                                                                           \
+    static void title(void **state);                                                               \
+    UNIT_REGISTER(title, .test_func = title, ##__VA_ARGS__)                                        \
+    static void title(void **state __attribute__((unused)))
+
+#define TEST_F(title, fixture, ...)                                                                \
+    static void title(struct fixture *f);                                                          \
+    static void title##_run(void **state)                                                          \
+    {                                                                                              \
+        title(*state);                                                                             \
+    }                                                                                              \
+    static int title##_set_up(void **state)                                                        \
+    {                                                                                              \
+        const struct fixture settings = {__VA_ARGS__};                                             \
+        *state = unit_fixture_new(&settings, sizeof settings);                                     \
+        fixture##_set_up(*state);                                                                  \
+        return 0;                                                                                  \
+    }                                                                                              \
+    static int title##_tear_down(void **state)                                                     \
+    {                                                                                              \
+        fixture##_tear_down(*state);                                                               \
+        test_free(*state);                                                                         \
+        return 0;                                                                                  \
+    }                                                                                              \
+    UNIT_REGISTER(title, .test_func = title##_run, .setup_func = title##_set_up,                   \
+                  .teardown_func = title##_tear_down)                                              \
+    static void title(struct fixture *f __attribute__((unused)))
+
+#define UNIT_REGISTER(title, ...)                                                                  \
+    __attribute__((constructor)) static void title##_register(void)                                \
+    {                                                                                              \
+        static struct unit_test test = {                                                           \
+            .file = __FILE__, .line = __LINE__, .test = {.name = #title, __VA_ARGS__}};            \
+        unit_register(&test);                                                                      \
+    }
 
 #endif
