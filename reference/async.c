@@ -1,10 +1,10 @@
 /* Branches of chunks, attempts, and the two made to meet. */
 #include "reference/async.h"
 
+#include "common/files/state_digest.h"
 #include "common/scoped.h"
-#include "common/state_digest.h"
 #include "reference/async_logs.h"
-#include "server/prepare.h"
+#include "server/shard/prepare.h"
 #include "worker/whole.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* An async run again, in one process, from the servers' order logs (common/order.h).
+/* An async run again, in one process, from the servers' order logs (common/files/order.h).
  *
  * What a chunk becomes follows from the order in which it took tickets, and from what each of them
  * was computed on; both are in the logs. So chunks are advanced, each by itself, as far as what

@@ -2,7 +2,7 @@
 #include "reference/async_logs.h"
 
 #include "common/file.h"
-#include "common/order.h"
+#include "common/files/order.h"
 #include "common/scoped.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
-/* What the order logs of an async run say (common/order.h): the branches that each chunk grew, what
- * each of them took, and what each attempt was given. How far somebody is with repeating that has
- * its place beside it, and is not touched here. */
+/* What the order logs of an async run say (common/files/order.h): the branches that each chunk
+ * grew, what each of them took, and what each attempt was given. How far somebody is with repeating
+ * that has its place beside it, and is not touched here. */
 #ifndef ROOST_REFERENCE_ASYNC_LOGS_H
 #define ROOST_REFERENCE_ASYNC_LOGS_H
 
 #include "reference/async.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 #define ASYNC_LOGS_NONE UINT32_MAX
 

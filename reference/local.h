@@ -4,7 +4,7 @@
 
 #include "common/data/data.h"
 #include "common/data/tickets.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "worker/executor.h"
 
 /* The spec in a file; errors of file_read() and spec_parse(). */

@@ -1,8 +1,8 @@
 #include "reference/reference.h"
 
-#include "common/state_digest.h"
-#include "server/prepare.h"
-#include "server/shard.h"
+#include "common/files/state_digest.h"
+#include "server/shard/prepare.h"
+#include "server/shard/shard.h"
 
 #include <stdlib.h>
 #include <string.h>

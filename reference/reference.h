@@ -7,12 +7,12 @@
 #define ROOST_REFERENCE_REFERENCE_H
 
 #include "common/digest.h"
-#include "server/coordinator/seal.h"
+#include "server/shard/seal.h"
 #include "worker/executor.h"
 
 struct reference;
 
-/* What a run did that its spec does not say (common/order.h). */
+/* What a run did that its spec does not say (common/files/order.h). */
 struct reference_order {
     void *context;
     /* How many versions behind `step` the weights of each of its slots were; borrowed until the

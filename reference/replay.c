@@ -1,10 +1,10 @@
 /* roost-replay DIR: repeats the run of a checkpoint in one process, from its spec, its data and
  * what its order log says, and compares the bytes it ends in with the checkpoint's. */
-#include "common/checkpoint.h"
 #include "common/data/run_data.h"
-#include "common/json.h"
-#include "common/options.h"
-#include "common/order.h"
+#include "common/files/checkpoint.h"
+#include "common/files/json.h"
+#include "common/files/order.h"
+#include "common/settings/options.h"
 #include "reference/async.h"
 #include "reference/local.h"
 #include "reference/reference.h"

@@ -1,7 +1,7 @@
 /* What other threads tell the daemon's main thread. */
 #include "server/events.h"
 
-#include "server/guests.h"
+#include "server/connection.h"
 
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ void event_release(struct event *event)
 {
     if (event->call != NULL)
         call_fail(event->call, ERR_CANCELLED, "the daemon stops");
-    guests_unref(event->guest);
+    connection_unref(event->connection);
     rpc_message_unref(event->message);
     *event = (struct event){0};
 }

@@ -3,7 +3,7 @@
 #define ROOST_SERVER_EVENTS_H
 
 #include "common/arena.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "proto/wire.h"
 
 enum call_kind {
@@ -41,17 +41,17 @@ struct call {
 void call_reply(struct call *take_call, struct buf *take_response);
 void call_fail(struct call *take_call, enum err err, const char *text);
 
-struct guest; /* guests.h */
+struct connection; /* connection.h */
 
 enum event_kind {
     EVENT_CALL = 1,
-    EVENT_CALL_CANCELLED, /* nobody waits for call `number` any more */
-    EVENT_GUEST_MESSAGE,  /* guest, message */
-    EVENT_GUEST_CLOSED,   /* guest */
-    EVENT_LINK_MESSAGE,   /* message of the coordinator, over the link's stream `number` */
-    EVENT_LINK,           /* the link has something to look at */
-    EVENT_REPORT,         /* message: a report of this daemon's own shards */
-    EVENT_SIGNAL          /* number */
+    EVENT_CALL_CANCELLED,     /* nobody waits for call `number` any more */
+    EVENT_CONNECTION_MESSAGE, /* connection, message */
+    EVENT_CONNECTION_CLOSED,  /* connection */
+    EVENT_LINK_MESSAGE,       /* message of the coordinator, over the link's stream `number` */
+    EVENT_LINK,               /* the link has something to look at */
+    EVENT_REPORT,             /* message: a report of this daemon's own shards */
+    EVENT_SIGNAL              /* number */
 };
 
 /* Owns what it points to. */
@@ -59,7 +59,7 @@ struct event {
     enum event_kind kind;
     uint64_t number;
     struct call *call;
-    struct guest *guest;
+    struct connection *connection;
     struct rpc_message *message;
 };
 

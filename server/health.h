@@ -3,7 +3,7 @@
 #ifndef ROOST_SERVER_HEALTH_H
 #define ROOST_SERVER_HEALTH_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/thread.h"
 
 struct health_watch;

@@ -1,5 +1,5 @@
 /* roostd: the daemon (server.h). */
-#include "common/options.h"
+#include "common/settings/options.h"
 #include "server/server.h"
 
 #include <stddef.h>

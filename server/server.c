@@ -1,19 +1,17 @@
 /* One daemon.
  *
  * Threads:
- *   main     owns the office (on the coordinator's daemon), the link to the coordinator, the store
- *            and the run's record; waits for events in its inbox. Every decision happens here, one
- *            event after another.
- *   rpc …    gRPC's polling threads, one per core: decode requests (service.c) and data messages
- *            (push, pull); post to main's or a shard's inbox; never wait.
- *   shard …  each owns its chunks; waits for pushes, pulls and commands in its inbox (shards.h).
- *   cuts     writes cuts' files; waits for chunk copies of the shards.
- *   order    writes an async run's order log and journal; waits for the shards'.
- *   signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
+ *   main     owns the control room (on the coordinator's daemon), the link to the coordinator, the
+ * store and the run's record; waits for events in its inbox. Every decision happens here, one event
+ * after another. rpc …    gRPC's polling threads, one per core: decode requests (service.c) and
+ * data messages (push, pull); post to main's or a shard's inbox; never wait. shard …  each owns its
+ * chunks; waits for pushes, pulls and commands in its inbox (shards.h). cuts     writes cuts'
+ * files; waits for chunk copies of the shards. order    writes an async run's order log and
+ * journal; waits for the shards'. signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
  *
  * Main's loop: take what is in the inbox, at most until the next timer is due; after each event the
- * office has carried out what follows from it. No polling: a parked acquire is answered in the turn
- * that frees a ticket.
+ * control has carried out what follows from it. No polling: a parked acquire is answered in the
+ * turn that frees a ticket.
  *
  * Ready is the daemon that systemd started when its port answers and its shards have the weights
  * that they are to hold; the coordinator's, when the run that goes on has all of its servers.
@@ -31,12 +29,12 @@
 #include "common/scoped.h"
 #include "common/signals.h"
 #include "common/time.h"
-#include "server/link.h"
+#include "server/control/control.h"
+#include "server/disk/store.h"
 #include "server/notify.h"
-#include "server/office.h"
 #include "server/service.h"
-#include "server/shards.h"
-#include "server/store.h"
+#include "server/threads/link.h"
+#include "server/threads/shards.h"
 
 #include <signal.h>
 #include <string.h>
@@ -66,7 +64,7 @@ struct server {
     struct store *store;
     struct link *link;
     struct shards *shards;
-    struct office *office; /* NULL: not the coordinator */
+    struct control *control; /* NULL: not the coordinator */
     unsigned signals_said;
     bool ready, stopping;
     uint64_t drained_by_ns; /* stopping: its chunks are awaited elsewhere until then; 0: not */
@@ -167,7 +165,7 @@ static enum err open_office(struct server *server, struct reason *reason)
             "heartbeat_ms %u is more than half of lease_ms %u: a member would be lost "
             "for one late word",
             settings->heartbeat_ms, settings->lease_ms);
-    const struct office_config config = {
+    const struct control_config config = {
         .store = server->store,
         .service = &server->service,
         .shards = server->shards,
@@ -180,7 +178,7 @@ static enum err open_office(struct server *server, struct reason *reason)
         .speculation_ms_min = settings->speculation_ms_min,
         .logger = &server->logger,
     };
-    return office_new(&config, &server->office, reason);
+    return control_new(&config, &server->control, reason);
 }
 
 /* Where others reach the daemon: what was set, or the address with the port that it got. */
@@ -245,7 +243,7 @@ static void close_all(struct server *server)
     health_set(&server->service.health, false);
     if (server->rpc != NULL)
         rpc_server_drain(server->rpc);
-    office_free(server->office);
+    control_free(server->control);
     rpc_server_free(server->rpc);
     shards_free(server->shards);
     link_free(server->link);
@@ -291,31 +289,31 @@ static void stop(struct server *server, uint64_t now_ns, uint64_t number)
     server->stopping = true;
     notify_stopping();
     log_info(&server->logger, "daemon stops", log_text("name", server->name));
-    if (server->office != NULL)
-        office_pause(server->office, now_ns, "the coordinator's daemon was told to stop");
+    if (server->control != NULL)
+        control_pause(server->control, now_ns, "the coordinator's daemon was told to stop");
     else if (number == SIGTERM)
         drain(server, now_ns);
 }
 
 static void handle_office(struct server *server, uint64_t now_ns, struct event *event)
 {
-    struct office *office = server->office;
+    struct control *control = server->control;
     switch (event->kind) {
     case EVENT_CALL:
-        office_call(office, now_ns, event->call);
+        control_call(control, now_ns, event->call);
         event->call = NULL;
         break;
     case EVENT_CALL_CANCELLED:
-        office_call_cancelled(office, event->number);
+        control_call_cancelled(control, event->number);
         break;
-    case EVENT_GUEST_MESSAGE:
-        office_guest_message(office, now_ns, event->guest, event->message);
+    case EVENT_CONNECTION_MESSAGE:
+        control_connection_message(control, now_ns, event->connection, event->message);
         break;
-    case EVENT_GUEST_CLOSED:
-        office_guest_closed(office, now_ns, event->guest);
+    case EVENT_CONNECTION_CLOSED:
+        control_connection_closed(control, now_ns, event->connection);
         break;
     case EVENT_REPORT:
-        office_report(office, now_ns, event->message);
+        control_report(control, now_ns, event->message);
         break;
     default:
         break;
@@ -328,7 +326,7 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
         stop(server, now_ns, event->number);
     else if (event->kind == EVENT_LINK_MESSAGE)
         link_message(server->link, event->number, event->message);
-    else if (server->office != NULL)
+    else if (server->control != NULL)
         handle_office(server, now_ns, event);
     event_release(event);
 }
@@ -339,7 +337,7 @@ static void watch_ready(struct server *server)
     if (server->ready || server->stopping ||
         (!server->settings->no_chunks && !shards_loaded(server->shards)))
         return;
-    if (server->office != NULL && office_loading(server->office))
+    if (server->control != NULL && control_loading(server->control))
         return;
     server->ready = true;
     log_info(&server->logger, "daemon ready", log_text("name", server->name));
@@ -360,9 +358,9 @@ static void tell_systemd(struct server *server, uint64_t now_ns)
     server->status_ns = time_after_ms(now_ns, STATUS_MS);
     if (!server->ready || server->stopping)
         notify_more_time(MORE_TIME_S * 1000000000ull);
-    if (server->office != NULL && office_status_line(server->office, &line) == ERR_OK)
+    if (server->control != NULL && control_status_line(server->control, &line) == ERR_OK)
         notify_status((const char *)line.data);
-    else if (server->office == NULL)
+    else if (server->control == NULL)
         notify_status(link_connected(server->link) ? "connected to the coordinator"
                                                    : "connecting to the coordinator");
 }
@@ -370,16 +368,16 @@ static void tell_systemd(struct server *server, uint64_t now_ns)
 static void tick(struct server *server, uint64_t now_ns)
 {
     link_tick(server->link, now_ns);
-    if (server->office != NULL)
-        office_tick(server->office, now_ns);
+    if (server->control != NULL)
+        control_tick(server->control, now_ns);
     tell_systemd(server, now_ns);
 }
 
 static uint64_t next_ns(const struct server *server)
 {
     uint64_t due_ns = link_next_ns(server->link);
-    if (server->office != NULL && office_next_ns(server->office) < due_ns)
-        due_ns = office_next_ns(server->office);
+    if (server->control != NULL && control_next_ns(server->control) < due_ns)
+        due_ns = control_next_ns(server->control);
     due_ns = server->status_ns < due_ns ? server->status_ns : due_ns;
     if (server->drained_by_ns != 0 && server->drained_by_ns < due_ns)
         due_ns = server->drained_by_ns;
@@ -388,15 +386,15 @@ static uint64_t next_ns(const struct server *server)
 
 static bool is_over(const struct server *server)
 {
-    if (server->office != NULL && office_failed(server->office) != ERR_OK)
+    if (server->control != NULL && control_failed(server->control) != ERR_OK)
         return true;
-    if (shards_may_leave(server->shards) && server->office == NULL)
+    if (shards_may_leave(server->shards) && server->control == NULL)
         return true;
     if (!server->stopping)
         return false;
     if (server->signals_said > 1)
         return true;
-    return server->office != NULL ? office_paused(server->office) : !is_draining(server);
+    return server->control != NULL ? control_paused(server->control) : !is_draining(server);
 }
 
 static void serve(struct server *server)
@@ -445,18 +443,18 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
     server->logger =
         (struct logger){.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
     enum err err = start(server, reason);
-    if (err == ERR_OK && server->office != NULL) {
+    if (err == ERR_OK && server->control != NULL) {
         uint64_t now_ns = time_now_ns();
         if (!settings->no_chunks)
-            office_local_server(server->office, now_ns, server->link);
-        office_continue(server->office, now_ns);
+            control_local_server(server->control, now_ns, server->link);
+        control_continue(server->control, now_ns);
     }
     if (err == ERR_OK)
         serve(server);
     if (err == ERR_OK && shards_may_leave(server->shards))
         log_info(&server->logger, "daemon drained", log_text("name", server->name));
-    if (err == ERR_OK && server->office != NULL && office_failed(server->office) != ERR_OK)
-        err = reason_set(reason, office_failed(server->office), "the store failed; see the log");
+    if (err == ERR_OK && server->control != NULL && control_failed(server->control) != ERR_OK)
+        err = reason_set(reason, control_failed(server->control), "the store failed; see the log");
     close_all(server);
     free(server);
     return err;

@@ -4,7 +4,7 @@
 #include "common/data/tickets.h"
 #include "common/scoped.h"
 #include "proto/standard.h"
-#include "server/guests.h"
+#include "server/connection.h"
 
 #include <string.h>
 
@@ -93,59 +93,61 @@ static void cancelled(void *owner, struct rpc_request *request)
 
 /* ---- streams of members and servers ---- */
 
-static enum err open_guest(struct service *service, struct rpc_stream *stream,
-                           const struct rpc_peer *peer, bool is_server, void **ret_owner,
-                           struct reason *reason)
+static enum err open_connection(struct service *service, struct rpc_stream *stream,
+                                const struct rpc_peer *peer, bool is_server, void **ret_owner,
+                                struct reason *reason)
 {
     if (!service->coordinator)
         return reason_set(reason, ERR_NOT_COORDINATOR, "this server is not the coordinator");
-    struct guest *guest = guests_new(service->inbox, stream, peer, is_server);
-    if (guest == NULL)
+    struct connection *connection = connection_new(service->inbox, stream, peer, is_server);
+    if (connection == NULL)
         return reason_set(reason, ERR_NOMEM, "out of memory");
-    *ret_owner = guest;
+    *ret_owner = connection;
     return ERR_OK;
 }
 
 static enum err member_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
                             void **ret_owner, struct reason *reason)
 {
-    return open_guest(owner, stream, peer, false, ret_owner, reason);
+    return open_connection(owner, stream, peer, false, ret_owner, reason);
 }
 
 static enum err server_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
                             void **ret_owner, struct reason *reason)
 {
-    return open_guest(owner, stream, peer, true, ret_owner, reason);
+    return open_connection(owner, stream, peer, true, ret_owner, reason);
 }
 
 /* What a member says when the inbox is full is a heartbeat, which the next one makes good; a
  * server's report must not be lost: it says everything again over a new stream. */
-static void guest_message(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
+static void connection_message(void *owner, struct rpc_stream *stream,
+                               struct rpc_message *take_message)
 {
-    struct guest *guest = owner;
-    struct event event = {
-        .kind = EVENT_GUEST_MESSAGE, .guest = guests_ref(guest), .message = take_message};
-    if (inbox_post(guest->inbox, &event) == ERR_OK)
+    struct connection *connection = owner;
+    struct event event = {.kind = EVENT_CONNECTION_MESSAGE,
+                          .connection = connection_ref(connection),
+                          .message = take_message};
+    if (inbox_post(connection->inbox, &event) == ERR_OK)
         return;
     event_release(&event);
-    if (guest->is_server)
+    if (connection->is_server)
         rpc_stream_cancel(stream);
 }
 
-static void guest_closed(void *owner, struct rpc_stream *stream, enum err err,
-                         const struct reason *reason)
+static void connection_closed(void *owner, struct rpc_stream *stream, enum err err,
+                              const struct reason *reason)
 {
     (void)stream, (void)err, (void)reason;
-    struct guest *guest = owner;
-    struct event event = {.kind = EVENT_GUEST_CLOSED, .guest = guest};
-    if (inbox_post(guest->inbox, &event) != ERR_OK)
+    struct connection *connection = owner;
+    struct event event = {.kind = EVENT_CONNECTION_CLOSED, .connection = connection};
+    if (inbox_post(connection->inbox, &event) != ERR_OK)
         event_release(&event); /* the next word to it fails, which ends it as well */
 }
 
 static const struct rpc_stream_events member_events = {
-    .open = member_open, .message = guest_message, .closed = guest_closed};
+    .open = member_open, .message = connection_message, .closed = connection_closed};
 static const struct rpc_stream_events server_events = {
-    .open = server_open, .message = guest_message, .closed = guest_closed};
+    .open = server_open, .message = connection_message, .closed = connection_closed};
 
 /* ---- samples ---- */
 

@@ -8,7 +8,7 @@
 
 #include "common/data/data.h"
 #include "common/inbox.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "common/thread.h"
 #include "server/events.h"
 #include "server/health.h"

@@ -42,7 +42,7 @@
 #ifndef ROOST_WORKER_AGENT_H
 #define ROOST_WORKER_AGENT_H
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/rand.h"
 #include "proto/wire.h"
 

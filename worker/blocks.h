@@ -1,8 +1,8 @@
 /* Chunks between the wire and a parameter's array: the two loops over bytes that the worker, the
  * reference and the simulator share.
  *
- * A chunk is a block of rows × cols of a parameter's row-major storage (common/model.h); on the
- * wire its weights lie one after another, fp32 or bf16, little-endian. Received bytes come as a
+ * A chunk is a block of rows × cols of a parameter's row-major storage (common/model/model.h); on
+ * the wire its weights lie one after another, fp32 or bf16, little-endian. Received bytes come as a
  * list of slices that end anywhere, also inside a number. Arrays are in the backend's memory. Any
  * thread (kernels.h: one beside the one that computes), as long as nobody else touches that block.
  */
@@ -10,7 +10,7 @@
 #define ROOST_WORKER_BLOCKS_H
 
 #include "common/cursor.h"
-#include "common/model.h"
+#include "common/model/model.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
 

@@ -30,7 +30,7 @@
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
 #include "worker/blocks.h"

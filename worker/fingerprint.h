@@ -8,7 +8,7 @@
 #define ROOST_WORKER_FINGERPRINT_H
 
 #include "common/digest.h"
-#include "common/model.h"
+#include "common/model/model.h"
 #include "kernels/kernels.h"
 
 /* ERR_NOMEM; ERR_IO: the device failed. Takes about one microbatch's time. */

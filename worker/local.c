@@ -2,7 +2,7 @@
 #include "worker/local.h"
 
 #include "common/clip.h"
-#include "common/schedule.h"
+#include "common/settings/schedule.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* roost-worker: attaches one device to a cluster (worker.h). */
-#include "common/config.h"
-#include "common/options.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/scoped.h"
+#include "common/settings/config.h"
+#include "common/settings/options.h"
 #include "common/time.h"
 #include "worker/text.h"
 #include "worker/worker.h"

@@ -1,7 +1,7 @@
 /* What a cloud's metadata service says about the machine's end. */
 #include "worker/notice.h"
 
-#include "common/json.h"
+#include "common/files/json.h"
 
 #include <string.h>
 

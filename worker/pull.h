@@ -3,7 +3,7 @@
 #ifndef ROOST_WORKER_PULL_H
 #define ROOST_WORKER_PULL_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "worker/executor.h"
 
 /* Sends the question on the server's Exchange stream. Errors as push_send(). */

@@ -3,7 +3,7 @@
 #ifndef ROOST_WORKER_PUSH_H
 #define ROOST_WORKER_PUSH_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "worker/whole.h"
 
 /* Encodes the push's entries from the executor's gradients, or (async) from `whole`, else NULL;

@@ -3,7 +3,7 @@
 #define ROOST_WORKER_SAMPLE_H
 
 #include "common/buf.h"
-#include "common/model.h"
+#include "common/model/model.h"
 #include "kernels/kernels.h"
 
 struct sample_options {

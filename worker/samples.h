@@ -5,8 +5,8 @@
 
 #include "common/data/data.h"
 #include "common/data/tickets.h"
-#include "common/rpc.h"
-#include "common/spec.h"
+#include "common/rpc/rpc.h"
+#include "common/settings/spec.h"
 #include "worker/executor.h"
 
 struct samples {

@@ -1,6 +1,6 @@
 #include "worker/text.h"
 
-#include "common/checkpoint.h"
+#include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "common/utf8.h"
 

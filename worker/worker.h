@@ -4,7 +4,7 @@
 #define ROOST_WORKER_WORKER_H
 
 #include "common/log.h"
-#include "common/tls.h"
+#include "common/rpc/tls.h"
 #include "kernels/kernels.h"
 
 #include <stdbool.h>

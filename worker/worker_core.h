@@ -5,7 +5,7 @@
 
 #include "common/inbox.h"
 #include "common/rand.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "worker/agent.h"

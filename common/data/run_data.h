@@ -3,7 +3,7 @@
 #define ROOST_COMMON_DATA_RUN_DATA_H
 
 #include "common/data/data.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 
 /* Opens it; `path` overrides data.path when not NULL. ERR_DATA_SET: it is not there; other errors
  * are data_open()'s. */

@@ -1,6 +1,6 @@
 #include "deploy/roost/arguments.h"
 
-#include "common/options.h"
+#include "common/settings/options.h"
 
 #include <errno.h>
 #include <inttypes.h>

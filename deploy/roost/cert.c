@@ -1,6 +1,6 @@
 /* roost cert: the cluster's CA and certificates. */
+#include "common/rpc/tls.h"
 #include "common/time.h"
-#include "common/tls.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 

@@ -1,7 +1,7 @@
 #include "deploy/roost/client.h"
 
-#include "common/options.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "common/time.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #define ROOST_DEPLOY_ROOST_CLIENT_H
 
 #include "common/arena.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "proto/wire.h"
 
 #include <argp.h>

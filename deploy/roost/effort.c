@@ -1,6 +1,6 @@
 #include "deploy/roost/effort.h"
 
-#include "common/json.h"
+#include "common/files/json.h"
 #include "common/scoped.h"
 
 #include <string.h>

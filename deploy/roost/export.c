@@ -1,6 +1,6 @@
 /* roost export: a checkpoint's weights as safetensors. */
 #include "common/file.h"
-#include "common/safetensors.h"
+#include "common/files/safetensors.h"
 #include "common/scoped.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"

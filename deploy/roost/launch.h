@@ -3,7 +3,7 @@
 #ifndef ROOST_DEPLOY_ROOST_LAUNCH_H
 #define ROOST_DEPLOY_ROOST_LAUNCH_H
 
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "proto/wire.h"
 
 #include <argp.h>

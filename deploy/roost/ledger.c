@@ -1,10 +1,10 @@
 /* roost ledger: that every sample of every epoch was counted exactly once, and from what. */
-#include "common/ledger.h"
+#include "common/files/ledger.h"
 
-#include "common/checkpoint.h"
 #include "common/file.h"
+#include "common/files/checkpoint.h"
 #include "common/scoped.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"

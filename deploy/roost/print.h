@@ -2,7 +2,7 @@
 #ifndef ROOST_DEPLOY_ROOST_PRINT_H
 #define ROOST_DEPLOY_ROOST_PRINT_H
 
-#include "common/json.h"
+#include "common/files/json.h"
 #include "proto/wire.h"
 
 void print_uint(struct json_writer *writer, const char *key, uint64_t value);

@@ -2,7 +2,7 @@
 #ifndef ROOST_DEPLOY_ROOST_PROGRESS_H
 #define ROOST_DEPLOY_ROOST_PROGRESS_H
 
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "proto/wire.h"
 
 /* How far the run was at a moment. */

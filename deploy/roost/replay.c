@@ -1,6 +1,6 @@
 /* roost replay: a run again, in one process. That links servers' and workers' code, so this only
  * finds the program and becomes it. */
-#include "common/options.h"
+#include "common/settings/options.h"
 #include "deploy/roost/children.h"
 #include "deploy/roost/command.h"
 

@@ -1,6 +1,6 @@
 /* roost: the operator's tool. `roost COMMAND --help` explains each command. */
-#include "common/options.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
+#include "common/settings/options.h"
 #include "deploy/roost/command.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* roost run: starts a run on a cluster of daemons and watches it. */
-#include "common/options.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"

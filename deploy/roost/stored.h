@@ -2,7 +2,7 @@
 #ifndef ROOST_DEPLOY_ROOST_STORED_H
 #define ROOST_DEPLOY_ROOST_STORED_H
 
-#include "common/checkpoint.h"
+#include "common/files/checkpoint.h"
 
 struct stored {
     struct checkpoint *checkpoint;

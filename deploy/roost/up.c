@@ -7,9 +7,9 @@
  * Servers and workers that end by themselves are started again, as systemd would. With --churn or
  * --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
-#include "common/options.h"
 #include "common/rand.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/children.h"

@@ -33,16 +33,16 @@
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
  * moves.c (servers come and go), generation.c (beginnings), succession.c (going on), reports.c
- * (what servers say), doubts.c (who computes wrongly), run.c (the run's states: it ties them
+ * (what servers say), wrong_bits.c (who computes wrongly), run.c (the run's states: it ties them
  * together), coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
 #include "common/err.h"
-#include "common/order.h"
+#include "common/files/order.h"
 #include "proto/wire.h"
 #include "server/coordinator/map.h"
-#include "server/coordinator/seal.h"
+#include "server/shard/seal.h"
 
 struct coordinator; /* opaque */
 
@@ -52,7 +52,7 @@ enum {
     COORDINATOR_TEXT_BYTES = 256,
 };
 
-/* Of the office, not of a run. */
+/* Of the coordinator, whatever run it has. */
 struct coordinator_settings {
     uint64_t term; /* taken in the store before the coordinator is made */
     uint32_t heartbeat_ms;

@@ -24,7 +24,7 @@
  *  3 back: when a newcomer vanishes before, or somebody cannot read the others' files or write its
  *    own, the run goes back to the servers and the map of the newest cut; nothing was lost, because
  *    nothing was granted. When it is one of the old ones that cannot, chunks stay where they are
- *    for the rest of the coordinator's office, and drains are refused with its reason.
+ *    for the rest of the coordinator's term, and drains are refused with its reason.
  * Whatever happens meanwhile to the cut of 1 (a full disk, a server that lost its memory), a step
  * more is granted, and the next commit is tried. */
 #ifndef ROOST_SERVER_COORDINATOR_MOVES_H

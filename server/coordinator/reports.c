@@ -1,11 +1,11 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
 
-#include "server/coordinator/doubts.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
+#include "server/coordinator/wrong_bits.h"
 
 #include <string.h>
 
@@ -225,7 +225,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     case SERVER_MANIFEST:
         return manifest(coordinator, now_ms, server, report);
     case SERVER_WRONG_BITS:
-        doubts_report(coordinator, now_ms, server, report);
+        wrong_bits_report(coordinator, now_ms, server, report);
         return ERR_OK;
     default:
         return ERR_MALFORMED;

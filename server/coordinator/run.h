@@ -25,16 +25,16 @@
 #ifndef ROOST_SERVER_COORDINATOR_RUN_H
 #define ROOST_SERVER_COORDINATOR_RUN_H
 
-#include "server/applied.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/map.h"
 #include "server/coordinator/members.h"
-#include "server/coordinator/seal.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/tickets.h"
 #include "server/coordinator/validation.h"
+#include "server/shard/applied.h"
+#include "server/shard/seal.h"
 
 enum phase { PHASE_NONE, PHASE_GATHER, PHASE_PREPARE, PHASE_FIRST_CUT, PHASE_STEPS, PHASE_LAST };
 

@@ -2,7 +2,7 @@
 #include "server/coordinator/succession.h"
 
 #include "server/coordinator/generation.h"
-#include "server/held.h"
+#include "server/member/held.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +154,7 @@ static bool agrees(const struct server_entry *server, const struct server_entry 
     if (reached(server) == reached(newest))
         return server->held.has_decision == newest->held.has_decision &&
                (!newest->held.has_decision ||
-                held_same_decision(&server->held.decision, &newest->held.decision));
+                seal_same_decision(&server->held.decision, &newest->held.decision));
     return newest->held.has_decision && reached(server) == newest->held.decision.step;
 }
 

@@ -13,7 +13,7 @@
 #include "common/scoped.h"
 #include "common/thread.h"
 #include "common/time.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/bench/pair.h"
 
 #include <stdlib.h>

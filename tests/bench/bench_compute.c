@@ -7,7 +7,7 @@
  * act, without graphs. On stderr, last, the most
  * device memory that was taken. */
 #include "common/scoped.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "common/time.h"
 #include "worker/executor.h"
 

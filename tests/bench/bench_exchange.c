@@ -9,10 +9,10 @@
  * copies and copied into the worker's array. THREADS: polling threads of each process; 0: one per
  * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/thread.h"
 #include "common/time.h"
-#include "server/shards.h"
+#include "server/threads/shards.h"
 #include "tests/bench/rounds.h"
 
 #include <stdlib.h>

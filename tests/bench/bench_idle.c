@@ -8,7 +8,7 @@
  * since; of the kernel's buffers nothing is in it. */
 #include "common/thread.h"
 #include "common/time.h"
-#include "server/shards.h"
+#include "server/threads/shards.h"
 #include "tests/bench/rounds.h"
 
 #include <stdlib.h>

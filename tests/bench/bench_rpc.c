@@ -5,7 +5,7 @@
  * The stream's messages hold 512 KiB, eight are under way. Bytes are added or
  * copied on the polling thread, straight from the slices. THREADS: polling threads of each process;
  * 0: one per core. CASE: only that one, e.g. "push tls". */
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "tests/bench/rounds.h"

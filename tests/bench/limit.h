@@ -4,7 +4,7 @@
 #define ROOST_TESTS_BENCH_LIMIT_H
 
 #include "common/buf.h"
-#include "common/tls.h"
+#include "common/rpc/tls.h"
 #include "tests/bench/pair.h"
 
 #include <stdbool.h>

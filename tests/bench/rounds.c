@@ -1,6 +1,6 @@
 #include "tests/bench/rounds.h"
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
 

@@ -2,7 +2,7 @@
  * because no mutation would get past them; whatever is accepted then must lie within its bytes. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/checkpoint_format.h"
+#include "common/files/checkpoint_format.h"
 
 static const struct checkpoint_name cut = {1, 2};
 

@@ -5,7 +5,7 @@
 
 #include "common/digest.h"
 #include "common/scoped.h"
-#include "server/journal.h"
+#include "server/disk/journal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Rows of a steps.jsonl. Whatever is accepted can be counted, and no sample of an epoch twice. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/ledger.h"
+#include "common/files/ledger.h"
 #include "common/scoped.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * is read again. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/order.h"
+#include "common/files/order.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -2,7 +2,7 @@
  * a header written for them is accepted with the same tensors. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/safetensors.h"
+#include "common/files/safetensors.h"
 #include "common/scoped.h"
 
 #include <string.h>

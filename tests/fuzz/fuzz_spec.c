@@ -2,9 +2,9 @@
  * the same spec; a model of moderate size has a grid that covers it. */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/scoped.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef ROOST_TESTS_REFERENCE_DUMP_H
 #define ROOST_TESTS_REFERENCE_DUMP_H
 
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "worker/executor.h"
 
 /* Writes into the folder `path`, without any header: for each parameter NAME.f32, its initial

@@ -5,7 +5,7 @@
  * nodes of 2^N slots instead of single slots: the digest stays the same. --dump DIR only writes the
  * initial weights and the samples of all steps there (dump.h). */
 #include "common/data/run_data.h"
-#include "common/json.h"
+#include "common/files/json.h"
 #include "common/time.h"
 #include "reference/local.h"
 #include "reference/reference.h"

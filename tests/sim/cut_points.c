@@ -9,14 +9,15 @@
  *   2 the newest cut that a reader of the folder finds is that one or a newer one, and whole;
  *   3 the run goes on from there: another cut is written, recorded and pruned after, and then only
  *     the `keep` newest recorded cuts are left, whole, and nothing else.
- * The code is production's (common/checkpoint.h, common/file.c); the order of calls is that of
- * server/cut_writer.c and server/office_effects.c; the store is one number that changes at once.
+ * The code is production's (common/files/checkpoint.h, common/file.c); the order of calls is that
+ * of server/disk/cut_writer.c and server/control/control_effects.c; the store is one number that
+ * changes at once.
  *
  * --fault no-fsync, no-folder-sync: a disk that does not do what it should; record-early: the fact
  * is stored before cut.json is there; prune-newer: a cut that is not stored yet counts for what is
  * kept. Each must be found. Exit status: 0 nothing found, 1 a bad
  * restart, 2 usage. */
-#include "common/checkpoint.h"
+#include "common/files/checkpoint.h"
 #include "common/rand.h"
 #include "tests/sim/crash.h"
 
@@ -107,7 +108,7 @@ static struct checkpoint_name prune_from(const struct cluster *cluster, const st
     return recorded;
 }
 
-/* server/cut_writer.c */
+/* server/disk/cut_writer.c */
 static void server_step(struct cluster *cluster, struct server *server)
 {
     if (server->prunes < cluster->stored && rand_below(&cluster->random, 3) == 0) {
@@ -150,7 +151,7 @@ static void write_record(struct cluster *cluster)
     cluster->written++;
 }
 
-/* server/office_effects.c: the file for readers, then the fact. */
+/* server/control/control_effects.c: the file for readers, then the fact. */
 static void coordinator_step(struct cluster *cluster)
 {
     bool early = cluster->fault == RECORD_EARLY;

@@ -1,9 +1,9 @@
 #include "tests/sim/expected.h"
 
-#include "common/state_digest.h"
+#include "common/files/state_digest.h"
 #include "reference/reference.h"
 #include "server/coordinator/validation.h"
-#include "server/prepare.h"
+#include "server/shard/prepare.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "tests/sim/history.h"
 
 #include "common/digest.h"
-#include "server/prepare.h"
+#include "server/shard/prepare.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@
 #ifndef ROOST_TESTS_SIM_HISTORY_H
 #define ROOST_TESTS_SIM_HISTORY_H
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/sim/scenario.h"
 
 struct sim;

@@ -1,9 +1,9 @@
 #include "tests/sim/ledger.h"
 
 #include "common/digest.h"
+#include "common/files/state_digest.h"
 #include "common/scoped.h"
-#include "common/state_digest.h"
-#include "server/held.h"
+#include "server/member/held.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #define ROOST_TESTS_SIM_LEDGER_H
 
 #include "server/coordinator/run.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/sim/order.h"
 #include "tests/sim/scenario.h"
 

@@ -4,7 +4,7 @@
 #ifndef ROOST_TESTS_SIM_ORDER_H
 #define ROOST_TESTS_SIM_ORDER_H
 
-#include "common/order.h"
+#include "common/files/order.h"
 #include "tests/sim/expected.h"
 #include "tests/sim/queue.h"
 

@@ -1,6 +1,6 @@
 #include "tests/sim/scenario.h"
 
-#include "server/prepare.h"
+#include "server/shard/prepare.h"
 
 #include <string.h>
 

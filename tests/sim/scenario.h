@@ -3,11 +3,11 @@
 #ifndef ROOST_TESTS_SIM_SCENARIO_H
 #define ROOST_TESTS_SIM_SCENARIO_H
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/rand.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 #include "server/coordinator/coordinator.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 enum {
     SIM_SERVERS_MAX = 6,

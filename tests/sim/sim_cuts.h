@@ -1,9 +1,9 @@
-/* The thread of a server that writes cuts, as server/cut_writer.c: chunks go to its fake disk one
- * by one, then the file is synced, renamed, and its folder synced, each in its own time. */
+/* The thread of a server that writes cuts, as server/disk/cut_writer.c: chunks go to its fake disk
+ * one by one, then the file is synced, renamed, and its folder synced, each in its own time. */
 #ifndef ROOST_TESTS_SIM_SIM_CUTS_H
 #define ROOST_TESTS_SIM_SIM_CUTS_H
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 struct sim;
 struct sim_server;

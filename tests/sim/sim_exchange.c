@@ -91,7 +91,7 @@ static struct push_ack push_run(struct sim *sim, struct sim_server *server,
     return ack;
 }
 
-/* A thread's share of a push, as server/push.c; what the thread would answer. */
+/* A thread's share of a push, as server/threads/push.c; what the thread would answer. */
 static struct share push_share(struct sim *sim, struct sim_server *server,
                                struct sim_thread *thread, struct stream *stream,
                                const struct to_shard *to, const struct truth *truth,
@@ -236,7 +236,7 @@ static enum err pull_share(struct sim *sim, struct sim_server *server, struct si
     return err;
 }
 
-/* As server/pull.c: weights come thread by thread, the worst refusal once. */
+/* As server/threads/pull.c: weights come thread by thread, the worst refusal once. */
 static void pull(struct sim *sim, struct sim_server *server, struct stream *stream,
                  const struct truth *truth, const struct to_shard *to)
 {

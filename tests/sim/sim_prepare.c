@@ -1,9 +1,9 @@
 /* A server prepares: from a cut, its journals, or nothing. */
 #include "tests/sim/sim.h"
 
-#include "server/async.h"
-#include "server/prepare.h"
-#include "server/prepared.h"
+#include "server/disk/prepared.h"
+#include "server/shard/async.h"
+#include "server/shard/prepare.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* PREPARE, as server/prepared.c and server/shard_thread.c: a server opens its shards, and fills
- * them from disks and journals that all servers can read. */
+/* PREPARE, as server/disk/prepared.c and server/threads/shard_thread.c: a server opens its shards,
+ * and fills them from disks and journals that all servers can read. */
 #ifndef ROOST_TESTS_SIM_SIM_PREPARE_H
 #define ROOST_TESTS_SIM_SIM_PREPARE_H
 

@@ -3,7 +3,7 @@
 #ifndef ROOST_TESTS_SIM_SIM_REPORT_H
 #define ROOST_TESTS_SIM_SIM_REPORT_H
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 struct sim;
 struct sim_server;

@@ -3,8 +3,8 @@
 
 #include "common/arena.h"
 #include "common/scoped.h"
-#include "server/prepare.h"
-#include "server/prepared.h"
+#include "server/disk/prepared.h"
+#include "server/shard/prepare.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #ifndef ROOST_TESTS_SIM_SIM_SERVER_H
 #define ROOST_TESTS_SIM_SIM_SERVER_H
 
-#include "server/held.h"
-#include "server/shard.h"
+#include "server/member/held.h"
+#include "server/shard/shard.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/network.h"
 #include "tests/sim/scenario.h"

@@ -3,7 +3,7 @@
 
 #include "common/arena.h"
 #include "common/scoped.h"
-#include "server/transfer.h"
+#include "server/threads/transfer.h"
 
 enum { AGAIN_US_MIN = 4000, AGAIN_DOUBLED_MAX = 7 /* as shard_thread.c */ };
 

@@ -1,9 +1,10 @@
-/* Chunks on their way from server to server (P11), as server/transfer.c sends them: a call a chunk,
- * which may be lost, late or repeated, as may its answer; what was not taken is sent again. */
+/* Chunks on their way from server to server (P11), as server/threads/transfer.c sends them: a call
+ * a chunk, which may be lost, late or repeated, as may its answer; what was not taken is sent
+ * again. */
 #ifndef ROOST_TESTS_SIM_SIM_TRANSFER_H
 #define ROOST_TESTS_SIM_SIM_TRANSFER_H
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 #include "tests/sim/queue.h"
 
 struct sim;

@@ -1,10 +1,11 @@
-/* The thread of a server that writes an async run's journal, as server/order_writer.c: what has
- * come together meanwhile is one group, written and synced by server/journal.c onto a fake disk. */
+/* The thread of a server that writes an async run's journal, as server/disk/order_writer.c: what
+ * has come together meanwhile is one group, written and synced by server/disk/journal.c onto a fake
+ * disk. */
 #ifndef ROOST_TESTS_SIM_SIM_WRITER_H
 #define ROOST_TESTS_SIM_SIM_WRITER_H
 
-#include "server/journal.h"
-#include "server/shard.h"
+#include "server/disk/journal.h"
+#include "server/shard/shard.h"
 #include "tests/sim/files.h"
 #include "tests/sim/scenario.h"
 

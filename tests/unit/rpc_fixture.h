@@ -3,7 +3,7 @@
 #ifndef ROOST_TESTS_UNIT_RPC_FIXTURE_H
 #define ROOST_TESTS_UNIT_RPC_FIXTURE_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "tests/unit/unit.h"

@@ -6,7 +6,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/rand.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 #include <string.h>
 

@@ -8,10 +8,10 @@
 
 #include "common/arena.h"
 #include "common/cursor.h"
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/scoped.h"
-#include "common/spec.h"
-#include "server/shards.h"
+#include "common/settings/spec.h"
+#include "server/threads/shards.h"
 
 enum { ACK, WEIGHTS, REFUSAL, WELCOME, CLOSED, REPORT };
 enum { RECEIVED_MAX = 2048, REPORTS_MAX = 256, VALUES_MAX = 1 << 16 };

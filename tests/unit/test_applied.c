@@ -1,4 +1,4 @@
-#include "server/applied.h"
+#include "server/shard/applied.h"
 
 #include "common/rand.h"
 #include "tests/unit/unit.h"

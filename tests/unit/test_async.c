@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/rand.h"
-#include "server/async.h"
+#include "server/shard/async.h"
 
 #include <string.h>
 

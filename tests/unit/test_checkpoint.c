@@ -1,8 +1,8 @@
 /* Cuts on disk: what is written is read, and nothing else is taken for it. */
 #include "tests/unit/folder.h"
 
-#include "common/checkpoint.h"
-#include "common/checkpoint_format.h"
+#include "common/files/checkpoint.h"
+#include "common/files/checkpoint_format.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include "tests/unit/dying_disk.h"
 #include "tests/unit/folder.h"
 
-#include "common/checkpoint.h"
+#include "common/files/checkpoint.h"
 #include "common/rand.h"
 
 #include <errno.h>

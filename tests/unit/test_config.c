@@ -1,8 +1,8 @@
 /* The table-driven settings: sources, types, limits, places of errors, printing. */
 #include "tests/unit/unit.h"
 
-#include "common/config.h"
 #include "common/scoped.h"
+#include "common/settings/config.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* What a server tells a new coordinator of what it holds. */
 #include "tests/unit/unit.h"
 
-#include "server/held.h"
+#include "server/member/held.h"
 
 static const struct chunk_range ranges[] = {{0, 2, 0}, {2, 3, 1}, {5, 1, 0}};
 
@@ -110,18 +110,4 @@ TEST(who_joins_owns_what_comes)
     held_commit(&held, &commit);
     assert_int_equal(held_answer(&held, 13).generation, 3);
     held_release(&held);
-}
-
-TEST(a_decision_is_its_numbers_whoever_says_it)
-{
-    const struct commit one = {.term = 1, .step = 3, .cut = true, .scale = 1, .samples = 8};
-    struct commit other = one;
-    other.term = 2;
-    other.cut = false;
-    assert_true(held_same_decision(&one, &other));
-    other.scale = 2;
-    assert_false(held_same_decision(&one, &other));
-    other = one;
-    other.skips_in_row = 1;
-    assert_false(held_same_decision(&one, &other));
 }

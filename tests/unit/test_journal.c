@@ -4,7 +4,7 @@
 
 #include "common/rand.h"
 #include "common/scoped.h"
-#include "server/journal.h"
+#include "server/disk/journal.h"
 
 enum { N = 37, CRASH_TICKETS = 12, FLIPS = 10000 };
 

@@ -1,7 +1,7 @@
 /* JSON, read with limits and written exactly. */
 #include "tests/unit/folder.h"
 
-#include "common/json.h"
+#include "common/files/json.h"
 
 #include <float.h>
 

@@ -1,7 +1,7 @@
 /* The pull parser: texts, numbers, arrays, objects, and where each goes wrong. */
 #include "tests/unit/unit.h"
 
-#include "common/json_pull.h"
+#include "common/files/json_pull.h"
 #include "common/scoped.h"
 
 #include <string.h>

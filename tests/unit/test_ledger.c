@@ -1,7 +1,7 @@
 /* That every sample was counted exactly once. */
 #include "tests/unit/unit.h"
 
-#include "common/ledger.h"
+#include "common/files/ledger.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "common/arena.h"
 #include "common/inbox.h"
 #include "server/events.h"
-#include "server/link.h"
+#include "server/threads/link.h"
 
 enum { HELLO, REPORT, COMMAND, AGAIN };
 

@@ -1,7 +1,7 @@
 /* Parameters, units, the grid and the initial values. */
 #include "tests/unit/unit.h"
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 

@@ -1,7 +1,7 @@
 /* A commit's scalars and a run's settings, as each optimizer's kernel gets them. */
 #include "tests/unit/unit.h"
 
-#include "server/optimizer.h"
+#include "server/shard/optimizer.h"
 
 #include <math.h>
 #include <string.h>

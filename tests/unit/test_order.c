@@ -1,7 +1,7 @@
 /* The order log's bytes: round trips, what a dying writer leaves, what a disk may do to it. */
 #include "tests/unit/unit.h"
 
-#include "common/order.h"
+#include "common/files/order.h"
 #include "common/scoped.h"
 
 #include <string.h>

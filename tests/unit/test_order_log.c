@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/scoped.h"
-#include "server/order_log.h"
+#include "server/disk/order_log.h"
 #include "tests/unit/folder.h"
 
 #include <errno.h>

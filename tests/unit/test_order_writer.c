@@ -3,8 +3,8 @@
 #include "tests/unit/folder.h"
 #include "tests/unit/unit.h"
 
-#include "server/journal.h"
-#include "server/order_writer.h"
+#include "server/disk/journal.h"
+#include "server/disk/order_writer.h"
 
 #include <errno.h>
 #include <sched.h>

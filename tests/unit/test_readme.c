@@ -4,7 +4,7 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* What a run leaves for people. */
 #include "tests/unit/unit.h"
 
-#include "common/json.h"
-#include "server/record.h"
+#include "common/files/json.h"
+#include "server/disk/record.h"
 
 #include <stdlib.h>
 #include <string.h>

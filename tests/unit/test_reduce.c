@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/rand.h"
-#include "server/reduce.h"
+#include "server/shard/reduce.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Initial weights from safetensors: every kind of number, both spellings of names, padding. */
 #include "tests/unit/folder.h"
 
-#include "common/safetensors.h"
+#include "common/files/safetensors.h"
 #include "common/scoped.h"
-#include "server/restore.h"
+#include "server/disk/restore.h"
 
 #include <math.h>
 

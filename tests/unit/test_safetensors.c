@@ -1,7 +1,7 @@
 /* safetensors headers: the known answer, what may be, and each thing that may not. */
 #include "tests/unit/unit.h"
 
-#include "common/safetensors.h"
+#include "common/files/safetensors.h"
 #include "common/scoped.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The learning rate as a function of the samples seen. */
 #include "tests/unit/unit.h"
 
-#include "common/schedule.h"
+#include "common/settings/schedule.h"
 
 static void assert_close(double value, double expected, double tolerance)
 {

@@ -1,7 +1,7 @@
 /* From the reduced sums of a step to its one decision. */
 #include "tests/unit/unit.h"
 
-#include "server/coordinator/seal.h"
+#include "server/shard/seal.h"
 
 #include <math.h>
 #include <string.h>
@@ -284,4 +284,18 @@ TEST(a_step_of_single_tickets_is_only_counted)
     seal_count(&settings, &counters, &seal, &commit, &metrics);
     assert_true(isnan(metrics.loss) && commit.apply);
     seal_release(&seal);
+}
+
+TEST(a_decision_is_its_numbers_whoever_repeats_it)
+{
+    const struct commit one = {.term = 1, .step = 3, .cut = true, .scale = 1, .samples = 8};
+    struct commit other = one;
+    other.term = 2;
+    other.cut = false;
+    assert_true(seal_same_decision(&one, &other));
+    other.scale = 2;
+    assert_false(seal_same_decision(&one, &other));
+    other = one;
+    other.skips_in_row = 1;
+    assert_false(seal_same_decision(&one, &other));
 }

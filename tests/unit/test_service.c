@@ -3,7 +3,7 @@
 
 #include "common/data/run_data.h"
 #include "common/data/tickets.h"
-#include "server/guests.h"
+#include "server/control/connections.h"
 #include "server/service.h"
 
 #include <stdlib.h>
@@ -289,16 +289,16 @@ TEST(a_stream_is_a_guest_from_its_first_word_to_its_end)
                      ERR_OK);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &report, NULL, 0), ERR_OK);
     struct event said = take(&world);
-    assert_int_equal(said.kind, EVENT_GUEST_MESSAGE);
-    assert_false(said.guest->is_server);
-    struct guest *guest = guests_ref(said.guest);
+    assert_int_equal(said.kind, EVENT_CONNECTION_MESSAGE);
+    assert_false(said.connection->is_server);
+    struct connection *connection = connection_ref(said.connection);
     event_release(&said);
     rpc_stream_cancel(stream);
     struct event end = take(&world);
-    assert_int_equal(end.kind, EVENT_GUEST_CLOSED);
-    assert_ptr_equal(end.guest, guest);
+    assert_int_equal(end.kind, EVENT_CONNECTION_CLOSED);
+    assert_ptr_equal(end.connection, connection);
     event_release(&end);
-    guests_unref(guest);
+    connection_unref(connection);
     rpc_stream_unref(stream);
     assert_int_equal(ending_wait(&closed), ERR_CANCELLED);
     close_world(&world);

@@ -1,7 +1,7 @@
 /* Chunks that move between two shards inside a commit (P11): from whom to whom, when, and once. */
 #include "tests/unit/unit.h"
 
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Shard threads and cuts: what a server does with a run. */
 #include "tests/unit/shards_fixture.h"
 
-#include "common/checkpoint.h"
+#include "common/files/checkpoint.h"
 
 /* All slots of a step, its commit, and the weights it makes. */
 static void train(struct world *world, uint32_t threads, uint64_t step, bool cut)

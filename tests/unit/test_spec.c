@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/scoped.h"
-#include "common/spec.h"
+#include "common/settings/spec.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The digest of a run's state. */
 #include "tests/unit/unit.h"
 
+#include "common/files/state_digest.h"
 #include "common/scoped.h"
-#include "common/state_digest.h"
 
 #include <stdlib.h>
 #include <string.h>

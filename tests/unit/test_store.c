@@ -2,7 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/file.h"
-#include "server/store.h"
+#include "server/disk/store.h"
 
 #include <stdlib.h>
 #include <string.h>

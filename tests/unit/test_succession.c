@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "server/coordinator/coordinator.h"
-#include "server/held.h"
+#include "server/member/held.h"
 
 #include <string.h>
 
@@ -214,7 +214,7 @@ TEST(a_decision_that_one_has_is_repeated_to_all_without_its_cut)
     for (uint32_t i = 0; i < SERVERS; i++) {
         const struct server_command *again = command(&f, i, SERVER_COMMIT);
         assert_non_null(again);
-        assert_true(held_same_decision(&again->commit, &wanted));
+        assert_true(seal_same_decision(&again->commit, &wanted));
         assert_int_equal(again->term, 3);
         assert_int_equal(again->commit.term, 3);
         assert_false(again->commit.cut);             /* one may have begun it: nobody else could */

@@ -1,8 +1,8 @@
 /* TensorBoard event files, against records computed independently. */
 #include "tests/unit/folder.h"
 
+#include "common/files/tfevents.h"
 #include "common/scoped.h"
-#include "common/tfevents.h"
 
 static void assert_hex(const struct buf *bytes, const char *hex)
 {

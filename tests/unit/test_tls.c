@@ -1,6 +1,6 @@
 /* Certificates in memory: names, issuing, checks. The clock is 2026-01-01. */
+#include "common/rpc/tls.h"
 #include "common/scoped.h"
-#include "common/tls.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A certificate directory on disk. The clock is 2026-01-01. */
 #include "common/file.h"
+#include "common/rpc/tls.h"
 #include "common/scoped.h"
-#include "common/tls.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

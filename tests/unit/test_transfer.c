@@ -2,7 +2,7 @@
  */
 #include "tests/unit/rpc_fixture.h"
 
-#include "server/transfer.h"
+#include "server/threads/transfer.h"
 
 #include <stdlib.h>
 

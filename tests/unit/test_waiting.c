@@ -1,7 +1,7 @@
 /* Calls that wait for their answer. */
 #include "tests/unit/unit.h"
 
-#include "server/waiting.h"
+#include "server/control/waiting.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "worker/model/classifier.h"
 #include "worker/model/unit.h"
 
-/* Order of the uses of each kind of unit (common/model.c). */
+/* Order of the uses of each kind of unit (common/model/model.c). */
 enum { WTE, WPE };
 enum {
     LN1_WEIGHT,

@@ -3,7 +3,7 @@
 #include "worker/model/classifier.h"
 #include "worker/model/unit.h"
 
-/* Order of a unit's uses (common/model.c). */
+/* Order of a unit's uses (common/model/model.c). */
 enum { WEIGHT, BIAS };
 
 struct dims {

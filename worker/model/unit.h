@@ -6,7 +6,7 @@
 #ifndef ROOST_WORKER_MODEL_UNIT_H
 #define ROOST_WORKER_MODEL_UNIT_H
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "kernels/kernels.h"
 
 /* What a unit needs for a microbatch of so many samples, in bytes: as in program_sizes, and what it

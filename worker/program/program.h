@@ -1,8 +1,8 @@
 /* The program: what one worker does over one slot of a ticket, as data.
  *
- * A program is a list of rows. A row is an act on a unit (consecutive layers, common/model.h) and,
- * for acts on activations, a microbatch. A generator writes the rows, the validator proves them,
- * the executor walks them; who wants another schedule writes another generator.
+ * A program is a list of rows. A row is an act on a unit (consecutive layers, common/model/model.h)
+ * and, for acts on activations, a microbatch. A generator writes the rows, the validator proves
+ * them, the executor walks them; who wants another schedule writes another generator.
  *
  *   act   text          meaning
  *   F     2F0           forward of unit 2, microbatch 0

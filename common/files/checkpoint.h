@@ -1,0 +1,167 @@
+/* Checkpoints on disk: the files of a cut, what makes it a recorded one, and reading it back.
+ *
+ *     RUN/checkpoints/g3-v1200/          the cut of version 1200 made under generation 3
+ *         server-0.roost, server-1.roost  all chunks: weights and optimizer state
+ *         cut.json                        written last, by the coordinator: the cut is recorded
+ *
+ * A server's file (little-endian):
+ *     head    64 bytes: "roostcut", format 1, states, generation, version, server, versions,
+ *             extra bytes, zeros
+ *     blocks  for each chunk n weights, n values of each state, and n of each of the published
+ *             versions before the cut's, newest first (`versions` of them: with a delay steps are
+ *             open that compute on these; below 0: version 0's again), fp32; behind them
+ *             the extra bytes (async: which tickets the chunk took); without gaps
+ *     table   48 bytes a chunk, ascending by chunk: chunk, n, offset of the block, its SHA-256
+ *     tail    64 bytes: offset of the table, chunks, SHA-256 of head and table, file bytes,
+ *             "cut-ends"
+ * So every bit is covered: blocks by the table, head and table by the tail (that digest is the
+ * file's *manifest*, which cut.json repeats), the rest of the tail by what must be there. cut.json
+ * is covered by its last member, the SHA-256 of the object without it.
+ *
+ * A block's digest is compared when it is read, everything else when the cut is opened; so a
+ * flipped bit is found before use. Chunks are found in whatever file they are: a run may go on with
+ * another number of servers. Only recorded cuts are ever read; folders without cut.json are
+ * leftovers or in the making. Errors that concern bytes are ERR_CORRUPT and name file and offset.
+ */
+#ifndef ROOST_COMMON_FILES_CHECKPOINT_H
+#define ROOST_COMMON_FILES_CHECKPOINT_H
+
+#include "common/digest.h"
+#include "common/file.h"
+#include "common/files/state_digest.h"
+#include "common/model/model.h"
+#include "common/scoped.h"
+
+enum {
+    CHECKPOINT_SERVERS_MAX = 256,
+    CHECKPOINT_STATES_MAX = 2,
+    CHECKPOINT_VERSIONS_MAX = 32,
+    CHECKPOINT_EXTRA_BYTES_MAX = 16384,
+    CHECKPOINT_PATH_BYTES = 4096
+};
+
+/* Names order by generation, then version: the newest is the greatest. */
+struct checkpoint_name {
+    uint64_t generation;
+    uint64_t version;
+};
+
+/* RUN/checkpoints/gG-vV, or a file in it. ERR_INVALID: too long. */
+struct checkpoint_path {
+    char text[CHECKPOINT_PATH_BYTES];
+};
+enum err checkpoint_folder(const char *checkpoint_dir, struct checkpoint_name name,
+                           struct checkpoint_path *ret_path) MUST_USE;
+enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name, uint32_t server,
+                         struct checkpoint_path *ret_path) MUST_USE;
+
+/* ---- writing ---- */
+
+/* What a chunk has beside its weights. */
+struct checkpoint_arrays {
+    uint32_t states;      /* of the optimizer */
+    uint32_t versions;    /* published before the cut's */
+    uint32_t extra_bytes; /* behind the arrays; a multiple of 4 */
+};
+
+/* One server's file in the making; appears whole or not at all. One thread. */
+struct checkpoint_writer;
+
+/* Makes the cut's folder when it is not there. `ops` must outlive the writer. */
+enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoint_dir,
+                               struct checkpoint_name name, uint32_t server,
+                               struct checkpoint_arrays arrays,
+                               struct checkpoint_writer **ret_writer,
+                               struct reason *reason) MUST_USE;
+/* Without finish, nothing stays behind. NULL is fine. */
+void checkpoint_writer_free(struct checkpoint_writer *writer);
+SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)
+/* `values`: n weights, n of each state, n of each version, the extra bytes. Each chunk once, in any
+ * order. */
+enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
+                               const float *values, struct reason *reason) MUST_USE;
+/* Table, tail, fsync, rename, fsync of the folder; *ret_manifest is what cut.json repeats. */
+enum err checkpoint_writer_finish(struct checkpoint_writer *writer, struct digest *ret_manifest,
+                                  struct reason *reason) MUST_USE;
+
+/* The coordinator's numbers that a decision is computed from (P8). */
+struct checkpoint_counters {
+    uint64_t samples;
+    uint64_t applied;
+    uint64_t skips_in_row;
+};
+
+/* cut.json: what a recorded cut says beside its chunks. */
+struct checkpoint_record {
+    struct checkpoint_name name;
+    uint64_t run;
+    struct checkpoint_counters counters;
+    struct digest fingerprint; /* of the run's numerics; zeros: none */
+    struct digest data_digest;
+    const char *spec; /* YAML */
+    uint32_t server_count;
+    struct digest manifests[CHECKPOINT_SERVERS_MAX]; /* of server-0 … */
+};
+
+/* Makes the cut a recorded one: every server's file must be there and durable. */
+enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_dir,
+                           const struct checkpoint_record *record, struct reason *reason) MUST_USE;
+
+/* `recorded` is a recorded cut, as the store says: of it and the older ones `keep` (at least 1)
+ * stay; so do newer ones, of which cut.json may be there before the store knows (P9). Unrecorded
+ * folders older than it are removed. Several processes may do it at a time. */
+enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
+                          uint32_t keep, struct reason *reason) MUST_USE;
+
+/* ---- reading ---- */
+
+/* The newest recorded cut. ERR_NOT_FOUND: there is none. */
+enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *ret_name,
+                           struct reason *reason) MUST_USE;
+
+/* An opened cut: read only, any number of threads. */
+struct checkpoint;
+
+/* Reads cut.json, maps every file, and verifies all but the blocks. */
+enum err checkpoint_open(const char *checkpoint_dir, struct checkpoint_name name,
+                         struct checkpoint **ret_checkpoint, struct reason *reason) MUST_USE;
+/* The same with the path of the cut's folder itself. */
+enum err checkpoint_open_folder(const char *folder, struct checkpoint **ret_checkpoint,
+                                struct reason *reason) MUST_USE;
+/* `path` may be a cut's folder, a run's directory or its checkpoints/: of these the newest. What
+ * the CLI's DIR means. */
+enum err checkpoint_open_any(const char *path, struct checkpoint **ret_checkpoint,
+                             struct reason *reason) MUST_USE;
+void checkpoint_free(struct checkpoint *checkpoint); /* NULL is fine */
+SCOPED_FREE(struct checkpoint, checkpoint_free)
+
+/* Borrowed from the checkpoint. */
+const struct checkpoint_record *checkpoint_about(const struct checkpoint *checkpoint);
+const char *checkpoint_path(const struct checkpoint *checkpoint); /* of the folder */
+struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint);
+
+/* Whether it has exactly the chunks of this model, with so many states. ERR_SPEC_DIFFERS names the
+ * first difference. */
+enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model *model,
+                         uint32_t states, struct reason *reason) MUST_USE;
+
+/* A chunk's values after its digest was compared: n weights, n of each state, n of each version,
+ * then the extra bytes. Borrowed from the checkpoint. ERR_NOT_FOUND, ERR_CORRUPT. */
+struct checkpoint_chunk {
+    uint32_t n;
+    const float *values;
+};
+enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
+                         struct checkpoint_chunk *ret_chunk, struct reason *reason) MUST_USE;
+/* A whole parameter in storage shape: array 0 the weights, 1 … the states. The checkpoint fits the
+ * model. */
+enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const struct model *model,
+                                   uint32_t parameter, uint32_t array, float *ret_values,
+                                   struct reason *reason) MUST_USE;
+/* Reads every block once. */
+enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason) MUST_USE;
+/* The run's digest (common/files/state_digest.h) of the cut, which fits the model. */
+enum err checkpoint_digest(const struct checkpoint *checkpoint, const struct model *model,
+                           struct digest *ret_digest, struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,265 @@
+/* The ledger of a run. */
+#include "common/files/ledger.h"
+
+#include "common/data/tickets.h"
+#include "common/digest.h"
+#include "common/files/json.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* ---- rows ---- */
+
+static enum err parse_digest(const char *text, uint64_t *ret_digest)
+{
+    uint64_t digest = 0;
+    size_t i = 0;
+    for (; text[i] != 0 && i < 16; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *digit = strchr(digits, text[i]);
+        if (digit == NULL)
+            return ERR_MALFORMED;
+        digest = digest << 4 | (uint64_t)(digit - digits);
+    }
+    if (i != 16 || text[i] != 0)
+        return ERR_MALFORMED;
+    *ret_digest = digest;
+    return ERR_OK;
+}
+
+static enum err parse_step(const struct json *json, struct ledger_row *row, struct reason *reason)
+{
+    const char *digest;
+    TRY(json_get_uint(json, "step", &row->step, reason));
+    TRY(json_get_uint(json, "generation", &row->generation, reason));
+    TRY(json_get_bool(json, "skipped", &row->skipped, reason));
+    TRY(json_get_uint(json, "ticket", &row->ticket, reason));
+    TRY(json_get_uint(json, "slots", &row->slots, reason));
+    TRY(json_get_uint(json, "slot_samples", &row->slot_samples, reason));
+    TRY(json_get_uint(json, "step_samples", &row->step_samples, reason));
+    TRY(json_get_uint(json, "epoch_samples", &row->epoch_samples, reason));
+    TRY(json_get_uint(json, "samples", &row->samples, reason));
+    TRY(json_get_text(json, "digest", &digest, reason));
+    if (parse_digest(digest, &row->digest) != ERR_OK)
+        return reason_set(reason, ERR_MALFORMED, "digest must be 16 hexadecimal digits");
+    return ERR_OK;
+}
+
+static enum err row_limits(const struct ledger_row *row, struct reason *reason)
+{
+    if (row->slots == 0 || row->slots > LEDGER_SLOTS_MAX)
+        return reason_set(reason, ERR_MALFORMED, "slots must be 1 to %d", LEDGER_SLOTS_MAX);
+    if (row->slot_samples == 0 || row->slot_samples > LEDGER_SLOT_SAMPLES_MAX)
+        return reason_set(reason, ERR_MALFORMED, "slot_samples must be 1 to %d",
+                          LEDGER_SLOT_SAMPLES_MAX);
+    if (row->epoch_samples == 0 || row->epoch_samples > LEDGER_EPOCH_SAMPLES_MAX)
+        return reason_set(reason, ERR_MALFORMED, "epoch_samples must be 1 to 2^40");
+    if (row->ticket > LEDGER_POSITION_MAX / row->slot_samples)
+        return reason_set(reason, ERR_MALFORMED, "ticket is too large");
+    return ERR_OK;
+}
+
+static enum err parse(struct slice text, struct ledger_row *row, bool *ret_step,
+                      struct reason *reason)
+{
+    scoped(json_free_scoped) struct json *json = NULL;
+    enum err err = json_parse("row", text, &json, reason);
+    if (err != ERR_OK) {
+        json = NULL;
+        return err;
+    }
+    *ret_step = json_has(json, "step");
+    if (!*ret_step)
+        return ERR_OK;
+    TRY(parse_step(json, row, reason));
+    return row_limits(row, reason);
+}
+
+enum err ledger_parse(const char *name, uint64_t line, struct slice text,
+                      struct ledger_row *ret_row, bool *ret_step, struct reason *reason)
+{
+    struct ledger_row row = {0};
+    struct reason why = {{0}};
+    bool is_step;
+    enum err err = parse(text, &row, &is_step, &why);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "%.200s:%llu: %.200s", name, (unsigned long long)line,
+                          why.text);
+    *ret_step = is_step;
+    if (is_step)
+        *ret_row = row;
+    return ERR_OK;
+}
+
+/* ---- what does not hold ---- */
+
+void ledger_fault(struct ledger *ledger, const char *format, ...)
+{
+    struct ledger_fault fault;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(fault.text, sizeof fault.text, format, arguments);
+    va_end(arguments);
+    ledger->fault_count++;
+    if (ledger_fault_count(ledger) < LEDGER_FAULTS_MAX)
+        ignore(buf_append(&ledger->faults, &fault, sizeof fault)); /* it is counted */
+}
+
+/* Whether the row's samples can be counted behind those before it. */
+static bool follows(struct ledger *ledger, const struct ledger_row *row)
+{
+    const struct ledger_row *last = &ledger->last;
+    unsigned long long step = row->step, next = ledger->step_count > 0 ? last->step + 1 : 0;
+    unsigned long long first = row->ticket * row->slot_samples, position = ledger->position;
+    if (ledger->step_count > 0 && row->epoch_samples != last->epoch_samples) {
+        ledger_fault(
+            ledger, "step %llu has a data set of %llu samples, the steps before one of %llu", step,
+            (unsigned long long)row->epoch_samples, (unsigned long long)last->epoch_samples);
+        return false;
+    }
+    if (step > next)
+        ledger_fault(ledger, "steps %llu to %llu are missing", next, step - 1);
+    if (step < next || first < position) {
+        ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step, next - 1);
+        return false;
+    }
+    if (first > position && step == next)
+        ledger_fault(ledger,
+                     "between steps %llu and %llu %llu samples of the order are passed over",
+                     next > 0 ? next - 1 : 0, step, first - position);
+    if (row->generation < last->generation)
+        ledger_fault(ledger, "step %llu is of generation %llu, a step before it of %llu", step,
+                     (unsigned long long)row->generation, (unsigned long long)last->generation);
+    return true;
+}
+
+/* ---- counting ---- */
+
+static struct ledger_epoch *last_epoch(struct ledger *ledger)
+{
+    size_t count = ledger_epoch_count(ledger);
+    return count == 0 ? NULL : (struct ledger_epoch *)(void *)ledger->epochs.data + count - 1;
+}
+
+static enum err open_epoch(struct ledger *ledger, const struct ledger_row *row, uint64_t number,
+                           uint64_t ticket)
+{
+    size_t bytes = (size_t)(row->epoch_samples / 8 + 1);
+    struct ledger_epoch epoch = {
+        .epoch = number,
+        .samples = row->epoch_samples,
+        .first_step = row->step,
+        .first_ticket = ticket,
+    };
+    ledger->seen.bytes = 0;
+    TRY(buf_reserve(&ledger->seen, bytes));
+    memset(ledger->seen.data, 0, bytes);
+    ledger->seen.bytes = bytes;
+    return buf_append(&ledger->epochs, &epoch, sizeof epoch);
+}
+
+/* The sample at a position of the present epoch. */
+static void tick_off(struct ledger *ledger, struct ledger_epoch *epoch,
+                     const struct tickets *tickets, uint64_t position, const struct ledger_row *row)
+{
+    uint64_t sample = tickets_sample(tickets, position);
+    uint8_t *byte = &ledger->seen.data[sample / 8];
+    uint8_t bit = (uint8_t)(1u << sample % 8);
+    if ((*byte & bit) != 0) {
+        ledger_fault(ledger, "step %llu counts sample %llu of epoch %llu again",
+                     (unsigned long long)row->step, (unsigned long long)sample,
+                     (unsigned long long)epoch->epoch);
+        return;
+    }
+    *byte |= bit;
+    epoch->counted++;
+    epoch->discarded += row->skipped;
+}
+
+static void note_step(struct ledger_epoch *epoch, const struct ledger_row *row)
+{
+    const uint64_t link[] = {epoch->digest, row->step, row->digest};
+    epoch->digest = digest_fast64((struct slice){(const uint8_t *)link, sizeof link});
+    epoch->last_step = row->step;
+}
+
+static enum err count(struct ledger *ledger, const struct ledger_row *row)
+{
+    const struct tickets tickets = {ledger->seed, row->epoch_samples, row->slot_samples};
+    uint64_t position = row->ticket * row->slot_samples;
+    uint64_t end = position + row->slots * row->slot_samples;
+    while (position < end) {
+        uint64_t number = position / row->epoch_samples;
+        uint64_t epoch_end = (number + 1) * row->epoch_samples;
+        struct ledger_epoch *epoch = last_epoch(ledger);
+        if (epoch == NULL || epoch->epoch != number) {
+            TRY(open_epoch(ledger, row, number, position / row->slot_samples));
+            epoch = last_epoch(ledger);
+        }
+        note_step(epoch, row);
+        for (; position < end && position < epoch_end; position++)
+            tick_off(ledger, epoch, &tickets, position, row);
+        epoch->last_ticket = (position - 1) / row->slot_samples;
+    }
+    ledger->position = end;
+    return ERR_OK;
+}
+
+enum err ledger_add(struct ledger *ledger, const struct ledger_row *row)
+{
+    if (!follows(ledger, row))
+        return ERR_OK;
+    if (row->step_samples != row->slots * row->slot_samples)
+        ledger_fault(ledger,
+                     "step %llu counted %llu samples with its gradients, its tickets have %llu",
+                     (unsigned long long)row->step, (unsigned long long)row->step_samples,
+                     (unsigned long long)(row->slots * row->slot_samples));
+    TRY(count(ledger, row));
+    if (row->skipped)
+        TRY(buf_append(&ledger->skipped, row, sizeof *row));
+    ledger->step_count++;
+    ledger->samples += row->step_samples;
+    ledger->last = *row;
+    return ERR_OK;
+}
+
+/* ---- what it says ---- */
+
+void ledger_release(struct ledger *ledger)
+{
+    buf_release(&ledger->epochs);
+    buf_release(&ledger->skipped);
+    buf_release(&ledger->faults);
+    buf_release(&ledger->seen);
+    *ledger = (struct ledger){.seed = ledger->seed};
+}
+
+size_t ledger_epoch_count(const struct ledger *ledger)
+{
+    return ledger->epochs.bytes / sizeof(struct ledger_epoch);
+}
+
+const struct ledger_epoch *ledger_epochs(const struct ledger *ledger)
+{
+    return (const void *)ledger->epochs.data;
+}
+
+size_t ledger_skipped_count(const struct ledger *ledger)
+{
+    return ledger->skipped.bytes / sizeof(struct ledger_row);
+}
+
+const struct ledger_row *ledger_skipped(const struct ledger *ledger)
+{
+    return (const void *)ledger->skipped.data;
+}
+
+size_t ledger_fault_count(const struct ledger *ledger)
+{
+    return ledger->faults.bytes / sizeof(struct ledger_fault);
+}
+
+const struct ledger_fault *ledger_faults(const struct ledger *ledger)
+{
+    return (const void *)ledger->faults.data;
+}

@@ -1,0 +1,85 @@
+/* The order log: what a run did that its spec does not say, so that `roost replay` can do it again
+ * bit for bit. For `ssp` the version that each slot was computed on; other kinds have records of
+ * their own.
+ *
+ *     RUN/order/coordinator.log    written by the coordinator's server
+ *     RUN/order/server-K-gG-bB.log async: by server K, a file for each of its starts (boot B) and
+ *                                  generations G; not synced: a machine that goes down may lose its
+ *                                  end, and then the run cannot be repeated
+ *
+ * A log is records one after another, little-endian: payload bytes (4), kind (4), payload, xxHash
+ * of all before (8). A record that the end of the file cuts short was being written when its writer
+ * died: the log ends before it. What a recorded cut needs was synced before the cut was recorded,
+ * so a reader who misses something of that says ERR_CORRUPT; a record that is damaged in the middle
+ * is ERR_CORRUPT at once. A rewind cuts the log back to what led to its cut.
+ *
+ * Here are the bytes alone; files are read and appended by whoever keeps a log. Pure. */
+#ifndef ROOST_COMMON_FILES_ORDER_H
+#define ROOST_COMMON_FILES_ORDER_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdint.h>
+
+#define ORDER_FOLDER "order" /* in the run's directory */
+#define ORDER_COORDINATOR "coordinator.log"
+
+enum { ORDER_PAYLOAD_BYTES_MAX = 1 << 20 };
+
+enum order_kind { ORDER_STEP = 1, ORDER_BEGIN, ORDER_PULL, ORDER_TAKE };
+
+struct order_record {
+    enum order_kind kind;
+    struct slice payload; /* borrowed from the log's bytes */
+};
+
+/* One record behind what is in `buf`. ERR_NOMEM. */
+enum err order_append(struct buf *buf, const struct order_record *record) MUST_USE;
+/* The record at *offset, which moves behind it. ERR_NOT_FOUND: the log ends at *offset;
+ * ERR_CORRUPT: `reason` names `path` and the offset. */
+enum err order_next(struct slice log, const char *path, size_t *offset,
+                    struct order_record *ret_record, struct reason *reason) MUST_USE;
+
+/* ORDER_STEP: what step `step` of `slots` slots was computed on: slot i on version
+ * step - behind[i]. */
+struct order_step {
+    uint64_t generation;
+    uint64_t step;
+    uint32_t slots;
+    const uint8_t *behind; /* borrowed */
+};
+
+enum err order_append_step(struct buf *buf, const struct order_step *step) MUST_USE;
+/* ERR_CORRUPT: it does not decode, or a version is below 0. */
+enum err order_step(const struct order_record *record, struct order_step *ret_step) MUST_USE;
+/* Of an async run's servers: BEGIN, what chunks begin with in this file; PULL, what an attempt was
+ * given; TAKE, what chunks took of an attempt. */
+struct order_chunk {
+    uint32_t chunk;
+    uint64_t version; /* it had */
+    uint64_t used;    /* TAKE: the one that the gradient was computed on */
+};
+
+struct order_chunks {
+    enum order_kind kind;
+    uint64_t attempt;
+    uint64_t ticket;           /* TAKE */
+    float scale;               /* TAKE */
+    uint64_t generation, boot; /* BEGIN */
+    uint32_t count;
+    const struct order_chunk *chunks;
+};
+
+enum { ORDER_CHUNKS_MAX = 1024 };
+
+enum err order_append_chunks(struct buf *buf, const struct order_chunks *chunks) MUST_USE;
+/* The entries go to `chunks`, which has room for ORDER_CHUNKS_MAX. ERR_CORRUPT: it does not decode.
+ */
+enum err order_chunks(const struct order_record *record, struct order_chunk *chunks,
+                      struct order_chunks *ret_chunks) MUST_USE;
+
+/* Bytes of a coordinator's log that led to `version`: whole records of the steps below it. */
+size_t order_keep_steps(struct slice log, uint64_t version);
+
+#endif

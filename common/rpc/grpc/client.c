@@ -1,0 +1,423 @@
+/* The client: channels, and unary calls on them. */
+#include "common/rpc/grpc/core.h"
+#include "common/scoped.h"
+#include "common/time.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/support/time.h>
+
+enum { RENEW_MS = 10000 }; /* a channel that does not connect looks for a renewed certificate */
+
+struct rpc_channel {
+    struct rpc_loop *loop;
+    struct rpc_group group;
+    grpc_completion_queue *queue; /* one polling thread for the connection */
+    bool tls;
+    struct rpc_tag watch;     /* of the connection's state, always under way */
+    struct thread_mutex lock; /* guards what follows */
+    struct thread_cond unwatched;
+    grpc_channel *channel;
+    struct tls_identity identity; /* without its texts: why did TLS refuse? Is it renewed? */
+    bool closing, watching;
+    char address[];
+};
+
+struct rpc_call {
+    atomic_uint references;
+    struct rpc_channel *channel;
+    struct rpc_loop *loop;
+    struct rpc_member member;
+    rpc_answered_fn *answered;
+    void *owner;
+    struct rpc_tag tag;
+    grpc_metadata_array initial;
+    grpc_byte_buffer *response;
+    struct rpc_ending ending;
+    atomic_bool cancelled;
+    struct thread_mutex lock; /* guards `call` */
+    grpc_call *call;          /* NULL: answered */
+};
+
+/* ---- Channels ---- */
+
+static grpc_channel_credentials *credentials_of(const struct tls_identity *identity)
+{
+    if (identity == NULL)
+        return grpc_insecure_credentials_create();
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = (const char *)identity->key.data,
+                                       .cert_chain = (const char *)identity->certificate.data};
+    return grpc_ssl_credentials_create((const char *)identity->ca.data, &pair, NULL, NULL);
+}
+
+static grpc_channel *channel_create(const struct rpc_channel *channel,
+                                    const struct tls_identity *identity)
+{
+    grpc_channel_credentials *credentials = credentials_of(identity);
+    if (credentials == NULL)
+        return NULL;
+    struct rpc_arguments arguments;
+    rpc_arguments_init(&arguments, &channel->loop->settings, false);
+    grpc_channel *created = grpc_channel_create(channel->address, credentials, &arguments.all);
+    grpc_channel_credentials_release(credentials);
+    return created;
+}
+
+static const struct tls_identity *identity_of(const struct rpc_channel *channel)
+{
+    return channel->tls ? &channel->identity : NULL;
+}
+
+static int64_t now_s(void)
+{
+    return (int64_t)(time_wall_ns() / 1000000000);
+}
+
+/* A connection that does not stand, or will not for long, is made again with the certificate that
+ * lies there by now. What waits for it fails, and is tried again as after any broken connection. */
+static void renew_locked(struct rpc_channel *channel)
+{
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    if (!channel->tls ||
+        grpc_channel_check_connectivity_state(channel->channel, 0) == GRPC_CHANNEL_READY ||
+        !tls_identity_renewed(&channel->identity, now_s(), &renewed))
+        return;
+    grpc_channel *fresh = channel_create(channel, &renewed);
+    if (fresh == NULL)
+        return;
+    grpc_channel_destroy(channel->channel);
+    channel->channel = fresh;
+    channel->identity = tls_identity_names(&renewed);
+}
+
+/* With the `poll` strategy a connection is only looked at while some operation of its channel is
+ * under way. Between two calls that fail at once there is none, and the attempt to connect would
+ * stand still until it times out; so the channel always watches its own state. */
+static void watch_locked(struct rpc_channel *channel)
+{
+    grpc_connectivity_state state = grpc_channel_check_connectivity_state(channel->channel, 0);
+    gpr_timespec look_again =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(RENEW_MS, GPR_TIMESPAN));
+    rpc_tag_given(channel->loop);
+    grpc_channel_watch_connectivity_state(
+        channel->channel, state, channel->tls ? look_again : gpr_inf_future(GPR_CLOCK_MONOTONIC),
+        channel->queue, &channel->watch);
+}
+
+static void state_changed(struct rpc_tag *tag, bool ok)
+{
+    (void)ok;
+    struct rpc_channel *channel = CONTAINER_OF(tag, struct rpc_channel, watch);
+    thread_lock(&channel->lock);
+    channel->watching = !channel->closing;
+    if (channel->watching) {
+        renew_locked(channel);
+        watch_locked(channel);
+    } else {
+        thread_wake_all(&channel->unwatched); /* under the lock: the waiter frees the channel */
+    }
+    thread_unlock(&channel->lock);
+}
+
+static void watch_begin(struct rpc_channel *channel)
+{
+    thread_mutex_init(&channel->lock);
+    thread_cond_init(&channel->unwatched);
+    channel->watch.done = state_changed;
+    thread_lock(&channel->lock);
+    channel->watching = true;
+    watch_locked(channel);
+    thread_unlock(&channel->lock);
+}
+
+/* Destroys the library's channel, which ends the watch, and waits for that. */
+static void watch_end(struct rpc_channel *channel)
+{
+    thread_lock(&channel->lock);
+    channel->closing = true;
+    thread_unlock(&channel->lock);
+    grpc_channel_destroy(channel->channel);
+    thread_lock(&channel->lock);
+    while (channel->watching)
+        ignore(thread_wait_locked(&channel->unwatched, &channel->lock, UINT64_MAX)); /* no limit */
+    thread_unlock(&channel->lock);
+    thread_cond_release(&channel->unwatched);
+    thread_mutex_release(&channel->lock);
+}
+
+enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
+                         const struct tls_identity *identity, struct rpc_channel **ret_channel,
+                         struct reason *reason)
+{
+    TRY(rpc_address_check(address, identity == NULL, reason));
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    if (identity != NULL && tls_identity_renewed(identity, now_s(), &renewed))
+        identity = &renewed;
+    if (identity != NULL)
+        TRY(tls_identity_valid(identity, now_s(), reason));
+    size_t bytes = strlen(address) + 1;
+    struct rpc_channel *channel = calloc(1, sizeof *channel + bytes);
+    if (channel == NULL)
+        return ERR_NOMEM;
+    memcpy(channel->address, address, bytes);
+    channel->loop = loop;
+    channel->tls = identity != NULL;
+    if (identity != NULL)
+        channel->identity = tls_identity_names(identity);
+    channel->channel = channel_create(channel, identity);
+    if (channel->channel == NULL) {
+        free(channel);
+        return reason_set(reason, ERR_UNTRUSTED, "%s: not accepted by the TLS library",
+                          identity->path);
+    }
+    unsigned poller = atomic_fetch_add(&loop->next_poller, 1) % loop->poller_count;
+    channel->queue = loop->pollers[poller].queue;
+    rpc_group_init(&channel->group);
+    watch_begin(channel);
+    *ret_channel = channel;
+    return ERR_OK;
+}
+
+void rpc_channel_free(struct rpc_channel *channel)
+{
+    if (channel == NULL)
+        return;
+    rpc_group_end(&channel->group);
+    watch_end(channel);
+    rpc_group_release(&channel->group);
+    free(channel);
+}
+
+const char *rpc_channel_address(const struct rpc_channel *channel)
+{
+    return channel->address;
+}
+
+static grpc_call *call_new(struct rpc_channel *channel, const char *path, gpr_timespec deadline)
+{
+    grpc_slice method = grpc_slice_from_copied_string(path); /* the call takes its own reference */
+    thread_lock(&channel->lock);
+    grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                               channel->queue, method, NULL, deadline, NULL);
+    thread_unlock(&channel->lock);
+    grpc_slice_unref(method);
+    return call;
+}
+
+enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
+                         const struct rpc_stream_events *events, void *owner,
+                         struct rpc_stream **ret_stream)
+{
+    grpc_call *call = call_new(channel, path, gpr_inf_future(GPR_CLOCK_MONOTONIC));
+    if (call == NULL)
+        return ERR_NOMEM;
+    struct rpc_stream_config config = {.loop = channel->loop,
+                                       .group = &channel->group,
+                                       .take_call = call,
+                                       .message_bytes_max =
+                                           channel->loop->settings.message_bytes_max,
+                                       .events = events,
+                                       .owner = owner,
+                                       .identity = identity_of(channel)};
+    return rpc_stream_start(&config, ret_stream);
+}
+
+/* ---- Unary calls ---- */
+
+void rpc_call_unref(struct rpc_call *call)
+{
+    if (call == NULL)
+        return;
+    unsigned before = atomic_fetch_sub_explicit(&call->references, 1, memory_order_acq_rel);
+    check(before != 0);
+    if (before != 1)
+        return;
+    check(call->call == NULL);
+    grpc_metadata_array_destroy(&call->initial);
+    rpc_ending_release(&call->ending);
+    thread_mutex_release(&call->lock);
+    atomic_fetch_sub(&call->loop->objects, 1);
+    free(call);
+}
+
+void rpc_call_cancel(struct rpc_call *call)
+{
+    thread_lock(&call->lock);
+    grpc_call *under_way = call->call;
+    if (under_way != NULL)
+        grpc_call_ref(under_way);
+    thread_unlock(&call->lock);
+    if (under_way == NULL)
+        return;
+    atomic_store(&call->cancelled, true);
+    grpc_call_cancel_with_status(under_way, GRPC_STATUS_CANCELLED, "cancelled", NULL);
+    grpc_call_unref(under_way);
+}
+
+/* How the call ended; its response in one piece, when it has one. */
+static enum err call_result(struct rpc_call *call, grpc_slice *ret_response, struct reason *reason)
+{
+    struct rpc_channel *channel = call->channel;
+    bool cancelled = atomic_load(&call->cancelled) || rpc_group_closing(&channel->group);
+    TRY(rpc_ending_read(&call->ending, cancelled, identity_of(channel), reason));
+    grpc_byte_buffer_reader reader;
+    if (call->response == NULL || call->response->data.raw.compression != GRPC_COMPRESS_NONE ||
+        !grpc_byte_buffer_reader_init(&reader, call->response))
+        return reason_set(reason, ERR_MALFORMED, "%s answered without a message", channel->address);
+    *ret_response = grpc_byte_buffer_reader_readall(&reader);
+    grpc_byte_buffer_reader_destroy(&reader);
+    return ERR_OK;
+}
+
+static void on_answered(struct rpc_tag *tag, bool ok)
+{
+    (void)ok; /* the ending says it */
+    struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, tag);
+    thread_lock(&call->lock);
+    grpc_call *over = call->call;
+    call->call = NULL;
+    thread_unlock(&call->lock);
+
+    struct reason reason = {0};
+    grpc_slice response = grpc_empty_slice();
+    enum err err = call_result(call, &response, &reason);
+    call->answered(call->owner, err,
+                   (struct slice){GRPC_SLICE_START_PTR(response), GRPC_SLICE_LENGTH(response)},
+                   &reason);
+    grpc_slice_unref(response);
+    if (call->response != NULL)
+        grpc_byte_buffer_destroy(call->response);
+    rpc_group_leave(&call->channel->group, &call->member);
+    grpc_call_unref(over);
+    rpc_call_unref(call);
+}
+
+static struct rpc_call *call_alloc(struct rpc_channel *channel,
+                                   const struct rpc_call_config *config)
+{
+    struct rpc_call *call = calloc(1, sizeof *call);
+    if (call == NULL)
+        return NULL;
+    gpr_timespec deadline =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_millis((int64_t)config->timeout_ms, GPR_TIMESPAN));
+    atomic_init(&call->references, 2); /* the transport's and the caller's */
+    call->channel = channel;
+    call->loop = channel->loop;
+    call->answered = config->answered;
+    call->owner = config->owner;
+    call->tag.done = on_answered;
+    thread_mutex_init(&call->lock);
+    grpc_metadata_array_init(&call->initial);
+    rpc_ending_init(&call->ending);
+    call->member.call = call->call = call_new(channel, config->path, deadline);
+    atomic_fetch_add(&channel->loop->objects, 1);
+    return call;
+}
+
+static void call_begin(struct rpc_call *call, grpc_byte_buffer *take_request, bool wait_for_server)
+{
+    grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_SEND_MESSAGE},
+                      {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+                      {.op = GRPC_OP_RECV_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_MESSAGE}};
+    if (wait_for_server)
+        ops[0].flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
+                       GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
+    ops[1].data.send_message.send_message = take_request;
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &call->initial;
+    ops[4].data.recv_message.recv_message = &call->response;
+    ops[5] = rpc_ending_op(&call->ending);
+    rpc_batch(call->loop, call->call, ops, 6, &call->tag);
+    grpc_byte_buffer_destroy(take_request);
+}
+
+/* Takes back a call that was never begun. */
+static enum err call_abandon(struct rpc_call *call, grpc_byte_buffer *bytes, enum err err)
+{
+    grpc_byte_buffer_destroy(bytes);
+    if (call != NULL) {
+        grpc_call_unref(call->call);
+        call->call = NULL;
+        atomic_store(&call->references, 1); /* nobody got the other one */
+        rpc_call_unref(call);
+    }
+    return err;
+}
+
+enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
+                        struct buf *take_request, struct rpc_call **ret_call)
+{
+    check(config->timeout_ms != 0);
+    grpc_byte_buffer *bytes = NULL;
+    TRY(rpc_bytes_of(take_request, NULL, 0, channel->loop->settings.message_bytes_max, &bytes));
+    struct rpc_call *call = call_alloc(channel, config);
+    if (call == NULL)
+        return call_abandon(NULL, bytes, ERR_NOMEM);
+    if (!rpc_group_join(&channel->group, &call->member))
+        return call_abandon(call, bytes, ERR_CANCELLED);
+    call_begin(call, bytes, config->wait_for_server);
+    if (ret_call != NULL)
+        *ret_call = call;
+    else
+        rpc_call_unref(call);
+    return ERR_OK;
+}
+
+/* ---- A call that waits ---- */
+
+struct waiting {
+    struct thread_mutex lock; /* guards the rest */
+    struct thread_cond answered;
+    bool done;
+    enum err err;
+    struct buf *response;
+    struct reason *reason;
+};
+
+static void on_waited(void *owner, enum err err, struct slice response, const struct reason *reason)
+{
+    struct waiting *waiting = owner;
+    thread_lock(&waiting->lock);
+    if (err == ERR_OK)
+        err = buf_append(waiting->response, response.data, response.bytes);
+    if (err != ERR_OK && waiting->reason != NULL)
+        *waiting->reason = *reason;
+    waiting->err = err;
+    waiting->done = true;
+    thread_wake_all(&waiting->answered);
+    thread_unlock(&waiting->lock);
+}
+
+enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice request,
+                  uint32_t timeout_ms, struct buf *ret_response, struct reason *reason)
+{
+    struct buf copy = {0};
+    TRY(buf_append(&copy, request.data, request.bytes));
+    struct buf response = {0};
+    struct waiting waiting = {.response = &response, .reason = reason};
+    thread_mutex_init(&waiting.lock);
+    thread_cond_init(&waiting.answered);
+    struct rpc_call_config config = {
+        .path = path, .timeout_ms = timeout_ms, .answered = on_waited, .owner = &waiting};
+    enum err err = rpc_call_start(channel, &config, &copy, NULL);
+    if (err == ERR_OK) {
+        thread_lock(&waiting.lock);
+        while (!waiting.done)
+            ignore(thread_wait_locked(&waiting.answered, &waiting.lock, TIME_NEVER)); /* never */
+        thread_unlock(&waiting.lock);
+        err = waiting.err;
+    } else {
+        reason_set(reason, err, "%s: %s", channel->address, err_text(err));
+    }
+    thread_cond_release(&waiting.answered);
+    thread_mutex_release(&waiting.lock);
+    if (err == ERR_OK)
+        *ret_response = response;
+    else
+        buf_release(&response);
+    return err;
+}

@@ -1,0 +1,151 @@
+/* What the files of this folder share: the gRPC C core behind common/rpc/rpc.h, and nothing else.
+ *
+ * Every operation given to the library carries a tag, which comes back through the completion queue
+ * of its connection's polling thread; `done` runs there. So all state of a call that only its tags
+ * touch needs no lock. Each object counts its operations under way (`pending`) and lets go of its
+ * grpc_call when the call is over and the last tag is back; whoever starts an operation in another
+ * thread holds a reference to the grpc_call meanwhile.
+ *
+ * Seen with 1.51 (and followed here): a sent message's memory is free only in the slice's destroy
+ * callback; a client notices a killed server only when it waits for initial metadata; one
+ * SEND_MESSAGE may be under way per call. */
+#ifndef ROOST_COMMON_RPC_GRPC_CORE_H
+#define ROOST_COMMON_RPC_GRPC_CORE_H
+
+#include "common/rpc/rpc.h"
+#include "common/thread.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+
+/* ---- loop.c ---- */
+
+struct rpc_tag {
+    void (*done)(struct rpc_tag *tag, bool ok);
+};
+#define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+struct rpc_poller {
+    grpc_completion_queue *queue;
+    struct thread thread;
+    struct rpc_loop *loop;
+};
+
+struct rpc_loop {
+    struct rpc_settings settings;
+    atomic_uint next_poller; /* channels take the polling threads in turn */
+    atomic_uint_fast64_t next_request;
+    atomic_int objects; /* alive: messages, streams, requests, calls */
+    atomic_uint tags;   /* given to the library */
+    unsigned poller_count;
+    struct rpc_poller pollers[];
+};
+
+/* Before a tag is given to the library: the polling thread that gets it back has seen all that this
+ * thread wrote until now. (The library sees to that as well, but not for the thread sanitizer.) */
+void rpc_tag_given(struct rpc_loop *loop);
+/* Starts operations of a call; `tag` comes back on its polling thread. */
+void rpc_batch(struct rpc_loop *loop, grpc_call *call, const grpc_op *ops, size_t count,
+               struct rpc_tag *tag);
+
+/* What is open on one server or channel: to cancel it all, and to wait for its end. */
+struct rpc_member {
+    struct rpc_member *next, *previous;
+    grpc_call *call; /* lives at least until the member leaves */
+    bool cancelled;
+};
+struct rpc_group {
+    struct thread_mutex lock; /* guards the rest */
+    struct thread_cond empty;
+    struct rpc_member ring; /* its head */
+    bool closing;           /* no one joins any more */
+};
+void rpc_group_init(struct rpc_group *group);
+void rpc_group_release(struct rpc_group *group);
+/* False: the group is closing. */
+bool rpc_group_join(struct rpc_group *group, struct rpc_member *member) MUST_USE;
+void rpc_group_leave(struct rpc_group *group, struct rpc_member *member);
+bool rpc_group_closing(struct rpc_group *group);
+/* From now on no one joins; cancels the calls of all members, waits until all have left. */
+void rpc_group_end(struct rpc_group *group);
+
+/* Channel arguments for either end. */
+enum { RPC_ARGUMENTS_MAX = 24 };
+struct rpc_arguments {
+    grpc_arg rows[RPC_ARGUMENTS_MAX];
+    grpc_channel_args all;
+};
+void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settings *settings,
+                        bool server);
+
+/* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
+ * 127.x.y.z or ::1? ERR_INVALID otherwise. */
+enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
+
+/* ---- status.c ---- */
+
+/* A call's end as it travels: the nearest status, the trailer, the sentence. */
+struct rpc_status {
+    grpc_status_code code;
+    grpc_metadata trailer; /* empty for ERR_OK */
+    size_t trailer_count;
+    grpc_slice text;
+};
+void rpc_status_init(struct rpc_status *status, enum err err, const char *text);
+void rpc_status_release(struct rpc_status *status);
+/* The op that sends it; `status` must live until its tag is back. */
+grpc_op rpc_status_op(struct rpc_status *status);
+
+/* What a client receives as a call's end. */
+struct rpc_ending {
+    grpc_metadata_array trailers;
+    grpc_status_code code;
+    grpc_slice text;
+};
+void rpc_ending_init(struct rpc_ending *ending);
+void rpc_ending_release(struct rpc_ending *ending);
+grpc_op rpc_ending_op(struct rpc_ending *ending);
+/* Its meaning. `cancelled`: this end cancelled. `identity`: may be the cause; NULL without TLS. */
+enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
+                         const struct tls_identity *identity, struct reason *reason);
+
+/* ---- bytes.c ---- */
+
+/* A message over `take_bytes`. ERR_MALFORMED: longer than `bytes_max` or compressed. */
+enum err rpc_message_of(struct rpc_loop *loop, grpc_byte_buffer *take_bytes, size_t bytes_max,
+                        struct rpc_message **ret_message, struct reason *reason) MUST_USE;
+/* The bytes to send. ERR_INVALID: longer than `bytes_max` or too many parts. */
+enum err rpc_bytes_of(struct buf *take_header, const struct rpc_part *parts, size_t part_count,
+                      size_t bytes_max, grpc_byte_buffer **ret_bytes) MUST_USE;
+
+/* ---- stream.c ---- */
+
+struct rpc_stream_config {
+    struct rpc_loop *loop;
+    struct rpc_group *group;
+    grpc_call *take_call;
+    size_t message_bytes_max;
+    const struct rpc_stream_events *events;
+    void *owner;                         /* client's, or the method's */
+    const struct rpc_peer *peer;         /* server; NULL: this is a client */
+    const struct tls_identity *identity; /* client: lives as long as the group */
+};
+/* Starts the stream; with `ret_stream` the caller gets a reference. ERR_NOMEM; ERR_CANCELLED: the
+ * group is closing. */
+enum err rpc_stream_start(const struct rpc_stream_config *config,
+                          struct rpc_stream **ret_stream) MUST_USE;
+
+/* ---- request.c ---- */
+
+struct rpc_request_config {
+    struct rpc_loop *loop;
+    struct rpc_group *group;
+    grpc_call *take_call;
+    const struct rpc_method *method;
+    const struct rpc_peer *peer;
+    size_t bytes_max;
+    gpr_timespec deadline;
+};
+void rpc_request_start(const struct rpc_request_config *config);
+
+#endif

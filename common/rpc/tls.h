@@ -1,0 +1,146 @@
+/* Certificates: the cluster's CA, who may be whom, and the files they lie in (OpenSSL 3).
+ *
+ * A certificate names its holder in one URI of its subject alternative names,
+ * `spiffe://CLUSTER/ROLE/NAME`; the role decides which methods it may call (common/rpc/rpc.h).
+ * Servers also carry the host names and addresses that workers reach them by. Keys are ECDSA P-256.
+ *
+ * A certificate directory holds ca.crt and, per role, ROLE.crt and ROLE.key (server, worker,
+ * operator); ca.key only where certificates are made. Key files have mode 0600. All functions may
+ * be called from any thread; the clock is an argument (Unix seconds). */
+#ifndef ROOST_COMMON_RPC_TLS_H
+#define ROOST_COMMON_RPC_TLS_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum tls_role {
+    TLS_ROLE_NONE,
+    TLS_ROLE_SERVER,
+    TLS_ROLE_WORKER,
+    TLS_ROLE_OPERATOR,
+    TLS_ROLE_COUNT
+};
+
+/* Once per process, before its first connection: idle connections keep none of their 16 KiB record
+ * buffers, 4 KiB less for each at a server as tests/bench/bench_idle sees it, and no slower. */
+void tls_process_init(void);
+
+/* Role masks: `TLS_ROLE_BIT(TLS_ROLE_WORKER) | TLS_ROLE_BIT(TLS_ROLE_OPERATOR)`. */
+#define TLS_ROLE_BIT(role) (1u << (role))
+#define TLS_ROLES_ALL                                                                              \
+    (TLS_ROLE_BIT(TLS_ROLE_SERVER) | TLS_ROLE_BIT(TLS_ROLE_WORKER) |                               \
+     TLS_ROLE_BIT(TLS_ROLE_OPERATOR))
+
+const char *tls_role_name(enum tls_role role); /* "server"; "none" */
+/* The role of a name; TLS_ROLE_NONE when there is no such role. */
+enum tls_role tls_role_of_name(const char *name);
+
+enum {
+    TLS_NAME_BYTES_MAX = 64,   /* cluster, and holder's name: letters, digits, `.`, `_`, `-` */
+    TLS_HOSTS_MAX = 32,        /* host names and addresses of one certificate */
+    TLS_PEM_BYTES_MAX = 65536, /* of one file */
+    TLS_PATH_BYTES_MAX = 512
+};
+
+/* Who a certificate says its holder is. */
+struct tls_holder {
+    enum tls_role role;
+    char cluster[TLS_NAME_BYTES_MAX + 1];
+    char name[TLS_NAME_BYTES_MAX + 1];
+};
+
+/* The holder that `uri` (spiffe://CLUSTER/ROLE/NAME) names. ERR_UNTRUSTED: it is none of ours. */
+enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
+                           struct reason *reason) MUST_USE;
+
+/* The holder of the first certificate of `pem`. ERR_UNTRUSTED: it is no certificate, or names no
+ * role of ours. Says nothing about who issued it. */
+enum err tls_role_of_certificate(struct slice pem, struct tls_holder *ret_holder,
+                                 struct reason *reason) MUST_USE;
+
+/* One certificate with its key and its CA, checked. PEM texts end in a 0 behind their bytes. */
+struct tls_identity {
+    struct tls_holder holder;
+    struct buf ca, certificate, key; /* PEM */
+    int64_t not_before_s, not_after_s;
+    char path[TLS_PATH_BYTES_MAX]; /* of the certificate, for sentences */
+    uint64_t modified_ns;          /* that file, when it was read; 0: it was not */
+};
+
+/* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
+ * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
+ * ERR_UNTRUSTED: a file is missing or not PEM; expired, not yet valid, of another CA, another role,
+ * or the key does not fit. `reason` names the file and says what to do. */
+enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
+                           struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
+void tls_identity_release(struct tls_identity *identity);
+/* A copy without the texts: all but what a handshake needs. */
+struct tls_identity tls_identity_names(const struct tls_identity *identity);
+/* Whether the certificate that `identity` was read from has another one in its place, which is
+ * valid at `now_s` and of the same cluster and role: then it is in *ret_identity. The texts of
+ * `identity` are not looked at. Certificates are short-lived: whoever connects or is connected to
+ * asks. */
+bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
+                          struct tls_identity *ret_identity) MUST_USE;
+
+struct tls_expected {
+    const char *ca_path, *key_path; /* for sentences */
+    enum tls_role role;
+    int64_t now_s;
+};
+/* The check of tls_identity_read(), of an identity whose texts and path are filled; fills the rest.
+ */
+enum err tls_identity_check(struct tls_identity *identity, const struct tls_expected *expected,
+                            struct reason *reason) MUST_USE;
+
+/* ERR_UNTRUSTED when the certificate is not valid at `now_s`; `reason` names the file. */
+enum err tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
+                            struct reason *reason) MUST_USE;
+
+/* A new CA for `cluster`, valid from five minutes before `now_s` for `valid_s` seconds: PEM. */
+enum err tls_ca_create(const char *cluster, int64_t now_s, int64_t valid_s,
+                       struct buf *ret_certificate, struct buf *ret_key,
+                       struct reason *reason) MUST_USE;
+
+/* What a new certificate shall say. */
+struct tls_request {
+    struct tls_holder holder; /* the role may not be NONE */
+    const char *const *hosts; /* a server's extra names and addresses; borrowed. localhost,
+                               * 127.0.0.1 and ::1 are always added to a server's */
+    size_t host_count;
+    int64_t now_s;   /* valid from five minutes before */
+    int64_t valid_s; /* for so many seconds; cut at the CA's own end */
+};
+
+/* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
+ * a connection, workers and operators only its client end. ERR_INVALID: a name or host that cannot
+ * be one; ERR_UNTRUSTED: the CA does not parse, or its time is over. */
+enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
+                   struct buf *ret_certificate, struct buf *ret_key,
+                   struct reason *reason) MUST_USE;
+
+/* The cluster that a CA's certificate names; `path` for sentences. ERR_UNTRUSTED: it names none. */
+enum err tls_ca_cluster(struct slice ca, const char *path,
+                        char ret_cluster[static TLS_NAME_BYTES_MAX + 1],
+                        struct reason *reason) MUST_USE;
+
+struct tls_certificates {
+    const char *cluster;      /* NULL: "roost"; must be the stored CA's when there is one */
+    enum tls_role role;       /* TLS_ROLE_NONE: one of each role */
+    const char *name;         /* NULL: the role's name */
+    const char *const *hosts; /* servers: extra names and addresses */
+    size_t host_count;
+    int64_t now_s;
+    int64_t valid_s;    /* of certificates; 0: 30 days */
+    int64_t ca_valid_s; /* of a new CA; 0: ten years */
+};
+
+/* What `roost cert` does: makes `dir` and its CA where they are missing, then issues what is asked
+ * for, replacing such files. Every file is written whole or not at all; keys have mode 0600.
+ * ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host or validity. */
+enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
+                                       struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,208 @@
+/* A certificate directory: its files read, checked and made. The certificates themselves: tls.c. */
+#include "common/file.h"
+#include "common/rpc/tls.h"
+#include "common/scoped.h"
+
+#include <string.h>
+
+enum { DAY_S = 86400, CERTIFICATE_DAYS = 30, CA_DAYS = 3650 };
+
+static void secret_release(struct buf *secret)
+{
+    if (secret->data != NULL)
+        explicit_bzero(secret->data, secret->capacity);
+    buf_release(secret);
+}
+
+struct path {
+    char text[TLS_PATH_BYTES_MAX];
+};
+
+static enum err path_of(const char *dir, const char *name, const char *ending,
+                        struct path *ret_path, struct reason *reason)
+{
+    int bytes = snprintf(ret_path->text, sizeof ret_path->text, "%s/%s%s", dir, name, ending);
+    if (bytes < 0 || (size_t)bytes >= sizeof ret_path->text)
+        return reason_set(reason, ERR_INVALID, "%.100s…: path of certificates is too long", dir);
+    return ERR_OK;
+}
+
+/* What a file of certificates that cannot be read means: none of these reads better the next time.
+ */
+static enum err unread(enum err err)
+{
+    bool never = err == ERR_NOT_FOUND || err == ERR_MALFORMED || err == ERR_INVALID;
+    return never ? ERR_UNTRUSTED : err;
+}
+
+/* The content of a PEM file, with a 0 behind it. ERR_UNTRUSTED: it is missing, a folder, too long.
+ */
+static enum err pem_read(const char *path, struct buf *ret_pem, struct reason *reason)
+{
+    scoped(secret_release) struct buf pem = {0};
+    struct reason why = {0};
+    enum err err = file_read(path, TLS_PEM_BYTES_MAX, &pem, &why);
+    if (err != ERR_OK)
+        return reason_set(reason, unread(err), "%.400s%s", why.text,
+                          err == ERR_NOT_FOUND ? "; certificates are made by: roost cert" : "");
+    TRY(buf_append(&pem, "", 1));
+    pem.bytes--;
+    *ret_pem = buf_detach(&pem);
+    return ERR_OK;
+}
+
+static enum err pem_write(const char *path, const struct buf *pem, unsigned mode,
+                          struct reason *reason)
+{
+    return file_write_atomic(&file_ops_real, path, mode, buf_slice(pem), reason);
+}
+
+enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
+                           struct tls_identity *ret_identity, struct reason *reason)
+{
+    check(role != TLS_ROLE_NONE);
+    struct path ca_path, path, key_path;
+    TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
+    TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
+    TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
+    scoped(tls_identity_release) struct tls_identity identity = {0};
+    memcpy(identity.path, path.text, sizeof path.text);
+    struct file_info info = {0};
+    ignore(file_stat(path.text, &info, NULL)); /* reading it says more */
+    identity.modified_ns = info.modified_ns;
+    TRY(pem_read(ca_path.text, &identity.ca, reason));
+    TRY(pem_read(path.text, &identity.certificate, reason));
+    TRY(pem_read(key_path.text, &identity.key, reason));
+    struct tls_expected expected = {
+        .ca_path = ca_path.text, .key_path = key_path.text, .role = role, .now_s = now_s};
+    TRY(tls_identity_check(&identity, &expected, reason));
+    *ret_identity = identity;
+    identity = (struct tls_identity){0};
+    return ERR_OK;
+}
+
+struct tls_identity tls_identity_names(const struct tls_identity *identity)
+{
+    struct tls_identity names = *identity;
+    names.ca = names.certificate = names.key = (struct buf){0};
+    return names;
+}
+
+bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
+                          struct tls_identity *ret_identity)
+{
+    struct file_info info;
+    const char *end = strrchr(identity->path, '/');
+    if (identity->modified_ns == 0 || end == NULL ||
+        file_stat(identity->path, &info, NULL) != ERR_OK ||
+        info.modified_ns == identity->modified_ns)
+        return false;
+    char dir[TLS_PATH_BYTES_MAX] = {0};
+    memcpy(dir, identity->path, (size_t)(end - identity->path));
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    struct reason reason;
+    if (tls_identity_read(dir, identity->holder.role, now_s, &renewed, &reason) != ERR_OK ||
+        strcmp(renewed.holder.cluster, identity->holder.cluster) != 0)
+        return false;
+    *ret_identity = renewed;
+    renewed = (struct tls_identity){0};
+    return true;
+}
+
+struct authority {
+    struct buf certificate, key;
+    char cluster[TLS_NAME_BYTES_MAX + 1];
+};
+
+static void authority_release(struct authority *authority)
+{
+    buf_release(&authority->certificate);
+    secret_release(&authority->key);
+}
+
+static enum err authority_create(const struct path *path, const struct path *key_path,
+                                 const struct tls_certificates *wanted, struct authority *authority,
+                                 struct reason *reason)
+{
+    const char *cluster = wanted->cluster != NULL ? wanted->cluster : "roost";
+    int64_t valid_s = wanted->ca_valid_s != 0 ? wanted->ca_valid_s : (int64_t)CA_DAYS * DAY_S;
+    TRY(tls_ca_create(cluster, wanted->now_s, valid_s, &authority->certificate, &authority->key,
+                      reason));
+    TRY(pem_write(key_path->text, &authority->key, 0600, reason));
+    return pem_write(path->text, &authority->certificate, 0644, reason);
+}
+
+static enum err file_there(const char *path, bool *ret_there, struct reason *reason)
+{
+    struct file_info info;
+    enum err err = file_stat(path, &info, reason);
+    *ret_there = err == ERR_OK;
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* The directory's CA, made when there is none. */
+static enum err authority_open(const char *dir, const struct tls_certificates *wanted,
+                               struct authority *authority, struct reason *reason)
+{
+    struct path path, key_path;
+    TRY(path_of(dir, "ca", ".crt", &path, reason));
+    TRY(path_of(dir, "ca", ".key", &key_path, reason));
+    bool there = false, key_there = false;
+    TRY(file_there(path.text, &there, reason));
+    TRY(file_there(key_path.text, &key_there, reason));
+    if (there && !key_there)
+        return reason_set(reason, ERR_NOT_FOUND,
+                          "%s: missing; certificates are made where the CA's key lies",
+                          key_path.text);
+    if (there) {
+        TRY(pem_read(path.text, &authority->certificate, reason));
+        TRY(pem_read(key_path.text, &authority->key, reason));
+    } else { /* a key alone is left of one who did not finish */
+        TRY(authority_create(&path, &key_path, wanted, authority, reason));
+    }
+    TRY(tls_ca_cluster(buf_slice(&authority->certificate), path.text, authority->cluster, reason));
+    if (wanted->cluster != NULL && strcmp(wanted->cluster, authority->cluster) != 0)
+        return reason_set(reason, ERR_INVALID, "%s: is the CA of cluster \"%s\", not of \"%.80s\"",
+                          path.text, authority->cluster, wanted->cluster);
+    return ERR_OK;
+}
+
+static enum err certificate_make(const char *dir, const struct authority *authority,
+                                 enum tls_role role, const struct tls_certificates *wanted,
+                                 struct reason *reason)
+{
+    struct tls_request request = {
+        .holder.role = role,
+        .hosts = wanted->hosts,
+        .host_count = wanted->host_count,
+        .now_s = wanted->now_s,
+        .valid_s = wanted->valid_s != 0 ? wanted->valid_s : (int64_t)CERTIFICATE_DAYS * DAY_S};
+    const char *name = wanted->name != NULL ? wanted->name : tls_role_name(role);
+    int bytes = snprintf(request.holder.name, sizeof request.holder.name, "%s", name);
+    if (bytes < 0 || bytes > TLS_NAME_BYTES_MAX)
+        return reason_set(reason, ERR_INVALID, "name \"%.80s…\": longer than %d bytes", name,
+                          TLS_NAME_BYTES_MAX);
+    memcpy(request.holder.cluster, authority->cluster, sizeof request.holder.cluster);
+    struct path path, key_path;
+    TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
+    TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
+    scoped(buf_release) struct buf certificate = {0};
+    scoped(secret_release) struct buf key = {0};
+    TRY(tls_issue(buf_slice(&authority->certificate), buf_slice(&authority->key), &request,
+                  &certificate, &key, reason));
+    TRY(pem_write(key_path.text, &key, 0600, reason));
+    return pem_write(path.text, &certificate, 0644, reason);
+}
+
+enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
+                                       struct reason *reason)
+{
+    TRY(file_make_dirs(dir, 0755, reason));
+    scoped(authority_release) struct authority authority = {0};
+    TRY(authority_open(dir, wanted, &authority, reason));
+    if (wanted->role != TLS_ROLE_NONE)
+        return certificate_make(dir, &authority, wanted->role, wanted, reason);
+    for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
+        TRY(certificate_make(dir, &authority, (enum tls_role)role, wanted, reason));
+    return ERR_OK;
+}

@@ -1,0 +1,34 @@
+/* A daemon's command line: every row of its settings table is a flag, a key of its file and an
+ * environment variable (`log_level`: --log-level, log_level:, ROOST_LOG_LEVEL). */
+#ifndef ROOST_COMMON_SETTINGS_OPTIONS_H
+#define ROOST_COMMON_SETTINGS_OPTIONS_H
+
+#include "common/settings/config.h"
+
+/* Exit codes of all our programs. */
+enum {
+    EXIT_USAGE = 2,
+    EXIT_AGAIN = 75, /* EX_TEMPFAIL: try again */
+    EXIT_CONFIG = 78 /* EX_CONFIG */
+};
+
+struct options {
+    const char *program; /* "roost-worker" */
+    const char *summary; /* one sentence for --help */
+    const struct config_table *table;
+};
+
+/* Flag over environment over --config FILE over default, into *ret_settings. Handles --help,
+ * --version and wrong usage (exits 2 with a sentence); --check-config prints the effective settings
+ * and sets *ret_check. ERR_INVALID: a bad value, with its place; no such file. */
+enum err options_parse(const struct options *options, int argc, char **argv, void *ret_settings,
+                       bool *ret_check, struct reason *reason) MUST_USE;
+
+/* The environment variable `name`; `otherwise` when it is not set. */
+const char *options_environment(const char *name, const char *otherwise);
+
+/* What a program that ended with `err` exits with: 0, 78 for settings, 75 when trying again may
+ * help, else 1. */
+int options_exit_code(enum err err);
+
+#endif

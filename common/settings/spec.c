@@ -1,0 +1,607 @@
+/* The table of the run's settings, the defaults that depend on others, and the cross-field rules.
+ */
+#include "common/settings/spec.h"
+
+#include "common/scoped.h"
+#include "common/tree.h"
+
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const char *const model_kinds[] = {"gpt", "mlp", NULL};
+static const char *const activations[] = {"relu", "tanh", NULL};
+static const char *const data_kinds[] = {"text", "tokens", "spiral", NULL};
+static const char *const precisions[] = {"fp32", "bf16", NULL};
+static const char *const computes[] = {"fp32", "tf32", "bf16", NULL};
+static const char *const optimizer_kinds[] = {"sgd", "momentum", "adamw", NULL};
+static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+static const char *const consistency_kinds[] = {"sync", "delay", "ssp", "async", "local", NULL};
+static const char *const outer_kinds[] = {"average", "nesterov", NULL};
+static const char *const inner_states[] = {"reset", NULL};
+static const char *const durabilities[] = {"cut", "logged", NULL};
+static const char *const numerics[] = {"exact", "any", NULL};
+
+_Static_assert(COUNT(model_kinds) == SPEC_MLP + 2, "a name for each");
+_Static_assert(COUNT(activations) == SPEC_TANH + 2, "a name for each");
+_Static_assert(COUNT(data_kinds) == SPEC_SPIRAL + 2, "a name for each");
+_Static_assert(COUNT(precisions) == SPEC_BF16 + 2, "a name for each");
+_Static_assert(COUNT(optimizer_kinds) == SPEC_ADAMW + 2, "a name for each");
+_Static_assert(COUNT(schedules) == SPEC_COSINE + 2, "a name for each");
+_Static_assert(COUNT(consistency_kinds) == SPEC_LOCAL + 2, "a name for each");
+_Static_assert(COUNT(outer_kinds) == SPEC_NESTEROV + 2, "a name for each");
+_Static_assert(COUNT(inner_states) == SPEC_INNER_RESET + 2, "a name for each");
+_Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for each");
+_Static_assert(COUNT(computes) == SPEC_COMPUTE_BF16 + 2, "a name for each");
+_Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
+_Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
+
+/* What OPENBLAS_CORETYPE takes on the machines that Debian builds for. A word that OpenBLAS does
+ * not know would silently be another core. */
+static const char *const gemm_cores[] = {
+    "auto",      "Prescott",   "Core2",          "Nehalem",    "Sandybridge", "Haswell",
+    "SkylakeX",  "Cooperlake", "SapphireRapids", "Atom",       "Barcelona",   "Bobcat",
+    "Bulldozer", "Piledriver", "Steamroller",    "Excavator",  "Zen",         "ARMV8",
+    "CORTEXA53", "CORTEXA57",  "NEOVERSEN1",     "NEOVERSEV1", "NEOVERSEN2",  NULL};
+
+enum {
+    STEPS_MAX = 1 << 30,
+    SLOT_SAMPLES_MAX = 1 << 16,
+    CONTEXT_MAX = 1 << 20,
+    VOCABULARY_MAX = 1 << 20,
+    WIDTH_MAX = 1 << 17,
+    LAYERS_MAX = 1024,
+    MICROBATCH_DEFAULT = 8,
+    LOCAL_STEPS_MAX = 1 << 16,
+    STALENESS_MAX = 32, /* readable versions that a server keeps of each chunk */
+    WINDOW_MAX = 1 << 16,
+    WINDOW_STEPS = 4,
+};
+/* About what a million chunks (MODEL_CHUNKS_MAX) hold. */
+#define MODEL_WEIGHTS_MAX (UINT64_C(1) << 36)
+#define RUN_TOKENS_MAX (UINT64_C(1) << 62)
+#define SAMPLES_MAX (UINT64_C(1) << 62)
+
+/* One row: where it lives, and what a change means on resume; the rest by name. */
+#define ROW(section, member, resume)                                                               \
+    .offset = offsetof(struct spec, section.member), .tag = SPEC_RESUME_##resume
+#define GPT .when_path = "model.kind", .when_mask = 1 << SPEC_GPT
+#define MLP .when_path = "model.kind", .when_mask = 1 << SPEC_MLP
+#define FILES .when_path = "data.kind", .when_mask = 1 << SPEC_TEXT | 1 << SPEC_TOKENS
+#define SPIRAL .when_path = "data.kind", .when_mask = 1 << SPEC_SPIRAL
+#define ADAMW .when_path = "optimizer.kind", .when_mask = 1 << SPEC_ADAMW
+#define MOMENTUM .when_path = "optimizer.kind", .when_mask = 1 << SPEC_MOMENTUM
+#define NOT_ADAMW .when_path = "optimizer.kind", .when_mask = 1 << SPEC_SGD | 1 << SPEC_MOMENTUM
+#define IS(kind_) .when_path = "consistency.kind", .when_mask = 1 << SPEC_##kind_
+#define NESTEROV .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_NESTEROV
+#define AVERAGE .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_AVERAGE
+#define FALLING .when_path = "optimizer.schedule", .when_mask = 1 << SPEC_LINEAR | 1 << SPEC_COSINE
+
+/* clang-format off */
+static const struct config_field fields[] = {
+    {"model.kind", "what is trained: a GPT-2, or fully connected layers", CONFIG_NAME,
+     ROW(model, kind, REFUSED), .names = model_kinds, .initial = "gpt"},
+    {"model.layers", "transformer blocks", CONFIG_U32,
+     ROW(model, layers, REFUSED), .min = 1, .max = LAYERS_MAX, .initial = "4", GPT},
+    {"model.heads", "attention heads; divide the width", CONFIG_U32,
+     ROW(model, heads, REFUSED), .min = 1, .max = 1024, .initial = "4", GPT},
+    {"model.width", "channels of the residual stream", CONFIG_U32,
+     ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", GPT},
+    {"model.context", "tokens of one sample", CONFIG_U32,
+     ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", GPT},
+    {"model.vocabulary", "token values; text: 256, tokens: 50257 unless said", CONFIG_U32,
+     ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, GPT},
+    {"model.layers", "sizes from inputs to classes; [2, 100, classes] unless said", CONFIG_U32S,
+     ROW(model, sizes, REFUSED), .min = 1, .max = 1 << 20, .count_min = 2,
+     .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
+    {"model.activation", "between the linears", CONFIG_NAME,
+     ROW(model, activation, REFUSED), .names = activations, .initial = "relu", MLP},
+    {"model.tensor_max", "largest tensor degree that the grid of chunks admits; a power of two",
+     CONFIG_U32, ROW(model, tensor_max, REFUSED), .min = 1, .max = 64, .initial = "8"},
+
+    {"data.kind", "bytes of text files, token files (llm.c, nanoGPT), or the spiral set",
+     CONFIG_NAME, ROW(data, kind, REFUSED), .names = data_kinds, .initial = "text"},
+    {"data.path", "a file or a glob; required", CONFIG_TEXT,
+     ROW(data, path, FREE), .min = 1, .max = SPEC_PATH_BYTES - 1, FILES},
+    {"data.validation", "fraction of the samples that is held out", CONFIG_REAL,
+     ROW(data, validation, REFUSED), .real_max = 0.5, .initial = "0.1", FILES},
+    {"data.validation", "fraction of the samples that is held out", CONFIG_REAL,
+     ROW(data, validation, REFUSED), .real_max = 0.5, .initial = "0", SPIRAL},
+    {"data.serve", "servers stream samples to workers that have no copy", CONFIG_BOOL,
+     ROW(data, serve, FREE), .initial = "false"},
+    {"data.points", "points of one class", CONFIG_U32,
+     ROW(data, points, REFUSED), .min = 1, .max = 1 << 20, .initial = "100", SPIRAL},
+    {"data.classes", "arms of the spiral", CONFIG_U32,
+     ROW(data, classes, REFUSED), .min = 2, .max = 1024, .initial = "3", SPIRAL},
+    {"data.noise", "standard deviation of the angle", CONFIG_REAL,
+     ROW(data, noise, REFUSED), .real_max = 10, .initial = "0.2", SPIRAL},
+
+    {"train.steps", "updates of all weights on the servers", CONFIG_U64,
+     ROW(train, steps, FREE), .min = 1, .max = STEPS_MAX, .initial = "300"},
+    {"train.slots", "fixed pieces of a step's batch; what workers lease", CONFIG_U32,
+     ROW(train, slots, DIGEST), .min = 1, .max = TREE_SLOTS_MAX, .initial = "16"},
+    {"train.slot_samples", "samples of one slot; with local steps, of each of them", CONFIG_U32,
+     ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4"},
+    {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
+     "largest divisor up to 8 unless said", CONFIG_U32,
+     ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX},
+    {"train.seed", "of initial values and of the order of samples", CONFIG_U64,
+     ROW(train, seed, REFUSED), .max = UINT64_MAX, .initial = "1"},
+    {"train.precision", "of weights and gradients on the wire; sums and state stay fp32",
+     CONFIG_NAME, ROW(train, precision, DIGEST), .names = precisions, .initial = "fp32"},
+    {"train.compute", "what workers multiply, sums are fp32; tf32 and bf16 need GPUs", CONFIG_NAME,
+     ROW(train, compute, DIGEST), .names = computes, .initial = "fp32"},
+    {"train.threads", "of one worker's kernels", CONFIG_U32,
+     ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
+    {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "
+     "1 with bf16 unless said", CONFIG_U32,
+     ROW(train, node_slots, DIGEST), .max = TREE_SLOTS_MAX},
+    {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
+     ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
+    {"train.validate_every", "steps between validations; 0: only at the end", CONFIG_U32,
+     ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100"},
+    {"train.validation_samples", "held-out samples used, at most; 0: all", CONFIG_U32,
+     ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256"},
+    {"train.recompute", "activations again in backward instead of keeping them", CONFIG_BOOL,
+     ROW(train, recompute, FREE), .initial = "false"},
+    {"train.logits_bytes_max", "logits in memory at a time", CONFIG_U64,
+     ROW(train, logits_bytes_max, DIGEST), .min = 4096, .max = UINT64_C(1) << 40,
+     .initial = "67108864"},
+    {"train.skip_max", "non-finite steps in a row before the run stops", CONFIG_U32,
+     ROW(train, skip_max, FREE), .max = STEPS_MAX, .initial = "10"},
+
+    {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
+     ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
+    {"optimizer.lr", "learning rate", CONFIG_REAL,
+     ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.001", ADAMW},
+    {"optimizer.lr", "learning rate", CONFIG_REAL,
+     ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.1", NOT_ADAMW},
+    {"optimizer.betas", "decay of the two moments", CONFIG_REALS,
+     ROW(optimizer, betas, DIGEST), .real_max = 1, .real_below = true, .count_min = 2,
+     .count_max = 2, .initial = "[0.9, 0.95]", ADAMW},
+    {"optimizer.eps", "added to the root of the second moment", CONFIG_REAL,
+     ROW(optimizer, eps, DIGEST), .real_above = true, .real_max = 1, .initial = "1e-8", ADAMW},
+    {"optimizer.momentum", "decay of the momentum", CONFIG_REAL,
+     ROW(optimizer, momentum, DIGEST), .real_max = 1, .real_below = true, .initial = "0.9",
+     MOMENTUM},
+    {"optimizer.nesterov", "Nesterov's momentum", CONFIG_BOOL,
+     ROW(optimizer, nesterov, DIGEST), .initial = "false", MOMENTUM},
+    {"optimizer.weight_decay", "of matrices", CONFIG_REAL,
+     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0.1", ADAMW},
+    {"optimizer.weight_decay", "of matrices", CONFIG_REAL,
+     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0", NOT_ADAMW},
+    {"optimizer.clip_norm", "largest norm of the whole gradient; 0: any", CONFIG_REAL,
+     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "1", ADAMW},
+    {"optimizer.clip_norm", "largest norm of the whole gradient; 0: any", CONFIG_REAL,
+     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "0", NOT_ADAMW},
+    {"optimizer.schedule", "learning rate after the warm-up", CONFIG_NAME,
+     ROW(optimizer, schedule, DIGEST), .names = schedules, .initial = "cosine", ADAMW},
+    {"optimizer.schedule", "learning rate after the warm-up", CONFIG_NAME,
+     ROW(optimizer, schedule, DIGEST), .names = schedules, .initial = "constant", NOT_ADAMW},
+    {"optimizer.warmup_samples", "samples over which the rate rises from 0", CONFIG_U64,
+     ROW(optimizer, warmup_samples, DIGEST), .max = SAMPLES_MAX, .initial = "0"},
+    {"optimizer.decay_samples", "samples after which lr_min is reached; the run's end unless said",
+     CONFIG_U64, ROW(optimizer, decay_samples, DIGEST), .min = 1, .max = SAMPLES_MAX, FALLING},
+    {"optimizer.lr_min", "learning rate at the end; lr / 10 unless said", CONFIG_REAL,
+     ROW(optimizer, lr_min, DIGEST), .real_max = 1000, FALLING},
+
+    {"consistency.kind", "which version a gradient uses and when it is applied", CONFIG_NAME,
+     ROW(consistency, kind, REFUSED), .names = consistency_kinds, .initial = "sync"},
+    {"consistency.delay", "a ticket of step t uses the weights of version t - delay; 0 is sync",
+     CONFIG_U32, ROW(consistency, delay, REFUSED), .max = STALENESS_MAX, .initial = "1",
+     IS(DELAY)},
+    {"consistency.staleness", "a ticket of step t uses a version from t - staleness to t; 0 is sync",
+     CONFIG_U32, ROW(consistency, staleness, DIGEST), .max = STALENESS_MAX, .initial = "2",
+     IS(SSP)},
+    {"consistency.staleness_max", "a ticket whose weights are more versions behind is computed again",
+     CONFIG_U32, ROW(consistency, staleness_max, DIGEST), .max = WINDOW_MAX, .initial = "16",
+     IS(ASYNC)},
+    {"consistency.window", "tickets from the oldest unfinished to the newest that may be granted; "
+     "four steps' unless said", CONFIG_U32,
+     ROW(consistency, window, REFUSED), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
+    {"consistency.local_steps", "optimizer steps of slot_samples each that a worker makes between "
+     "pull and push", CONFIG_U32,
+     ROW(consistency, local_steps, DIGEST), .min = 1, .max = LOCAL_STEPS_MAX, .initial = "8",
+     IS(LOCAL)},
+    {"consistency.inner_state", "reset: the optimizer's state begins anew with each ticket",
+     CONFIG_NAME, ROW(consistency, inner_state, REFUSED), .names = inner_states,
+     .initial = "reset", IS(LOCAL)},
+    {"consistency.outer.kind", "how servers apply the mean difference of a step's slots",
+     CONFIG_NAME, ROW(consistency, outer.kind, REFUSED), .names = outer_kinds,
+     .initial = "average", IS(LOCAL)},
+    {"consistency.outer.lr", "share of the mean difference that is applied", CONFIG_REAL,
+     ROW(consistency, outer.lr, DIGEST), .real_max = 1000, .initial = "1", AVERAGE},
+    {"consistency.outer.lr", "learning rate of the outer momentum (DiLoCo: 0.7)", CONFIG_REAL,
+     ROW(consistency, outer.lr, DIGEST), .real_max = 1000, .initial = "0.7", NESTEROV},
+    {"consistency.outer.momentum", "decay of the outer momentum", CONFIG_REAL,
+     ROW(consistency, outer.momentum, DIGEST), .real_max = 1, .real_below = true,
+     .initial = "0.9", NESTEROV},
+
+    {"checkpoint.every_steps", "steps between cuts; 0: only first and last", CONFIG_U64,
+     ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100"},
+    {"checkpoint.keep", "newest cuts kept", CONFIG_U32,
+     ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3"},
+    {"checkpoint.durability", "cut: what came after the newest cut may be lost; logged: nothing "
+     "that was acknowledged is", CONFIG_NAME,
+     ROW(checkpoint, durability, FREE), .names = durabilities, .initial = "cut", IS(ASYNC)},
+
+    {"numerics", "exact: workers that compute other bits are refused", CONFIG_NAME,
+     .offset = offsetof(struct spec, numerics), .tag = SPEC_RESUME_DIGEST, .names = numerics,
+     .initial = "exact"},
+};
+/* clang-format on */
+
+_Static_assert(COUNT(fields) <= CONFIG_FIELDS_MAX, "the table fits");
+
+static const struct config_table table = {fields, COUNT(fields), sizeof(struct spec)};
+
+/* A spec on its way from the table to its checks. */
+struct draft {
+    struct spec spec;
+    struct config_places places;
+    struct reason *reason;
+};
+
+#define COMPLAIN(draft, path, other, ...)                                                          \
+    config_complain(&table, &(draft)->spec, &(draft)->places, path, other, (draft)->reason,        \
+                    __VA_ARGS__)
+
+static void complete(struct draft *draft);
+static enum err check_model(struct draft *draft);
+static enum err check_data(struct draft *draft);
+static enum err check_train(struct draft *draft);
+static enum err check_optimizer(struct draft *draft);
+static enum err check_consistency(struct draft *draft);
+
+enum err spec_parse(struct slice text, const char *file, const struct config_overrides *overrides,
+                    struct spec *ret_spec, struct reason *reason)
+{
+    struct draft draft = {.reason = reason};
+    TRY(config_parse(&table, text, file, overrides, &draft.spec, &draft.places, reason));
+    complete(&draft);
+    TRY(check_model(&draft));
+    TRY(check_data(&draft));
+    TRY(check_consistency(&draft));
+    TRY(check_train(&draft));
+    TRY(check_optimizer(&draft));
+    *ret_spec = draft.spec;
+    return ERR_OK;
+}
+
+enum err spec_print(const struct spec *spec, struct buf *buf)
+{
+    return config_print(&table, spec, buf);
+}
+
+enum err spec_print_reference(struct buf *buf)
+{
+    return config_print_reference(&table, buf);
+}
+
+/* ---- defaults that depend on other settings ---- */
+
+/* Exists, and nobody said a value. */
+static bool is_open(const struct draft *draft, const char *path)
+{
+    size_t row = config_find(&table, &draft->spec, path);
+    return row < COUNT(fields) && draft->places.places[row].source == CONFIG_DEFAULT;
+}
+
+static uint32_t largest_divisor(uint32_t number, uint32_t most)
+{
+    uint32_t divisor = most < number ? most : number;
+    while (number % divisor != 0)
+        divisor--;
+    return divisor;
+}
+
+static void complete(struct draft *draft)
+{
+    struct spec *spec = &draft->spec;
+    if (is_open(draft, "model.vocabulary"))
+        spec->model.vocabulary = spec->data.kind == SPEC_TOKENS ? 50257 : 256;
+    if (spec->model.kind == SPEC_MLP && is_open(draft, "model.layers")) {
+        uint32_t classes = spec->data.kind == SPEC_SPIRAL ? spec->data.classes : 3;
+        memcpy(spec->model.sizes, (const uint32_t[]){2, 100, classes}, 3 * sizeof(uint32_t));
+        spec->model.sizes_count = 3;
+    }
+    if (is_open(draft, "train.microbatch"))
+        spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
+    if (is_open(draft, "train.node_slots"))
+        spec->train.node_slots =
+            spec->train.precision == SPEC_BF16 || spec->consistency.kind == SPEC_ASYNC;
+    if (is_open(draft, "consistency.window"))
+        spec->consistency.window = WINDOW_STEPS * spec->train.slots < WINDOW_MAX
+                                       ? WINDOW_STEPS * spec->train.slots
+                                       : WINDOW_MAX;
+    if (is_open(draft, "optimizer.decay_samples"))
+        spec->optimizer.decay_samples = spec_run_samples(spec);
+    if (is_open(draft, "optimizer.lr_min"))
+        spec->optimizer.lr_min = spec->optimizer.lr / 10;
+}
+
+/* ---- rules between settings ---- */
+
+static bool is_power_of_two(uint32_t number)
+{
+    return number != 0 && (number & (number - 1)) == 0;
+}
+
+/* No product here leaves 64 bits: the table bounds every factor. */
+static uint64_t gpt_weights(const struct spec_model *model)
+{
+    uint64_t width = model->width;
+    return model->layers * (12 * width * width + 13 * width) +
+           (model->vocabulary + model->context + UINT64_C(2)) * width;
+}
+
+static uint64_t mlp_weights(const struct spec_model *model)
+{
+    uint64_t weights = 0;
+    for (uint32_t i = 1; i < model->sizes_count; i++)
+        weights += (model->sizes[i - 1] + UINT64_C(1)) * model->sizes[i];
+    return weights;
+}
+
+static enum err check_model(struct draft *draft)
+{
+    const struct spec_model *model = &draft->spec.model;
+    if (!is_power_of_two(model->tensor_max))
+        return COMPLAIN(draft, "model.tensor_max", NULL, "model.tensor_max must be a power of two");
+    bool gpt = model->kind == SPEC_GPT;
+    if (gpt && model->width % model->heads != 0)
+        return COMPLAIN(draft, "model.heads", "model.width",
+                        "model.heads (%u) must divide model.width (%u)", model->heads,
+                        model->width);
+    uint64_t weights = gpt ? gpt_weights(model) : mlp_weights(model);
+    if (weights > MODEL_WEIGHTS_MAX)
+        return COMPLAIN(draft, gpt ? "model.width" : "model.layers", gpt ? "model.layers" : NULL,
+                        "the model has %llu weights; at most %llu are possible",
+                        (unsigned long long)weights, (unsigned long long)MODEL_WEIGHTS_MAX);
+    return ERR_OK;
+}
+
+static enum err check_spiral(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    const struct spec_model *model = &spec->model;
+    if (model->sizes[0] != 2)
+        return COMPLAIN(draft, "model.layers", NULL,
+                        "model.layers must begin with 2, the spiral's coordinates, not %u",
+                        model->sizes[0]);
+    if (model->sizes[model->sizes_count - 1] != spec->data.classes)
+        return COMPLAIN(draft, "model.layers", "data.classes",
+                        "model.layers must end with data.classes (%u), not %u", spec->data.classes,
+                        model->sizes[model->sizes_count - 1]);
+    return ERR_OK;
+}
+
+static enum err check_data(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    bool spiral = spec->data.kind == SPEC_SPIRAL;
+    if (spiral != (spec->model.kind == SPEC_MLP))
+        return COMPLAIN(
+            draft, "data.kind", "model.kind",
+            "data.kind %s does not fit model.kind %s (gpt: text or tokens; mlp: spiral)",
+            data_kinds[spec->data.kind], model_kinds[spec->model.kind]);
+    if (spiral)
+        return check_spiral(draft);
+    if (spec->data.path[0] == 0)
+        return COMPLAIN(draft, "data.path", NULL, "data.path is required");
+    if (spec->data.kind == SPEC_TEXT && spec->model.vocabulary < 256)
+        return COMPLAIN(draft, "model.vocabulary", "data.kind",
+                        "model.vocabulary (%u) must be at least 256 for text, which is bytes",
+                        spec->model.vocabulary);
+    return ERR_OK;
+}
+
+static bool is_gemm_core(const char *name)
+{
+    for (size_t i = 0; gemm_cores[i] != NULL; i++)
+        if (strcmp(gemm_cores[i], name) == 0)
+            return true;
+    return false;
+}
+
+static enum err check_nodes(struct draft *draft)
+{
+    const struct spec_train *train = &draft->spec.train;
+    if (draft->spec.consistency.kind == SPEC_ASYNC && train->node_slots != 1)
+        return COMPLAIN(draft, "train.node_slots", "consistency.kind",
+                        "train.node_slots (%u) must be 1 when consistency.kind is async",
+                        train->node_slots);
+    if (train->node_slots == 0) {
+        if (train->precision == SPEC_BF16)
+            return COMPLAIN(draft, "train.node_slots", "train.precision",
+                            "train.node_slots must be said with bf16: where sums are rounded is "
+                            "part of the run");
+        return ERR_OK;
+    }
+    if (!is_power_of_two(train->node_slots))
+        return COMPLAIN(draft, "train.node_slots", NULL,
+                        "train.node_slots (%u) must be a power of two, or 0", train->node_slots);
+    if (train->node_slots > train->slots)
+        return COMPLAIN(draft, "train.node_slots", "train.slots",
+                        "train.node_slots (%u) must be at most train.slots (%u)", train->node_slots,
+                        train->slots);
+    return ERR_OK;
+}
+
+static enum err check_train(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    const struct spec_train *train = &spec->train;
+    if (train->slot_samples % train->microbatch != 0)
+        return COMPLAIN(draft, "train.microbatch", "train.slot_samples",
+                        "train.microbatch (%u) must divide train.slot_samples (%u)",
+                        train->microbatch, train->slot_samples);
+    TRY(check_nodes(draft));
+    if (!is_gemm_core(train->gemm_core))
+        return COMPLAIN(draft, "train.gemm_core", NULL,
+                        "train.gemm_core must be auto or a core type of OpenBLAS as it writes "
+                        "them (Haswell, SkylakeX, Zen, ...), not \"%s\"",
+                        train->gemm_core);
+    if (spec->model.kind != SPEC_GPT)
+        return ERR_OK;
+    if (spec_run_samples(spec) > RUN_TOKENS_MAX / spec->model.context)
+        return COMPLAIN(draft, "train.steps", "model.context",
+                        "steps x slots x slot_samples x context is more than 2^62 tokens");
+    uint64_t row_bytes = (spec->model.vocabulary + UINT64_C(127)) / 128 * 128 * sizeof(float);
+    if (train->logits_bytes_max < row_bytes)
+        return COMPLAIN(draft, "train.logits_bytes_max", "model.vocabulary",
+                        "train.logits_bytes_max (%llu) must hold one row of logits (%llu)",
+                        (unsigned long long)train->logits_bytes_max, (unsigned long long)row_bytes);
+    return ERR_OK;
+}
+
+static enum err check_optimizer(struct draft *draft)
+{
+    const struct spec_optimizer *optimizer = &draft->spec.optimizer;
+    if (optimizer->schedule == SPEC_CONSTANT)
+        return ERR_OK;
+    if (optimizer->lr_min > optimizer->lr)
+        return COMPLAIN(draft, "optimizer.lr_min", "optimizer.lr",
+                        "optimizer.lr_min must be at most optimizer.lr");
+    if (optimizer->warmup_samples >= optimizer->decay_samples)
+        return COMPLAIN(draft, "optimizer.warmup_samples", "optimizer.decay_samples",
+                        "optimizer.warmup_samples (%llu) must be less than the decay's samples "
+                        "(%llu)",
+                        (unsigned long long)optimizer->warmup_samples,
+                        (unsigned long long)optimizer->decay_samples);
+    return ERR_OK;
+}
+
+static enum err check_consistency(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    const struct spec_consistency *consistency = &spec->consistency;
+    if (consistency->kind == SPEC_LOCAL && spec->train.compute == SPEC_COMPUTE_BF16)
+        return COMPLAIN(draft, "train.compute", "consistency.kind",
+                        "local steps update the weights that are computed on, which bf16 is too "
+                        "coarse for: train.compute must be fp32 or tf32");
+    /* steps × slots × slot_samples alone is inside by the table's limits. */
+    if (consistency->kind == SPEC_LOCAL &&
+        spec->train.steps * spec->train.slots * spec->train.slot_samples >
+            SAMPLES_MAX / consistency->local_steps)
+        return COMPLAIN(draft, "consistency.local_steps", "train.steps",
+                        "steps x slots x slot_samples x local_steps is more than 2^62");
+    return ERR_OK;
+}
+
+/* ---- resume ---- */
+
+/* The bits do not depend on who sums slots as long as nothing is rounded on the way (P4). */
+static enum spec_resume verdict_of(const struct config_field *field, const struct spec *wanted)
+{
+    if (field->offset == offsetof(struct spec, train.node_slots) &&
+        wanted->train.precision == SPEC_FP32)
+        return SPEC_RESUME_FREE;
+    /* Chunks remember which tickets they took, and a ticket's number counts slots. */
+    if (field->offset == offsetof(struct spec, train.slots) &&
+        wanted->consistency.kind == SPEC_ASYNC)
+        return SPEC_RESUME_REFUSED;
+    return (enum spec_resume)field->tag;
+}
+
+static enum err print_row(size_t row, const struct spec *spec, struct buf *buf)
+{
+    return row == COUNT(fields) ? buf_printf(buf, "unset")
+                                : config_print_value(&fields[row], spec, buf);
+}
+
+/* Adds the change of one setting, if any. */
+static enum err compare_row(size_t stored_row, const struct spec *stored, size_t wanted_row,
+                            const struct spec *wanted, struct spec_changes *changes)
+{
+    scoped(buf_release) struct buf before = {0};
+    scoped(buf_release) struct buf after = {0};
+    TRY(print_row(stored_row, stored, &before));
+    TRY(print_row(wanted_row, wanted, &after));
+    if (strcmp((const char *)before.data, (const char *)after.data) == 0)
+        return ERR_OK;
+    const struct config_field *field =
+        &fields[wanted_row < COUNT(fields) ? wanted_row : stored_row];
+    struct spec_change *change = &changes->changes[changes->count++];
+    *change = (struct spec_change){.path = field->path, .verdict = verdict_of(field, wanted)};
+    snprintf(change->text, sizeof change->text, "%s: %.64s -> %.64s", field->path,
+             (const char *)before.data, (const char *)after.data);
+    return ERR_OK;
+}
+
+static enum err say_refused(const struct spec_changes *changes, struct reason *reason)
+{
+    char list[400] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < changes->count; i++) {
+        const struct spec_change *change = &changes->changes[i];
+        if (change->verdict != SPEC_RESUME_REFUSED || used >= sizeof list)
+            continue;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used == 0 ? "" : "; ",
+                                 change->text);
+    }
+    if (used == 0)
+        return ERR_OK;
+    return reason_set(reason, ERR_SPEC_DIFFERS, "the stored run cannot be continued with %s", list);
+}
+
+enum err spec_compare_for_resume(const struct spec *stored, const struct spec *wanted,
+                                 struct spec_changes *ret_changes, struct reason *reason)
+{
+    *ret_changes = (struct spec_changes){0};
+    for (size_t row = 0; row < COUNT(fields); row++) {
+        const char *path = fields[row].path;
+        size_t stored_row = config_find(&table, stored, path);
+        size_t wanted_row = config_find(&table, wanted, path);
+        /* A path is judged at the row that the wanted spec has, else at the stored one's; what came
+         * or went with a refused kind is not worth a line. */
+        size_t at = wanted_row < COUNT(fields) ? wanted_row : stored_row;
+        bool one_sided = (stored_row == COUNT(fields)) != (wanted_row == COUNT(fields));
+        if (at != row || (one_sided && fields[row].tag == SPEC_RESUME_REFUSED))
+            continue;
+        TRY(compare_row(stored_row, stored, wanted_row, wanted, ret_changes));
+    }
+    return say_refused(ret_changes, reason);
+}
+
+/* ---- what servers apply ---- */
+
+struct spec_optimizer spec_server_optimizer(const struct spec *spec)
+{
+    if (spec->consistency.kind != SPEC_LOCAL)
+        return spec->optimizer;
+    const struct spec_outer *outer = &spec->consistency.outer;
+    bool nesterov = outer->kind == SPEC_NESTEROV;
+    return (struct spec_optimizer){.kind = nesterov ? SPEC_MOMENTUM : SPEC_SGD,
+                                   .lr = outer->lr,
+                                   .momentum = outer->momentum,
+                                   .nesterov = nesterov,
+                                   .schedule = SPEC_CONSTANT};
+}
+
+/* ---- names ---- */
+
+const char *spec_model_kind_name(enum spec_model_kind kind)
+{
+    return model_kinds[kind];
+}
+
+const char *spec_data_kind_name(enum spec_data_kind kind)
+{
+    return data_kinds[kind];
+}
+
+const char *spec_precision_name(enum spec_precision precision)
+{
+    return precisions[precision];
+}
+
+const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind)
+{
+    return optimizer_kinds[kind];
+}
+
+const char *spec_consistency_kind_name(enum spec_consistency_kind kind)
+{
+    return consistency_kinds[kind];
+}

@@ -1,0 +1,203 @@
+/* The run's settings (`run.yaml`): parsed, checked and completed once, then plain data.
+ *
+ * Every number is inside the limits of the table in spec.c, so that steps × slots × slot_samples
+ * and every size derived from the model stay below 2^63. Fields of another kind (betas of an sgd
+ * run) are zero. Two specs are the same run exactly when spec_print() gives the same text. */
+#ifndef ROOST_COMMON_SETTINGS_SPEC_H
+#define ROOST_COMMON_SETTINGS_SPEC_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/settings/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SPEC_SIZES_MAX 64 /* layer sizes of an mlp, inputs and outputs included */
+#define SPEC_PATH_BYTES 512
+#define SPEC_CORE_BYTES 24
+#define SPEC_TENSOR_MAX 8 /* the default of model.tensor_max */
+
+enum spec_model_kind { SPEC_GPT, SPEC_MLP };
+enum spec_activation { SPEC_RELU, SPEC_TANH };
+enum spec_data_kind { SPEC_TEXT, SPEC_TOKENS, SPEC_SPIRAL };
+enum spec_precision { SPEC_FP32, SPEC_BF16 };
+enum spec_optimizer_kind { SPEC_SGD, SPEC_MOMENTUM, SPEC_ADAMW };
+enum spec_schedule { SPEC_CONSTANT, SPEC_LINEAR, SPEC_COSINE };
+enum spec_consistency_kind { SPEC_SYNC, SPEC_DELAY, SPEC_SSP, SPEC_ASYNC, SPEC_LOCAL };
+enum spec_outer_kind { SPEC_AVERAGE, SPEC_NESTEROV };
+enum spec_inner_state { SPEC_INNER_RESET };
+enum spec_durability { SPEC_DURABILITY_CUT, SPEC_DURABILITY_LOGGED };
+enum spec_numerics { SPEC_EXACT, SPEC_ANY };
+
+struct spec_model {
+    enum spec_model_kind kind;
+    /* gpt; heads divide width */
+    uint32_t layers, heads, width, context, vocabulary;
+    /* mlp: sizes[0] inputs, …, sizes[sizes_count − 1] classes (`layers:` in the file) */
+    uint32_t sizes_count;
+    uint32_t sizes[SPEC_SIZES_MAX];
+    enum spec_activation activation; /* between an mlp's linears */
+    uint32_t tensor_max;             /* largest tensor degree the grid admits; a power of two */
+};
+
+struct spec_data {
+    enum spec_data_kind kind;
+    char path[SPEC_PATH_BYTES]; /* text, tokens: a file or a glob */
+    double validation;          /* fraction of the samples held out, 0 … 0.5 */
+    bool serve;                 /* daemons stream samples to workers without a copy */
+    /* spiral */
+    uint32_t points; /* a class */
+    uint32_t classes;
+    double noise;
+};
+
+/* What a worker multiplies (kernels/kernels.h, in this order). */
+enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
+
+struct spec_train {
+    uint64_t steps;
+    uint32_t slots;        /* fixed pieces of a step's batch */
+    uint32_t slot_samples; /* samples of one slot; local: of each local step */
+    uint32_t microbatch;   /* divides slot_samples */
+    uint64_t seed;
+    enum spec_precision
+        precision; /* of the wire and of published copies; weights, state, sums: fp32 */
+    enum spec_compute compute;
+    uint32_t threads;    /* of one worker's kernels */
+    uint32_t node_slots; /* slots a push sums, a power of two ≤ slots; 0: the coordinator
+                            chooses (fp32 only: a lossy push codec needs a fixed node) */
+    char gemm_core[SPEC_CORE_BYTES]; /* OPENBLAS_CORETYPE, or "auto" */
+    uint32_t validate_every;         /* steps; 0: only at the end */
+    uint32_t validation_samples;     /* at most so many of the held-out samples; 0: all */
+    bool recompute;                  /* activations of a unit again in backward (act RC) */
+    uint64_t logits_bytes_max;       /* rows of logits are computed in blocks up to this */
+    uint32_t skip_max;               /* non-finite steps in a row before the run stops */
+};
+
+struct spec_optimizer {
+    enum spec_optimizer_kind kind;
+    double lr;
+    double betas[2]; /* adamw */
+    double eps;      /* adamw */
+    double momentum; /* momentum */
+    bool nesterov;   /* momentum */
+    double weight_decay;
+    double clip_norm; /* 0: no clipping */
+    enum spec_schedule schedule;
+    uint64_t warmup_samples; /* lr rises linearly from 0 over these */
+    uint64_t decay_samples;  /* linear, cosine: lr_min is reached here, and kept; > warmup_samples
+                                (default: the run's end) */
+    double lr_min;           /* linear, cosine */
+};
+
+/* Which version a ticket is computed on and when its gradient is applied: README.md has the table.
+ */
+struct spec_consistency {
+    enum spec_consistency_kind kind;
+    uint32_t delay;     /* delay: a ticket of step t uses version max(0, t - delay); 0 is sync */
+    uint32_t staleness; /* ssp: one version in [t - staleness, t]; 0 is sync */
+    uint32_t staleness_max; /* async: a gradient of weights further behind is computed again */
+    uint32_t window; /* async: tickets between the oldest unfinished and the newest granted */
+    /* local: `optimizer` steps on the worker, from new state each time; servers apply the mean
+     * difference of the slots (spec_server_optimizer) */
+    uint32_t local_steps; /* of slot_samples each */
+    enum spec_inner_state inner_state;
+    struct spec_outer {
+        enum spec_outer_kind kind;
+        double lr;
+        double momentum; /* nesterov */
+    } outer;
+};
+
+struct spec_checkpoint {
+    uint64_t every_steps;            /* 0: only version 0 and the last */
+    uint32_t keep;                   /* newest recorded cuts kept */
+    enum spec_durability durability; /* async: what an acknowledgement promises */
+};
+
+struct spec {
+    struct spec_model model;
+    struct spec_data data;
+    struct spec_train train;
+    struct spec_optimizer optimizer;
+    struct spec_consistency consistency;
+    struct spec_checkpoint checkpoint;
+    enum spec_numerics numerics;
+};
+
+/* The settings in `text` (YAML, named `file` in errors), with `overrides` (may be NULL) over it,
+ * every default filled in, every limit and cross-field rule checked.
+ * ERR_INVALID: `reason` is one sentence that begins with its place: "run.yaml:3: …",
+ * "--set train.steps=x: …" or "ROOST_TRAIN_STEPS=x: …". Pure; any thread. */
+enum err spec_parse(struct slice text, const char *file, const struct config_overrides *overrides,
+                    struct spec *ret_spec, struct reason *reason) MUST_USE;
+
+/* The effective settings as YAML, every key; spec_parse() of it gives the same spec. */
+enum err spec_print(const struct spec *spec, struct buf *buf) MUST_USE;
+
+/* The reference of every key as a Markdown table: key, default, limits, meaning. */
+enum err spec_print_reference(struct buf *buf) MUST_USE;
+
+/* What a changed setting means for a run that is continued. */
+enum spec_resume {
+    SPEC_RESUME_FREE,   /* the weights come out the same */
+    SPEC_RESUME_DIGEST, /* allowed, but the weights differ from an uninterrupted run's: said */
+    SPEC_RESUME_REFUSED /* the stored state cannot be continued with it */
+};
+
+struct spec_change {
+    const char *path; /* "optimizer.lr"; constant text */
+    enum spec_resume verdict;
+    char text[160]; /* "optimizer.lr: 0.001 -> 0.0005", cut to fit */
+};
+
+#define SPEC_CHANGES_MAX CONFIG_FIELDS_MAX
+
+struct spec_changes {
+    uint32_t count;
+    struct spec_change changes[SPEC_CHANGES_MAX];
+};
+
+/* Every setting that differs between the stored run's spec and the new one, in table order.
+ * ERR_SPEC_DIFFERS when one is refused; `reason` then names all refused ones. *ret_changes is
+ * filled in both cases. */
+enum err spec_compare_for_resume(const struct spec *stored, const struct spec *wanted,
+                                 struct spec_changes *ret_changes, struct reason *reason) MUST_USE;
+
+/* Derived numbers. */
+static inline uint32_t spec_local_steps(const struct spec *spec)
+{
+    return spec->consistency.kind == SPEC_LOCAL ? spec->consistency.local_steps : 1;
+}
+/* The most versions that a ticket's weights may be behind its step (P5): delay, ssp. */
+static inline uint32_t spec_staleness(const struct spec *spec)
+{
+    const struct spec_consistency *consistency = &spec->consistency;
+    return consistency->kind == SPEC_DELAY ? consistency->delay
+           : consistency->kind == SPEC_SSP ? consistency->staleness
+                                           : 0;
+}
+static inline uint64_t spec_slot_samples(const struct spec *spec)
+{
+    return (uint64_t)spec->train.slot_samples * spec_local_steps(spec);
+}
+static inline uint64_t spec_step_samples(const struct spec *spec)
+{
+    return spec->train.slots * spec_slot_samples(spec);
+}
+static inline uint64_t spec_run_samples(const struct spec *spec)
+{
+    return spec->train.steps * spec_step_samples(spec);
+}
+
+/* What servers apply to the sums they are pushed: `optimizer`, or for `local` the outer one. */
+struct spec_optimizer spec_server_optimizer(const struct spec *spec);
+
+const char *spec_model_kind_name(enum spec_model_kind kind);
+const char *spec_data_kind_name(enum spec_data_kind kind);
+const char *spec_precision_name(enum spec_precision precision);
+const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind);
+const char *spec_consistency_kind_name(enum spec_consistency_kind kind);
+
+#endif

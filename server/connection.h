@@ -1,0 +1,30 @@
+/* The stream of a member or of a server at the coordinator. The transport's threads make it and
+ * post its messages; the main thread lists it (control/connections.h) from its first message, which
+ * names the member or the server, until the stream is closed or ended.
+ *
+ * Counted: the transport's events hold one reference until the stream is closed, each event in the
+ * inbox one, the list one. */
+#ifndef ROOST_SERVER_CONNECTION_H
+#define ROOST_SERVER_CONNECTION_H
+
+#include "common/inbox.h"
+#include "common/rpc/rpc.h"
+
+struct connection {
+    atomic_uint references;
+    struct inbox *inbox;
+    struct rpc_stream *stream;
+    bool is_server;
+    char address[64];
+    /* The main thread's: */
+    bool listed;
+    uint64_t id; /* the member, or the server's link; 0: not known yet */
+};
+
+/* Any thread. NULL: no memory. */
+struct connection *connection_new(struct inbox *inbox, struct rpc_stream *stream,
+                                  const struct rpc_peer *peer, bool is_server) MUST_USE;
+struct connection *connection_ref(struct connection *connection);
+void connection_unref(struct connection *connection); /* NULL is fine */
+
+#endif

@@ -1,0 +1,37 @@
+/* The coordinator's list of its members' and servers' streams. Main thread. */
+#ifndef ROOST_SERVER_CONTROL_CONNECTIONS_H
+#define ROOST_SERVER_CONTROL_CONNECTIONS_H
+
+#include "server/connection.h"
+#include "server/coordinator/coordinator.h"
+
+enum { CONNECTIONS_MAX = COORDINATOR_MEMBERS_MAX + WIRE_SERVERS_MAX };
+
+struct connections {
+    size_t count;
+    struct connection **list;
+};
+
+enum err connections_init(struct connections *connections) MUST_USE; /* ERR_NOMEM */
+void connections_release(struct connections *connections);           /* streams are ended */
+
+/* Takes a reference. ERR_BUSY: CONNECTIONS_MAX are listed. */
+enum err connections_add(struct connections *connections, struct connection *connection,
+                         uint64_t id) MUST_USE;
+/* Drops it; one that is not listed is passed over. */
+void connections_remove(struct connections *connections, struct connection *connection);
+struct connection *connections_member(const struct connections *connections,
+                                      uint64_t member); /* NULL: not there */
+struct connection *connections_server(const struct connections *connections, uint64_t link);
+/* Ends the stream for that reason, and takes the connection off the list. */
+void connections_send_away(struct connections *connections, struct connection *connection,
+                           enum err err, const char *why);
+
+/* To all members. A member whose stream is full gets the next notice; one whose stream is closed is
+ * about to be lost. */
+void connections_notice(const struct connections *connections, const struct member_notice *notice);
+/* A command must not be lost: when it cannot be sent, the stream is ended, and the server's next
+ * stream begins with everything that counts. */
+void connections_command(const struct connection *server, const struct server_command *command);
+
+#endif

@@ -1,0 +1,581 @@
+/* The coordinator on its daemon. */
+#include "server/control/control.h"
+
+#include "common/data/run_data.h"
+#include "common/scoped.h"
+#include "common/time.h"
+#include "server/control/control_effects.h"
+#include "server/control/replies.h"
+
+#include <string.h>
+
+enum { FLUSH_MS = 1000, NS_PER_MS = 1000000 };
+
+/* ---- life ---- */
+
+enum err control_new(const struct control_config *config, struct control **ret_control,
+                     struct reason *reason)
+{
+    struct control *control = calloc(1, sizeof *control);
+    if (control == NULL)
+        return reason_set(reason, ERR_NOMEM, "out of memory");
+    control->config = *config;
+    enum err err = store_take_term(config->store, &control->term, reason);
+    const struct coordinator_settings settings = {
+        .term = control->term,
+        .heartbeat_ms = config->heartbeat_ms,
+        .lease_ms = config->lease_ms,
+        .speculation_percent = config->speculation_percent,
+        .speculation_ms_min = config->speculation_ms_min,
+        .stop_ms = config->stop_ms,
+    };
+    control->coordinator = coordinator_new(&settings);
+    enum err waiting = waiting_init(&control->waiting);
+    enum err connections = connections_init(&control->connections);
+    if (err == ERR_OK &&
+        (control->coordinator == NULL || waiting != ERR_OK || connections != ERR_OK))
+        err = reason_set(reason, ERR_NOMEM, "out of memory");
+    if (err != ERR_OK) {
+        control_free(control);
+        return err;
+    }
+    *ret_control = control;
+    return ERR_OK;
+}
+
+void control_free(struct control *control)
+{
+    if (control == NULL)
+        return;
+    waiting_release(&control->waiting);
+    connections_release(&control->connections);
+    record_release(&control->record);
+    order_log_release(&control->order);
+    coordinator_free(control->coordinator);
+    control_run_free(control->run);
+    free(control);
+}
+
+/* ---- starting a run ---- */
+
+/* A server of the data that the run names, where the spec wants it served. */
+static enum err open_served(const struct control_run *run, struct data **ret_data,
+                            struct reason *reason)
+{
+    if (!run->spec.data.serve)
+        return ERR_OK;
+    TRY(run_data_open(&run->spec, NULL, ret_data, reason));
+    if (memcmp(data_digest(*ret_data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
+        return ERR_OK;
+    return reason_set(reason, ERR_DATA_SET,
+                      "the data set that this daemon would serve differs from the run's");
+}
+
+/* The run has its number. */
+static enum err serve(struct control *control, const struct control_run *run, struct data **data)
+{
+    struct data *take_data = *data;
+    *data = NULL;
+    return service_serve(control->config.service, run->stored.run, &run->spec, take_data);
+}
+
+/* The core takes the run, whose facts are stored. */
+static enum err start(struct control *control, uint64_t now_ns, struct control_run *take_run,
+                      struct coordinator_past *past, struct reason *reason)
+{
+    struct coordinator_past stored;
+    struct record record;
+    struct control_run *run = take_run;
+    enum err err = store_get_past(control->config.store, run->stored.run, &stored, reason);
+    if (err == ERR_OK)
+        err = record_open(&record,
+                          &(struct record_run){run->stored.directory, run->stored.spec,
+                                               stored.cut.name.version, run->stored.samples},
+                          &stored.recorded, reason);
+    if (err == ERR_OK && run->settings.ssp) {
+        /* What is late of an earlier start must not come behind what this one keeps. */
+        order_log_release(&control->order);
+        err =
+            order_log_open(&control->order, run->stored.directory, stored.cut.name.version, reason);
+        if (err != ERR_OK)
+            record_release(&record);
+    }
+    if (err != ERR_OK) {
+        control_run_free(run);
+        return err;
+    }
+    *past = stored;
+    record_release(&control->record);
+    control->record = record;
+    err = coordinator_start(control->coordinator, control_ms(now_ns), &run->settings, past, reason);
+    if (err != ERR_OK) {
+        control_run_free(run);
+        return err;
+    }
+    control_run_free(control->run);
+    control->run = run;
+    control->training_ns = control->over_ns = 0;
+    control_effects_carry_out(control, now_ns);
+    return control->failed;
+}
+
+static enum err store_plan(struct control *control, struct control_plan *plan,
+                           struct reason *reason)
+{
+    struct store *store = control->config.store;
+    struct control_run *run = plan->run;
+    if (!plan->is_new)
+        return store_change_run(store, control->term, &run->stored, reason);
+    const struct coordinator_past *past = plan->has_past ? &plan->past : NULL;
+    TRY(store_add_run(store, control->term, &run->stored, past, reason));
+    run->settings.run = run->stored.run;
+    return ERR_OK;
+}
+
+/* The plan is stored: it begins, or it is stored that it did not, so that no restart begins it. */
+static enum err begin(struct control *control, uint64_t now_ns, struct control_plan *plan,
+                      struct data **data, struct reason *reason)
+{
+    struct coordinator_past past;
+    struct control_run *run = plan->run;
+    uint64_t number = run->stored.run;
+    enum err err = serve(control, run, data);
+    if (err == ERR_OK) {
+        plan->run = NULL;
+        err = start(control, now_ns, run, &past, reason);
+    }
+    if (err != ERR_OK && control->failed == ERR_OK)
+        ignore(store_put_state(control->config.store, control->term, number, RUN_FAILED,
+                               reason->text, NULL)); /* the first error is the one to say */
+    return err;
+}
+
+static enum err start_run(struct control *control, uint64_t now_ns,
+                          const struct start_run_request *request, struct buf *response,
+                          struct reason *reason)
+{
+    scoped(control_plan_release) struct control_plan plan = {0};
+    scoped(data_free_scoped) struct data *data = NULL;
+    const struct control_wish wish = {
+        request, request->directory[0] != 0 ? request->directory : control->config.run_dir};
+    TRY(control_run_plan(control->config.store, &wish, &plan, reason));
+    TRY(coordinator_may_start(control->coordinator, &plan.run->settings, reason));
+    TRY(open_served(plan.run, &data, reason));
+    TRY(file_make_dirs(wish.directory, 0755, reason));
+    TRY(store_plan(control, &plan, reason));
+    struct start_run_reply reply = {.run = plan.run->stored.run,
+                                    .notes = (const char *)plan.notes.data};
+    TRY(begin(control, now_ns, &plan, &data, reason));
+    return wire_encode_start_run_reply(&reply, response);
+}
+
+static enum err go_on(struct control *control, uint64_t now_ns, struct store_run *stored,
+                      struct reason *reason)
+{
+    struct control_run *run;
+    struct coordinator_past past;
+    TRY(control_run_new(stored, &run, reason));
+    scoped(data_free_scoped) struct data *data = NULL;
+    enum err err = store_get_past(control->config.store, run->stored.run, &past, reason);
+    run->settings.cut_servers = run->settings.async;
+    if (err == ERR_OK && past.cut.server_count > 0 &&
+        past.cut.server_count < run->settings.servers_min)
+        run->settings.servers_min = past.cut.server_count; /* not for those that were drained */
+    if (err == ERR_OK)
+        err = open_served(run, &data, reason);
+    if (err == ERR_OK)
+        err = serve(control, run, &data);
+    if (err != ERR_OK) {
+        control_run_free(run);
+        return err;
+    }
+    return start(control, now_ns, run, &past, reason);
+}
+
+void control_continue(struct control *control, uint64_t now_ns)
+{
+    scoped(store_run_release) struct store_run stored = {0};
+    struct reason reason = {0};
+    enum err err = store_find_active_run(control->config.store, &stored, &reason);
+    if (err == ERR_NOT_FOUND)
+        return;
+    uint64_t number = stored.run;
+    if (err == ERR_OK)
+        err = go_on(control, now_ns, &stored, &reason);
+    if (err != ERR_OK)
+        log_error(control->config.logger, "run not continued", log_uint("run", number),
+                  log_text("err", err_name(err)), log_text("reason", reason.text),
+                  log_text("next", "wait for an operator"));
+}
+
+void control_local_server(struct control *control, uint64_t now_ns, const struct link *link)
+{
+    struct server_report hello = link_hello(link);
+    struct reason reason = {0};
+    enum err err = coordinator_server_hello(control->coordinator, control_ms(now_ns), &hello,
+                                            &control->local_link, &reason);
+    check(err == ERR_OK);
+    control_effects_carry_out(control, now_ns);
+}
+
+/* ---- calls ---- */
+
+void control_call_cancelled(struct control *control, uint64_t number)
+{
+    struct call *call = waiting_take_number(&control->waiting, number);
+    if (call != NULL)
+        call_fail(call, ERR_CANCELLED, "nobody waits for it any more");
+}
+
+static void call_acquire(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    struct acquire_request request = take_call->acquire;
+    uint64_t number = take_call->number;
+    struct call *older = waiting_take_acquire(&control->waiting, request.member);
+    if (older != NULL)
+        call_fail(older, ERR_CANCELLED, "the member has asked anew");
+    waiting_add(&control->waiting, &(struct waiting_call){.call = take_call});
+    enum err err = coordinator_acquire(control->coordinator, control_ms(now_ns), &request);
+    control_effects_carry_out(control, now_ns);
+    struct call *call = err != ERR_OK ? waiting_take_number(&control->waiting, number) : NULL;
+    if (call != NULL)
+        call_fail(call, err, err_text(err));
+}
+
+/* The end of a call without content. */
+static void finish(struct call *take_call, enum err err, const char *text)
+{
+    struct buf empty = {0};
+    if (err == ERR_OK)
+        call_reply(take_call, &empty);
+    else
+        call_fail(take_call, err, text[0] != 0 ? text : err_text(err));
+}
+
+static void call_join(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    struct join_reply reply;
+    struct reason reason = {0};
+    struct buf response = {0};
+    enum err err = coordinator_join(control->coordinator, control_ms(now_ns), &take_call->join,
+                                    &reply, &reason);
+    control_effects_carry_out(control, now_ns);
+    if (err == ERR_OK)
+        replies_send(take_call, wire_encode_join_reply(&reply, &response), &response);
+    else
+        call_fail(take_call, err, reason.text);
+}
+
+static void call_start_run(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    struct reason reason = {0};
+    struct buf response = {0};
+    enum err err = start_run(control, now_ns, &take_call->start_run, &response, &reason);
+    if (err == ERR_OK) {
+        call_reply(take_call, &response);
+        return;
+    }
+    buf_release(&response);
+    log_warning(control->config.logger, "run not started", log_text("err", err_name(err)),
+                log_text("reason", reason.text));
+    call_fail(take_call, err, reason.text[0] != 0 ? reason.text : err_text(err));
+}
+
+/* The coordinator cannot move to another daemon: its own server stays as long as the cluster does.
+ */
+static void call_drain(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    struct coordinator_drained drained = {.drained = true};
+    struct coordinator_status status;
+    struct reason reason = {0};
+    struct buf response = {0};
+    const char *name = take_call->drain.server;
+    enum err err;
+    if (strcmp(name, control->config.name) == 0)
+        err =
+            reason_set(&reason, ERR_INVALID,
+                       "server %.64s is the coordinator's and cannot be drained: stop the run, or "
+                       "restart its daemon, which goes on from the newest cut",
+                       name);
+    else if (take_call->drain.lost)
+        err = coordinator_give_up(control->coordinator, control_ms(now_ns), name, &reason);
+    else
+        err = coordinator_drain(control->coordinator, control_ms(now_ns), name, &drained, &reason);
+    control_effects_carry_out(control, now_ns);
+    if (err != ERR_OK) {
+        call_fail(take_call, err, reason.text);
+        return;
+    }
+    coordinator_status(control->coordinator, &status);
+    const struct drain_reply reply = {drained.drained, drained.chunks_left, status.reason};
+    replies_send(take_call, wire_encode_drain_reply(&reply, &response), &response);
+}
+
+static void call_checkpoint(struct control *control, struct call *take_call)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    enum err err = coordinator_checkpoint(control->coordinator);
+    if (err != ERR_OK)
+        call_fail(take_call, err, err_text(err));
+    else
+        waiting_add(&control->waiting, &(struct waiting_call){take_call, status.version});
+}
+
+static struct replies_facts facts_of(const struct control *control, uint64_t now_ns)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    uint64_t end_ns = control->over_ns != 0 ? control->over_ns : now_ns;
+    bool begun = control->training_ns != 0;
+    return (struct replies_facts){
+        .coordinator = control->coordinator,
+        .run = control->run,
+        .now_ms = control_ms(now_ns),
+        .seconds = begun ? (double)(end_ns - control->training_ns) / 1e9 : 0,
+        .samples_here = begun && status.counters.samples > control->samples_before
+                            ? status.counters.samples - control->samples_before
+                            : 0,
+    };
+}
+
+void control_call(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    struct replies_facts facts;
+    enum err err = ERR_OK;
+    switch (take_call->kind) {
+    case CALL_ACQUIRE:
+        call_acquire(control, now_ns, take_call);
+        return;
+    case CALL_JOIN:
+        call_join(control, now_ns, take_call);
+        return;
+    case CALL_DESCRIBE:
+        facts = facts_of(control, now_ns);
+        replies_describe(&facts, take_call);
+        return;
+    case CALL_STATUS:
+        facts = facts_of(control, now_ns);
+        replies_status(&facts, take_call);
+        return;
+    case CALL_START_RUN:
+        call_start_run(control, now_ns, take_call);
+        return;
+    case CALL_CHECKPOINT:
+        call_checkpoint(control, take_call);
+        return;
+    case CALL_DRAIN:
+        call_drain(control, now_ns, take_call);
+        return;
+    case CALL_COMPLETE:
+        err = coordinator_complete(control->coordinator, control_ms(now_ns), &take_call->complete);
+        break;
+    case CALL_LEAVE:
+        err = coordinator_leave(control->coordinator, control_ms(now_ns), take_call->leave.member,
+                                take_call->leave.reason);
+        break;
+    case CALL_STOP_RUN:
+        err =
+            coordinator_stop(control->coordinator, control_ms(now_ns), take_call->stop_run.reason);
+        break;
+    }
+    control_effects_carry_out(control, now_ns);
+    finish(take_call, err, "");
+}
+
+/* ---- streams ---- */
+
+static enum err decode_report(const struct rpc_message *message, struct arena *arena,
+                              struct server_report *ret_report, struct reason *reason)
+{
+    uint8_t *bytes = arena_take(arena, message->bytes);
+    if (bytes == NULL)
+        return ERR_NOMEM;
+    rpc_message_copy(message, 0, message->bytes, bytes);
+    return wire_decode_server_report((struct slice){bytes, message->bytes}, arena, ret_report,
+                                     reason);
+}
+
+static enum err server_says(struct control *control, uint64_t now_ns, struct connection *connection,
+                            const struct rpc_message *message, struct reason *reason)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = (size_t)9 * WIRE_CONTROL_BYTES_MAX};
+    struct server_report report;
+    TRY(decode_report(message, &arena, &report, reason));
+    if (connection->id != 0)
+        return coordinator_server_report(control->coordinator, control_ms(now_ns), connection->id,
+                                         &report);
+    uint64_t link;
+    TRY(connections_add(&control->connections, connection, 0));
+    enum err err =
+        coordinator_server_hello(control->coordinator, control_ms(now_ns), &report, &link, reason);
+    if (err != ERR_OK)
+        connections_remove(&control->connections, connection);
+    else
+        connection->id = link; /* before its first command is carried out */
+    return err;
+}
+
+static enum err member_says(struct control *control, uint64_t now_ns, struct connection *connection,
+                            const struct rpc_message *message, struct reason *reason)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct member_report report;
+    if (connection->id != 0)
+        return coordinator_heartbeat(control->coordinator, control_ms(now_ns), connection->id);
+    uint8_t *bytes = arena_take(&arena, message->bytes);
+    if (bytes == NULL)
+        return ERR_NOMEM;
+    rpc_message_copy(message, 0, message->bytes, bytes);
+    TRY(wire_decode_member_report((struct slice){bytes, message->bytes}, &arena, &report, reason));
+    TRY(coordinator_heartbeat(control->coordinator, control_ms(now_ns), report.member));
+    struct connection *older = connections_member(&control->connections, report.member);
+    if (older != NULL)
+        connections_send_away(&control->connections, older, ERR_CANCELLED,
+                              "the member opened another stream");
+    return connections_add(&control->connections, connection, report.member);
+}
+
+void control_connection_message(struct control *control, uint64_t now_ns,
+                                struct connection *connection, const struct rpc_message *message)
+{
+    struct reason reason = {0};
+    if (connection->id != 0 && !connection->listed)
+        return; /* expelled; its end is under way */
+    enum err err = connection->is_server
+                       ? server_says(control, now_ns, connection, message, &reason)
+                       : member_says(control, now_ns, connection, message, &reason);
+    control_effects_carry_out(control, now_ns);
+    /* Late reports are of no harm; anything else ends the stream. */
+    bool harmless = connection->is_server && (err == ERR_OLD_GENERATION || err == ERR_OLD_BOOT);
+    if (err == ERR_OK || harmless)
+        return;
+    log_warning(control->config.logger, "stream refused", log_text("peer", connection->address),
+                log_text("err", err_name(err)), log_text("reason", reason.text),
+                log_text("next", "close"));
+    rpc_stream_finish(connection->stream, err, reason.text[0] != 0 ? reason.text : err_text(err));
+}
+
+void control_connection_closed(struct control *control, uint64_t now_ns,
+                               struct connection *connection)
+{
+    if (!connection->listed)
+        return;
+    uint64_t id = connection->id;
+    connections_remove(&control->connections, connection);
+    if (connection->is_server)
+        coordinator_server_lost(control->coordinator, control_ms(now_ns), id);
+    else
+        coordinator_member_lost(control->coordinator, control_ms(now_ns), id,
+                                "control stream broke");
+    control_effects_carry_out(control, now_ns);
+}
+
+void control_report(struct control *control, uint64_t now_ns, const struct rpc_message *message)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = (size_t)9 * WIRE_CONTROL_BYTES_MAX};
+    struct server_report report;
+    struct reason reason = {0};
+    enum err err = decode_report(message, &arena, &report, &reason);
+    if (err == ERR_OK)
+        err = coordinator_server_report(control->coordinator, control_ms(now_ns),
+                                        control->local_link, &report);
+    control_effects_carry_out(control, now_ns);
+    if (err != ERR_OK && err != ERR_OLD_GENERATION)
+        log_error(control->config.logger, "own report refused", log_text("err", err_name(err)),
+                  log_text("reason", reason.text), log_text("next", "none"));
+}
+
+/* ---- time ---- */
+
+uint64_t control_next_ns(const struct control *control)
+{
+    uint64_t due_ms = coordinator_next_ms(control->coordinator);
+    uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
+    due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
+    return control->flush_ns < due_ns ? control->flush_ns : due_ns;
+}
+
+static void flush(struct control *control)
+{
+    struct record *record = &control->record;
+    record_flush(record);
+    bool said = record->said;
+    record->said = record->err != ERR_OK;
+    if (said == record->said)
+        return;
+    if (said)
+        log_info(control->config.logger, "run's log written again");
+    else
+        log_error(control->config.logger, "run's log not written",
+                  log_text("err", err_name(record->err)), log_text("reason", record->reason.text),
+                  log_text("next", "go on without it"));
+}
+
+static void store_late_state(struct control *control)
+{
+    struct reason reason = {0};
+    if (!control->state_late)
+        return;
+    enum err err = control_effects_store_state(control, &reason);
+    if (err != ERR_OK)
+        control_effects_fail(control, err, &reason);
+}
+
+void control_tick(struct control *control, uint64_t now_ns)
+{
+    if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
+        coordinator_tick(control->coordinator, control_ms(now_ns));
+        control_effects_carry_out(control, now_ns);
+    }
+    if (control->heartbeat_ns <= now_ns) {
+        control->heartbeat_ns = time_after_ms(now_ns, control->config.heartbeat_ms);
+        connections_notice(&control->connections,
+                           &(struct member_notice){.kind = NOTICE_ALIVE, .text = ""});
+    }
+    if (control->flush_ns <= now_ns) {
+        control->flush_ns = time_after_ms(now_ns, FLUSH_MS);
+        flush(control);
+        store_late_state(control);
+    }
+}
+
+void control_pause(struct control *control, uint64_t now_ns, const char *why)
+{
+    ignore(coordinator_pause(control->coordinator, control_ms(now_ns),
+                             why)); /* none is active: fine */
+    control_effects_carry_out(control, now_ns);
+}
+
+bool control_paused(const struct control *control)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    return control->failed != ERR_OK || status.paused || !control_active(control);
+}
+
+bool control_loading(const struct control *control)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    return status.state == RUN_STARTING;
+}
+
+enum err control_failed(const struct control *control)
+{
+    return control->failed;
+}
+
+enum err control_status_line(const struct control *control, struct buf *line)
+{
+    struct coordinator_status status;
+    struct coordinator_server server;
+    uint32_t connected = 0, known = 0;
+    coordinator_status(control->coordinator, &status);
+    for (; coordinator_server(control->coordinator, known, &server); known++)
+        connected += server.connected ? 1 : 0;
+    return buf_printf(line, "%u/%u servers, %u workers, step %llu of %llu, cut %llu%s%s", connected,
+                      known, status.member_count, (unsigned long long)status.version,
+                      (unsigned long long)status.steps, (unsigned long long)status.cut.version,
+                      status.reason[0] != 0 ? ", " : "", status.reason);
+}

@@ -1,0 +1,64 @@
+/* The coordinator on its daemon: the pure core (server/coordinator/) and what it needs of the
+ * world. Calls and streams come in from the main thread's inbox, go to the core, and the core's
+ * effects are carried out in their order: facts to the store and to checkpoints' cut.json, commands
+ * to servers, answers to parked calls, rows to the run's record, lines to the log.
+ *
+ * A store that fails ends the daemon (control_failed()): nothing may follow from a fact that is not
+ * stored. Main thread only. */
+#ifndef ROOST_SERVER_CONTROL_CONTROL_H
+#define ROOST_SERVER_CONTROL_CONTROL_H
+
+#include "common/log.h"
+#include "server/disk/store.h"
+#include "server/service.h"
+#include "server/threads/link.h"
+#include "server/threads/shards.h"
+
+struct control;
+
+struct control_config {
+    struct store *store; /* borrowed */
+    struct service *service;
+    struct shards *shards; /* of this daemon: commands over the local link */
+    const char *name;      /* of this daemon's server */
+    const char *run_dir;   /* where a run goes that names no directory */
+    uint32_t heartbeat_ms, lease_ms, stop_ms;
+    uint32_t speculation_percent, speculation_ms_min;
+    const struct logger *logger;
+};
+
+/* Takes a new term. ERR_NOMEM, or the store's errors. */
+enum err control_new(const struct control_config *config, struct control **ret_control,
+                     struct reason *reason) MUST_USE;
+/* Calls that wait are answered with CANCELLED; streams are ended. NULL is fine. */
+void control_free(struct control *control);
+
+/* This daemon's own server is there. */
+void control_local_server(struct control *control, uint64_t now_ns, const struct link *link);
+/* Goes on with the run that the store says was training. */
+void control_continue(struct control *control, uint64_t now_ns);
+
+/* Events; connections and messages stay the caller's. */
+void control_call(struct control *control, uint64_t now_ns, struct call *take_call);
+void control_call_cancelled(struct control *control, uint64_t number);
+void control_connection_message(struct control *control, uint64_t now_ns,
+                                struct connection *connection, const struct rpc_message *message);
+void control_connection_closed(struct control *control, uint64_t now_ns,
+                               struct connection *connection);
+void control_report(struct control *control, uint64_t now_ns, const struct rpc_message *message);
+
+uint64_t control_next_ns(const struct control *control);
+void control_tick(struct control *control, uint64_t now_ns);
+
+/* The daemon is about to end: the run pauses with a cut and goes on with the next start. */
+void control_pause(struct control *control, uint64_t now_ns, const char *why);
+/* Nothing is left to wait for. */
+bool control_paused(const struct control *control);
+/* A run has started, or goes on, whose servers are not all there with its weights. */
+bool control_loading(const struct control *control);
+/* Why the daemon must end; ERR_OK: it need not. */
+enum err control_failed(const struct control *control);
+/* Appends "2/2 servers, 3 workers, step 120 of 300, cut 100" and why the run waits. ERR_NOMEM. */
+enum err control_status_line(const struct control *control, struct buf *line) MUST_USE;
+
+#endif

@@ -1,0 +1,43 @@
+/* The state that control*.c share. For control*.c only. */
+#ifndef ROOST_SERVER_CONTROL_CONTROL_CORE_H
+#define ROOST_SERVER_CONTROL_CONTROL_CORE_H
+
+#include "server/control/connections.h"
+#include "server/control/control.h"
+#include "server/control/control_run.h"
+#include "server/control/waiting.h"
+#include "server/disk/order_log.h"
+#include "server/disk/record.h"
+
+struct control {
+    struct control_config config;
+    uint64_t term;
+    struct coordinator *coordinator;
+    uint64_t local_link;
+    struct control_run *run; /* NULL: none yet */
+    struct record record;
+    struct order_log order; /* ssp */
+    struct waiting waiting;
+    struct connections connections;
+    uint64_t heartbeat_ns, flush_ns; /* when each is due */
+    uint64_t training_ns;            /* when training began here; 0: not yet */
+    uint64_t over_ns;                /* when it ended; 0: not yet */
+    uint64_t samples_before;         /* counted before training began here */
+    bool state_late;                 /* the disk was full; the state is stored when it is not */
+    enum err failed;
+};
+
+static inline uint64_t control_ms(uint64_t now_ns)
+{
+    return now_ns / 1000000;
+}
+
+/* Whether a run is starting or training. */
+static inline bool control_active(const struct control *control)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    return status.state == RUN_STARTING || status.state == RUN_TRAINING;
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* The store, answers, logs and commands that effects mean. */
+#include "server/control/control_effects.h"
+
+#include "common/files/checkpoint.h"
+#include "server/control/replies.h"
+
+#include <string.h>
+
+void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
+{
+    control->failed = err;
+    log_error(control->config.logger, "store failed", log_text("err", err_name(err)),
+              log_text("reason", reason->text), log_text("next", "end"));
+}
+
+/* The cut's file for readers, then the fact. */
+static enum err store_cut(struct control *control, const struct cut_record *cut,
+                          struct reason *reason)
+{
+    const struct control_run *run = control->run;
+    struct checkpoint_record record = {
+        .name = {cut->name.generation, cut->name.version},
+        .run = run->stored.run,
+        .counters = {cut->counters.samples, cut->counters.applied, cut->counters.skips_in_row},
+        .spec = run->stored.spec,
+        .server_count = cut->server_count,
+    };
+    memcpy(record.fingerprint.bytes, run->stored.fingerprint, WIRE_DIGEST_BYTES);
+    memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
+    for (uint32_t i = 0; i < cut->server_count; i++)
+        memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
+    record_sync(&control->record);
+    TRY(order_log_sync(&control->order, reason));
+    TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
+    return store_put_cut(control->config.store, control->term, run->stored.run, cut,
+                         run->spec.checkpoint.keep, reason);
+}
+
+static enum err carry_out_cut(struct control *control, uint64_t now_ns, const struct effect *effect,
+                              struct reason *reason)
+{
+    struct cut_name name = effect->cut->name;
+    enum err err = store_cut(control, effect->cut, reason);
+    if (err != ERR_OK && err != ERR_NO_SPACE)
+        return err;
+    if (err != ERR_OK)
+        log_warning(control->config.logger, "cut not written", log_text("err", err_name(err)),
+                    log_text("reason", reason->text), log_text("next", "go on"));
+    coordinator_cut_stored(control->coordinator, control_ms(now_ns), name, err);
+    return ERR_OK;
+}
+
+enum err control_effects_store_state(struct control *control, struct reason *reason)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    enum err err = store_put_state(control->config.store, control->term, control->run->stored.run,
+                                   status.state, status.reason, reason);
+    control->state_late = err == ERR_NO_SPACE;
+    return control->state_late ? ERR_OK : err;
+}
+
+static enum err carry_out_fact(struct control *control, uint64_t now_ns,
+                               const struct effect *effect, struct reason *reason)
+{
+    struct store *store = control->config.store;
+    struct store_run *stored = &control->run->stored;
+    struct coordinator_status status;
+    switch (effect->kind) {
+    case EFFECT_STORE_REWIND:
+        coordinator_status(control->coordinator, &status);
+        record_rewind(&control->record, status.version);
+        TRY(order_log_rewind(&control->order, status.version, reason));
+        return store_put_generation(store, control->term, effect->generation, reason);
+    case EFFECT_STORE_FINGERPRINT:
+        stored->has_fingerprint = true;
+        memcpy(stored->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);
+        return store_put_fingerprint(store, control->term, stored->run, effect->fingerprint,
+                                     reason);
+    case EFFECT_STORE_CUT:
+        return carry_out_cut(control, now_ns, effect, reason);
+    case EFFECT_STORE_ORDER:
+        return order_log_add(&control->order, &effect->order, reason);
+    default:
+        return control_effects_store_state(control, reason);
+    }
+}
+
+/* Training's own time: from the first version that can be computed on to the end. */
+static void watch_state(struct control *control, uint64_t now_ns, enum run_state state)
+{
+    struct coordinator_status status;
+    if (state == RUN_TRAINING && control->training_ns == 0) {
+        coordinator_status(control->coordinator, &status);
+        control->training_ns = now_ns;
+        control->samples_before = status.counters.samples;
+    } else if (state != RUN_STARTING && state != RUN_TRAINING) {
+        control->over_ns = now_ns;
+        record_flush(&control->record);
+    }
+}
+
+/* To this daemon's own shards, or over a server's stream. */
+static void send_command(struct control *control, uint64_t link,
+                         const struct server_command *command)
+{
+    const struct connection *server = connections_server(&control->connections, link);
+    if (link == control->local_link)
+        shards_command(control->config.shards, command);
+    else if (server != NULL) /* otherwise its end is under way to the core */
+        connections_command(server, command);
+}
+
+static void expel(struct control *control, uint64_t member)
+{
+    struct connection *connection = connections_member(&control->connections, member);
+    if (connection != NULL)
+        connections_send_away(&control->connections, connection, ERR_UNKNOWN_MEMBER,
+                              "the membership has ended");
+}
+
+/* Hello may have come late, from a stream that the server has given up: it is to say it again. */
+static void unlink_server(struct control *control, uint64_t link)
+{
+    struct connection *connection = connections_server(&control->connections, link);
+    if (connection != NULL)
+        connections_send_away(&control->connections, connection, ERR_CANCELLED,
+                              "the server said hello elsewhere");
+}
+
+static void carry_out_answer(struct control *control, const struct effect *effect)
+{
+    struct buf response = {0};
+    struct call *call = waiting_take_acquire(&control->waiting, effect->answer.member);
+    if (call == NULL)
+        return; /* nobody waits for it any more; asked again, it is the same */
+    enum err err = effect->answer.err;
+    if (err == ERR_OK)
+        err = wire_encode_acquire_reply(&effect->answer.reply, &response);
+    replies_send(call, err, &response);
+}
+
+static void carry_out_word(struct control *control, const struct effect *effect)
+{
+    switch (effect->kind) {
+    case EFFECT_COMMAND:
+        send_command(control, effect->command.link, &effect->command.command);
+        break;
+    case EFFECT_ANSWER:
+        carry_out_answer(control, effect);
+        break;
+    case EFFECT_EXPEL:
+        expel(control, effect->member);
+        break;
+    case EFFECT_UNLINK:
+        unlink_server(control, effect->link);
+        break;
+    case EFFECT_NOTICE:
+        connections_notice(&control->connections, &effect->notice);
+        break;
+    case EFFECT_ADOPT:
+        record_rewind(&control->record, effect->adopted.version);
+        break;
+    case EFFECT_STEP:
+        record_step(&control->record, &effect->step);
+        record_write(&control->record); /* before its commands: a successor may adopt the step */
+        break;
+    case EFFECT_VALIDATION:
+        record_validation(&control->record, &effect->validation);
+        break;
+    default:
+        log_event(control->config.logger, effect->log.warning ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+                  effect->log.text, (struct log_field[]){{0}});
+    }
+}
+
+static void answer_checkpoints(struct control *control)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    bool over = !control_active(control);
+    for (size_t i = control->waiting.count; i-- > 0;) {
+        const struct waiting_call *waiting = &control->waiting.list[i];
+        if (waiting->call->kind != CALL_CHECKPOINT)
+            continue;
+        struct buf response = {0};
+        if (status.cut.version > waiting->after_version)
+            replies_send(waiting_take(&control->waiting, i),
+                         wire_encode_cut_name(&status.cut, &response), &response);
+        else if (over)
+            call_fail(waiting_take(&control->waiting, i), ERR_NO_RUN, "the run is over");
+    }
+}
+
+/* In order; what a stored cut adds comes behind. */
+void control_effects_carry_out(struct control *control, uint64_t now_ns)
+{
+    struct reason reason = {0};
+    bool cut = false;
+    size_t count;
+    const struct effect *effects = coordinator_effects(control->coordinator, &count);
+    for (size_t i = 0; i < count && control->failed == ERR_OK; i++) {
+        const struct effect *effect = &effects[i];
+        if (effect->kind > EFFECT_STORE_STATE) {
+            carry_out_word(control, effect);
+            continue;
+        }
+        cut = true;
+        enum err err = carry_out_fact(control, now_ns, effect, &reason);
+        if (err != ERR_OK)
+            control_effects_fail(control, err, &reason);
+        else if (effect->kind == EFFECT_STORE_STATE)
+            watch_state(control, now_ns, effect->state.state);
+        effects = coordinator_effects(control->coordinator, &count);
+    }
+    coordinator_effects_clear(control->coordinator);
+    if (cut)
+        answer_checkpoints(control);
+}

@@ -1,0 +1,288 @@
+/* The run that the coordinator's daemon holds. */
+#include "server/control/control_run.h"
+
+#include "common/files/checkpoint.h"
+#include "common/scoped.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+/* A parameter larger than this is shared between servers. */
+enum { PARAMETER_BYTES_MAX = 32 * 1024 * 1024 };
+
+/* ---- the grid and the core's view ---- */
+
+static enum err fill_parameters(struct control_run *run)
+{
+    const struct model *model = &run->model;
+    run->parameters = calloc(model->parameters_count, sizeof *run->parameters);
+    if (run->parameters == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < model->parameters_count; i++) {
+        const struct model_parameter *parameter = &model->parameters[i];
+        run->parameters[i] = (struct map_parameter){
+            .chunk_first = parameter->chunk_first,
+            .chunk_count = parameter->chunks_count,
+            .chunk_bytes = (uint64_t)model->chunks[parameter->chunk_first].weights * sizeof(float),
+            .bytes = parameter->weights * sizeof(float),
+        };
+    }
+    return ERR_OK;
+}
+
+uint64_t control_run_held_out(const struct control_run *run)
+{
+    uint64_t limit = run->spec.train.validation_samples;
+    uint64_t all = run->stored.validation_samples;
+    return limit > 0 && limit < all ? limit : all;
+}
+
+static void fill_settings(struct control_run *run)
+{
+    const struct spec *spec = &run->spec;
+    bool lossy = spec->train.precision != SPEC_FP32;
+    uint32_t node_slots = spec->train.node_slots;
+    run->settings = (struct coordinator_run){
+        .run = run->stored.run,
+        .steps = spec->train.steps,
+        .servers_min = run->stored.servers_min,
+        .slots = spec->train.slots,
+        .slot_samples = spec->train.slot_samples,
+        .delay = spec_staleness(spec),
+        .async = spec->consistency.kind == SPEC_ASYNC,
+        .ssp = spec->consistency.kind == SPEC_SSP,
+        .window = spec->consistency.window,
+        .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
+        .numerics_any = spec->numerics == SPEC_ANY,
+        .data_served = spec->data.serve,
+        .validate_every = spec->train.validate_every,
+        .validation_samples = control_run_held_out(run),
+        .cut_every = spec->checkpoint.every_steps,
+        .seal = seal_settings_of_spec(spec),
+        .parameter_count = run->model.parameters_count,
+        .parameters = run->parameters,
+        .parameter_bytes_max = PARAMETER_BYTES_MAX,
+        .spec = run->stored.spec,
+        .checkpoint_dir = run->checkpoint_dir,
+        .restore = run->stored.restore,
+    };
+    memcpy(run->settings.data_digest, run->stored.data_digest, WIRE_DIGEST_BYTES);
+}
+
+static enum err fill(struct control_run *run, struct reason *reason)
+{
+    const char *text = run->stored.spec;
+    scoped(buf_release) struct buf path = {0};
+    TRY(spec_parse((struct slice){(const uint8_t *)text, strlen(text)}, "the run's spec", NULL,
+                   &run->spec, reason));
+    TRY(model_init(&run->model, &run->spec.model, reason));
+    TRY(fill_parameters(run));
+    TRY(buf_printf(&path, "%s/checkpoints", run->stored.directory));
+    run->checkpoint_dir = strndup((const char *)path.data, path.bytes);
+    if (run->checkpoint_dir == NULL)
+        return ERR_NOMEM;
+    fill_settings(run);
+    return ERR_OK;
+}
+
+enum err control_run_new(struct store_run *take_stored, struct control_run **ret_run,
+                         struct reason *reason)
+{
+    struct control_run *run = calloc(1, sizeof *run);
+    if (run == NULL) {
+        store_run_release(take_stored);
+        return ERR_NOMEM;
+    }
+    run->stored = *take_stored;
+    *take_stored = (struct store_run){0};
+    enum err err = fill(run, reason);
+    if (err != ERR_OK) {
+        control_run_free(run);
+        return err;
+    }
+    *ret_run = run;
+    return ERR_OK;
+}
+
+void control_run_free(struct control_run *run)
+{
+    if (run == NULL)
+        return;
+    store_run_release(&run->stored);
+    model_release(&run->model);
+    free(run->parameters);
+    free(run->checkpoint_dir);
+    free(run);
+}
+
+/* ---- what an operator asks for ---- */
+
+void control_plan_release(struct control_plan *plan)
+{
+    control_run_free(plan->run);
+    buf_release(&plan->notes);
+    *plan = (struct control_plan){0};
+}
+
+static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
+{
+    static const uint8_t zeros[WIRE_DIGEST_BYTES];
+    return memcmp(digest, zeros, sizeof zeros) == 0;
+}
+
+/* The directory's newest recorded cut as facts: of a run that this store has never heard of. */
+static enum err adopt(const char *directory, struct store_run *stored,
+                      struct coordinator_past *past, struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_open_any(directory, &checkpoint, reason));
+    const struct checkpoint_record *about = checkpoint_about(checkpoint);
+    stored->spec = strdup(about->spec);
+    stored->restore = strdup("");
+    memcpy(stored->data_digest, about->data_digest.bytes, WIRE_DIGEST_BYTES);
+    memcpy(past->fingerprint, about->fingerprint.bytes, WIRE_DIGEST_BYTES);
+    past->has_fingerprint = !is_zero(past->fingerprint);
+    past->generation = about->name.generation;
+    past->cut.name = (struct cut_name){about->name.generation, about->name.version};
+    past->cut.counters = (struct seal_counters){.samples = about->counters.samples,
+                                                .applied = about->counters.applied,
+                                                .skips_in_row = about->counters.skips_in_row};
+    past->cut.server_count = about->server_count;
+    for (uint32_t i = 0; i < about->server_count; i++) {
+        snprintf(past->cut.servers[i].name, sizeof past->cut.servers[i].name, "server-%u", i);
+        memcpy(past->cut.servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
+    }
+    return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+/* What is known of the directory's run. */
+static enum err find(struct store *store, const char *directory, struct store_run *ret_stored,
+                     struct control_plan *plan, struct reason *reason)
+{
+    enum err err = store_find_run(store, directory, ret_stored, reason);
+    if (err == ERR_OK)
+        return store_get_past(store, ret_stored->run, &plan->past, reason);
+    if (err != ERR_NOT_FOUND)
+        return err;
+    plan->is_new = plan->has_past = true;
+    return adopt(directory, ret_stored, &plan->past, reason);
+}
+
+/* What differs from the stored spec, and what that means for the digest. */
+static enum err compare(const char *stored_text, const char *wanted_text, struct buf *notes,
+                        struct reason *reason)
+{
+    struct spec stored, wanted;
+    scoped(free_scoped) struct spec_changes *changes = calloc(1, sizeof *changes);
+    if (changes == NULL)
+        return ERR_NOMEM;
+    TRY(spec_parse((struct slice){(const uint8_t *)stored_text, strlen(stored_text)},
+                   "the stored spec", NULL, &stored, reason));
+    TRY(spec_parse((struct slice){(const uint8_t *)wanted_text, strlen(wanted_text)},
+                   "the run's spec", NULL, &wanted, reason));
+    TRY(spec_compare_for_resume(&stored, &wanted, changes, reason));
+    for (uint32_t i = 0; i < changes->count; i++)
+        TRY(buf_printf(notes, "%s%s%s", i > 0 ? "\n" : "", changes->changes[i].text,
+                       changes->changes[i].verdict == SPEC_RESUME_DIGEST
+                           ? " (the weights will differ from an uninterrupted run's)"
+                           : ""));
+    return ERR_OK;
+}
+
+static enum err take_text(char **text, const char *value)
+{
+    char *copy = strdup(value);
+    if (copy == NULL)
+        return ERR_NOMEM;
+    free(*text);
+    *text = copy;
+    return ERR_OK;
+}
+
+/* The request's spec with `auto` made one core type for all workers and every resume: the stored
+ * run's, or this machine's. Empty when the request has none. */
+static enum err pin_spec(const char *wanted, const char *stored_text, struct buf *ret_text,
+                         struct reason *reason)
+{
+    struct spec spec, stored;
+    const char *core = kernels_gemm_core_auto();
+    if (wanted[0] == 0)
+        return buf_append(ret_text, "", 1);
+    TRY(spec_parse((struct slice){(const uint8_t *)wanted, strlen(wanted)}, "the run's spec", NULL,
+                   &spec, reason));
+    if (stored_text != NULL) {
+        TRY(spec_parse((struct slice){(const uint8_t *)stored_text, strlen(stored_text)},
+                       "the stored spec", NULL, &stored, reason));
+        core = stored.train.gemm_core;
+    }
+    if (strcmp(spec.train.gemm_core, "auto") == 0)
+        snprintf(spec.train.gemm_core, sizeof spec.train.gemm_core, "%s", core);
+    TRY(spec_print(&spec, ret_text));
+    return buf_append(ret_text, "", 1);
+}
+
+/* The request's facts over the stored ones. */
+static enum err overlay(const struct control_wish *wish, const char *spec, struct store_run *stored)
+{
+    const struct start_run_request *request = wish->request;
+    if (spec[0] != 0 || stored->spec == NULL)
+        TRY(take_text(&stored->spec, spec));
+    if (stored->directory == NULL)
+        TRY(take_text(&stored->directory, wish->directory));
+    if (stored->restore == NULL)
+        TRY(take_text(&stored->restore, request->restore));
+    stored->servers_min = request->servers_min > 0 ? request->servers_min : 1;
+    stored->samples = request->samples;
+    stored->validation_samples = request->validation_samples;
+    stored->unigram_entropy = request->unigram_entropy;
+    memcpy(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES);
+    stored->state = RUN_STARTING;
+    stored->reason[0] = 0;
+    return ERR_OK;
+}
+
+static enum err plan_resume(struct store *store, const struct control_wish *wish,
+                            struct store_run *stored, struct control_plan *plan, struct buf *spec,
+                            struct reason *reason)
+{
+    const struct start_run_request *request = wish->request;
+    TRY(find(store, wish->directory, stored, plan, reason));
+    TRY(pin_spec(request->spec, stored->spec, spec, reason));
+    if (request->spec[0] != 0)
+        TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, reason));
+    if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
+        return reason_set(reason, ERR_DATA_SET,
+                          "the data set is not the one that %s was trained on", wish->directory);
+    return ERR_OK;
+}
+
+static enum err plan_new(const struct control_wish *wish, struct control_plan *plan,
+                         struct buf *spec, struct reason *reason)
+{
+    struct checkpoint_name name;
+    scoped(buf_release) struct buf path = {0};
+    TRY(buf_printf(&path, "%s/checkpoints", wish->directory));
+    plan->is_new = true;
+    if (checkpoint_newest((const char *)path.data, &name, NULL) == ERR_OK)
+        return reason_set(reason, ERR_EXISTS, "%s holds checkpoints of a run: resume it",
+                          wish->directory);
+    return pin_spec(wish->request->spec, NULL, spec, reason);
+}
+
+enum err control_run_plan(struct store *store, const struct control_wish *wish,
+                          struct control_plan *ret_plan, struct reason *reason)
+{
+    scoped(store_run_release) struct store_run stored = {0};
+    scoped(control_plan_release) struct control_plan plan = {0};
+    scoped(buf_release) struct buf spec = {0};
+    if (wish->request->resume)
+        TRY(plan_resume(store, wish, &stored, &plan, &spec, reason));
+    else
+        TRY(plan_new(wish, &plan, &spec, reason));
+    TRY(overlay(wish, (const char *)spec.data, &stored));
+    TRY(buf_append(&plan.notes, "", 1));
+    TRY(control_run_new(&stored, &plan.run, reason));
+    *ret_plan = plan;
+    plan = (struct control_plan){0};
+    return ERR_OK;
+}

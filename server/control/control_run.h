@@ -1,0 +1,46 @@
+/* The run that the coordinator's daemon holds: its spec, its model's grid, its directory, and what
+ * the core gets to know of them. Made once, then only read; the core borrows from it while the run
+ * is active. */
+#ifndef ROOST_SERVER_CONTROL_CONTROL_RUN_H
+#define ROOST_SERVER_CONTROL_CONTROL_RUN_H
+
+#include "common/model/model.h"
+#include "common/settings/spec.h"
+#include "server/disk/store.h"
+
+struct control_run {
+    struct store_run stored;
+    struct spec spec;
+    struct model model;
+    struct map_parameter *parameters; /* one for each of the model's */
+    char *checkpoint_dir;
+    struct coordinator_run settings; /* points into the rest */
+};
+
+/* From the stored facts, which it takes over also when it fails. ERR_INVALID: the spec. */
+enum err control_run_new(struct store_run *take_stored, struct control_run **ret_run,
+                         struct reason *reason) MUST_USE;
+void control_run_free(struct control_run *run); /* NULL is fine */
+
+/* Held-out samples that a validation goes over: all, or as many as the spec allows. */
+uint64_t control_run_held_out(const struct control_run *run);
+
+/* The run that an operator asks for, not stored yet, or stored and now changed.
+ * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
+ * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. */
+struct control_wish {
+    const struct start_run_request *request;
+    const char *directory;
+};
+struct control_plan {
+    struct control_run *run;
+    bool is_new;   /* to be added to the store, not changed there */
+    bool has_past; /* `past` is from the directory: it belongs in the store too */
+    struct coordinator_past past;
+    struct buf notes; /* text for the operator, ends in a 0 */
+};
+enum err control_run_plan(struct store *store, const struct control_wish *wish,
+                          struct control_plan *ret_plan, struct reason *reason) MUST_USE;
+void control_plan_release(struct control_plan *plan);
+
+#endif

@@ -1,0 +1,218 @@
+/* What Describe and Status say. */
+#include "server/control/replies.h"
+
+#include <string.h>
+
+void replies_send(struct call *take_call, enum err err, struct buf *take_response)
+{
+    if (err == ERR_OK) {
+        call_reply(take_call, take_response);
+        return;
+    }
+    buf_release(take_response);
+    call_fail(take_call, err, err_text(err));
+}
+
+/* A text that outlives the caller's struct, in the call's arena; "" when there is no room. */
+static const char *keep(struct arena *arena, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = arena_take(arena, bytes);
+    if (copy == NULL)
+        return "";
+    memcpy(copy, text, bytes);
+    return copy;
+}
+
+static struct server_description describe_server(struct arena *arena,
+                                                 const struct coordinator_server *server)
+{
+    return (struct server_description){
+        .name = keep(arena, server->name),
+        .address = keep(arena, server->address),
+        .boot = server->boot,
+        .connected = server->connected,
+        .chunks = server->chunk_count,
+        .state = server->state,
+    };
+}
+
+/* The run's servers in map order, or, without a map, all that are known. */
+static enum err describe_servers(const struct replies_facts *facts, struct arena *arena,
+                                 const struct server_description **ret_servers, uint32_t *ret_count)
+{
+    struct server_description *servers = arena_array(arena, WIRE_SERVERS_MAX, sizeof *servers);
+    struct coordinator_server server;
+    uint32_t count = 0;
+    bool mapped = coordinator_map(facts->coordinator) != NULL;
+    if (servers == NULL)
+        return ERR_NOMEM;
+    while (count < WIRE_SERVERS_MAX &&
+           (mapped ? coordinator_map_server(facts->coordinator, count, &server)
+                   : coordinator_server(facts->coordinator, count, &server)))
+        servers[count++] = describe_server(arena, &server);
+    *ret_servers = servers;
+    *ret_count = count;
+    return ERR_OK;
+}
+
+static enum err describe_chunks(const struct model *model, struct arena *arena,
+                                struct describe_reply *reply)
+{
+    struct chunk_description *chunks = arena_array(arena, model->chunks_count, sizeof *chunks);
+    if (chunks == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < model->chunks_count; i++) {
+        const struct model_chunk *chunk = &model->chunks[i];
+        chunks[i] = (struct chunk_description){
+            .parameter = model->parameters[chunk->parameter].name,
+            .row = chunk->row,
+            .rows = chunk->rows,
+            .col = chunk->col,
+            .cols = chunk->cols,
+            .parts = model->parameters[chunk->parameter].parts,
+        };
+    }
+    reply->chunk_count = model->chunks_count;
+    reply->chunks = chunks;
+    return ERR_OK;
+}
+
+static enum err describe_run(const struct replies_facts *facts, struct call *call,
+                             struct describe_reply *reply)
+{
+    struct coordinator_status status;
+    const struct control_run *run = facts->run;
+    const struct map *map = coordinator_map(facts->coordinator);
+    coordinator_status(facts->coordinator, &status);
+    reply->has_run = true;
+    reply->run = run->stored.run;
+    reply->generation = status.generation;
+    reply->state = status.state;
+    reply->spec = run->stored.spec;
+    reply->samples = run->stored.samples;
+    reply->validation_samples = control_run_held_out(run);
+    memcpy(reply->data_digest, run->stored.data_digest, WIRE_DIGEST_BYTES);
+    if (map != NULL) {
+        reply->range_count = map->range_count;
+        reply->ranges = map->ranges;
+        reply->map_number = status.map_number;
+    }
+    return call->describe.with_chunks ? describe_chunks(&run->model, &call->arena, reply) : ERR_OK;
+}
+
+static enum err describe(const struct replies_facts *facts, struct call *call, struct buf *response)
+{
+    struct describe_reply reply = {.wire_version = WIRE_VERSION, .spec = ""};
+    if (facts->run != NULL)
+        TRY(describe_run(facts, call, &reply));
+    TRY(describe_servers(facts, &call->arena, &reply.servers, &reply.server_count));
+    return wire_encode_describe_reply(&reply, response);
+}
+
+void replies_describe(const struct replies_facts *facts, struct call *take_call)
+{
+    struct buf response = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    enum err err = describe(facts, take_call, &response);
+    replies_send(take_call, err, &response);
+}
+
+/* ---- status ---- */
+
+/* All that are known, but for those that have left. */
+static enum err status_servers(const struct replies_facts *facts, struct arena *arena,
+                               struct status_reply *reply)
+{
+    struct server_description *servers = arena_array(arena, WIRE_SERVERS_MAX, sizeof *servers);
+    struct coordinator_server server;
+    if (servers == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++)
+        if (server.connected || !server.has_left)
+            servers[reply->server_count++] = describe_server(arena, &server);
+    reply->servers = servers;
+    return ERR_OK;
+}
+
+static enum err status_members(const struct replies_facts *facts, struct arena *arena,
+                               struct status_reply *reply)
+{
+    struct coordinator_member member;
+    uint32_t count = 0;
+    while (coordinator_member(facts->coordinator, count, &member))
+        count++;
+    struct member_status *members = arena_array(arena, count > 0 ? count : 1, sizeof *members);
+    if (members == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        check(coordinator_member(facts->coordinator, i, &member));
+        members[i] = (struct member_status){
+            .member = member.member,
+            .name = keep(arena, member.name),
+            .device = keep(arena, member.device),
+            .state = member.state,
+            .reason = keep(arena, member.reason),
+            .tickets = member.slots_done,
+            .silent_seconds = (double)(facts->now_ms - member.seen_ms) / 1000,
+        };
+    }
+    reply->member_count = count;
+    reply->members = members;
+    return ERR_OK;
+}
+
+static void status_traffic(const struct replies_facts *facts, struct status_reply *reply)
+{
+    struct coordinator_server server;
+    for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++) {
+        reply->pushed_bytes += server.pushed_bytes;
+        reply->pulled_bytes += server.pulled_bytes;
+        reply->duplicates += server.duplicates;
+    }
+}
+
+static enum err status(const struct replies_facts *facts, struct call *call, struct buf *response)
+{
+    struct coordinator_status now;
+    coordinator_status(facts->coordinator, &now);
+    struct status_reply reply = {
+        .state = now.state,
+        .reason = now.reason,
+        .run = now.run,
+        .generation = now.generation,
+        .step = now.version,
+        .steps = now.steps,
+        .loss = now.last_step.metrics.loss,
+        .accuracy = now.last_step.metrics.accuracy,
+        .validation_loss = now.last_validation.loss,
+        .validation_accuracy = now.last_validation.accuracy,
+        .has_validation = now.last_validation.generation > 0,
+        .samples = now.counters.samples,
+        .seconds = facts->seconds,
+        .samples_here = facts->samples_here,
+        .workers_joined = now.members_joined,
+        .workers_lost = now.members_lost,
+        .tickets_redone = now.redone,
+        .skipped_steps = now.skipped,
+        .cut = now.cut,
+        .cut_state = now.cut_error,
+        .lr = now.last_step.metrics.lr,
+        .norm = now.last_step.metrics.norm,
+        .member_ms = now.member_ms,
+        .useful_ms = now.useful_ms,
+        .wasted_ms = now.wasted_ms,
+        .map_number = now.map_number,
+        .moves = now.moves,
+    };
+    status_traffic(facts, &reply);
+    TRY(status_members(facts, &call->arena, &reply));
+    TRY(status_servers(facts, &call->arena, &reply));
+    return wire_encode_status_reply(&reply, response);
+}
+
+void replies_status(const struct replies_facts *facts, struct call *take_call)
+{
+    struct buf response = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    enum err err = status(facts, take_call, &response);
+    replies_send(take_call, err, &response);
+}

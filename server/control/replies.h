@@ -1,0 +1,22 @@
+/* What Describe and Status say. Main thread. */
+#ifndef ROOST_SERVER_CONTROL_REPLIES_H
+#define ROOST_SERVER_CONTROL_REPLIES_H
+
+#include "server/control/control_run.h"
+#include "server/events.h"
+
+struct replies_facts {
+    const struct coordinator *coordinator;
+    const struct control_run *run; /* NULL: none */
+    uint64_t now_ms;
+    double seconds;        /* of training in this start of the daemon */
+    uint64_t samples_here; /* counted in them */
+};
+
+/* Both answer the call. */
+void replies_describe(const struct replies_facts *facts, struct call *take_call);
+void replies_status(const struct replies_facts *facts, struct call *take_call);
+/* The end of every call that has a reply: OK sends the response, anything else that error. */
+void replies_send(struct call *take_call, enum err err, struct buf *take_response);
+
+#endif

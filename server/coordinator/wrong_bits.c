@@ -1,0 +1,96 @@
+/* Which worker computes wrongly. */
+#include "server/coordinator/wrong_bits.h"
+
+#include <string.h>
+
+/* One side of a difference. */
+struct side {
+    struct member *member; /* NULL: it is gone */
+    char name[64];         /* "": nobody remembers */
+};
+
+static struct side side_of(struct coordinator *coordinator, uint64_t id)
+{
+    struct side side = {.member = members_find(&coordinator->members, id)};
+    const char *name = members_name(&coordinator->members, id);
+    snprintf(side.name, sizeof side.name, "%s", name != NULL ? name : "");
+    return side;
+}
+
+static const char *or_gone(const struct side *side)
+{
+    return side->name[0] != 0 ? side->name : "that is gone";
+}
+
+/* Somebody else than now had contradicted it before. */
+static bool contradicted_before(const struct side *side, const struct side *other)
+{
+    return side->member != NULL && side->member->contradicted_by[0] != 0 && other->name[0] != 0 &&
+           strcmp(side->member->contradicted_by, other->name) != 0;
+}
+
+/* Whether that is news. */
+static bool contradict(struct side *side, const struct side *other,
+                       const struct server_report *report)
+{
+    if (side->member == NULL)
+        return false;
+    side->member->wrong_bits++;
+    if (side->member->reason[0] != 0)
+        return false;
+    memcpy(side->member->contradicted_by, other->name, sizeof other->name);
+    snprintf(side->member->reason, sizeof side->member->reason,
+             "other bits than worker %.40s: step %llu chunk %u; one of the two is wrong",
+             or_gone(other), (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
+    return true;
+}
+
+static void clear_of(struct coordinator *coordinator, const char *name)
+{
+    struct members *members = &coordinator->members;
+    for (uint32_t i = 0; i < members->count; i++) {
+        struct member *member = &members->list[i];
+        if (strcmp(member->contradicted_by, name) != 0)
+            continue;
+        member->contradicted_by[0] = 0;
+        member->reason[0] = 0;
+        member->wrong_bits = 0;
+    }
+}
+
+static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const struct side *side,
+                        const struct side *other)
+{
+    char why[MEMBERS_REASON_BYTES];
+    snprintf(why, sizeof why, "other bits than workers %.40s and %.40s",
+             side->member->contradicted_by, other->name);
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = side->member->id;
+    clear_of(coordinator, side->name);
+    run_member_gone(coordinator, now_ms, side->member, MEMBER_WRONG_BITS, why);
+}
+
+void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
+                       const struct server_entry *server, const struct server_report *report)
+{
+    struct members *members = &coordinator->members;
+    if (coordinator->run.settings.numerics_any ||
+        members_end(members, report->wrong_bits.member) == MEMBER_WRONG_BITS ||
+        members_end(members, report->wrong_bits.first_member) == MEMBER_WRONG_BITS)
+        return; /* nothing new about the one that is known */
+    struct side second = side_of(coordinator, report->wrong_bits.member);
+    struct side first = side_of(coordinator, report->wrong_bits.first_member);
+    bool second_before = contradicted_before(&second, &first);
+    bool first_before = contradicted_before(&first, &second);
+    bool second_news = contradict(&second, &first, report);
+    bool first_news = contradict(&first, &second, report);
+    if (second_news || first_news)
+        effects_log(
+            &coordinator->effects, true,
+            "bits differ  worker=\"%s\" counted=\"%s\" server=%s step=%llu chunk=%u err=WRONG_BITS "
+            "next=watch both",
+            or_gone(&second), or_gone(&first), server->name,
+            (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
+    if (second_before != first_before)
+        find_guilty(coordinator, now_ms, second_before ? &second : &first,
+                    second_before ? &first : &second);
+}

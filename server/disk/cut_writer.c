@@ -1,0 +1,221 @@
+/* One thread, a file for each cut in the making: with two shard threads, one may be at the next cut
+ * while the other still gives chunks of the last. */
+#include "server/disk/cut_writer.h"
+
+#include "common/inbox.h"
+#include "common/log.h"
+#include "common/thread.h"
+#include "common/time.h"
+
+#include <string.h>
+
+enum { JOBS_MAX = 4, ITEMS_MAX = 4096, BATCH = 8 };
+
+enum item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
+
+struct item {
+    enum item_kind kind;
+    struct prepared *run;
+    struct cut_name recorded;
+    uint32_t thread;
+    struct shard_effect snapshot;
+};
+
+/* A cut in the making. */
+struct job {
+    bool used;
+    bool failed; /* said so already; the rest of its chunks is passed over */
+    struct cut_name cut;
+    uint32_t lasts; /* threads that have given their last chunk */
+    struct checkpoint_writer *file;
+};
+
+struct cut_writer {
+    struct cut_writer_config config;
+    struct inbox *inbox;
+    struct thread thread;
+
+    /* The thread's own. */
+    struct prepared *run; /* a reference; NULL: no run yet */
+    struct job jobs[JOBS_MAX];
+};
+
+static void job_end(struct job *job)
+{
+    checkpoint_writer_free(job->file);
+    *job = (struct job){0};
+}
+
+static void say(struct cut_writer *writer, struct cut_name cut, enum err err,
+                const struct digest *manifest, const struct reason *reason)
+{
+    if (err != ERR_OK)
+        log_error(writer->config.logger, "cut not written", log_uint("generation", cut.generation),
+                  log_uint("version", cut.version), log_text("err", err_name(err)),
+                  log_text("reason", reason->text));
+    writer->config.written(writer->config.owner, cut, err, manifest, reason);
+}
+
+/* The job of that cut, begun when it is the first chunk's. Two are enough: a thread gives chunks of
+ * the next cut when all have committed its step. Should an older one still be there, then because
+ * something of it was lost; it is given up. */
+static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
+{
+    struct job *oldest = &writer->jobs[0];
+    for (uint32_t i = 0; i < JOBS_MAX; i++) {
+        struct job *job = &writer->jobs[i];
+        if (job->used && job->cut.generation == cut.generation && job->cut.version == cut.version)
+            return job;
+        if (!job->used || (oldest->used && job->cut.version < oldest->cut.version))
+            oldest = job;
+    }
+    job_end(oldest);
+    *oldest = (struct job){.used = true, .cut = cut};
+    return oldest;
+}
+
+static enum err write_chunk(struct cut_writer *writer, struct job *job,
+                            const struct shard_effect *snapshot, struct reason *reason)
+{
+    struct checkpoint_name name = {job->cut.generation, job->cut.version};
+    if (job->file == NULL)
+        TRY(checkpoint_writer_new(
+            writer->config.ops, writer->run->checkpoint_dir, name, snapshot->snapshot.file,
+            (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
+                                       snapshot->snapshot.extra_bytes},
+            &job->file, reason));
+    if (snapshot->snapshot.copy == NULL)
+        return ERR_OK;
+    const void *values = snapshot->snapshot.copy->data;
+    return checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n, values,
+                                 reason);
+}
+
+static void take_chunk(struct cut_writer *writer, const struct shard_effect *snapshot)
+{
+    struct job *job = job_of(writer, snapshot->snapshot.cut);
+    struct reason reason = {{0}};
+    struct digest manifest = {{0}};
+    enum err err = job->failed ? ERR_OK : write_chunk(writer, job, snapshot, &reason);
+    job->lasts += snapshot->snapshot.last;
+    bool whole = job->lasts == writer->config.threads;
+    if (err == ERR_OK && whole && !job->failed) {
+        err = checkpoint_writer_finish(job->file, &manifest, &reason);
+        if (err == ERR_OK)
+            say(writer, job->cut, ERR_OK, &manifest, &reason);
+    }
+    if (err != ERR_OK) {
+        job->failed = true;
+        checkpoint_writer_free(job->file);
+        job->file = NULL;
+        say(writer, job->cut, err, &manifest, &reason);
+    }
+    if (whole)
+        job_end(job);
+}
+
+static void handle_chunk(struct cut_writer *writer, const struct item *item)
+{
+    uint64_t generation = item->snapshot.snapshot.cut.generation;
+    /* Of a run that is no more: nobody waits for it. */
+    if (writer->run != NULL && writer->run->generation == generation)
+        take_chunk(writer, &item->snapshot);
+    counted_unref(item->snapshot.snapshot.copy);
+    writer->config.freed(writer->config.owner, item->thread);
+}
+
+static void handle_prepare(struct cut_writer *writer, struct prepared *take_run)
+{
+    for (uint32_t i = 0; i < JOBS_MAX; i++)
+        job_end(&writer->jobs[i]);
+    prepared_unref(writer->run);
+    writer->run = take_run;
+}
+
+static void handle_prune(struct cut_writer *writer, struct cut_name cut)
+{
+    struct checkpoint_name recorded = {cut.generation, cut.version};
+    struct reason reason;
+    if (writer->run == NULL)
+        return;
+    enum err err = checkpoint_prune(writer->run->checkpoint_dir, recorded,
+                                    writer->run->spec.checkpoint.keep, &reason);
+    /* Another server may have removed the same folder meanwhile. */
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        log_warning(writer->config.logger, "old cuts not removed", log_text("err", err_name(err)),
+                    log_text("reason", reason.text), log_text("next", "after the next cut"));
+}
+
+static void run(void *argument)
+{
+    struct cut_writer *writer = argument;
+    struct item items[BATCH];
+    size_t count;
+    while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
+        for (size_t i = 0; i < count; i++) {
+            if (items[i].kind == ITEM_CHUNK)
+                handle_chunk(writer, &items[i]);
+            else if (items[i].kind == ITEM_PREPARE)
+                handle_prepare(writer, items[i].run);
+            else
+                handle_prune(writer, items[i].recorded);
+        }
+    }
+    handle_prepare(writer, NULL);
+}
+
+enum err cut_writer_new(const struct cut_writer_config *config, struct cut_writer **ret_writer)
+{
+    struct cut_writer *writer = calloc(1, sizeof *writer);
+    if (writer == NULL)
+        return ERR_NOMEM;
+    writer->config = *config;
+    enum err err = inbox_new((struct inbox_limits){sizeof(struct item), ITEMS_MAX}, &writer->inbox);
+    if (err == ERR_OK)
+        err = thread_start(&writer->thread, "cuts", run, writer);
+    if (err != ERR_OK) {
+        inbox_free(writer->inbox);
+        free(writer);
+        return err;
+    }
+    *ret_writer = writer;
+    return ERR_OK;
+}
+
+void cut_writer_free(struct cut_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    inbox_close(writer->inbox);
+    thread_join(&writer->thread);
+    inbox_free(writer->inbox);
+    free(writer);
+}
+
+enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)
+{
+    struct item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
+    enum err err = inbox_post(writer->inbox, &item);
+    if (err != ERR_OK)
+        prepared_unref(run);
+    return err;
+}
+
+void cut_writer_add(struct cut_writer *writer, uint32_t thread,
+                    const struct shard_effect *take_snapshot)
+{
+    struct item item = {.kind = ITEM_CHUNK, .thread = thread, .snapshot = *take_snapshot};
+    enum err err = inbox_post(writer->inbox, &item);
+    if (err == ERR_OK)
+        return;
+    counted_unref(take_snapshot->snapshot.copy);
+    log_error(writer->config.logger, "cut not written",
+              log_uint("version", take_snapshot->snapshot.cut.version),
+              log_text("err", err_name(err)), log_text("next", "the next cut"));
+}
+
+enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded)
+{
+    struct item item = {.kind = ITEM_PRUNE, .recorded = recorded};
+    return inbox_post(writer->inbox, &item);
+}

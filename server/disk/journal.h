@@ -1,0 +1,116 @@
+/* The journal of a server in an async run with `durability: logged`: every gradient that a chunk
+ * took since the newest recorded cut, so that a restart loses nothing that was acknowledged.
+ *
+ *     RUN/checkpoints/journal/gG-sS-bB-NNNNNN.journal   generation, server, boot, segment; padded
+ *                                                       with zeros, so names sort as they came
+ *     head    64 bytes: "roostjnl", format 1, server, generation, boot, segment, zeros, hash
+ *     records one behind another: head 32 bytes: "jrecords", number in the file, bytes and count
+ *             of what follows, xxHash of all of it; then for each gradient 32 bytes (chunk, n,
+ *             ticket, version that the chunk had, scale, zeros) and n floats; zeros up to 8 bytes
+ *
+ * A record is what one group commit makes durable: written, synced, and only then are its gradients
+ * applied, published and acknowledged. Its writer begins the next one after that. So of the last
+ * record of a file anything may be missing after a crash: it is cut off, and said. A record that is
+ * damaged while a later one is whole was durable once: ERR_CORRUPT, with file and offset. (Damage
+ * to the very last record looks like a crash while it was written. It is found and said all the
+ * same, and nothing of it is used.) Each start of a server writes files of its own; a gap between
+ * files shows in the chunks' versions (async_redo()).
+ *
+ * A segment begins before the snapshot of a cut: when that cut is recorded, older segments go. A
+ * commit that is sent again names the same cut; the segment that began when the cut was first named
+ * counts, because everything since then is in no cut.
+ *
+ * One owner thread; files through `ops`. */
+#ifndef ROOST_SERVER_DISK_JOURNAL_H
+#define ROOST_SERVER_DISK_JOURNAL_H
+
+#include "common/file.h"
+
+#define JOURNAL_FOLDER "journal" /* in the run's checkpoints/ */
+
+enum {
+    JOURNAL_RECORD_BYTES = 4 << 20, /* a record is ended when it has so many */
+    JOURNAL_CUTS_MAX = 8,           /* the newest are remembered */
+};
+
+struct journal_name {
+    uint64_t generation;
+    uint64_t boot;
+    uint32_t server;
+    uint32_t segment;
+};
+
+struct journal_entry {
+    uint32_t chunk;
+    uint32_t n;
+    uint64_t ticket;
+    uint64_t version; /* of the chunk before */
+    float scale;
+    const float *gradient; /* n */
+};
+
+/* A segment in the making. {0} is none. */
+struct journal {
+    const struct file_ops *ops;
+    char *folder;
+    struct journal_name name; /* of the open segment */
+    struct file_log log;
+    uint64_t number;   /* of the next record */
+    uint32_t count;    /* gradients in it so far */
+    struct buf record; /* head and gradients */
+    struct {
+        uint64_t version;
+        uint32_t segment; /* the first that is needed beside this cut */
+    } cuts[JOURNAL_CUTS_MAX];
+    uint32_t cut_count;
+};
+
+/* Makes the folder and segment 0. `folder` is copied, `ops` must outlive the journal. */
+enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
+                      struct journal *ret_journal, struct reason *reason) MUST_USE;
+void journal_release(struct journal *journal); /* what is not committed is lost; {0} is fine */
+/* Adds to the record in the making. ERR_NOMEM: it is not in it. */
+enum err journal_put(struct journal *journal, const struct journal_entry *entry) MUST_USE;
+static inline bool journal_is_full(const struct journal *journal)
+{
+    return journal->record.bytes >= JOURNAL_RECORD_BYTES;
+}
+/* Makes the record durable and begins the next one. ERR_NO_SPACE: nothing of it is in the file; it
+ * can be tried again, also with more in it. Any other error is final. */
+enum err journal_commit(struct journal *journal, struct reason *reason) MUST_USE;
+/* The open segment is the first that is needed beside the cut of that version. */
+void journal_note_cut(struct journal *journal, uint64_t version);
+/* Notes the cut and begins the next segment; nothing may be uncommitted. A cut that is noted
+ * already changes nothing. After an error the open segment goes on, and is the one that the cut
+ * needs. */
+enum err journal_cut(struct journal *journal, uint64_t version, struct reason *reason) MUST_USE;
+/* The first segment that is needed beside that cut; false: the cut is not noted. */
+bool journal_needed(const struct journal *journal, uint64_t version, struct journal_name *ret_keep);
+
+/* Removes what a recorded cut of `keep`'s generation covers: files of older generations; of this
+ * server those of older boots, and segments before keep's. */
+enum err journal_prune(const struct file_ops *ops, const char *folder, struct journal_name keep,
+                       struct reason *reason) MUST_USE;
+/* Whether a file of that name is one of these. Pure. */
+bool journal_covers(struct journal_name name, struct journal_name keep);
+
+/* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
+ * call. What is read is on disk: a writer that was killed may not have synced it, and what follows
+ * it is acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at ends of
+ * files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT, ERR_NOMEM,
+ * ERR_IO. */
+struct journal_reader {
+    void *context;
+    enum err (*take)(void *context, const struct journal_entry *entry, struct reason *reason);
+};
+enum err journal_read(const struct file_ops *ops, const char *folder,
+                      const struct journal_reader *reader, uint64_t *ret_torn,
+                      struct reason *reason) MUST_USE;
+/* The same for the bytes of one file. Pure. */
+enum err journal_read_file(struct slice bytes, const char *path, struct journal_name name,
+                           const struct journal_reader *reader, uint64_t *ret_torn,
+                           struct reason *reason) MUST_USE;
+/* The name of a file in the folder; false: it is none of a journal's. */
+bool journal_parse_name(const char *file, struct journal_name *ret_name);
+
+#endif

@@ -1,0 +1,53 @@
+/* Writes down what an async run's shards do (common/files/order.h), and with `durability: logged`
+ * what they take (journal.h).
+ *
+ * The order log is written by the shard threads themselves, a record at a time, before anybody
+ * hears of what it says: a server that is killed has not given an attempt anything that the log
+ * misses. (A machine that dies may lose records; only the journal is synced.) Gradients go to the
+ * writer's thread. What has come together meanwhile is one group: one record of the journal and one
+ * fsync; then each shard thread is told how many of its gradients are on disk. On a full disk it
+ * tries again until there is room; what waits is acknowledged then; when a newer generation comes
+ * first, it is dropped. Any other failure of the journal is final: nothing is acknowledged any
+ * more, and `failed` says why. The order log alone may have gaps, which are said. */
+#ifndef ROOST_SERVER_DISK_ORDER_WRITER_H
+#define ROOST_SERVER_DISK_ORDER_WRITER_H
+
+#include "common/file.h"
+#include "common/log.h"
+#include "server/disk/prepared.h"
+
+struct order_writer_config {
+    const struct file_ops *ops; /* must outlive the writer */
+    const struct logger *logger;
+    uint32_t threads; /* shard threads */
+    uint64_t boot;    /* this start of the server, which names the files */
+    /* `durable` gradients of that thread's shard of that generation are on disk. */
+    void (*logged)(void *owner, uint32_t thread, uint64_t generation, uint64_t durable);
+    void (*failed)(void *owner, const struct reason *reason);
+    void *owner;
+};
+
+struct order_writer;
+
+enum err order_writer_new(const struct order_writer_config *config,
+                          struct order_writer **ret_writer) MUST_USE;
+/* Writes what it has. After the shard threads are stopped, before they are freed. NULL is fine. */
+void order_writer_free(struct order_writer *writer);
+
+/* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
+
+/* From now on it is this run. Takes a reference. */
+enum err order_writer_prepare(struct order_writer *writer, struct prepared *run) MUST_USE;
+/* Waits until it is; then nothing of an earlier generation is written any more, and the journal can
+ * be read. At once for a generation that was not prepared. */
+void order_writer_wait(struct order_writer *writer, uint64_t generation);
+/* An ORDER effect of that thread's shard, with its gradients' references, also when it fails. */
+enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
+                          const struct shard_order *take_order) MUST_USE;
+/* A cut of that version was ordered and no shard has begun its snapshot: what is taken from now on
+ * is needed beside it. */
+enum err order_writer_cut(struct order_writer *writer, uint64_t version) MUST_USE;
+/* It is recorded: what came before is not needed. */
+enum err order_writer_recorded(struct order_writer *writer, struct cut_name cut) MUST_USE;
+
+#endif

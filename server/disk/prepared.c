@@ -1,0 +1,202 @@
+/* What a PREPARE names is opened once; each thread then fills its own chunks. */
+#include "server/disk/prepared.h"
+
+#include "common/scoped.h"
+#include "server/shard/async.h"
+
+#include <string.h>
+
+/* ---- the command ---- */
+
+static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct reason *reason)
+{
+    struct checkpoint_name name = {cut.generation, cut.version};
+    prepared->version = cut.version;
+    TRY(checkpoint_open(prepared->checkpoint_dir, name, &prepared->checkpoint, reason));
+    struct shard_config wanted = prepare_config(&prepared->spec);
+    uint32_t versions = checkpoint_arrays(prepared->checkpoint).versions;
+    if (versions != wanted.cut_versions)
+        return reason_set(reason, ERR_SPEC_DIFFERS,
+                          "%s: holds %u versions before its own, the run's consistency needs %u",
+                          checkpoint_path(prepared->checkpoint), versions, wanted.cut_versions);
+    uint32_t extra = checkpoint_arrays(prepared->checkpoint).extra_bytes;
+    uint32_t extra_wanted = wanted.async.on ? async_extra_bytes(wanted.async.window) : 0;
+    if (extra != extra_wanted)
+        return reason_set(reason, ERR_SPEC_DIFFERS,
+                          "%s: holds %u bytes of each chunk's tickets, the run needs %u "
+                          "(consistency.window)",
+                          checkpoint_path(prepared->checkpoint), extra, extra_wanted);
+    return checkpoint_fits(prepared->checkpoint, &prepared->model,
+                           optimizer_states(wanted.optimizer.kind), reason);
+}
+
+static enum err prepared_init(struct prepared *prepared, const struct server_command *command,
+                              struct reason *reason)
+{
+    const char *spec = command->prepare.spec;
+    struct slice text = {(const uint8_t *)spec, strlen(spec)};
+    TRY(spec_parse(text, "the coordinator's spec", NULL, &prepared->spec, reason));
+    TRY(model_init(&prepared->model, &prepared->spec.model, reason));
+    prepared->checkpoint_dir = strdup(command->prepare.checkpoint_dir);
+    if (prepared->checkpoint_dir == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to prepare a run");
+    enum err err =
+        prepare_chunks(&prepared->model, command->prepare.ranges, command->prepare.range_count,
+                       command->prepare.server, &prepared->chunks, &prepared->chunk_count);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "the chunk map does not fit the model: %s", err_text(err));
+    if (command->prepare.joins)
+        prepared->version = command->prepare.cut.version;
+    if (command->prepare.from_cut)
+        return open_cut(prepared, command->prepare.cut, reason);
+    const char *restore = command->prepare.restore;
+    if (restore != NULL && restore[0] != 0)
+        return restore_open(restore, &prepared->model, &prepared->restore, reason);
+    return ERR_OK;
+}
+
+enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
+                      struct reason *reason)
+{
+    struct prepared *prepared = calloc(1, sizeof *prepared);
+    if (prepared == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to prepare a run");
+    atomic_init(&prepared->references, 1);
+    prepared->generation = command->prepare.generation;
+    prepared->term = command->term;
+    prepared->server = command->prepare.server;
+    prepared->from_cut = command->prepare.from_cut;
+    prepared->joins = command->prepare.joins;
+    prepared->cuts = command->prepare.cuts || !(prepared->from_cut || prepared->joins);
+    enum err err = prepared_init(prepared, command, reason);
+    if (err == ERR_OK)
+        *ret_prepared = prepared;
+    else
+        prepared_unref(prepared);
+    return err;
+}
+
+struct prepared *prepared_ref(struct prepared *prepared)
+{
+    atomic_fetch_add_explicit(&prepared->references, 1, memory_order_relaxed);
+    return prepared;
+}
+
+void prepared_unref(struct prepared *prepared)
+{
+    if (prepared == NULL ||
+        atomic_fetch_sub_explicit(&prepared->references, 1, memory_order_acq_rel) != 1)
+        return;
+    restore_free(prepared->restore);
+    checkpoint_free(prepared->checkpoint);
+    model_release(&prepared->model);
+    free(prepared->checkpoint_dir);
+    free(prepared->chunks);
+    free(prepared);
+}
+
+/* ---- a thread's shard ---- */
+
+static enum err fill_from_cut(const struct prepared *prepared, struct shard *shard,
+                              const struct shard_chunk *chunks, uint32_t count,
+                              struct reason *reason)
+{
+    struct checkpoint_arrays arrays = checkpoint_arrays(prepared->checkpoint);
+    for (uint32_t i = 0; i < count; i++) {
+        struct checkpoint_chunk stored;
+        TRY(checkpoint_read(prepared->checkpoint, chunks[i].chunk, &stored, reason));
+        struct shard_state state = shard_state(shard, i);
+        size_t bytes = stored.n * sizeof(float);
+        memcpy(state.weights, stored.values, bytes);
+        const float *array = stored.values + stored.n;
+        for (uint32_t s = 0; s < arrays.states; s++, array += stored.n)
+            memcpy(state.state[s], array, bytes);
+        for (uint32_t v = 0; v < arrays.versions && v < prepared->version; v++, array += stored.n)
+            TRY(shard_publish(shard, i, prepared->version - 1 - v, array));
+        if (arrays.extra_bytes > 0 && shard_load_extra(shard, i, (const uint8_t *)array) != ERR_OK)
+            return reason_set(reason, ERR_CORRUPT, "%s: chunk %u: its tickets are none of this run",
+                              checkpoint_path(prepared->checkpoint), chunks[i].chunk);
+    }
+    return ERR_OK;
+}
+
+/* ---- the journal ---- */
+
+enum err prepared_redo(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    struct shard *shard = context;
+    const struct async_record record = {.n = entry->n,
+                                        .ticket = entry->ticket,
+                                        .version = entry->version,
+                                        .scale = entry->scale,
+                                        .gradient = entry->gradient};
+    enum err err = shard_redo(shard, entry->chunk, &record);
+    return err == ERR_OK ? ERR_OK
+                         : reason_set(reason, err,
+                                      "the journal does not continue the cut: chunk %u, "
+                                      "version %llu, ticket %llu",
+                                      entry->chunk, (unsigned long long)entry->version,
+                                      (unsigned long long)entry->ticket);
+}
+
+/* What was acknowledged since the cut. When a crash left the end of a file, `reason` says so. */
+static enum err read_journal(const struct prepared *prepared, struct shard *shard,
+                             struct reason *reason)
+{
+    char folder[CHECKPOINT_PATH_BYTES];
+    uint64_t torn;
+    struct journal_reader reader = {shard, prepared_redo};
+    if (shard_extra_bytes(shard) == 0 || prepared->joins)
+        return ERR_OK;
+    snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);
+    return journal_read(&file_ops_real, folder, &reader, &torn, reason);
+}
+
+static enum err fill(const struct prepared *prepared, struct shard *shard,
+                     const struct shard_chunk *chunks, uint32_t count, struct reason *reason)
+{
+    if (prepared->checkpoint != NULL)
+        return fill_from_cut(prepared, shard, chunks, count, reason);
+    if (prepared->restore == NULL)
+        prepare_initial(shard, &prepared->model, prepared->spec.train.seed, chunks, count);
+    for (uint32_t i = 0; prepared->restore != NULL && i < count; i++)
+        restore_chunk(prepared->restore, chunks[i].chunk, shard_state(shard, i).weights);
+    return ERR_OK;
+}
+
+enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
+                            struct shard **ret_shard, struct reason *reason)
+{
+    scoped(free_scoped) struct shard_chunk *chunks =
+        calloc((size_t)prepared->chunk_count + 1, sizeof *chunks);
+    if (chunks == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory for the chunks of a shard");
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < prepared->chunk_count; i++)
+        if (prepared_thread(prepared->chunks[i].chunk, about->thread_count) == about->thread)
+            chunks[count++] = prepared->chunks[i];
+    struct shard_config config = prepare_config(&prepared->spec);
+    config.kernels = about->kernels;
+    config.generation = prepared->generation;
+    config.boot = about->boot;
+    config.term = prepared->term;
+    config.version = prepared->version;
+    config.file = prepared->server;
+    config.run_chunk_count = prepared->model.chunks_count;
+    config.chunks = chunks;
+    config.chunk_count = count;
+    scoped(shard_free_scoped) struct shard *shard = NULL;
+    enum err err = shard_new(&config, &shard);
+    if (err == ERR_OK)
+        TRY(fill(prepared, shard, chunks, count, reason));
+    if (err == ERR_OK)
+        err = shard_start(shard);
+    if (err == ERR_OK) /* what it applies follows what is published */
+        TRY(read_journal(prepared, shard, reason));
+    if (err != ERR_OK)
+        return reason_set(reason, err, "cannot hold a shard of %u chunks: %s", count,
+                          err_text(err));
+    *ret_shard = shard;
+    shard = NULL;
+    return ERR_OK;
+}

@@ -1,0 +1,59 @@
+/* A PREPARE command judged and opened, for all shard threads of a server. Reads files, so it is not
+ * part of prepare.h, which the simulator and the reference share. */
+#ifndef ROOST_SERVER_DISK_PREPARED_H
+#define ROOST_SERVER_DISK_PREPARED_H
+
+#include "common/files/checkpoint.h"
+#include "server/disk/journal.h"
+#include "server/disk/restore.h"
+#include "server/shard/prepare.h"
+
+/* Read only once it is made; counted, any thread. */
+struct prepared {
+    atomic_uint references;
+    uint64_t generation;
+    uint64_t term;
+    uint64_t version; /* of the state that shards begin with */
+    uint32_t server;  /* this server's index in the map */
+    bool from_cut;
+    bool joins; /* without chunks, while the run goes on */
+    bool cuts;  /* what it begins with is a cut of its generation (P9: version 0 always is) */
+    struct spec spec;
+    struct model model;
+    struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */
+    struct restore *restore;       /* a file with the initial weights; NULL: from the seed */
+    char *checkpoint_dir;
+    uint32_t chunk_count; /* of this server */
+    struct shard_chunk *chunks;
+};
+
+/* The reason says what is wrong with the command and where. */
+enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
+                      struct reason *reason) MUST_USE;
+struct prepared *prepared_ref(struct prepared *prepared);
+void prepared_unref(struct prepared *prepared); /* NULL is fine */
+
+/* The shard thread that owns a chunk: neighbours, which are asked for one after another, are
+ * spread. */
+static inline uint32_t prepared_thread(uint32_t chunk, uint32_t thread_count)
+{
+    return chunk % thread_count;
+}
+
+struct prepared_shard {
+    const struct kernels *kernels;
+    uint64_t boot;
+    uint32_t thread, thread_count;
+};
+
+/* The shard of those of the server's chunks that belong to `thread`, filled and
+ * started; of an async run with what its journal has beyond the cut (a torn end is cut off: then OK
+ * comes with a reason). Takes long: every value is made or read. */
+enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
+                            struct shard **ret_shard, struct reason *reason) MUST_USE;
+/* What a journal_reader is to do with its entries: the context is the shard, which is started; the
+ * entry stays the reader's. ERR_CORRUPT: it does not continue the cut; ERR_NOMEM. */
+enum err prepared_redo(void *context, const struct journal_entry *entry,
+                       struct reason *reason) MUST_USE;
+
+#endif

@@ -1,0 +1,81 @@
+/* The facts that a cluster must not forget: which term the coordinator has, which run there is,
+ * which cuts are recorded. Little, written rarely (never per step), durable when a call returns.
+ *
+ * Every write names the term of the coordinator that makes it and fails with ERR_OLD_TERM when
+ * another has taken a newer term since (P7), so an old coordinator can't undo what its successor
+ * decided. Tickets, members and weights are not here: tickets are rebuilt, weights lie in
+ * checkpoints.
+ *
+ * Each daemon has a store in its data directory (its boot numbers), the coordinator's has the run.
+ * store_sqlite.c is the one implementation so far. One thread. Errors: ERR_NO_SPACE, ERR_CORRUPT,
+ * ERR_DENIED, ERR_BUSY (another daemon has it open), ERR_NOMEM, ERR_IO; the reason names the file
+ * and the place. */
+#ifndef ROOST_SERVER_DISK_STORE_H
+#define ROOST_SERVER_DISK_STORE_H
+
+#include "common/buf.h"
+#include "server/coordinator/coordinator.h"
+
+struct store;
+
+/* A run as an operator started it. Texts are owned: store_run_release(). */
+struct store_run {
+    uint64_t run;
+    char *directory; /* one run a directory */
+    char *spec;      /* effective YAML */
+    char *restore;   /* file with the initial weights; "" */
+    uint32_t servers_min;
+    uint8_t data_digest[WIRE_DIGEST_BYTES];
+    uint64_t samples;
+    uint64_t validation_samples;
+    double unigram_entropy;
+    enum run_state state;
+    char reason[COORDINATOR_TEXT_BYTES];
+    bool has_fingerprint;
+    uint8_t fingerprint[WIRE_DIGEST_BYTES];
+};
+
+void store_run_release(struct store_run *run); /* {0} is fine */
+
+/* Opens or creates it. `path` is a file. */
+enum err store_open_sqlite(const char *path, struct store **ret_store,
+                           struct reason *reason) MUST_USE;
+void store_free(struct store *store); /* NULL is fine */
+
+/* This start's number, above all earlier ones of this store (P3). Not bound to a term. */
+enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
+/* Takes a term above all earlier ones. */
+enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
+
+/* A new run; its number, above all earlier ones, is set in *run. ERR_EXISTS: the directory has one
+ * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: what
+ * another store knew of it, or NULL; this one's generation does not fall below it. All of it is
+ * stored, or nothing. The caller sees to it that none is active. */
+enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
+                       const struct coordinator_past *past, struct reason *reason) MUST_USE;
+/* The same run with other settings (spec, servers_min): it is continued. ERR_NOT_FOUND. */
+enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
+                          struct reason *reason) MUST_USE;
+enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
+                         const char *why, struct reason *reason) MUST_USE;
+enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                               const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                               struct reason *reason) MUST_USE;
+/* The highest generation used so far, by any run. */
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+                              struct reason *reason) MUST_USE;
+/* A recorded cut; of older ones `keep` - 1 are remembered. */
+enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
+                       const struct cut_record *cut, uint32_t keep, struct reason *reason) MUST_USE;
+
+/* ERR_NOT_FOUND: there is none. By directory; or the newest that is STARTING or TRAINING. */
+enum err store_find_run(struct store *store, const char *directory, struct store_run *ret_run,
+                        struct reason *reason) MUST_USE;
+enum err store_find_active_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason) MUST_USE;
+/* What the coordinator goes on from: the generation, and the run's fingerprint and newest cut
+ * (generation 0: none). */
+enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
+                        struct reason *reason) MUST_USE;
+
+#endif

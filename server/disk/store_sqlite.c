@@ -1,0 +1,576 @@
+/* The store in one SQLite file: write-ahead log, every commit synced (synchronous=FULL), opened
+ * exclusively so that two daemons never share one. The log is folded into the file after 16 pages,
+ * so that it stays small.
+ *
+ * Tables: numbers (term, boot, generation, run: the highest so far), runs, cuts. Each write is one
+ * transaction that first looks at the term. */
+#include "server/disk/store.h"
+
+#include "common/scoped.h"
+
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct store {
+    sqlite3 *db;
+    char *path;
+};
+
+enum { SCHEMA_VERSION = 1 };
+
+static const char schema[] =
+    "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;"
+    "INSERT OR IGNORE INTO numbers VALUES ('schema', 1), ('term', 0), ('boot', 0),"
+    " ('generation', 0), ('run', 0);"
+    "CREATE TABLE IF NOT EXISTS runs (run INTEGER PRIMARY KEY, directory TEXT UNIQUE NOT NULL,"
+    " spec TEXT NOT NULL, restore TEXT NOT NULL, servers_min INTEGER NOT NULL,"
+    " data_digest BLOB NOT NULL, samples INTEGER NOT NULL, validation_samples INTEGER NOT NULL,"
+    " unigram_entropy REAL NOT NULL, state INTEGER NOT NULL, reason TEXT NOT NULL,"
+    " fingerprint BLOB) STRICT;"
+    "CREATE TABLE IF NOT EXISTS cuts (run INTEGER NOT NULL, generation INTEGER NOT NULL,"
+    " version INTEGER NOT NULL, samples INTEGER NOT NULL, applied INTEGER NOT NULL,"
+    " skips_in_row INTEGER NOT NULL, servers BLOB NOT NULL,"
+    " PRIMARY KEY (run, generation, version)) STRICT;";
+
+void store_run_release(struct store_run *run)
+{
+    free(run->directory);
+    free(run->spec);
+    free(run->restore);
+    *run = (struct store_run){0};
+}
+
+/* ---- SQLite's words in ours ---- */
+
+static enum err err_of(int code)
+{
+    switch (code & 0xff) {
+    case SQLITE_OK:
+    case SQLITE_ROW:
+    case SQLITE_DONE:
+        return ERR_OK;
+    case SQLITE_FULL:
+        return ERR_NO_SPACE;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return ERR_CORRUPT;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return ERR_BUSY;
+    case SQLITE_NOMEM:
+        return ERR_NOMEM;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+        return ERR_DENIED;
+    default:
+        return ERR_IO;
+    }
+}
+
+static enum err failed(const struct store *store, const char *what, int code, struct reason *reason)
+{
+    enum err err = err_of(code);
+    const char *text = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(code);
+    if (err == ERR_BUSY)
+        text = "another daemon has it open";
+    return reason_set(reason, err, "%s: %s: %s", store->path, what, text);
+}
+
+static enum err execute(struct store *store, const char *sql, const char *what,
+                        struct reason *reason)
+{
+    int code = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? ERR_OK : failed(store, what, code, reason);
+}
+
+/* ---- statements ---- */
+
+/* One value for a `?`. */
+enum value_kind { VALUE_END, VALUE_UINT, VALUE_REAL, VALUE_TEXT, VALUE_BYTES, VALUE_NULL };
+struct value {
+    enum value_kind kind;
+    uint64_t number;
+    double real;
+    const void *data;
+    size_t bytes;
+};
+
+static struct value uint_value(uint64_t number)
+{
+    return (struct value){.kind = VALUE_UINT, .number = number};
+}
+
+static struct value real_value(double real)
+{
+    return (struct value){.kind = VALUE_REAL, .real = real};
+}
+
+static struct value text_value(const char *text)
+{
+    return (struct value){.kind = VALUE_TEXT, .data = text != NULL ? text : ""};
+}
+
+static struct value bytes_value(const void *data, size_t bytes)
+{
+    return (struct value){.kind = VALUE_BYTES, .data = data, .bytes = bytes};
+}
+
+static int bind(sqlite3_stmt *statement, int place, const struct value *value)
+{
+    switch (value->kind) {
+    case VALUE_UINT:
+        return sqlite3_bind_int64(statement, place, (sqlite3_int64)value->number);
+    case VALUE_REAL:
+        return sqlite3_bind_double(statement, place, value->real);
+    case VALUE_TEXT:
+        return sqlite3_bind_text(statement, place, value->data, -1, SQLITE_STATIC);
+    case VALUE_BYTES:
+        return sqlite3_bind_blob64(statement, place, value->data, value->bytes, SQLITE_STATIC);
+    default:
+        return sqlite3_bind_null(statement, place);
+    }
+}
+
+static void finalize(sqlite3_stmt **statement)
+{
+    sqlite3_finalize(*statement);
+}
+
+/* The statement with `values` (which end with {0}) in place. */
+static enum err prepare(struct store *store, const char *sql, const struct value *values,
+                        sqlite3_stmt **ret_statement, struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
+    for (int i = 0; code == SQLITE_OK && values[i].kind != VALUE_END; i++)
+        code = bind(statement, i + 1, &values[i]);
+    if (code != SQLITE_OK)
+        return failed(store, sql, code, reason);
+    *ret_statement = statement;
+    statement = NULL;
+    return ERR_OK;
+}
+
+static enum err run_statement(struct store *store, const char *sql, const struct value *values,
+                              struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare(store, sql, values, &statement, reason));
+    int code = sqlite3_step(statement);
+    return code == SQLITE_DONE ? ERR_OK : failed(store, sql, code, reason);
+}
+
+static enum err get_number(struct store *store, const char *name, uint64_t *ret_number,
+                           struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare(store, "SELECT value FROM numbers WHERE name = ?",
+                (struct value[]){text_value(name), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return reason_set(reason, ERR_CORRUPT, "%s: the number `%s` is missing", store->path, name);
+    if (code != SQLITE_ROW)
+        return failed(store, name, code, reason);
+    *ret_number = (uint64_t)sqlite3_column_int64(statement, 0);
+    return ERR_OK;
+}
+
+static enum err put_number(struct store *store, const char *name, uint64_t number,
+                           struct reason *reason)
+{
+    return run_statement(store, "UPDATE numbers SET value = ? WHERE name = ?",
+                         (struct value[]){uint_value(number), text_value(name), {0}}, reason);
+}
+
+/* ---- transactions ---- */
+
+/* Ends the transaction: durable, or as if it had not been. */
+static enum err end(struct store *store, enum err err, struct reason *reason)
+{
+    if (err == ERR_OK)
+        err = execute(store, "COMMIT", "commit", reason);
+    if (err != ERR_OK)
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    return err;
+}
+
+static enum err check_term(struct store *store, uint64_t term, struct reason *reason)
+{
+    uint64_t stored;
+    TRY(get_number(store, "term", &stored, reason));
+    if (stored != term)
+        return reason_set(reason, ERR_OLD_TERM,
+                          "%s: the coordinator of term %llu has been replaced by that of term %llu",
+                          store->path, (unsigned long long)term, (unsigned long long)stored);
+    return ERR_OK;
+}
+
+/* One statement under the term. */
+static enum err write_under(struct store *store, uint64_t term, const char *sql,
+                            const struct value *values, struct reason *reason)
+{
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = run_statement(store, sql, values, reason);
+    if (err == ERR_OK && sqlite3_changes(store->db) == 0)
+        err = reason_set(reason, ERR_NOT_FOUND, "%s: no such run", store->path);
+    return end(store, err, reason);
+}
+
+static enum err next_number(struct store *store, const char *name, uint64_t *ret_number,
+                            struct reason *reason)
+{
+    uint64_t number = 0;
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = get_number(store, name, &number, reason);
+    if (err == ERR_OK)
+        err = put_number(store, name, number + 1, reason);
+    TRY(end(store, err, reason));
+    *ret_number = number + 1;
+    return ERR_OK;
+}
+
+/* ---- open ---- */
+
+static enum err set_up(struct store *store, struct reason *reason)
+{
+    uint64_t version;
+    TRY(execute(store,
+                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
+                "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16;"
+                "BEGIN EXCLUSIVE;",
+                "open", reason));
+    TRY(end(store, execute(store, schema, "create tables", reason), reason));
+    TRY(get_number(store, "schema", &version, reason));
+    if (version != SCHEMA_VERSION)
+        return reason_set(reason, ERR_UNSUPPORTED, "%s: written by another version of roost (%llu)",
+                          store->path, (unsigned long long)version);
+    return ERR_OK;
+}
+
+enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
+{
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL || (store->path = strdup(path)) == NULL) {
+        free(store);
+        return reason_set(reason, ERR_NOMEM, "%s: out of memory", path);
+    }
+    int code = sqlite3_open_v2(
+        path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    enum err err = code == SQLITE_OK ? set_up(store, reason) : failed(store, "open", code, reason);
+    if (err != ERR_OK) {
+        store_free(store);
+        return err;
+    }
+    *ret_store = store;
+    return ERR_OK;
+}
+
+void store_free(struct store *store)
+{
+    if (store == NULL)
+        return;
+    sqlite3_close(store->db);
+    free(store->path);
+    free(store);
+}
+
+/* ---- numbers ---- */
+
+enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason)
+{
+    return next_number(store, "boot", ret_boot, reason);
+}
+
+enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
+{
+    return next_number(store, "term", ret_term, reason);
+}
+
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+                              struct reason *reason)
+{
+    return write_under(store, term, "UPDATE numbers SET value = ? WHERE name = 'generation'",
+                       (struct value[]){uint_value(generation), {0}}, reason);
+}
+
+/* ---- runs ---- */
+
+/* A run of that directory that has no recorded cut never trained: it gives way. */
+static enum err remove_untrained(struct store *store, const char *directory, struct reason *reason)
+{
+    return run_statement(
+        store, "DELETE FROM runs WHERE directory = ? AND run NOT IN (SELECT run FROM cuts)",
+        (struct value[]){text_value(directory), {0}}, reason);
+}
+
+static enum err insert_run(struct store *store, const struct store_run *run, uint64_t number,
+                           struct reason *reason)
+{
+    enum err err =
+        run_statement(store, "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+                      (struct value[]){uint_value(number),
+                                       text_value(run->directory),
+                                       text_value(run->spec),
+                                       text_value(run->restore),
+                                       uint_value(run->servers_min),
+                                       bytes_value(run->data_digest, WIRE_DIGEST_BYTES),
+                                       uint_value(run->samples),
+                                       uint_value(run->validation_samples),
+                                       real_value(run->unigram_entropy),
+                                       uint_value(run->state),
+                                       text_value(run->reason),
+                                       {0}},
+                      reason);
+    if (sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_UNIQUE)
+        return reason_set(reason, ERR_EXISTS, "%s already has a run; it can be resumed",
+                          run->directory);
+    return err;
+}
+
+static enum err insert_cut(struct store *store, uint64_t run, const struct cut_record *cut,
+                           struct reason *reason)
+{
+    return run_statement(
+        store, "INSERT INTO cuts VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (struct value[]){uint_value(run),
+                         uint_value(cut->name.generation),
+                         uint_value(cut->name.version),
+                         uint_value(cut->counters.samples),
+                         uint_value(cut->counters.applied),
+                         uint_value(cut->counters.skips_in_row),
+                         bytes_value(cut->servers, cut->server_count * sizeof cut->servers[0]),
+                         {0}},
+        reason);
+}
+
+/* In a transaction. The cut is the run's only one: there is nothing to prune. */
+static enum err insert_past(struct store *store, uint64_t run, const struct coordinator_past *past,
+                            struct reason *reason)
+{
+    TRY(run_statement(store, "UPDATE numbers SET value = max(value, ?) WHERE name = 'generation'",
+                      (struct value[]){uint_value(past->generation), {0}}, reason));
+    if (past->has_fingerprint)
+        TRY(run_statement(store, "UPDATE runs SET fingerprint = ? WHERE run = ?",
+                          (struct value[]){bytes_value(past->fingerprint, WIRE_DIGEST_BYTES),
+                                           uint_value(run),
+                                           {0}},
+                          reason));
+    return insert_cut(store, run, &past->cut, reason);
+}
+
+enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
+                       const struct coordinator_past *past, struct reason *reason)
+{
+    uint64_t number = 0;
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = get_number(store, "run", &number, reason);
+    if (err == ERR_OK)
+        err = put_number(store, "run", number + 1, reason);
+    if (err == ERR_OK)
+        err = remove_untrained(store, run->directory, reason);
+    if (err == ERR_OK)
+        err = insert_run(store, run, number + 1, reason);
+    if (err == ERR_OK && past != NULL)
+        err = insert_past(store, number + 1, past, reason);
+    TRY(end(store, err, reason));
+    run->run = number + 1;
+    return ERR_OK;
+}
+
+enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
+                          struct reason *reason)
+{
+    return write_under(store, term,
+                       "UPDATE runs SET spec = ?, servers_min = ?, state = ?, reason = ?"
+                       " WHERE run = ?",
+                       (struct value[]){text_value(run->spec),
+                                        uint_value(run->servers_min),
+                                        uint_value(run->state),
+                                        text_value(run->reason),
+                                        uint_value(run->run),
+                                        {0}},
+                       reason);
+}
+
+enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
+                         const char *why, struct reason *reason)
+{
+    return write_under(store, term, "UPDATE runs SET state = ?, reason = ? WHERE run = ?",
+                       (struct value[]){uint_value(state), text_value(why), uint_value(run), {0}},
+                       reason);
+}
+
+enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                               const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                               struct reason *reason)
+{
+    return write_under(
+        store, term, "UPDATE runs SET fingerprint = ? WHERE run = ?",
+        (struct value[]){bytes_value(fingerprint, WIRE_DIGEST_BYTES), uint_value(run), {0}},
+        reason);
+}
+
+/* The column's text as memory of the caller's; NULL: out of memory. */
+static char *text_column(sqlite3_stmt *statement, int column)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+    return strdup(text != NULL ? (const char *)text : "");
+}
+
+/* False: it has another length. */
+static bool digest_column(sqlite3_stmt *statement, int column,
+                          uint8_t ret_digest[static WIRE_DIGEST_BYTES])
+{
+    if (sqlite3_column_bytes(statement, column) != WIRE_DIGEST_BYTES)
+        return false;
+    memcpy(ret_digest, sqlite3_column_blob(statement, column), WIRE_DIGEST_BYTES);
+    return true;
+}
+
+static enum err read_run(struct store *store, sqlite3_stmt *statement, struct store_run *ret_run,
+                         struct reason *reason)
+{
+    scoped(store_run_release) struct store_run run = {
+        .run = (uint64_t)sqlite3_column_int64(statement, 0),
+        .directory = text_column(statement, 1),
+        .spec = text_column(statement, 2),
+        .restore = text_column(statement, 3),
+        .servers_min = (uint32_t)sqlite3_column_int64(statement, 4),
+        .samples = (uint64_t)sqlite3_column_int64(statement, 6),
+        .validation_samples = (uint64_t)sqlite3_column_int64(statement, 7),
+        .unigram_entropy = sqlite3_column_double(statement, 8),
+        .has_fingerprint = sqlite3_column_type(statement, 11) != SQLITE_NULL,
+    };
+    sqlite3_int64 state = sqlite3_column_int64(statement, 9);
+    if (run.directory == NULL || run.spec == NULL || run.restore == NULL)
+        return reason_set(reason, ERR_NOMEM, "%s: out of memory", store->path);
+    if (state < 0 || state >= RUN_STATE_COUNT || !digest_column(statement, 5, run.data_digest) ||
+        (run.has_fingerprint && !digest_column(statement, 11, run.fingerprint)))
+        return reason_set(reason, ERR_CORRUPT, "%s: run %llu does not read", store->path,
+                          (unsigned long long)run.run);
+    run.state = (enum run_state)state;
+    const unsigned char *why = sqlite3_column_text(statement, 10);
+    snprintf(run.reason, sizeof run.reason, "%s", why != NULL ? (const char *)why : "");
+    *ret_run = run;
+    run = (struct store_run){0};
+    return ERR_OK;
+}
+
+static enum err find_run(struct store *store, const char *sql, const struct value *values,
+                         const char *what, struct store_run *ret_run, struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare(store, sql, values, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return reason_set(reason, ERR_NOT_FOUND, "%s: no run %s", store->path, what);
+    if (code != SQLITE_ROW)
+        return failed(store, "read the run", code, reason);
+    return read_run(store, statement, ret_run, reason);
+}
+
+enum err store_find_run(struct store *store, const char *directory, struct store_run *ret_run,
+                        struct reason *reason)
+{
+    return find_run(store, "SELECT * FROM runs WHERE directory = ?",
+                    (struct value[]){text_value(directory), {0}}, directory, ret_run, reason);
+}
+
+enum err store_find_active_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason)
+{
+    return find_run(store, "SELECT * FROM runs WHERE state IN (?, ?) ORDER BY run DESC LIMIT 1",
+                    (struct value[]){uint_value(RUN_STARTING), uint_value(RUN_TRAINING), {0}},
+                    "is active", ret_run, reason);
+}
+
+/* ---- cuts ---- */
+
+static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, struct reason *reason)
+{
+    return run_statement(store,
+                         "DELETE FROM cuts WHERE run = ?1 AND (generation, version) NOT IN"
+                         " (SELECT generation, version FROM cuts WHERE run = ?1"
+                         "  ORDER BY generation DESC, version DESC LIMIT ?2)",
+                         (struct value[]){uint_value(run), uint_value(keep > 0 ? keep : 1), {0}},
+                         reason);
+}
+
+enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
+                       const struct cut_record *cut, uint32_t keep, struct reason *reason)
+{
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = insert_cut(store, run, cut, reason);
+    if (err == ERR_OK)
+        err = prune_cuts(store, run, keep, reason);
+    return end(store, err, reason);
+}
+
+static enum err read_cut(struct store *store, sqlite3_stmt *statement, struct cut_record *ret_cut,
+                         struct reason *reason)
+{
+    const struct cut_record cut = {
+        .name = {(uint64_t)sqlite3_column_int64(statement, 0),
+                 (uint64_t)sqlite3_column_int64(statement, 1)},
+        .counters = {.samples = (uint64_t)sqlite3_column_int64(statement, 2),
+                     .applied = (uint64_t)sqlite3_column_int64(statement, 3),
+                     .skips_in_row = (uint64_t)sqlite3_column_int64(statement, 4)},
+    };
+    size_t bytes = (size_t)sqlite3_column_bytes(statement, 5);
+    size_t count = bytes / sizeof ret_cut->servers[0];
+    if (bytes % sizeof ret_cut->servers[0] != 0 || count == 0 || count > WIRE_SERVERS_MAX)
+        return reason_set(reason, ERR_CORRUPT, "%s: the cut of version %llu does not read",
+                          store->path, (unsigned long long)cut.name.version);
+    *ret_cut = cut;
+    ret_cut->server_count = (uint32_t)count;
+    memcpy(ret_cut->servers, sqlite3_column_blob(statement, 5), bytes);
+    for (size_t i = 0; i < count; i++)
+        ret_cut->servers[i].name[sizeof ret_cut->servers[i].name - 1] = 0;
+    return ERR_OK;
+}
+
+static enum err newest_cut(struct store *store, uint64_t run, struct cut_record *ret_cut,
+                           struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare(store,
+                "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
+                " WHERE run = ? ORDER BY generation DESC, version DESC LIMIT 1",
+                (struct value[]){uint_value(run), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return ERR_OK;
+    if (code != SQLITE_ROW)
+        return failed(store, "read the newest cut", code, reason);
+    return read_cut(store, statement, ret_cut, reason);
+}
+
+static enum err get_fingerprint(struct store *store, uint64_t run, struct coordinator_past *past,
+                                struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare(store, "SELECT fingerprint FROM runs WHERE run = ?",
+                (struct value[]){uint_value(run), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        return failed(store, "read the fingerprint", code, reason);
+    past->has_fingerprint = code == SQLITE_ROW && digest_column(statement, 0, past->fingerprint);
+    return ERR_OK;
+}
+
+enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
+                        struct reason *reason)
+{
+    *ret_past = (struct coordinator_past){0};
+    TRY(get_number(store, "generation", &ret_past->generation, reason));
+    TRY(get_fingerprint(store, run, ret_past, reason));
+    return newest_cut(store, run, &ret_past->cut, reason);
+}

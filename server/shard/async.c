@@ -1,0 +1,395 @@
+/* Tickets, one by one, into chunks. */
+#include "server/shard/async.h"
+
+#include <string.h>
+
+/* Where a step's sums hold the samples whose loss is not known (any more). */
+enum { LOSS_UNKNOWN = MODEL_LOSS_RESERVED };
+
+/* ---- memory ---- */
+
+static enum err take_memory(struct async *async, const struct shard_config *config)
+{
+    uint32_t words = applied_words(applied_window(async->settings.window));
+    uint32_t weights_max = 1;
+    for (uint32_t i = 0; i < config->chunk_count; i++)
+        if (config->chunks[i].n > weights_max)
+            weights_max = config->chunks[i].n;
+    async->loss_steps = async->settings.window / config->slots + 2;
+    async->chunks = calloc((size_t)config->chunk_count + 1, sizeof *async->chunks);
+    async->words = calloc((size_t)config->chunk_count * words + 1, sizeof *async->words);
+    async->scratch = config->kernels->alloc(config->kernels, weights_max * sizeof(float));
+    async->losses = calloc(async->loss_steps, sizeof *async->losses);
+    async->waiting = calloc(ASYNC_WAITING_MAX, sizeof *async->waiting);
+    return async->chunks != NULL && async->words != NULL && async->scratch != NULL &&
+                   async->losses != NULL && async->waiting != NULL
+               ? ERR_OK
+               : ERR_NOMEM;
+}
+
+enum err async_init(struct async *async, const struct shard_config *config,
+                    struct chunk_store *store)
+{
+    *async = (struct async){.settings = config->async, .boot = config->boot, .store = store};
+    TRY(take_memory(async, config));
+    uint32_t window = applied_window(async->settings.window);
+    for (uint32_t i = 0; i < config->chunk_count; i++)
+        async->chunks[i].applied =
+            (struct applied){0, window, async->words + (size_t)i * applied_words(window)};
+    async_open(async, config->version);
+    return ERR_OK;
+}
+
+void async_release(struct async *async)
+{
+    for (uint64_t i = async->applied; i < async->accepted; i++)
+        counted_unref(async->waiting[i % ASYNC_WAITING_MAX].gradient);
+    if (async->scratch != NULL)
+        async->store->kernels->free(async->store->kernels, async->scratch);
+    free(async->chunks);
+    free(async->words);
+    free(async->losses);
+    free(async->waiting);
+    *async = (struct async){0};
+}
+
+/* ---- cuts ---- */
+
+enum { EXTRA_VERSION, EXTRA_UPDATES, EXTRA_LOW, EXTRA_WORDS };
+
+uint32_t async_extra_bytes(uint32_t window)
+{
+    uint32_t words = applied_words(applied_window(window));
+    return (EXTRA_WORDS + words) * (uint32_t)sizeof(uint64_t);
+}
+
+void async_store(const struct async *async, uint32_t index, uint8_t *ret_extra)
+{
+    const struct async_chunk *chunk = &async->chunks[index];
+    uint64_t extra[EXTRA_WORDS + APPLIED_WINDOW_MAX / 64];
+    extra[EXTRA_VERSION] = chunk->version;
+    extra[EXTRA_UPDATES] = chunk->updates;
+    extra[EXTRA_LOW] = chunk->applied.low;
+    applied_store(&chunk->applied, extra + EXTRA_WORDS);
+    memcpy(ret_extra, extra, async_extra_bytes(async->settings.window));
+}
+
+static uint64_t taken_count(const struct applied *applied)
+{
+    uint64_t count = applied->low;
+    for (uint32_t i = 0; i < applied_words(applied->window); i++)
+        count += (uint64_t)__builtin_popcountll(applied->words[i]);
+    return count;
+}
+
+/* A cut knows which tickets of open steps were taken, not what their losses were. */
+static void recall_losses(struct async *async, const struct applied *applied)
+{
+    uint64_t first = async->open * async->store->slots, end = applied->low + applied->window;
+    for (uint64_t ticket = first; ticket < end; ticket++) {
+        uint64_t ahead = ticket / async->store->slots - async->open;
+        if (applied_find(applied, ticket) == APPLIED_TAKEN && ahead < async->loss_steps)
+            async->losses[(async->open + ahead) % async->loss_steps][LOSS_UNKNOWN] +=
+                async->settings.slot_samples;
+    }
+}
+
+enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
+{
+    struct async_chunk *chunk = &async->chunks[index];
+    uint64_t extra[EXTRA_WORDS + APPLIED_WINDOW_MAX / 64];
+    memcpy(extra, bytes, async_extra_bytes(async->settings.window));
+    uint32_t words = applied_words(chunk->applied.window);
+    if (applied_load(&chunk->applied, extra[EXTRA_LOW], extra + EXTRA_WORDS, words) != ERR_OK ||
+        taken_count(&chunk->applied) != extra[EXTRA_VERSION] ||
+        extra[EXTRA_UPDATES] > extra[EXTRA_VERSION])
+        return ERR_CORRUPT;
+    chunk->version = extra[EXTRA_VERSION];
+    chunk->updates = extra[EXTRA_UPDATES];
+    async_open(async, async->open);
+    if (async->store->chunks[index].spec.loss)
+        recall_losses(async, &chunk->applied);
+    return ERR_OK;
+}
+
+/* ---- the open step ---- */
+
+/* Tickets of all steps up to the open one. */
+static uint64_t open_end(const struct async *async)
+{
+    return (async->open + 1) * async->store->slots;
+}
+
+void async_open(struct async *async, uint64_t step)
+{
+    for (; async->open < step; async->open++)
+        memset(async->losses[async->open % async->loss_steps], 0, sizeof *async->losses);
+    async->behind = 0;
+    for (uint32_t i = 0; i < async->store->count; i++)
+        async->behind += async->chunks[i].applied.low < open_end(async);
+}
+
+void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS])
+{
+    memcpy(ret_loss, async->losses[step % async->loss_steps], sizeof async->losses[0]);
+    double known = ret_loss[MODEL_LOSS_COUNT], all = known + ret_loss[LOSS_UNKNOWN];
+    ret_loss[MODEL_LOSS_COUNT] = all;
+    ret_loss[LOSS_UNKNOWN] = 0;
+    if (known == 0)
+        return;
+    ret_loss[MODEL_LOSS_SUM] *= all / known;
+    ret_loss[MODEL_LOSS_CORRECT] *= all / known;
+}
+
+static void count_loss(struct async *async, uint64_t ticket, const float *loss)
+{
+    uint64_t step = ticket / async->store->slots;
+    if (step < async->open || step - async->open >= async->loss_steps)
+        return; /* of a step that is committed: a server lost it and it came again */
+    double *sums = async->losses[step % async->loss_steps];
+    for (uint32_t i = 0; i < LOSS_UNKNOWN; i++)
+        sums[i] += (double)loss[i];
+}
+
+/* What a journal brings may be far ahead of the open step: there is room for its loss as well. */
+static enum err make_room(struct async *async, uint64_t step)
+{
+    if (step < async->open || step - async->open < async->loss_steps)
+        return ERR_OK;
+    uint64_t wanted = step - async->open + async->loss_steps;
+    double(*losses)[MODEL_LOSS_WEIGHTS] =
+        wanted > UINT32_MAX ? NULL : calloc(wanted, sizeof *losses);
+    if (losses == NULL)
+        return ERR_NOMEM;
+    for (uint64_t t = async->open; t < async->open + async->loss_steps; t++)
+        memcpy(losses[t % wanted], async->losses[t % async->loss_steps], sizeof *losses);
+    free(async->losses);
+    async->losses = losses;
+    async->loss_steps = (uint32_t)wanted;
+    return ERR_OK;
+}
+
+/* ---- apply ---- */
+
+/* The chunk takes the ticket: a version more, the next published copy, the bit. */
+static enum err apply(struct async *async, uint32_t index, uint64_t ticket, float scale,
+                      const float *gradient)
+{
+    struct async_chunk *chunk = &async->chunks[index];
+    const struct seal_ticket about = {.slot_samples = async->settings.slot_samples,
+                                      .version = chunk->version,
+                                      .updates = chunk->updates,
+                                      .scale = scale};
+    const struct commit commit = seal_ticket(&async->settings.seal, &about);
+    struct chunk *stored = &async->store->chunks[index];
+    TRY(chunk_apply_sum(async->store, stored, chunk->version + 1, &commit, gradient));
+    bool was_behind = chunk->applied.low < open_end(async);
+    applied_add(&chunk->applied, ticket);
+    chunk->version++;
+    chunk->updates += commit.apply ? 1 : 0;
+    async->behind -= was_behind && chunk->applied.low >= open_end(async) ? 1 : 0;
+    if (stored->spec.loss)
+        count_loss(async, ticket, gradient);
+    return ERR_OK;
+}
+
+enum err async_redo(struct async *async, uint32_t index, const struct async_record *record)
+{
+    struct async_chunk *chunk = &async->chunks[index];
+    if (record->version < chunk->version)
+        return ERR_OK;
+    if (record->version > chunk->version || record->n != async->store->chunks[index].spec.n ||
+        applied_find(&chunk->applied, record->ticket) != APPLIED_NEW)
+        return ERR_CORRUPT;
+    if (async->store->chunks[index].spec.loss)
+        TRY(make_room(async, record->ticket / async->store->slots));
+    return apply(async, index, record->ticket, record->scale, record->gradient);
+}
+
+/* ---- push ---- */
+
+static enum err judge(const struct async *async, const struct push *push, enum codec codec)
+{
+    uint64_t steps_max = UINT64_MAX / async->store->slots - 1;
+    if (push->node.level != 0 || push->node.index >= async->store->slots || push->codec != codec ||
+        push->step > steps_max)
+        return ERR_MALFORMED;
+    return ERR_OK;
+}
+
+/* Whether it waits for the log already; *ret_after says until when. */
+static bool waits(const struct async *async, uint32_t index, uint64_t ticket, uint64_t *ret_after)
+{
+    if (async->chunks[index].waiting == 0)
+        return false;
+    for (uint64_t i = async->applied; i < async->accepted; i++) {
+        const struct async_waiting *waiting = &async->waiting[i % ASYNC_WAITING_MAX];
+        if (waiting->index != index || waiting->ticket != ticket)
+            continue;
+        *ret_after = *ret_after > i + 1 ? *ret_after : i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* Whether the chunk may take the ticket, which it has not. */
+static enum err may_take(const struct async *async, uint32_t index, const struct push *push,
+                         const struct push_entry *entry, uint64_t ticket)
+{
+    const struct async_chunk *chunk = &async->chunks[index];
+    uint64_t version = chunk->version + chunk->waiting;
+    if (applied_find(&chunk->applied, ticket) == APPLIED_BEYOND)
+        return ERR_BEYOND;
+    if (push->boot != async->boot)
+        return ERR_STALE; /* P12: that version may have been lost */
+    if (async->store->chunks[index].spec.loss)
+        return ERR_OK; /* nobody pulls it */
+    if (entry->version > chunk->version)
+        return ERR_MALFORMED;
+    return version - entry->version > async->settings.staleness_max ? ERR_STALE : ERR_OK;
+}
+
+/* An accepted gradient goes to the log; the reference is the effect's. */
+static enum err accept(struct async *async, uint32_t index, uint64_t ticket, float scale,
+                       enum codec codec, struct cursor *payload, struct counted **ret_gradient)
+{
+    struct chunk_store *store = async->store;
+    uint32_t n = store->chunks[index].spec.n;
+    if (async->accepted - async->applied == ASYNC_WAITING_MAX)
+        return ERR_BUSY;
+    struct counted *gradient = counted_new(n * sizeof(float));
+    if (gradient == NULL)
+        return ERR_BUSY;
+    cursor_copy(payload, store->kernels, codec, (float *)(void *)gradient->data, n);
+    async->waiting[async->accepted++ % ASYNC_WAITING_MAX] =
+        (struct async_waiting){index, ticket, scale, gradient};
+    async->chunks[index].waiting++;
+    *ret_gradient = counted_ref(gradient);
+    return ERR_OK;
+}
+
+static enum err take(struct async *async, uint32_t index, const struct push *push,
+                     const struct push_entry *entry, uint64_t ticket, struct cursor *payload)
+{
+    struct chunk_store *store = async->store;
+    const struct chunk *chunk = &store->chunks[index];
+    const struct async_chunk *own = &async->chunks[index];
+    enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
+    struct shard_order_entry order = {
+        .chunk = entry->chunk, .version = own->version + own->waiting, .used = entry->version};
+    if (async->settings.logged) {
+        TRY(accept(async, index, ticket, push->scale, codec, payload, &order.gradient));
+    } else {
+        struct cursor read = *payload;
+        cursor_copy(&read, store->kernels, codec, async->scratch, chunk->spec.n);
+        if (apply(async, index, ticket, push->scale, async->scratch) != ERR_OK)
+            return ERR_BUSY; /* no memory for the published copy */
+        *payload = read;
+    }
+    async->entries[async->entry_count++] = order;
+    return ERR_OK;
+}
+
+static enum err count_entry(struct async *async, const struct push *push,
+                            const struct push_entry *entry, struct cursor *payload,
+                            struct shard_statistics *statistics, uint64_t *ret_after)
+{
+    struct chunk_store *store = async->store;
+    uint32_t index = chunk_find(store, entry->chunk);
+    if (index == store->count)
+        return ERR_NOT_FOUND;
+    const struct chunk *chunk = &store->chunks[index];
+    enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
+    uint64_t ticket = push->step * store->slots + push->node.index;
+    /* A worker adds the parts of a chunk before it pushes: one attempt's, or none. */
+    if (entry->part != 0 || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
+        cursor_bytes(payload) < entry->bytes)
+        return ERR_MALFORMED;
+    if (applied_find(&async->chunks[index].applied, ticket) == APPLIED_TAKEN ||
+        waits(async, index, ticket, ret_after)) {
+        statistics->duplicates++;
+        cursor_skip(payload, entry->bytes);
+        return ERR_OK;
+    }
+    TRY(may_take(async, index, push, entry, ticket));
+    enum err err = take(async, index, push, entry, ticket, payload);
+    statistics->busy += err == ERR_BUSY ? 1 : 0;
+    statistics->pushed_bytes += err == ERR_OK ? entry->bytes : 0;
+    if (err == ERR_OK && async->settings.logged)
+        *ret_after = async->accepted;
+    return err;
+}
+
+enum err async_push(struct async *async, const struct push *push, struct cursor *payload,
+                    struct shard_statistics *statistics, uint32_t *ret_counted, uint64_t *ret_after)
+{
+    async->entry_count = 0;
+    *ret_counted = 0;
+    *ret_after = 0;
+    TRY(judge(async, push, async->settings.push_codec));
+    for (uint32_t i = 0; i < push->entry_count; i++) {
+        TRY(count_entry(async, push, &push->entries[i], payload, statistics, ret_after));
+        *ret_counted = i + 1;
+    }
+    return ERR_OK;
+}
+
+/* ---- the log ---- */
+
+void async_logged(struct async *async, uint64_t durable)
+{
+    check(durable <= async->accepted);
+    if (durable > async->durable)
+        async->durable = durable;
+}
+
+enum err async_work(struct async *async)
+{
+    check(async_has_work(async));
+    struct async_waiting *next = &async->waiting[async->applied % ASYNC_WAITING_MAX];
+    TRY(apply(async, next->index, next->ticket, next->scale,
+              (const float *)(const void *)next->gradient->data));
+    async->chunks[next->index].waiting--;
+    async->applied++;
+    counted_unref(next->gradient);
+    next->gradient = NULL;
+    return ERR_OK;
+}
+
+/* ---- what is there ---- */
+
+void async_meet(const struct async *async, struct applied *met, bool first)
+{
+    for (uint32_t i = 0; i < async->store->count; i++) {
+        const struct applied *applied = &async->chunks[i].applied;
+        if (first && i == 0) {
+            met->low = applied->low;
+            memcpy(met->words, applied->words, applied_words(met->window) * sizeof *met->words);
+        } else {
+            applied_meet(met, applied);
+        }
+    }
+}
+
+void async_check(const struct async *async)
+{
+    uint32_t behind = 0;
+    uint64_t waiting = 0;
+    for (uint32_t i = 0; i < async->store->count; i++) {
+        const struct async_chunk *chunk = &async->chunks[i];
+        applied_check(&chunk->applied);
+        check(chunk->version == taken_count(&chunk->applied)); /* 1 */
+        check(chunk->updates <= chunk->version);
+        behind += chunk->applied.low < open_end(async);
+        waiting += chunk->waiting;
+    }
+    check(behind == async->behind); /* 2 */
+    check(waiting == async->accepted - async->applied);
+    for (uint64_t i = async->applied; i < async->accepted; i++) { /* 3 */
+        const struct async_waiting *one = &async->waiting[i % ASYNC_WAITING_MAX];
+        check(applied_find(&async->chunks[one->index].applied, one->ticket) == APPLIED_NEW);
+        for (uint64_t j = async->applied; j < i; j++)
+            check(async->waiting[j % ASYNC_WAITING_MAX].index != one->index ||
+                  async->waiting[j % ASYNC_WAITING_MAX].ticket != one->ticket);
+    }
+}

@@ -1,0 +1,381 @@
+/* Each chunk has arrays of its own, taken at once, so that it can come and go (P11). */
+#include "server/shard/chunk.h"
+
+#include "common/scoped.h"
+#include "server/shard/optimizer.h"
+
+#include <string.h>
+
+/* ---- memory ---- */
+
+static uint32_t padded(uint32_t n)
+{
+    return (n + 15) / 16 * 16; /* every array begins on a cache line */
+}
+
+static enum err take_values(const struct chunk_store *store, struct chunk *chunk)
+{
+    size_t bytes = (size_t)padded(chunk->spec.n) * (1 + store->states) * sizeof(float);
+    chunk->values = store->kernels->alloc(store->kernels, bytes);
+    if (chunk->values == NULL)
+        return ERR_NOMEM;
+    store->kernels->zero(store->kernels, chunk->values, bytes);
+    float *values = chunk->values;
+    chunk->state.weights = values;
+    for (uint32_t s = 0; s < store->states; s++)
+        chunk->state.state[s] = values += padded(chunk->spec.n);
+    return ERR_OK;
+}
+
+static enum err take_memory(const struct chunk_store *store, struct chunk *chunk)
+{
+    size_t open = store->open_steps, parts = chunk->spec.parts;
+    size_t sums = reduce_sums_max(store->slots, store->ahead_max);
+    chunk->parts = calloc(parts, sizeof *chunk->parts);
+    chunk->trees = calloc(parts * open, sizeof *chunk->trees);
+    chunk->sums = calloc(parts * open * sums, sizeof *chunk->sums);
+    chunk->free = calloc(parts * open * sums, sizeof *chunk->free);
+    chunk->names = calloc(parts * (open + 1) * names_places(store->slots), sizeof *chunk->names);
+    chunk->summed = calloc(open, sizeof *chunk->summed);
+    chunk->seals = calloc(open, sizeof *chunk->seals);
+    chunk->waiting = parked_ring();
+    if (chunk->parts == NULL || chunk->trees == NULL || chunk->sums == NULL ||
+        chunk->free == NULL || chunk->names == NULL || chunk->summed == NULL ||
+        chunk->seals == NULL || chunk->waiting == NULL)
+        return ERR_NOMEM;
+    TRY(take_values(store, chunk));
+    return published_init(&chunk->published, store->open_steps,
+                          (size_t)chunk->spec.n * codec_bytes(chunk->codec));
+}
+
+/* Whether a sum is out of all caches until its other half comes, which is when every other chunk's
+ * has come. 16 MiB is half of an EPYC's L3: where copying around the caches begins to pay. */
+static bool is_uncached(const struct shard_config *config)
+{
+    const size_t cached_bytes_max = 16 << 20;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < config->chunk_count; i++)
+        bytes += (size_t)config->chunks[i].parts * config->chunks[i].n * sizeof(float);
+    return bytes > cached_bytes_max;
+}
+
+static void part_init(const struct chunk_store *store, const struct chunk *chunk, uint32_t number)
+{
+    struct chunk_part *part = &chunk->parts[number];
+    size_t open = store->open_steps;
+    uint32_t sums = reduce_sums_max(store->slots, store->ahead_max);
+    uint32_t places = names_places(store->slots);
+    part->buffers = (struct reduce_buffers){.n = chunk->spec.n,
+                                            .uncached = store->uncached,
+                                            .made_max = sums * store->open_steps,
+                                            .free = chunk->free + number * open * sums};
+    part->trees = chunk->trees + number * open;
+    for (size_t i = 0; i < open; i++)
+        part->trees[i] = (struct reduce){.slots = store->slots,
+                                         .ahead_max = store->ahead_max,
+                                         .held = chunk->sums + (number * open + i) * sums};
+    part->names = (struct names){.steps = store->open_steps + 1,
+                                 .places = places,
+                                 .root_level = tree_level(store->slots),
+                                 .names = chunk->names + number * (open + 1) * places};
+}
+
+/* Also one whose memory could not all be taken. */
+static void release_chunk(const struct chunk_store *store, struct chunk *chunk)
+{
+    for (uint32_t p = 0; chunk->parts != NULL && p < chunk->spec.parts; p++) {
+        struct chunk_part *part = &chunk->parts[p];
+        for (uint32_t i = 0; part->trees != NULL && i < store->open_steps; i++)
+            reduce_clear(&part->trees[i], &part->buffers);
+        reduce_buffers_release(&part->buffers, store->kernels);
+    }
+    published_release(&chunk->published);
+    if (chunk->values != NULL)
+        store->kernels->free(store->kernels, chunk->values);
+    free(chunk->waiting);
+    free(chunk->seals);
+    free(chunk->summed);
+    free(chunk->names);
+    free(chunk->free);
+    free(chunk->sums);
+    free(chunk->trees);
+    free(chunk->parts);
+}
+
+static enum err make_room(struct chunk_store *store)
+{
+    if (store->count < store->room)
+        return ERR_OK;
+    uint32_t room = store->room == 0 ? 16 : 2 * store->room;
+    struct chunk *chunks = realloc(store->chunks, room * sizeof *chunks);
+    if (chunks == NULL)
+        return ERR_NOMEM;
+    store->chunks = chunks;
+    store->room = room;
+    return ERR_OK;
+}
+
+/* Index of the first chunk whose number is at least `number`. */
+static uint32_t place_of(const struct chunk_store *store, uint32_t number)
+{
+    uint32_t low = 0, high = store->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (store->chunks[middle].spec.chunk < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+enum err chunk_add(struct chunk_store *store, const struct shard_chunk *spec, uint32_t *ret_index)
+{
+    struct chunk chunk = {.spec = *spec, .codec = spec->loss ? CODEC_FP32 : store->weights_codec};
+    TRY(make_room(store));
+    enum err err = take_memory(store, &chunk);
+    if (err != ERR_OK) {
+        release_chunk(store, &chunk);
+        return err;
+    }
+    for (uint32_t p = 0; p < spec->parts; p++)
+        part_init(store, &chunk, p);
+    for (uint32_t i = 0; i < store->open_steps; i++)
+        chunk.seals[i].chunk = spec->chunk;
+    uint32_t index = place_of(store, spec->chunk);
+    check(index == store->count || store->chunks[index].spec.chunk != spec->chunk);
+    memmove(&store->chunks[index + 1], &store->chunks[index],
+            (store->count - index) * sizeof chunk);
+    store->chunks[index] = chunk;
+    store->count++;
+    *ret_index = index;
+    return ERR_OK;
+}
+
+void chunk_remove(struct chunk_store *store, uint32_t index)
+{
+    struct chunk *chunk = &store->chunks[index];
+    check(chunk->waiting->behind == chunk->waiting);
+    for (uint32_t p = 0; p < chunk->spec.parts; p++)
+        for (uint32_t i = 0; i < store->open_steps; i++)
+            store->open_nodes -= chunk->parts[p].trees[i].held_count;
+    release_chunk(store, chunk);
+    store->count--;
+    memmove(chunk, chunk + 1, (store->count - index) * sizeof *chunk);
+}
+
+enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config)
+{
+    *store = (struct chunk_store){.kernels = config->kernels,
+                                  .optimizer = config->optimizer,
+                                  .slots = config->slots,
+                                  .ahead_max = config->ahead_max,
+                                  .weights_codec = config->weights_codec,
+                                  .states = optimizer_states(config->optimizer.kind),
+                                  .open_steps = config->delay + 1,
+                                  .cut_versions = config->cut_versions,
+                                  .uncached = is_uncached(config)};
+    for (uint32_t i = 0; i < config->chunk_count; i++) {
+        uint32_t index;
+        TRY(chunk_add(store, &config->chunks[i], &index));
+        store->chunks[index].since = store->chunks[index].first_cut = config->version;
+    }
+    return ERR_OK;
+}
+
+void chunk_store_release(struct chunk_store *store)
+{
+    for (uint32_t i = 0; i < store->count; i++)
+        release_chunk(store, &store->chunks[i]);
+    free(store->chunks);
+}
+
+uint32_t chunk_find(const struct chunk_store *store, uint32_t number)
+{
+    uint32_t index = place_of(store, number);
+    bool there = index < store->count && store->chunks[index].spec.chunk == number;
+    return there ? index : store->count;
+}
+
+/* ---- sums ---- */
+
+static struct reduce *tree_of(const struct chunk_store *store, const struct chunk *chunk,
+                              uint64_t step, uint32_t part)
+{
+    return &chunk->parts[part].trees[step % store->open_steps];
+}
+
+static void clear_tree(struct chunk_store *store, struct chunk *chunk, uint64_t step, uint32_t part)
+{
+    struct reduce *tree = tree_of(store, chunk, step, part);
+    store->open_nodes -= tree->held_count;
+    reduce_clear(tree, &chunk->parts[part].buffers);
+}
+
+bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uint64_t step,
+                 uint32_t part, struct node node)
+{
+    return chunk->summed[step % store->open_steps] ||
+           reduce_holds(tree_of(store, chunk, step, part), node);
+}
+
+enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, uint64_t step,
+                              uint32_t part, struct node node, enum codec codec,
+                              struct cursor *payload)
+{
+    struct reduce *tree = tree_of(store, chunk, step, part);
+    store->open_nodes -= tree->held_count;
+    enum reduce_result result =
+        reduce_push(tree, &chunk->parts[part].buffers, store->kernels, node, codec, payload);
+    store->open_nodes += tree->held_count;
+    if (store->open_nodes > store->open_nodes_most)
+        store->open_nodes_most = store->open_nodes;
+    return result;
+}
+
+static bool parts_complete(const struct chunk_store *store, const struct chunk *chunk,
+                           uint64_t step)
+{
+    for (uint32_t p = 0; p < chunk->spec.parts; p++)
+        if (reduce_root(tree_of(store, chunk, step, p)) == NULL)
+            return false;
+    return true;
+}
+
+const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step)
+{
+    bool *summed = &chunk->summed[step % store->open_steps];
+    if (*summed || !parts_complete(store, chunk, step))
+        return NULL;
+    *summed = true;
+    float *sum = reduce_root(tree_of(store, chunk, step, 0));
+    for (uint32_t p = 1; p < chunk->spec.parts; p++) {
+        const float *root = reduce_root(tree_of(store, chunk, step, p));
+        store->kernels->add(store->kernels, sum, sum, root, chunk->spec.n);
+        clear_tree(store, chunk, step, p);
+    }
+    return sum;
+}
+
+/* ---- versions ---- */
+
+static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                      const struct commit *commit, uint32_t slots, const float *sum)
+{
+    if (commit->apply && chunk->spec.rule != MODEL_NONE) {
+        struct optimizer_chunk work = {
+            .rule = chunk->spec.rule,
+            .decay = chunk->spec.decay,
+            .n = chunk->spec.n,
+            .weights = chunk->state.weights,
+            .state = {chunk->state.state[0], chunk->state.state[1]},
+            .sum = sum,
+        };
+        TRY(published_next(&chunk->published, version, &work.published));
+        optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
+    } else {
+        published_same(&chunk->published, version);
+    }
+    return ERR_OK;
+}
+
+enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                         const struct commit *commit, const float *sum)
+{
+    return apply(store, chunk, version, commit, 1, sum);
+}
+
+enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit)
+{
+    const float *sum = reduce_root(tree_of(store, chunk, commit->step, 0));
+    TRY(apply(store, chunk, commit->step + 1, commit, store->slots, sum));
+    clear_tree(store, chunk, commit->step, 0);
+    chunk->summed[commit->step % store->open_steps] = false;
+    return ERR_OK;
+}
+
+enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                       const float *values)
+{
+    void *data;
+    TRY(published_next(&chunk->published, version, &data));
+    if (chunk->codec == CODEC_BF16)
+        store->kernels->cast_to_bf16(store->kernels, data, values, chunk->spec.n);
+    else
+        memcpy(data, values, chunk->spec.n * sizeof(float));
+    return ERR_OK;
+}
+
+size_t chunk_copy_bytes(const struct chunk_store *store)
+{
+    size_t arrays = (size_t)1 + store->states + store->cut_versions;
+    return arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+}
+
+void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
+                float *out)
+{
+    uint32_t n = chunk->spec.n;
+    memcpy(out, chunk->state.weights, n * sizeof *out);
+    out += n;
+    for (uint32_t s = 0; s < store->states; s++, out += n)
+        memcpy(out, chunk->state.state[s], n * sizeof *out);
+    for (uint32_t back = 1; back <= store->cut_versions; back++, out += n) {
+        const struct counted *copy =
+            published_get(&chunk->published, version > back ? version - back : 0);
+        if (chunk->codec == CODEC_BF16)
+            store->kernels->cast_from_bf16(store->kernels, out, copy->data, n);
+        else
+            memcpy(out, copy->data, n * sizeof *out);
+    }
+}
+
+uint32_t chunk_copy_arrays(const struct chunk_store *store)
+{
+    return 1 + store->states + store->cut_versions;
+}
+
+enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                       struct cursor *payload)
+{
+    const struct kernels *kernels = store->kernels;
+    uint32_t n = chunk->spec.n;
+    cursor_copy(payload, kernels, CODEC_FP32, chunk->state.weights, n);
+    for (uint32_t s = 0; s < store->states; s++)
+        cursor_copy(payload, kernels, CODEC_FP32, chunk->state.state[s], n);
+    TRY(chunk_publish(store, chunk, version, chunk->state.weights));
+    if (store->cut_versions == 0)
+        return ERR_OK;
+    scoped(free_scoped) float *values = malloc(n * sizeof *values);
+    if (values == NULL)
+        return ERR_NOMEM;
+    for (uint32_t back = 1; back <= store->cut_versions && back <= version; back++) {
+        cursor_copy(payload, kernels, CODEC_FP32, values, n);
+        TRY(chunk_publish(store, chunk, version - back, values));
+    }
+    return ERR_OK;
+}
+
+/* ---- invariants ---- */
+
+void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uint64_t from,
+                 uint64_t to)
+{
+    for (uint32_t p = 0; p < chunk->spec.parts; p++) {
+        const struct chunk_part *part = &chunk->parts[p];
+        uint32_t held = 0;
+        for (uint32_t i = 0; i < store->open_steps; i++) {
+            reduce_check(&part->trees[i]);
+            held += part->trees[i].held_count;
+        }
+        check(held + part->buffers.free_count == part->buffers.made_count);
+        check(part->buffers.made_count <= part->buffers.made_max);
+    }
+    for (uint64_t step = from; step <= to; step++) {
+        bool summed = chunk->summed[step % store->open_steps];
+        check(summed || !parts_complete(store, chunk, step));
+        check(!summed || reduce_root(tree_of(store, chunk, step, 0)) != NULL);
+        for (uint32_t p = 1; summed && p < chunk->spec.parts; p++)
+            check(tree_of(store, chunk, step, p)->held_count == 0);
+    }
+}

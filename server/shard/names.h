@@ -1,0 +1,58 @@
+/* Which digest the first push of a name had, and whose it was, so that a duplicate can be compared
+ * with it: when they differ, one of the two computes wrongly. One chunk and part; the open steps
+ * and the one before. A fixed number of places for each step: with more nodes than places a newer
+ * name takes an older one's, which is then no longer compared. */
+#ifndef ROOST_SERVER_SHARD_NAMES_H
+#define ROOST_SERVER_SHARD_NAMES_H
+
+#include "common/err.h"
+#include "proto/wire.h"
+
+struct name {
+    uint64_t digest;
+    uint64_t member; /* who pushed it */
+    uint32_t node;   /* its number in the tree, 1 the root; 0: the place is empty */
+    uint32_t step;   /* the low half */
+};
+
+enum { NAMES_PLACES_MAX = 64 };
+
+struct names {
+    uint32_t steps;  /* remembered at a time */
+    uint32_t places; /* for each */
+    uint32_t root_level;
+    struct name *names; /* steps * places, the caller's */
+};
+
+/* Places a run of `slots` needs for one step. */
+static inline uint32_t names_places(uint32_t slots)
+{
+    uint32_t nodes = UINT32_C(2) << tree_level(slots);
+    return nodes < NAMES_PLACES_MAX ? nodes : NAMES_PLACES_MAX;
+}
+
+static inline struct name *names_place(const struct names *names, uint64_t step, struct node node,
+                                       uint32_t *ret_number)
+{
+    *ret_number = (UINT32_C(1) << (names->root_level - node.level)) + node.index;
+    return &names->names[step % names->steps * names->places + *ret_number % names->places];
+}
+
+static inline void names_remember(struct names *names, const struct push *push, uint64_t digest)
+{
+    uint32_t number;
+    struct name *name = names_place(names, push->step, push->node, &number);
+    *name = (struct name){digest, push->member, number, (uint32_t)push->step};
+}
+
+/* The first push of this name, when it is known to have had another digest; NULL otherwise. */
+static inline const struct name *names_differ(const struct names *names, const struct push *push,
+                                              uint64_t digest)
+{
+    uint32_t number;
+    const struct name *name = names_place(names, push->step, push->node, &number);
+    bool known = name->node == number && name->step == (uint32_t)push->step;
+    return known && name->digest != digest ? name : NULL;
+}
+
+#endif

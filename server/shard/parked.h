@@ -1,0 +1,42 @@
+/* Pulls that wait: each in a ring, for a chunk's turn or for a later commit. Chunks get a new
+ * version in ascending order, so the turn of a pull's last chunk is the moment to answer. Bounded
+ * in bytes. */
+#ifndef ROOST_SERVER_SHARD_PARKED_H
+#define ROOST_SERVER_SHARD_PARKED_H
+
+#include "common/err.h"
+#include "proto/wire.h"
+
+/* A pull, or the head of a ring. */
+struct parked_pull {
+    struct parked_pull *before, *behind;
+    uint64_t sender;
+    uint64_t id;
+    uint64_t version;
+    uint32_t chunk_count;
+    uint32_t chunks[];
+};
+
+struct parked {
+    size_t bytes;
+    size_t bytes_max;
+    uint64_t count;
+};
+
+/* An empty ring's head; NULL: no memory. Freed with parked_free(). */
+struct parked_pull *parked_ring(void) MUST_USE;
+/* With all pulls in it; NULL is fine. */
+void parked_free(struct parked *parked, struct parked_pull *ring);
+/* Parks a copy of the pull, behind those of the ring. ERR_BUSY: no room. */
+enum err parked_add(struct parked *parked, struct parked_pull *ring, uint64_t sender,
+                    const struct pull *pull) MUST_USE;
+/* The oldest of the ring that waits for at most `version`; NULL: none. */
+struct parked_pull *parked_find(const struct parked_pull *ring, uint64_t version);
+/* Out of its ring; the caller frees it with free(), or puts it into another. */
+void parked_take(struct parked *parked, struct parked_pull *pull);
+void parked_put(struct parked *parked, struct parked_pull *ring, struct parked_pull *take_pull);
+/* The whole of `from` goes behind `ring`. */
+void parked_join(struct parked_pull *ring, struct parked_pull *from);
+void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender);
+
+#endif

@@ -1,0 +1,29 @@
+/* From a run's spec and model to a shard that can start: which chunks, which settings, which
+ * initial values. Used by the shard thread, the simulator and the reference, so that all three run
+ * the same shard. */
+#ifndef ROOST_SERVER_SHARD_PREPARE_H
+#define ROOST_SERVER_SHARD_PREPARE_H
+
+#include "common/model/model.h"
+#include "common/settings/spec.h"
+#include "server/shard/shard.h"
+
+/* The chunks of `server` in the map, ascending; *ret_chunks is the caller's to free(). ERR_NOMEM;
+ * ERR_INVALID: a range is beyond the model's chunks. */
+enum err prepare_chunks(const struct model *model, const struct chunk_range *ranges,
+                        uint32_t range_count, uint32_t server, struct shard_chunk **ret_chunks,
+                        uint32_t *ret_count) MUST_USE;
+
+/* A chunk of the model as shards know it. */
+struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk);
+
+/* What the spec says about every shard: slots, delay, codecs, node level, optimizer, and the
+ * limits. The caller adds kernels, chunks, and the numbers that fence. */
+struct shard_config prepare_config(const struct spec *spec);
+
+/* The initial values of all chunks of a new shard, before shard_start(). `chunks` are those it was
+ * made of. */
+void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,
+                     const struct shard_chunk *chunks, uint32_t count);
+
+#endif

@@ -1,0 +1,34 @@
+/* The published copies of one chunk: for each readable version the weights in wire format,
+ * immutable and counted, so that a pull sends them as they are.
+ *
+ * A copy that no pull holds any more is written over for the next version; as long as a slow peer
+ * holds it, there is a second one, and only when both are held a further one, which goes away with
+ * its last reference. */
+#ifndef ROOST_SERVER_SHARD_PUBLISHED_H
+#define ROOST_SERVER_SHARD_PUBLISHED_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+struct published {
+    uint32_t versions;     /* readable at a time: delay + 1 */
+    size_t bytes;          /* of a copy */
+    struct counted **ring; /* version v at v % versions; NULL: not there */
+    struct counted *spare; /* may be NULL */
+};
+
+/* ERR_NOMEM. */
+enum err published_init(struct published *published, uint32_t versions, size_t bytes) MUST_USE;
+void published_release(struct published *published); /* {0} is fine */
+
+/* Where to write `version`; it takes the place of `version - versions`. ERR_NOMEM: nothing changed.
+ * Readable at once, so write it before anybody may ask. */
+enum err published_next(struct published *published, uint64_t version, void **ret_data) MUST_USE;
+/* `version` has the weights of the one before. */
+void published_same(struct published *published, uint64_t version);
+/* Borrowed; the version must be one of the readable. */
+struct counted *published_get(const struct published *published, uint64_t version);
+
+#endif

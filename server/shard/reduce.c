@@ -1,0 +1,252 @@
+/* Held sums as a short sorted list; a push finds its place, its other half, or what it replaces. */
+#include "server/shard/reduce.h"
+
+#include <string.h>
+
+/* ---- received bytes ---- */
+
+static void copy_f32(const struct kernels *kernels, float *out, const void *bytes, int64_t n)
+{
+    (void)kernels;
+    memcpy(out, bytes, (size_t)n * sizeof *out);
+}
+
+static void copy_f32_uncached(const struct kernels *kernels, float *out, const void *bytes,
+                              int64_t n)
+{
+    kernels->copy_in_uncached(kernels, out, bytes, (size_t)n * sizeof *out);
+}
+
+typedef void values_fn(const struct kernels *kernels, float *out, const void *bytes, int64_t n);
+
+/* Gives the next n values to `use`, in runs that lie together. */
+static void use_values(struct cursor *cursor, const struct kernels *kernels, values_fn *use,
+                       enum codec codec, float *out, uint32_t n)
+{
+    while (n > 0) {
+        uint8_t value[8];
+        const uint8_t *values;
+        size_t run = cursor_values(cursor, codec_bytes(codec), n, value, &values);
+        use(kernels, out, values, (int64_t)run);
+        out += run;
+        n -= (uint32_t)run;
+    }
+}
+
+void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
+                 uint32_t n)
+{
+    values_fn *use = codec == CODEC_BF16 ? kernels->cast_from_bf16 : copy_f32;
+    use_values(cursor, kernels, use, codec, out, n);
+}
+
+void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
+                uint32_t n)
+{
+    values_fn *use = codec == CODEC_BF16 ? kernels->add_bf16 : kernels->add_f32;
+    use_values(cursor, kernels, use, codec, acc, n);
+}
+
+/* ---- buffers ---- */
+
+static float *buffers_take(struct reduce_buffers *buffers, const struct kernels *kernels)
+{
+    if (buffers->free_count > 0)
+        return buffers->free[--buffers->free_count];
+    check(buffers->made_count < buffers->made_max);
+    float *sum = kernels->alloc(kernels, (size_t)buffers->n * sizeof *sum);
+    if (sum != NULL)
+        buffers->made_count++;
+    return sum;
+}
+
+static void buffers_give(struct reduce_buffers *buffers, float *sum)
+{
+    check(buffers->free_count < buffers->made_count);
+    buffers->free[buffers->free_count++] = sum;
+}
+
+void reduce_buffers_release(struct reduce_buffers *buffers, const struct kernels *kernels)
+{
+    check(buffers->free_count == buffers->made_count);
+    for (uint32_t i = 0; i < buffers->free_count; i++)
+        kernels->free(kernels, buffers->free[i]);
+    buffers->free_count = buffers->made_count = 0;
+}
+
+/* ---- the tree ---- */
+
+uint32_t reduce_sums_max(uint32_t slots, uint32_t ahead_max)
+{
+    uint32_t level = tree_level(slots);
+    return ahead_max + (level > 0 ? level : 1);
+}
+
+/* The largest node with the same slots: a node whose other half has none stands for its parent. */
+static struct node widest(struct node node, uint32_t slots)
+{
+    while (node.level < tree_level(slots) && node_slots(node_sibling(node), slots) == 0)
+        node = node_parent(node);
+    return node;
+}
+
+/* Index of the first held sum that does not end at or before `slot`. */
+static uint32_t position(const struct reduce *reduce, uint32_t slot)
+{
+    uint32_t i = 0;
+    while (i < reduce->held_count && node_end(reduce->held[i].node) <= slot)
+        i++;
+    return i;
+}
+
+/* How many held sums make the unbroken run from slot 0, and the first slot behind it. */
+static uint32_t unbroken(const struct reduce *reduce, uint32_t *ret_missing)
+{
+    uint32_t i = 0, slot = 0;
+    while (i < reduce->held_count && node_first(reduce->held[i].node) == slot)
+        slot = node_end(reduce->held[i++].node);
+    *ret_missing = slot;
+    return i;
+}
+
+bool reduce_holds(const struct reduce *reduce, struct node node)
+{
+    uint32_t i = position(reduce, node_first(node));
+    return i < reduce->held_count && node_contains(reduce->held[i].node, node);
+}
+
+/* Whether a node that needs a buffer of its own may have one. */
+static bool may_open(const struct reduce *reduce, struct node node)
+{
+    uint32_t missing;
+    uint32_t run = unbroken(reduce, &missing);
+    if (node_first(node) <= missing && missing < node_end(node))
+        return true;
+    return reduce->held_count - run < reduce->ahead_max;
+}
+
+static void remove_held(struct reduce *reduce, uint32_t i, uint32_t count)
+{
+    memmove(&reduce->held[i], &reduce->held[i + count],
+            (reduce->held_count - i - count) * sizeof *reduce->held);
+    reduce->held_count -= count;
+}
+
+/* Index of the other half of held[i]'s place in the tree, or held_count. */
+static uint32_t other_half(const struct reduce *reduce, uint32_t i, struct node node)
+{
+    struct node other = node_sibling(node);
+    uint32_t j = node.index % 2 == 1 ? i - 1 : i + 1;
+    return j < reduce->held_count && node_equal(reduce->held[j].node, other) ? j
+                                                                             : reduce->held_count;
+}
+
+/* Adds pairs upwards from held[i], as long as both halves are there. */
+static void fold(struct reduce *reduce, struct reduce_buffers *buffers,
+                 const struct kernels *kernels, uint32_t i)
+{
+    for (;;) {
+        struct reduce_sum *sum = &reduce->held[i];
+        sum->node = widest(sum->node, reduce->slots);
+        if (sum->node.level == tree_level(reduce->slots))
+            return;
+        uint32_t j = other_half(reduce, i, sum->node);
+        if (j == reduce->held_count)
+            return;
+        i = i < j ? i : j;
+        struct reduce_sum *left = &reduce->held[i];
+        kernels->add(kernels, left->sum, left->sum, left[1].sum, buffers->n);
+        buffers_give(buffers, left[1].sum);
+        left->node = node_parent(left->node);
+        remove_held(reduce, i + 1, 1);
+    }
+}
+
+/* Room for `node` at held[i], in place of the `inside` sums there; NULL: there is none now. */
+static float *open_sum(struct reduce *reduce, struct reduce_buffers *buffers,
+                       const struct kernels *kernels, struct node node, uint32_t i, uint32_t inside)
+{
+    float *sum;
+    if (inside > 0) {
+        sum = reduce->held[i].sum;
+        for (uint32_t j = 1; j < inside; j++)
+            buffers_give(buffers, reduce->held[i + j].sum);
+        remove_held(reduce, i + 1, inside - 1);
+    } else {
+        if (!may_open(reduce, node))
+            return NULL;
+        sum = buffers_take(buffers, kernels);
+        if (sum == NULL)
+            return NULL;
+        memmove(&reduce->held[i + 1], &reduce->held[i],
+                (reduce->held_count - i) * sizeof *reduce->held);
+        reduce->held_count++;
+    }
+    reduce->held[i] = (struct reduce_sum){node, sum};
+    return sum;
+}
+
+enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buffers,
+                               const struct kernels *kernels, struct node node, enum codec codec,
+                               struct cursor *payload)
+{
+    if (reduce_holds(reduce, node))
+        return REDUCE_DUPLICATE;
+    node = widest(node, reduce->slots);
+    uint32_t i = position(reduce, node_first(node));
+    uint32_t inside = 0;
+    while (i + inside < reduce->held_count && node_contains(node, reduce->held[i + inside].node))
+        inside++;
+    /* The other half is just before or just behind what the node replaces. */
+    uint32_t before = i - 1, behind = i + inside; /* before wraps around: then nothing is there */
+    uint32_t half = node.index % 2 == 1 ? before : behind;
+    if (node.level < tree_level(reduce->slots) && half < reduce->held_count &&
+        node_equal(reduce->held[half].node, node_sibling(node))) {
+        cursor_add(payload, kernels, codec, reduce->held[half].sum, buffers->n);
+        reduce->held[half].node = node_parent(node);
+        for (uint32_t j = 0; j < inside; j++)
+            buffers_give(buffers, reduce->held[i + j].sum);
+        remove_held(reduce, i, inside);
+        fold(reduce, buffers, kernels, half < i ? half : i);
+        return REDUCE_COUNTED;
+    }
+    float *sum = open_sum(reduce, buffers, kernels, node, i, inside);
+    if (sum == NULL)
+        return REDUCE_BUSY;
+    if (buffers->uncached && codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
+        use_values(payload, kernels, copy_f32_uncached, codec, sum, buffers->n);
+    else
+        cursor_copy(payload, kernels, codec, sum, buffers->n);
+    return REDUCE_COUNTED;
+}
+
+float *reduce_root(const struct reduce *reduce)
+{
+    bool whole = reduce->held_count == 1 && reduce->held[0].node.level == tree_level(reduce->slots);
+    return whole ? reduce->held[0].sum : NULL;
+}
+
+void reduce_clear(struct reduce *reduce, struct reduce_buffers *buffers)
+{
+    for (uint32_t i = 0; i < reduce->held_count; i++)
+        buffers_give(buffers, reduce->held[i].sum);
+    reduce->held_count = 0;
+}
+
+void reduce_check(const struct reduce *reduce)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < reduce->held_count; i++) {
+        struct node node = reduce->held[i].node;
+        check(node_valid(node, reduce->slots));
+        check(node_first(node) >= end);
+        end = node_end(node);
+        check(node_equal(node, widest(node, reduce->slots)));
+        check(node.level == tree_level(reduce->slots) ||
+              other_half(reduce, i, node) == reduce->held_count);
+    }
+    uint32_t missing;
+    uint32_t run = unbroken(reduce, &missing);
+    check(reduce->held_count - run <= reduce->ahead_max);
+    check(reduce->held_count <= reduce_sums_max(reduce->slots, reduce->ahead_max));
+}

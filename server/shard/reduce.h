@@ -1,0 +1,77 @@
+/* The sum of one chunk's gradients over the slots of a step, in the fixed tree's order.
+ *
+ * Held are sums of disjoint nodes, never both halves of a node: a pair is added as soon as both
+ * are there, and a node whose other half has no slots stands for its parent at once. So the result
+ * has the same bits for every order of arrival (IEEE addition commutes, and which sums are added
+ * is the tree's alone).
+ *
+ * Nesting (P4): a node inside a held one is a duplicate; one around held ones takes their place.
+ *
+ * Memory: each sum is a buffer of `n` floats. At most `ahead_max` sums are held besides those of
+ * the unbroken run of slots from slot 0; a node that needs a buffer beyond is BUSY, unless it holds
+ * the lowest missing slot: then there is always room, because an unbroken run is never more than
+ * tree_level sums. So a full tree can always go on.
+ *
+ * Not here: parts, steps, names, digests (shard_push.c). */
+#ifndef ROOST_SERVER_SHARD_REDUCE_H
+#define ROOST_SERVER_SHARD_REDUCE_H
+
+#include "common/cursor.h"
+#include "common/tree.h"
+#include "kernels/kernels.h"
+#include "proto/wire.h"
+
+/* out (n) = the next n values; acc (n) += the next n values. They are there. */
+void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
+                 uint32_t n);
+void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
+                uint32_t n);
+
+struct reduce_sum {
+    struct node node;
+    float *sum;
+};
+
+/* Buffers of one chunk and part, shared by the trees of its open steps. Each is taken from the
+ * system when it is first needed and kept until the release. */
+struct reduce_buffers {
+    uint32_t n;        /* floats in each */
+    bool uncached;     /* all chunks' buffers together are more than a cache holds */
+    uint32_t made_max; /* reduce_sums_max() for each open step */
+    uint32_t made_count;
+    uint32_t free_count;
+    float **free; /* made_max fit */
+};
+
+/* All must have been given back. */
+void reduce_buffers_release(struct reduce_buffers *buffers, const struct kernels *kernels);
+
+struct reduce {
+    uint32_t slots;
+    uint32_t ahead_max;
+    uint32_t held_count;
+    struct reduce_sum *held; /* by slot; reduce_sums_max() of them fit */
+};
+
+enum reduce_result { REDUCE_COUNTED, REDUCE_DUPLICATE, REDUCE_BUSY };
+
+/* The most sums that a tree ever holds: what `held` and its share of the buffers are sized by. */
+uint32_t reduce_sums_max(uint32_t slots, uint32_t ahead_max);
+
+/* Whether the node is inside what is held. */
+bool reduce_holds(const struct reduce *reduce, struct node node);
+
+/* Counts a valid node whose values are next in `payload`; they are read only when counted. BUSY
+ * also when the system has no memory for a buffer. */
+enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buffers,
+                               const struct kernels *kernels, struct node node, enum codec codec,
+                               struct cursor *payload);
+
+/* The sum of all slots, or NULL while some are missing. Borrowed until the next change. */
+float *reduce_root(const struct reduce *reduce);
+/* Gives all buffers back; nothing is held then. */
+void reduce_clear(struct reduce *reduce, struct reduce_buffers *buffers);
+/* Invariants: order, disjoint nodes, no complete pair, counts within their limits. */
+void reduce_check(const struct reduce *reduce);
+
+#endif

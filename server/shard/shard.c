@@ -1,0 +1,373 @@
+/* Life, the decision of a step and its execution, snapshots. Pushes, pulls, moves and async runs
+ * have files of their own above shard_core.h. */
+#include "server/shard/shard_async.h"
+#include "server/shard/shard_move.h"
+#include "server/shard/shard_pull.h"
+
+/* ---- life ---- */
+
+static enum err config_judge(const struct shard_config *config)
+{
+    if (config->slots == 0 || config->slots > TREE_SLOTS_MAX || config->delay > SHARD_DELAY_MAX ||
+        (config->cut_versions != 0 && config->cut_versions != config->delay) ||
+        config->node_level > tree_level(config->slots) || config->snapshot_copies == 0 ||
+        config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
+        return ERR_INVALID;
+    if (config->async.on && (config->async.window == 0 || config->delay != 0 ||
+                             config->async.window > APPLIED_WINDOW_MAX))
+        return ERR_INVALID;
+    for (uint32_t i = 0; i < config->chunk_count; i++) {
+        const struct shard_chunk *chunk = &config->chunks[i];
+        if (chunk->n == 0 || chunk->n > MODEL_CHUNK_WEIGHTS_MAX || chunk->parts == 0 ||
+            chunk->parts > SHARD_PARTS_MAX || (chunk->loss && chunk->n != MODEL_LOSS_WEIGHTS) ||
+            (chunk->loss && chunk->rule != MODEL_NONE) ||
+            (i > 0 && chunk->chunk <= config->chunks[i - 1].chunk))
+            return ERR_INVALID;
+    }
+    return ERR_OK;
+}
+
+static enum err shard_init(struct shard *shard, const struct shard_config *config)
+{
+    shard->config = *config;
+    shard->config.chunks = NULL;
+    shard->version = shard->decided = config->version;
+    shard->file = config->file;
+    shard->parked.bytes_max = config->parked_bytes_max;
+    TRY(chunk_store_init(&shard->store, config));
+    if (config->async.on)
+        TRY(async_init(&shard->async, config, &shard->store));
+    TRY(shard_core_seals(shard));
+    shard->steps = calloc(shard->store.open_steps, sizeof *shard->steps);
+    shard->copies = calloc(config->snapshot_copies, sizeof *shard->copies);
+    shard->later = parked_ring();
+    shard->again = parked_ring();
+    bool all = shard->steps != NULL && shard->copies != NULL && shard->later != NULL &&
+               shard->again != NULL;
+    return all ? ERR_OK : ERR_NOMEM;
+}
+
+enum err shard_new(const struct shard_config *config, struct shard **ret_shard)
+{
+    TRY(config_judge(config));
+    struct shard *shard = calloc(1, sizeof *shard);
+    if (shard == NULL)
+        return ERR_NOMEM;
+    enum err err = shard_init(shard, config);
+    if (err == ERR_OK)
+        *ret_shard = shard;
+    else
+        shard_free(shard);
+    return err;
+}
+
+void shard_free(struct shard *shard)
+{
+    if (shard == NULL)
+        return;
+    shard_core_begin(shard);
+    for (uint32_t i = 0; shard->copies != NULL && i < shard->config.snapshot_copies; i++)
+        counted_unref(shard->copies[i]);
+    async_release(&shard->async);
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        parked_free(&shard->parked, shard->store.chunks[i].waiting);
+        shard->store.chunks[i].waiting = NULL;
+    }
+    chunk_store_release(&shard->store);
+    parked_free(&shard->parked, shard->later);
+    parked_free(&shard->parked, shard->again);
+    free(shard->copies);
+    free(shard->steps);
+    free(shard->seals);
+    free(shard);
+}
+
+struct shard_state shard_state(const struct shard *shard, uint32_t index)
+{
+    check(index < shard->store.count);
+    return shard->store.chunks[index].state;
+}
+
+enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version, const float *values)
+{
+    check(index < shard->store.count && version < shard->version &&
+          shard->version - version <= shard->store.cut_versions);
+    return chunk_publish(&shard->store, &shard->store.chunks[index], version, values);
+}
+
+enum err shard_start(struct shard *shard)
+{
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        struct chunk *chunk = &shard->store.chunks[i];
+        TRY(chunk_publish(&shard->store, chunk, shard->version, chunk->state.weights));
+    }
+    return ERR_OK;
+}
+
+/* ---- commit ---- */
+
+static bool is_carried_out(const struct shard *shard)
+{
+    return !shard->applying && shard->awaited_count == 0;
+}
+
+/* A decision for a step that has one. */
+static enum err commit_again(struct shard *shard, const struct commit *commit,
+                             struct shard_effects *effects)
+{
+    bool last = shard->has_decision && commit->step + 1 == shard->decided;
+    if (last && !seal_same_decision(commit, &shard->decision))
+        return ERR_EXISTS;
+    if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else the answer comes */
+        shard_core_committed(shard, commit->step, effects);
+    return ERR_OK;
+}
+
+enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
+                      const struct shard_moves *moves, struct shard_effects *effects)
+{
+    shard_core_begin(shard);
+    if (commit->term < shard->config.term)
+        return ERR_OLD_TERM;
+    if (boot != shard->config.boot)
+        return ERR_OLD_BOOT;           /* P3 */
+    shard->config.term = commit->term; /* P7 */
+    TRY(shard_core_fence(shard, commit->generation));
+    if (commit->step < shard->decided)
+        return commit_again(shard, commit, effects);
+    if (!is_carried_out(shard))
+        return ERR_TOO_EARLY;
+    /* What has no chunks is not behind with any. */
+    if (shard->store.count == 0)
+        shard->version = shard->decided = commit->step;
+    bool async = shard->config.async.on; /* then steps are only counted */
+    if (!async && (commit->step != shard->decided || !shard_core_reduced(shard, commit->step)))
+        return ERR_TOO_EARLY;
+    const struct shard_moves none = {.file = shard->file};
+    bool reduced_before[SHARD_DELAY_MAX + 1];
+    for (uint32_t i = 0; i <= shard->config.delay; i++)
+        reduced_before[i] = shard_core_reduced(shard, commit->step + i);
+    TRY(shard_move_begin(shard, commit->step, moves != NULL ? moves : &none));
+    shard->decision = *commit;
+    shard->has_decision = shard->applying = true;
+    shard->decided = commit->step + 1;
+    /* What leaves may have been all that was missing of a later step. */
+    for (uint32_t i = 1; i <= shard->config.delay; i++)
+        if (!reduced_before[i] && shard_core_reduced(shard, commit->step + i))
+            shard_core_report(shard, commit->step + i, effects);
+    shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
+    parked_join(shard->again, shard->later);
+    /* What the log got before the cut was ordered must be in it: then that log may go. */
+    shard->cut_after = async && commit->cut ? shard->async.accepted : 0;
+    return ERR_OK;
+}
+
+/* A chunk that came after a cut is not in it: its old owner wrote it there (P11). */
+static void snapshot_skip(struct shard *shard)
+{
+    const struct chunk_store *store = &shard->store;
+    while (shard->snapshot_next < store->count &&
+           store->chunks[shard->snapshot_next].first_cut > shard->snapshot_cut.version)
+        shard->snapshot_next++;
+}
+
+static void snapshot_start(struct shard *shard)
+{
+    shard->snapshot = true;
+    shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
+    shard->snapshot_file = shard->file;
+    shard->snapshot_next = 0;
+    snapshot_skip(shard);
+}
+
+/* Every chunk has the new version: the next step may be pushed to, which those who are answered now
+ * may do at once. */
+static void version_reached(struct shard *shard)
+{
+    shard_core_step(shard, shard->decision.step)->summed_count = 0;
+    shard->version = shard->decided;
+}
+
+static void apply_end(struct shard *shard, struct shard_effects *effects)
+{
+    if (shard->store.count == 0 || shard->config.async.on)
+        version_reached(shard);
+    shard->applying = false;
+    if (shard->decision.cut && shard->file != SHARD_FILE_NONE)
+        snapshot_start(shard);
+    if (shard->awaited_count == 0)
+        shard_core_committed(shard, shard->decision.step, effects);
+    if (shard->config.async.on) {
+        async_open(&shard->async, shard->decided);
+        shard_async_report(shard, effects);
+    }
+}
+
+/* ---- snapshot ---- */
+
+/* A copy buffer that the writer does not hold; NULL: none. */
+static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
+{
+    *ret_copy = NULL;
+    for (uint32_t i = 0; i < shard->config.snapshot_copies; i++) {
+        struct counted **copy = &shard->copies[i];
+        if (*copy == NULL) {
+            *copy = counted_new(chunk_copy_bytes(&shard->store) + shard_extra_bytes(shard));
+            if (*copy == NULL)
+                return ERR_NOMEM;
+        }
+        if (atomic_load_explicit(&(*copy)->references, memory_order_acquire) == 1) {
+            *ret_copy = *copy;
+            break;
+        }
+    }
+    return ERR_OK;
+}
+
+/* Hands out the next chunk; *ret_done false: the writer holds all copies. */
+static enum err snapshot_next(struct shard *shard, struct shard_effects *effects, bool *ret_done)
+{
+    uint32_t index = shard->snapshot_next;
+    struct counted *copy = NULL;
+    *ret_done = false;
+    if (index < shard->store.count) {
+        TRY(snapshot_copy(shard, &copy));
+        if (copy == NULL)
+            return ERR_OK;
+    }
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_SNAPSHOT);
+    effect->snapshot.cut = shard->snapshot_cut;
+    effect->snapshot.file = shard->snapshot_file;
+    effect->snapshot.states = shard->store.states;
+    effect->snapshot.versions = shard->store.cut_versions;
+    effect->snapshot.extra_bytes = shard_extra_bytes(shard);
+    if (copy != NULL) {
+        const struct chunk *chunk = &shard->store.chunks[index];
+        chunk_copy(&shard->store, chunk, shard->snapshot_cut.version, (float *)copy->data);
+        if (shard->config.async.on)
+            async_store(&shard->async, index,
+                        copy->data +
+                            (size_t)(1 + shard->store.states) * chunk->spec.n * sizeof(float));
+        effect->snapshot.copy = counted_ref(copy);
+        effect->snapshot.chunk = chunk->spec.chunk;
+        effect->snapshot.n = chunk->spec.n;
+        shard->snapshot_next++;
+        snapshot_skip(shard);
+    }
+    effect->snapshot.last = shard->snapshot_next == shard->store.count;
+    shard->snapshot = !effect->snapshot.last;
+    *ret_done = true;
+    return ERR_OK;
+}
+
+bool shard_snapshot_begin(struct shard *shard)
+{
+    if (shard->snapshot || shard->applying)
+        return false;
+    snapshot_start(shard);
+    return true;
+}
+
+/* ---- work ---- */
+
+/* A chunk is handed out before a later step changes it. */
+static bool may_apply(const struct shard *shard)
+{
+    return shard->apply_next < shard->store.count &&
+           (!shard->snapshot || shard->snapshot_next > shard->apply_next);
+}
+
+/* Applies the next chunk and those behind it that only change their version: nobody pulls the loss,
+ * so a worker with all weights expects it to be there. What comes with this commit has had it. */
+static enum err apply_next(struct shard *shard, struct shard_effects *effects)
+{
+    struct chunk *chunks = shard->store.chunks;
+    do {
+        if (chunks[shard->apply_next].since <= shard->decision.step)
+            TRY(chunk_apply(&shard->store, &chunks[shard->apply_next], &shard->decision));
+        shard->apply_next++;
+    } while (may_apply(shard) && chunks[shard->apply_next].spec.rule == MODEL_NONE);
+    if (shard->apply_next == shard->store.count)
+        version_reached(shard);
+    shard_pull_applied(shard, effects);
+    return ERR_OK;
+}
+
+/* Answers come before work. False: there are more than effects have room for. */
+static bool answer(struct shard *shard, struct shard_effects *effects)
+{
+    if (!shard_pull_again(shard, effects))
+        return false;
+    if (shard->applying)
+        shard_pull_applied(shard, effects);
+    return !shard->applying || shard->answer_next == shard->apply_next;
+}
+
+enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more)
+{
+    shard_core_begin(shard);
+    if (shard->config.async.on && async_has_work(&shard->async)) {
+        *ret_more = true;
+        return shard_async_work(shard, effects);
+    }
+    if (!answer(shard, effects)) {
+        *ret_more = true;
+        return ERR_OK;
+    }
+    if (shard->applying && !shard->snapshot && shard->async.applied < shard->cut_after) {
+        *ret_more = false; /* shard_logged() comes */
+        return ERR_OK;
+    }
+    bool done = true;
+    uint32_t leaver = shard_move_next(shard);
+    if (shard->applying && may_apply(shard))
+        TRY(apply_next(shard, effects));
+    else if (shard->snapshot)
+        TRY(snapshot_next(shard, effects, &done));
+    else if (shard->applying)
+        apply_end(shard, effects);
+    if (leaver < shard->store.count)
+        shard_move_send(shard, leaver, effects);
+    bool more = shard->applying || shard->snapshot;
+    *ret_more = (done && more) || shard_move_next(shard) < shard->store.count;
+    return ERR_OK;
+}
+
+/* ---- reports ---- */
+
+void shard_report(const struct shard *shard, struct shard_effects *effects)
+{
+    if (shard->config.async.on) {
+        shard_async_report(shard, effects);
+        return;
+    }
+    for (uint64_t t = shard->decided; shard_core_open(shard, t); t++)
+        if (shard_core_reduced(shard, t))
+            shard_core_report(shard, t, effects);
+}
+
+uint64_t shard_generation(const struct shard *shard)
+{
+    return shard->config.generation;
+}
+
+uint64_t shard_version(const struct shard *shard)
+{
+    return shard->version;
+}
+
+bool shard_decision(const struct shard *shard, struct commit *ret_commit)
+{
+    if (shard->has_decision)
+        *ret_commit = shard->decision;
+    return shard->has_decision;
+}
+
+struct shard_statistics shard_statistics(const struct shard *shard)
+{
+    struct shard_statistics statistics = shard->statistics;
+    statistics.open_nodes = shard->store.open_nodes;
+    statistics.open_nodes_max = shard->store.open_nodes_most;
+    statistics.parked = shard->parked.count;
+    return statistics;
+}

@@ -1,0 +1,336 @@
+/* The shard core: the chunks of one shard thread, their gradients' sums, optimizer state, and
+ * published versions. A pure core: events in, effects out; no sockets, threads, files or clocks.
+ * The daemon's shard thread (shard_thread.c), the simulator and the reference drive the same code.
+ *
+ * Life: shard_new() under one generation -> the caller fills shard_state() of every chunk (initial
+ * values or a cut's) -> shard_start() publishes -> push, pull, commit … -> shard_close(). A rewind
+ * is a close and a new shard.
+ *
+ * A step t goes: pushes are counted (each name once: generation, step, node, chunk, part) into one
+ * tree per chunk and part; when all are complete the roots are added in part order and the shard
+ * says `reduced(t)`, with each chunk's sum of squares. shard_commit() takes the one decision for t;
+ * shard_work() carries it out chunk by chunk in ascending order (weights, state and the published
+ * copy of version t + 1 in one pass), answering the pulls that wait for them, and says
+ * `committed(t)` behind the last answer. Other events may come between two chunks.
+ *
+ * Who is answered what:
+ * - sender's generation lower than ours: OLD_GENERATION; higher: BEHIND (P2).
+ * - push of a step below our version: every name of it was counted, so it is acknowledged again;
+ *   above version + delay: TOO_EARLY, not counted. Duplicates are acknowledged, and when their
+ *   digest differs from the first's (remembered for the open steps and the one before) there is a
+ *   WRONG_BITS effect as well. BUSY: no room for that sum now (reduce.h).
+ * - pull of a version that is not there yet: parked, with a TOO_EARLY refusal as notice; of one
+ *   that is gone (P5: v is readable until commit(v + delay)): TOO_LATE.
+ * - a pull of more than WIRE_PAYLOAD_BYTES_MAX of weights: MALFORMED.
+ * - a chunk that the run has not: NOT_FOUND. One that is not ours: MOVED; a pull of a version
+ *   behind the newest decision is parked instead, because the commit that brings the chunk may
+ *   be under way.
+ * - sizes, parts and nodes that do not fit: MALFORMED. With a lossy push codec only nodes of the
+ *   run's node size fit (P4).
+ *
+ * `async`: each ticket is applied by itself, as its push comes (async.h says who is answered what);
+ * a pull is answered with whatever version each chunk has; a commit only says that a step is over,
+ * and orders cuts. What a pull was given and what a chunk took goes out as ORDER.
+ *
+ * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
+ * ascending order, one per free copy buffer; a later apply never overtakes that, it waits
+ * (shard_work() says so) and pushes and pulls go on meanwhile. So memory is bounded.
+ *
+ * Moves (P11): a commit may take chunks from this shard and bring others; shard_move.c says how.
+ *
+ * Memory, all taken in shard_new(), and by a commit that brings chunks: weights, states, two
+ * published copies (+ delay), the sums' buffers (touched only when used), the copy buffers. Later
+ * only a parked pull's names (capped) and a third published copy of a chunk while a slow peer still
+ * holds the oldest.
+ *
+ * Invariants (shard_check):
+ *  1 a chunk's sums are those of steps in [version, version + delay], and of the step that is being
+ *    applied when the chunk's turn has not come;
+ *  2 applying: chunks below the apply cursor have the new version published, the others the old;
+ *  3 step t is reduced exactly when every chunk's sum of t is there, and a chunk's sum is there
+ *    exactly when the trees of all its parts were complete: it is then held by part 0's alone;
+ *  4 every readable version of a chunk is a copy that we hold a reference to;
+ *  5 every parked pull waits for a version above its last chunk's, in that chunk's list;
+ *  6 every buffer of a chunk is either free or in exactly one tree or sum;
+ *  7 the snapshot cursor is at or above the apply cursor while a snapshot is under way;
+ *  8 a chunk that leaves has no sums of steps that are not decided; one that is awaited comes with
+ *    the newest decision, and only then that is carried out (shard_move.c). */
+#ifndef ROOST_SERVER_SHARD_SHARD_H
+#define ROOST_SERVER_SHARD_SHARD_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/scoped.h"
+#include "kernels/kernels.h"
+#include "proto/wire.h"
+#include "server/shard/applied.h"
+#include "server/shard/optimizer.h"
+#include "server/shard/reduce.h"
+#include "server/shard/seal.h"
+
+enum {
+    SHARD_PARTS_MAX = 4,
+    SHARD_EFFECTS_MAX = 64,
+    SHARD_COPIES_MAX = 2048,
+    SHARD_DELAY_MAX = 32,
+    SHARD_TRANSFERS_MAX = 4, /* sent and not answered, at a time */
+};
+#define SHARD_FILE_NONE UINT32_MAX /* the server is not in the cut */
+
+/* Settings of `async`. */
+struct shard_async {
+    bool on;
+    bool logged; /* applied, published and acknowledged when the log is on disk */
+    uint32_t staleness_max;
+    uint32_t window; /* tickets that may be granted at a time */
+    uint32_t slot_samples;
+    enum codec push_codec;
+    struct seal_settings seal; /* where a chunk's scalars come from */
+};
+
+/* One chunk as the run defines it. */
+struct shard_chunk {
+    uint32_t chunk; /* its number in the run */
+    uint32_t n;     /* weights */
+    uint32_t parts; /* contributions per node, 1 … SHARD_PARTS_MAX */
+    enum model_rule rule;
+    bool decay;
+    bool loss; /* the `loss` parameter's chunk (common/model/model.h), always fp32 on the wire */
+};
+
+struct shard_config {
+    const struct kernels *kernels; /* borrowed for the shard's life */
+    uint64_t generation;
+    uint64_t boot;
+    uint64_t term;    /* of the coordinator that prepared it */
+    uint64_t version; /* of the state that is filled in before shard_start() */
+    uint32_t slots;
+    uint32_t slot_samples; /* that a slot's gradients must count; 0: any */
+    uint32_t delay; /* steps that are open behind the oldest, and versions that stay readable behind
+                       the newest (P5); 0: sync */
+    uint32_t cut_versions; /* of these, how many a cut holds beside its own (P9): 0 or delay */
+    enum codec push_codec;
+    enum codec weights_codec;
+    uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
+    uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
+    uint32_t parked_bytes_max;
+    uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
+    uint32_t snapshot_copies; /* chunk copies that may be with the writer at a time, at least 1 */
+    struct spec_optimizer optimizer;
+    struct shard_async async;
+    uint32_t run_chunk_count; /* numbers from there on are no chunk of the run; 0: not known */
+    uint32_t chunk_count;
+    const struct shard_chunk *chunks; /* ascending numbers; copied */
+};
+
+/* What moves with a commit (P11), of this shard's chunks. */
+struct shard_moves {
+    uint32_t file; /* this server's in the commit's cut, if it is one; SHARD_FILE_NONE */
+    uint32_t leave_count;
+    const struct shard_leave {
+        uint32_t chunk;
+        uint32_t to; /* the caller's name for the new owner */
+    } * leaves;
+    uint32_t take_count;
+    const struct shard_chunk *takes;
+};
+
+/* What the optimizer works on; `n` values each, NULL beyond optimizer_states(). */
+struct shard_state {
+    float *weights;
+    float *state[OPTIMIZER_STATES_MAX];
+};
+
+enum shard_effect_kind {
+    SHARD_ACK = 1,
+    SHARD_WEIGHTS,
+    SHARD_REFUSAL,
+    SHARD_REDUCED,
+    SHARD_COMMITTED,
+    SHARD_SNAPSHOT,
+    SHARD_WRONG_BITS,
+    SHARD_ORDER,
+    SHARD_TRANSFER
+};
+
+/* async: what a pull was given, what a chunk took, or (BEGIN) what it began with. */
+enum shard_order_kind { SHARD_ORDER_BEGIN = 1, SHARD_ORDER_PULL, SHARD_ORDER_TAKE };
+
+struct shard_order_entry {
+    uint32_t chunk;
+    uint64_t version; /* it had */
+    uint64_t used;    /* TAKE: the version that the gradient was computed on */
+    struct counted
+        *gradient; /* TAKE, logged: what was taken, fp32; the reference is the caller's */
+};
+
+struct shard_order {
+    enum shard_order_kind kind;
+    uint64_t attempt;
+    uint64_t ticket; /* TAKE */
+    float scale;     /* TAKE */
+    uint32_t count;
+    const struct shard_order_entry *entries;
+};
+
+/* What the caller must carry out, in order. Pointers live until the next call of the shard, unless
+ * said otherwise. */
+struct shard_effect {
+    enum shard_effect_kind kind;
+    uint64_t sender; /* ACK, WEIGHTS, REFUSAL, WRONG_BITS: who pushed or pulled */
+    uint64_t after;  /* ACK: to be sent when shard_taken() has come so far; 0: now */
+    union {
+        struct push_ack ack;
+        struct {
+            struct weights header;
+            struct counted **copies; /* one per chunk; the references are the caller's now */
+        } weights;
+        struct pull_refusal refusal;
+        struct reduced reduced;
+        struct {
+            uint64_t generation;
+            uint64_t step;
+        } committed;
+        struct {
+            struct cut_name cut;
+            uint32_t file; /* the server's in the cut */
+            uint32_t chunk;
+            uint32_t n;
+            uint32_t states;
+            uint32_t versions;
+            uint32_t extra_bytes; /* async: of what the chunk took, behind the values */
+            bool last;
+            struct counted *copy; /* n weights, n of each state, then n of each of the versions
+                                     before the cut's, newest first (below 0: version 0's), fp32;
+                                     the reference is the caller's: dropping it gives room for the
+                                     next chunk. A shard without chunks hands out one effect
+                                     without a copy */
+        } snapshot;
+        struct {
+            uint64_t member, first_member;
+            uint64_t step;
+            struct node node;
+            uint32_t chunk;
+            uint32_t part;
+        } wrong_bits;
+        struct shard_order order;
+        struct {
+            uint32_t to;
+            struct transfer header; /* its values: shard_transfer_copy(), before the next call */
+        } transfer;
+    };
+};
+
+/* Effects of the calls since it was last emptied; the caller carries them out and sets count to 0
+ * before every call. */
+struct shard_effects {
+    uint32_t count;
+    struct shard_effect items[SHARD_EFFECTS_MAX];
+};
+
+/* Since shard_new(). */
+struct shard_statistics {
+    uint64_t pushed_bytes; /* counted payload */
+    uint64_t pulled_bytes; /* answered, less what shard_unsent() took back */
+    uint64_t duplicates;
+    uint64_t busy;
+    uint64_t wrong_bits;
+    uint64_t open_nodes;     /* sums held now, over all chunks and parts */
+    uint64_t open_nodes_max; /* the most ever */
+    uint64_t parked;         /* pulls parked now */
+};
+
+struct shard;
+struct async_record;
+
+/* ERR_NOMEM; ERR_INVALID for a configuration beyond the limits. */
+enum err shard_new(const struct shard_config *config, struct shard **ret_shard) MUST_USE;
+void shard_free(struct shard *shard); /* NULL is fine */
+SCOPED_FREE(struct shard, shard_free)
+
+/* The state of chunks[index], zeros at first: written by the caller before shard_start(), only read
+ * afterwards, between calls. */
+struct shard_state shard_state(const struct shard *shard, uint32_t index);
+/* Publishes n values of chunks[index] as a version before the one that is filled in, for those who
+ * compute on it (P9); each of the cut_versions versions before it, as far as there are, before
+ * shard_start(). */
+enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version,
+                       const float *values) MUST_USE; /* ERR_NOMEM */
+/* Publishes the version that was filled in. */
+enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
+
+/* async: between the filling and the start what the chunk took, as it lies in a cut behind its
+ * values (`extra` of shard_extra_bytes()); after the start what its log says beyond, in its order
+ * (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
+uint32_t shard_extra_bytes(const struct shard *shard); /* 0: not async */
+enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra) MUST_USE;
+void shard_store_extra(const struct shard *shard, uint32_t index, uint8_t *ret_extra);
+enum err shard_redo(struct shard *shard, uint32_t chunk,
+                    const struct async_record *record) MUST_USE;
+/* async: ORDER (BEGIN) of all chunks, as many as effects may name at a time; false: call again. */
+bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects);
+/* async, logged: so many of the gradients that ORDER handed out are on disk. */
+void shard_logged(struct shard *shard, uint64_t durable);
+/* … and so many are applied and published. */
+uint64_t shard_taken(const struct shard *shard);
+/* async: keeps in *met the tickets that all chunks have taken as well; returns whether there are
+ * any chunks. `first`: *met is nobody's yet. */
+bool shard_meet(const struct shard *shard, struct applied *met, bool first);
+
+/* `sender` is the caller's name for who asks: a stream. `payload` holds the entries' bytes, one
+ * after another; it is read before the call returns. Effects: ACK, WRONG_BITS, REDUCED. */
+void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                struct cursor payload, struct shard_effects *effects);
+/* Effects: WEIGHTS with all its chunks, or a REFUSAL. */
+void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
+                struct shard_effects *effects);
+/* So many bytes of WEIGHTS found no room on their way: they will be pulled again. */
+void shard_unsent(struct shard *shard, uint64_t bytes);
+/* The sender is gone: its parked pulls are forgotten. */
+void shard_cancel(struct shard *shard, uint64_t sender);
+
+/* The coordinator's decision for a step, for the server's start `boot`. OK: taken, shard_work()
+ * carries it out; for a step below the version: COMMITTED comes again. Else nothing changed:
+ * OLD_TERM, OLD_BOOT, OLD_GENERATION, BEHIND; TOO_EARLY: not reduced, or the last one is still
+ * being carried out; EXISTS: another decision for that step was taken before; MALFORMED: its moves
+ * are not of what is here, or not with no open sums; NOMEM: for what comes.
+ * `moves` may be NULL: nothing moves, and the file's number stays. */
+enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
+                      const struct shard_moves *moves, struct shard_effects *effects) MUST_USE;
+/* Does one bounded piece of what is left to do: applies a chunk, answers parked pulls, hands out a
+ * snapshot's chunk, sends one that leaves, or applies what waited for the log. *ret_more: call it
+ * again; otherwise nothing is left, or it waits for a copy that the writer holds, or for a
+ * transfer's answer. ERR_NOMEM: nothing changed. Effects: WEIGHTS, REFUSAL, COMMITTED, SNAPSHOT,
+ * TRANSFER. */
+enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more) MUST_USE;
+
+/* What is sent of a chunk that leaves: header.arrays times header.weights values, in the order of a
+ * snapshot's copy. Only in a SHARD_TRANSFER effect of the newest call. */
+void shard_transfer_copy(const struct shard *shard, const struct transfer *header, void *ret_data);
+/* What the new owner said. OK, TOO_LATE: it has it, and here it is no more. Anything else: it is
+ * sent again by shard_work(). Late answers are passed over. */
+void shard_transferred(struct shard *shard, const struct transfer *header, enum err err);
+/* A chunk arrives; `payload` holds its values and is read before the call returns. OK: it is here,
+ * now or before. OLD_GENERATION, BEHIND; TOO_EARLY: its commit has not come; TOO_LATE: it has been
+ * here and has left; MALFORMED; NOMEM: send it again. shard_work() answers who waited. Effects:
+ * COMMITTED. */
+enum err shard_arrive(struct shard *shard, const struct transfer *header, struct cursor payload,
+                      struct shard_effects *effects) MUST_USE;
+
+/* Says REDUCED again for every complete step that is not committed, when a report may be lost. */
+void shard_report(const struct shard *shard, struct shard_effects *effects);
+/* Hands out the present version as if its commit had said `cut` (version 0 is a cut). Not while a
+ * commit is being carried out or another snapshot is under way: false. */
+bool shard_snapshot_begin(struct shard *shard);
+/* Answers parked pulls with OLD_GENERATION; false: call again for the rest. */
+bool shard_close(struct shard *shard, struct shard_effects *effects);
+
+uint64_t shard_generation(const struct shard *shard);
+uint64_t shard_version(const struct shard *shard); /* readable in all chunks */
+/* The decision that made shard_version(), kept until the next (P6). False: there is none. */
+bool shard_decision(const struct shard *shard, struct commit *ret_commit);
+struct shard_statistics shard_statistics(const struct shard *shard);
+/* The numbered invariants; costs a walk over everything. For tests and the simulator. */
+void shard_check(const struct shard *shard);
+
+#endif

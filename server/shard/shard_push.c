@@ -1,0 +1,140 @@
+/* A push: judged, and its names counted, once. */
+#include "server/shard/shard_async.h"
+#include "server/shard/shard_core.h"
+
+enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
+
+static enum err push_judge(const struct shard *shard, const struct push *push)
+{
+    TRY(shard_core_fence(shard, push->generation));
+    if (!node_valid(push->node, shard->config.slots) || push->codec != shard->config.push_codec)
+        return ERR_MALFORMED;
+    /* P4: sums of rounded numbers depend on where the rounding was. */
+    if (push->codec != CODEC_FP32 && push->node.level != shard->config.node_level)
+        return ERR_MALFORMED;
+    bool past = push->step < shard->decided;
+    return past || shard_core_open(shard, push->step) ? ERR_OK : ERR_TOO_EARLY;
+}
+
+/* A chunk's sum is there: what it brings to the seal. */
+static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, const float *sum)
+{
+    const struct kernels *kernels = shard->config.kernels;
+    struct chunk *chunk = &shard->store.chunks[index];
+    const struct shard_chunk *spec = &chunk->spec;
+    struct step *step = shard_core_step(shard, number);
+    double sumsq;
+    kernels->sum_squares(kernels, &sumsq, sum, spec->n);
+    chunk->seals[number % shard->store.open_steps] = (struct chunk_seal){
+        .chunk = spec->chunk,
+        .finite = __builtin_isfinite(sumsq),
+        /* Only what the optimizer scales counts for the norm. */
+        .sumsq = spec->rule == MODEL_OPTIMIZER ? sumsq : 0,
+    };
+    for (uint32_t i = 0; spec->loss && i < MODEL_LOSS_WEIGHTS; i++)
+        step->loss[i] = (double)sum[i];
+    step->summed_count++;
+}
+
+static void count_duplicate(struct shard *shard, uint64_t sender, const struct push *push,
+                            const struct push_entry *entry, const struct names *names,
+                            struct shard_effects *effects)
+{
+    shard->statistics.duplicates++;
+    const struct name *first = names_differ(names, push, entry->digest);
+    if (first == NULL)
+        return;
+    shard->statistics.wrong_bits++;
+    for (uint32_t i = 0; i < effects->count; i++)
+        if (effects->items[i].kind == SHARD_WRONG_BITS)
+            return; /* one a message names the two */
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_WRONG_BITS);
+    effect->sender = sender;
+    effect->wrong_bits.member = push->member;
+    effect->wrong_bits.first_member = first->member;
+    effect->wrong_bits.step = push->step;
+    effect->wrong_bits.node = push->node;
+    effect->wrong_bits.chunk = entry->chunk;
+    effect->wrong_bits.part = entry->part;
+}
+
+/* Whether the loss that is pushed counts the samples of its node: the ledger relies on it. */
+static bool counts_right(const struct shard *shard, struct node node, struct cursor payload)
+{
+    uint64_t wanted = (uint64_t)node_slots(node, shard->config.slots) * shard->config.slot_samples;
+    uint8_t cut_value[8];
+    const uint8_t *bytes;
+    float count;
+    cursor_skip(&payload, MODEL_LOSS_COUNT * sizeof count);
+    cursor_values(&payload, sizeof count, 1, cut_value, &bytes);
+    memcpy(&count, bytes, sizeof count);
+    return wanted == 0 || wanted > FLOAT_WHOLE_MAX || count == (float)wanted;
+}
+
+/* Counts a new name of an open step. */
+static enum err count_new(struct shard *shard, uint32_t index, const struct push *push,
+                          const struct push_entry *entry, enum codec codec, struct cursor *payload)
+{
+    struct chunk *chunk = &shard->store.chunks[index];
+    if (chunk->spec.loss && !counts_right(shard, push->node, *payload))
+        return ERR_MALFORMED;
+    enum reduce_result result =
+        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, codec, payload);
+    check(result != REDUCE_DUPLICATE);
+    if (result == REDUCE_BUSY) {
+        shard->statistics.busy++;
+        return ERR_BUSY;
+    }
+    shard->statistics.pushed_bytes += entry->bytes;
+    names_remember(&chunk->parts[entry->part].names, push, entry->digest);
+    const float *sum = chunk_sum(&shard->store, chunk, push->step);
+    if (sum != NULL)
+        seal_chunk(shard, index, push->step, sum);
+    return ERR_OK;
+}
+
+static enum err count_entry(struct shard *shard, uint64_t sender, const struct push *push,
+                            const struct push_entry *entry, struct cursor *payload,
+                            struct shard_effects *effects)
+{
+    uint32_t index = chunk_find(&shard->store, entry->chunk);
+    if (index == shard->store.count)
+        return shard_core_not_here(shard, entry->chunk);
+    struct chunk *chunk = &shard->store.chunks[index];
+    if (chunk->leaving && push->step >= shard->decided)
+        return ERR_MOVED; /* P11: its sums are the new owner's */
+    enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
+    if (entry->part >= chunk->spec.parts || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
+        cursor_bytes(payload) < entry->bytes)
+        return ERR_MALFORMED;
+    bool held = push->step < shard->decided || /* all names of a decided step were counted */
+                chunk_holds(&shard->store, chunk, push->step, entry->part, push->node);
+    if (!held)
+        return count_new(shard, index, push, entry, codec, payload);
+    count_duplicate(shard, sender, push, entry, &chunk->parts[entry->part].names, effects);
+    cursor_skip(payload, entry->bytes);
+    return ERR_OK;
+}
+
+void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                struct cursor payload, struct shard_effects *effects)
+{
+    shard_core_begin(shard);
+    if (shard->config.async.on) {
+        shard_async_push(shard, sender, push, &payload, effects);
+        return;
+    }
+    struct shard_effect *ack = shard_core_emit(effects, SHARD_ACK);
+    bool reduced_before = shard_core_reduced(shard, push->step);
+    enum err err = push_judge(shard, push);
+    uint32_t i = 0;
+    while (err == ERR_OK && i < push->entry_count) {
+        err = count_entry(shard, sender, push, &push->entries[i], &payload, effects);
+        if (err == ERR_OK)
+            i++;
+    }
+    ack->sender = sender;
+    ack->ack = (struct push_ack){push->id, err, i};
+    if (!reduced_before && shard_core_reduced(shard, push->step))
+        shard_core_report(shard, push->step, effects);
+}

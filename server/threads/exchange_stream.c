@@ -1,0 +1,80 @@
+/* Lives, messages, sending. */
+#include "server/threads/exchange_stream.h"
+
+enum { ARENA_BYTES_MAX = 2 * WIRE_HEADER_BYTES_MAX };
+
+struct exchange_stream *exchange_stream_new(struct exchange *exchange, struct rpc_stream *rpc)
+{
+    size_t links = exchange->thread_count * sizeof(struct exchange_stream *);
+    struct exchange_stream *stream = calloc(1, sizeof *stream + links);
+    if (stream == NULL)
+        return NULL;
+    atomic_init(&stream->references, 1);
+    stream->exchange = exchange;
+    stream->rpc = rpc_stream_ref(rpc);
+    thread_mutex_init(&stream->mutex);
+    return stream;
+}
+
+struct exchange_stream *exchange_stream_ref(struct exchange_stream *stream)
+{
+    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+    return stream;
+}
+
+void exchange_stream_unref(struct exchange_stream *stream)
+{
+    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
+        return;
+    while (stream->waiting != NULL) {
+        struct pull_waiting *waiting = stream->waiting;
+        stream->waiting = waiting->next;
+        free(waiting);
+    }
+    thread_mutex_release(&stream->mutex);
+    rpc_stream_unref(stream->rpc);
+    free(stream);
+}
+
+enum err exchange_stream_send(struct exchange_stream *stream, enum rpc_priority priority,
+                              const struct from_shard *message, const struct rpc_part *parts,
+                              size_t part_count)
+{
+    struct buf header = {0};
+    atomic_fetch_add(&stream->outgoing, 1);
+    enum err err = wire_encode_from_shard(message, &header);
+    if (err == ERR_OK)
+        err = rpc_stream_send(stream->rpc, priority, &header, parts, part_count);
+    else
+        buf_release(&header);
+    if (err == ERR_OK)
+        return ERR_OK;
+    atomic_fetch_sub(&stream->outgoing, 1);
+    if (err != ERR_CANCELLED) /* what cannot be answered must be asked again on a new stream */
+        rpc_stream_cancel(stream->rpc);
+    return err;
+}
+
+struct exchange_message *exchange_message_new(struct exchange_stream *stream)
+{
+    struct exchange_message *message = malloc(sizeof *message);
+    if (message == NULL)
+        return NULL;
+    message->stream = exchange_stream_ref(stream);
+    message->received = NULL;
+    atomic_init(&message->left, 0);
+    atomic_init(&message->outcome, 0);
+    message->arena.bytes_max = ARENA_BYTES_MAX; /* not all of it: `first` is large */
+    message->arena.bytes = 0;
+    message->arena.blocks = NULL;
+    message->arena.first_used = 0;
+    return message;
+}
+
+void exchange_message_free(struct exchange_message *message)
+{
+    arena_release(&message->arena);
+    rpc_message_unref(message->received);
+    exchange_stream_unref(message->stream);
+    free(message);
+}

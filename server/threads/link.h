@@ -1,0 +1,50 @@
+/* The link between this daemon's shards and the coordinator: reports one way, commands the other.
+ *
+ * On the coordinator's own daemon it is local: reports go through the main thread's inbox like
+ * everybody's, as the same bytes. On any other daemon it is one Cluster.Serve stream, opened again
+ * with backoff whenever it breaks; each new stream begins with a hello, and then everything that
+ * may have been lost is said again.
+ *
+ * Main thread, but for link_report(). */
+#ifndef ROOST_SERVER_THREADS_LINK_H
+#define ROOST_SERVER_THREADS_LINK_H
+
+#include "common/log.h"
+#include "server/events.h"
+#include "server/threads/shards.h"
+
+struct link;
+
+struct link_config {
+    struct rpc_loop *loop;
+    const char *coordinator;             /* "host:port"; NULL: this daemon is it */
+    const struct tls_identity *identity; /* NULL: insecure */
+    const char *name;                    /* of this server */
+    const char *address;                 /* where workers reach it */
+    uint64_t boot;
+    uint64_t seed; /* of the backoff's jitter */
+    struct inbox *inbox;
+    const struct logger *logger;
+};
+
+/* The config's texts must outlive it. */
+enum err link_new(const struct link_config *config, struct link **ret_link,
+                  struct reason *reason) MUST_USE;
+/* Before the loop is freed. NULL is fine. */
+void link_free(struct link *link);
+/* Whose reports and commands these are; before the first tick. Borrowed. */
+void link_attach(struct link *link, struct shards *shards);
+
+/* For shards_config.report; `owner` is the link. Any thread, never blocks. */
+void link_report(void *owner, const struct server_report *report);
+/* What this server says of itself when a connection begins. */
+struct server_report link_hello(const struct link *link);
+
+/* EVENT_LINK_MESSAGE: a command. */
+void link_message(struct link *link, uint64_t number, const struct rpc_message *message);
+bool link_connected(const struct link *link);
+/* Opens, notices, opens again; after every event, and when link_next_ns() is due. */
+void link_tick(struct link *link, uint64_t now_ns);
+uint64_t link_next_ns(const struct link *link);
+
+#endif

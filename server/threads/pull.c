@@ -1,0 +1,247 @@
+/* Answers of several shards to one pull, and pulls whose weights came when the stream was full. */
+#include "server/threads/pull.h"
+
+#include <string.h>
+
+enum {
+    /* Parked pulls are answered while fewer messages than this wait to be sent: enough that the
+     * connection is never idle, few enough that a slow peer holds little. */
+    OUTGOING_MAX = 4,
+    WAITING_MAX = 8192,
+};
+
+static void send_refusal(struct exchange_stream *stream, uint64_t id, enum err err)
+{
+    struct from_shard message = {.kind = FROM_SHARD_REFUSAL, .refusal = {id, err}};
+    exchange_stream_send(stream, RPC_URGENT, &message, NULL, 0);
+}
+
+/* Sends the copies of a WEIGHTS effect and drops its references. */
+static void send_weights(struct exchange_stream *stream, const struct shard_effect *effect)
+{
+    const struct weights *header = &effect->weights.header;
+    struct rpc_part parts[WIRE_ENTRIES_MAX];
+    struct from_shard message = {.kind = FROM_SHARD_WEIGHTS, .weights = *header};
+    for (uint32_t i = 0; i < header->chunk_count; i++) {
+        struct counted *copy = effect->weights.copies[i];
+        parts[i] = (struct rpc_part){copy, 0, copy->bytes};
+        message.payload_bytes += copy->bytes;
+    }
+    exchange_stream_send(stream, RPC_NORMAL, &message, parts, header->chunk_count);
+    for (uint32_t i = 0; i < header->chunk_count; i++)
+        counted_unref(effect->weights.copies[i]);
+}
+
+/* ---- a pull that comes ---- */
+
+/* What shards answered so far: nothing special, wait, or an error, which ends the pull. */
+static uint64_t severity(enum err err)
+{
+    return err == ERR_OK ? 0 : err == ERR_TOO_EARLY ? 1 : 2 + (uint64_t)err;
+}
+
+/* A thread has its answer: weights to send (NULL: none) and what it says of the rest. */
+static void share_done(struct exchange_message *take_message, enum err err,
+                       const struct shard_effect *weights)
+{
+    uint64_t mine = severity(err), seen = atomic_load(&take_message->outcome);
+    while (mine > seen && !atomic_compare_exchange_weak(&take_message->outcome, &seen, mine))
+        ;
+    struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
+    bool last = atomic_fetch_sub(&take_message->left, 1) == 1;
+    bool again = last && take_message->received == NULL;
+    uint64_t outcome = last ? atomic_load(&take_message->outcome) : 0;
+    uint64_t id = take_message->content.pull.id;
+    if (last)
+        exchange_message_free(take_message);
+    if (last && !again)
+        atomic_fetch_sub(&stream->pulls, 1); /* before the peer can know */
+    if (weights != NULL)
+        send_weights(stream, weights);
+    if (outcome > 0)
+        send_refusal(stream, id, outcome == 1 ? ERR_TOO_EARLY : (enum err)(outcome - 2));
+    if (again) {
+        thread_lock(&stream->mutex);
+        stream->again--;
+        thread_unlock(&stream->mutex);
+        pull_ask_again(stream);
+    }
+    exchange_stream_unref(stream);
+}
+
+/* How many chunks of the pull belong to `thread`; they are put in `ret_chunks` when it is there. */
+static uint32_t share_of(const struct exchange_message *message, uint32_t thread,
+                         uint32_t *ret_chunks)
+{
+    const struct pull *pull = &message->content.pull;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < pull->chunk_count; i++) {
+        if (exchange_thread(message->stream->exchange, pull->chunks[i]) != thread)
+            continue;
+        if (ret_chunks != NULL)
+            ret_chunks[count] = pull->chunks[i];
+        count++;
+    }
+    return count;
+}
+
+void pull_begin(struct exchange_message *message, uint32_t shares)
+{
+    atomic_store(&message->left, shares);
+}
+
+bool pull_wants(const struct exchange_message *message, uint32_t thread)
+{
+    return share_of(message, thread, NULL) > 0;
+}
+
+void pull_share_done(struct exchange_message *take_message, enum err err)
+{
+    share_done(take_message, err, NULL);
+}
+
+bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shard *shard,
+              struct shard_effects *effects)
+{
+    struct exchange_stream *stream = take_message->stream;
+    uint32_t chunks[WIRE_ENTRIES_MAX];
+    struct pull share = take_message->content.pull;
+    share.chunk_count = share_of(take_message, index, chunks);
+    share.chunks = chunks;
+    if (atomic_load(&stream->closed)) { /* its parked pulls are forgotten already */
+        share_done(take_message, ERR_OK, NULL);
+        return false;
+    }
+    if (shard == NULL) {
+        share_done(take_message, ERR_NO_RUN, NULL);
+        return false;
+    }
+    shard_pull(shard, (uintptr_t)stream, &share, effects);
+    return true;
+}
+
+void pull_answer(struct exchange_message *take_message, const struct shard_effect *effect)
+{
+    if (effect->kind == SHARD_WEIGHTS)
+        share_done(take_message, ERR_OK, effect);
+    else
+        share_done(take_message, effect->refusal.code, NULL);
+}
+
+/* ---- a pull that waited ---- */
+
+static struct pull_waiting *waiting_new(const struct weights *header, uint32_t thread,
+                                        uint64_t generation)
+{
+    size_t bytes = header->chunk_count * sizeof *header->chunks;
+    struct pull_waiting *waiting = malloc(sizeof *waiting + bytes);
+    if (waiting == NULL)
+        return NULL;
+    *waiting = (struct pull_waiting){.thread = thread,
+                                     .pull = {.id = header->id,
+                                              .generation = generation,
+                                              .version = header->version,
+                                              .chunk_count = header->chunk_count,
+                                              .chunks = waiting->chunks}};
+    memcpy(waiting->chunks, header->chunks, bytes);
+    return waiting;
+}
+
+/* Puts the names behind those that wait. False: there is no room. */
+static bool wait_locked(struct exchange_stream *stream, const struct weights *header,
+                        uint32_t thread, uint64_t generation)
+{
+    if (stream->waiting_count == WAITING_MAX)
+        return false;
+    struct pull_waiting *waiting = waiting_new(header, thread, generation);
+    if (waiting == NULL)
+        return false;
+    if (stream->waiting == NULL)
+        stream->waiting = waiting;
+    else
+        stream->waiting_last->next = waiting;
+    stream->waiting_last = waiting;
+    stream->waiting_count++;
+    return true;
+}
+
+/* Whether the weights may go now; otherwise their names wait. */
+static bool may_send(struct exchange_stream *stream, const struct weights *header, uint32_t thread,
+                     uint64_t generation)
+{
+    thread_lock(&stream->mutex);
+    bool now = stream->waiting == NULL && atomic_load(&stream->outgoing) < OUTGOING_MAX;
+    bool kept = now || wait_locked(stream, header, thread, generation);
+    thread_unlock(&stream->mutex);
+    if (!kept) /* not answering would leave the worker waiting for good: it connects again */
+        rpc_stream_cancel(stream->rpc);
+    return now;
+}
+
+uint64_t pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation)
+{
+    struct exchange_stream *stream = (struct exchange_stream *)(uintptr_t)weights->sender;
+    if (may_send(stream, &weights->weights.header, index, generation)) {
+        send_weights(stream, weights);
+        return 0;
+    }
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < weights->weights.header.chunk_count; i++) {
+        bytes += weights->weights.copies[i]->bytes;
+        counted_unref(weights->weights.copies[i]);
+    }
+    return bytes;
+}
+
+void pull_refused(const struct shard_effect *refusal)
+{
+    struct exchange_stream *stream = (struct exchange_stream *)(uintptr_t)refusal->sender;
+    send_refusal(stream, refusal->refusal.id, refusal->refusal.code);
+}
+
+static struct pull_waiting *waiting_take(struct exchange_stream *stream)
+{
+    thread_lock(&stream->mutex);
+    struct pull_waiting *waiting = NULL;
+    if (atomic_load(&stream->outgoing) + stream->again < OUTGOING_MAX)
+        waiting = stream->waiting;
+    if (waiting != NULL) {
+        stream->waiting = waiting->next;
+        stream->waiting_count--;
+        stream->again++;
+    }
+    thread_unlock(&stream->mutex);
+    return waiting;
+}
+
+static enum err ask(struct exchange_stream *stream, const struct pull_waiting *waiting)
+{
+    struct exchange_message *message = exchange_message_new(stream);
+    if (message == NULL)
+        return ERR_NOMEM;
+    uint32_t count = waiting->pull.chunk_count;
+    uint32_t *chunks = arena_array(&message->arena, count, sizeof *chunks);
+    if (chunks == NULL) {
+        exchange_message_free(message);
+        return ERR_NOMEM;
+    }
+    memcpy(chunks, waiting->chunks, count * sizeof *chunks);
+    message->content = (struct to_shard){.kind = TO_SHARD_PULL, .pull = waiting->pull};
+    message->content.pull.chunks = chunks;
+    pull_begin(message, 1);
+    const struct exchange *exchange = stream->exchange;
+    enum err err = exchange->post(exchange->threads[waiting->thread], message);
+    if (err != ERR_OK)
+        exchange_message_free(message);
+    return err;
+}
+
+void pull_ask_again(struct exchange_stream *stream)
+{
+    struct pull_waiting *waiting;
+    while (!atomic_load(&stream->closed) && (waiting = waiting_take(stream)) != NULL) {
+        if (ask(stream, waiting) != ERR_OK)
+            rpc_stream_cancel(stream->rpc); /* as in may_send() */
+        free(waiting);
+    }
+}

@@ -1,0 +1,60 @@
+/* All shards of one daemon: their threads, the writer of checkpoints, and the Exchange method.
+ * What the coordinator's commands do to them, and what they report.
+ *
+ * The daemon's main thread commands; reports come on the shards' own threads, for the whole server:
+ * READY, COMMITTED and MANIFEST once all threads are that far, REDUCED from each thread as its
+ * chunks are (the coordinator adds them up). */
+#ifndef ROOST_SERVER_THREADS_SHARDS_H
+#define ROOST_SERVER_THREADS_SHARDS_H
+
+#include "common/log.h"
+#include "common/rpc/rpc.h"
+#include "proto/wire.h"
+
+struct shards;
+
+struct shards_config {
+    uint32_t threads; /* shard threads; 0: one per core */
+    uint64_t boot;    /* of this start; in every report and in Welcome */
+    /* To reach other servers; must outlive the shards. NULL, NULL: none. */
+    struct rpc_loop *loop;
+    const struct tls_identity *identity;
+    const struct logger *logger;
+    /* A report for the coordinator; any thread of the shards; must not block. What it points to is
+     * borrowed for the call. */
+    void (*report)(void *owner, const struct server_report *report);
+    void *owner;
+};
+
+/* Starts the threads. ERR_NOMEM, ERR_BUSY: the system has none; ERR_UNSUPPORTED: no kernels here.
+ */
+enum err shards_new(const struct shards_config *config, struct shards **ret_shards,
+                    struct reason *reason) MUST_USE;
+/* After the rpc server is gone; waits for the threads. NULL is fine. */
+void shards_free(struct shards *shards);
+
+/* Carries the command out, in the background where it takes long. Commands of an older term or for
+ * another boot are dropped (P3, P7); a PREPARE of the generation that is held already, or is being
+ * prepared, only reports READY (again). To ASK it reports HELD, and all that follows a new link.
+ * Main thread. */
+void shards_command(struct shards *shards, const struct server_command *command);
+/* The connection to the coordinator is new: says again READY, REDUCED, COMMITTED and MANIFEST of
+ * all that may have been lost; what was heard already does no harm. Main thread. */
+void shards_report_again(struct shards *shards);
+/* The coordinator has said what to hold, and it is there: also nothing. Any thread. */
+bool shards_loaded(const struct shards *shards);
+/* What a hello says: the generation that is prepared or being prepared, and its version; 0, 0:
+ * nothing. Any thread. */
+struct cut_name shards_held(const struct shards *shards);
+
+/* The coordinator has said that nothing is needed of this server any more. Main thread. */
+bool shards_may_leave(const struct shards *shards);
+/* Asks the coordinator to move the chunks elsewhere, because the daemon is to end; the answer is
+ * that shards_may_leave(). Main thread. */
+void shards_drain(struct shards *shards);
+
+/* The rows of Shard.Exchange and Shard.Transfer for the daemon's method table. */
+struct rpc_method shards_exchange_method(struct shards *shards);
+struct rpc_method shards_transfer_method(struct shards *shards);
+
+#endif

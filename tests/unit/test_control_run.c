@@ -1,0 +1,216 @@
+/* The run that an operator asks for: new, continued, or refused. */
+#include "tests/unit/unit.h"
+
+#include "common/file.h"
+#include "common/files/checkpoint.h"
+#include "server/control/control_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char spec[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                           "data: {kind: spiral, validation: 0.1}\n"
+                           "train: {steps: 10, slots: 4, slot_samples: 2, microbatch: 2, "
+                           "validation_samples: 5}\n"
+                           "optimizer: {kind: adamw, lr: 0.1}\n"
+                           "checkpoint: {every_steps: 5, keep: 2}\n";
+static const char spec_longer[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                                  "data: {kind: spiral, validation: 0.1}\n"
+                                  "train: {steps: 20, slots: 4, slot_samples: 2, microbatch: 2, "
+                                  "validation_samples: 5}\n"
+                                  "optimizer: {kind: adamw, lr: 0.05}\n"
+                                  "checkpoint: {every_steps: 5, keep: 2}\n";
+static const char spec_other[] = "model: {kind: mlp, layers: [2, 9, 3]}\n"
+                                 "data: {kind: spiral}\n";
+
+struct fixture {
+    char directory[64];
+    struct store *store;
+    uint64_t term;
+    struct start_run_request request;
+    struct control_plan plan;
+    struct reason reason;
+};
+
+static void setup(struct fixture *f)
+{
+    char path[80];
+    *f = (struct fixture){.directory = "/tmp/roost-test-control-XXXXXX"};
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(path, sizeof path, "%s/roost.db", f->directory);
+    assert_int_equal(store_open_sqlite(path, &f->store, NULL), ERR_OK);
+    assert_int_equal(store_take_term(f->store, &f->term, NULL), ERR_OK);
+    f->request = (struct start_run_request){.spec = spec,
+                                            .servers_min = 2,
+                                            .directory = f->directory,
+                                            .samples = 270,
+                                            .validation_samples = 30,
+                                            .restore = ""};
+    f->request.data_digest[0] = 9;
+}
+
+static enum err plan(struct fixture *f)
+{
+    const struct control_wish wish = {&f->request, f->directory};
+    control_plan_release(&f->plan);
+    return control_run_plan(f->store, &wish, &f->plan, &f->reason);
+}
+
+/* The run of the fixture's request, stored. */
+static void store_run(struct fixture *f)
+{
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.is_new);
+    assert_int_equal(store_add_run(f->store, f->term, &f->plan.run->stored, NULL, NULL), ERR_OK);
+    f->request.resume = true;
+}
+
+static void teardown(struct fixture *f)
+{
+    control_plan_release(&f->plan);
+    store_free(f->store);
+    assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
+}
+
+TEST(the_core_learns_the_spec_and_the_grid)
+{
+    struct fixture f;
+    setup(&f);
+    assert_int_equal(plan(&f), ERR_OK);
+    const struct coordinator_run *settings = &f.plan.run->settings;
+    assert_int_equal(settings->steps, 10);
+    assert_int_equal(settings->slots, 4);
+    assert_int_equal(settings->node_slots, 0);
+    assert_int_equal(settings->servers_min, 2);
+    assert_int_equal(settings->validation_samples, 5); /* of 30, as the spec allows */
+    assert_int_equal(settings->cut_every, 5);
+    assert_int_equal(settings->seal.schedule.step_samples, 8);
+    assert_int_equal(settings->data_digest[0], 9);
+    uint32_t chunks = 0;
+    for (uint32_t i = 0; i < settings->parameter_count; i++)
+        chunks += settings->parameters[i].chunk_count;
+    assert_int_equal(chunks, f.plan.run->model.chunks_count);
+    assert_non_null(strstr(settings->checkpoint_dir, "/checkpoints"));
+    teardown(&f);
+}
+
+TEST(p4_with_a_lossy_codec_the_node_size_is_the_runs)
+{
+    struct fixture f;
+    setup(&f);
+    f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                     "data: {kind: spiral}\n"
+                     "train: {precision: bf16}\n";
+    assert_int_equal(plan(&f), ERR_OK);
+    assert_int_equal(f.plan.run->settings.node_slots, 1);
+    teardown(&f);
+}
+
+TEST(a_bad_spec_is_refused_with_its_place)
+{
+    struct fixture f;
+    setup(&f);
+    f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\nnonsense: 3\n";
+    assert_int_equal(plan(&f), ERR_INVALID);
+    assert_non_null(strstr(f.reason.text, ":2:"));
+    teardown(&f);
+}
+
+TEST(a_resume_of_nothing_is_refused)
+{
+    struct fixture f;
+    setup(&f);
+    f.request.resume = true;
+    assert_int_equal(plan(&f), ERR_NOT_FOUND);
+    teardown(&f);
+}
+
+TEST(a_resume_says_what_differs_and_what_it_does_to_the_digest)
+{
+    struct fixture f;
+    setup(&f);
+    store_run(&f);
+    f.request.spec = spec_longer;
+    assert_int_equal(plan(&f), ERR_OK);
+    assert_false(f.plan.is_new);
+    assert_int_equal(f.plan.run->settings.steps, 20);
+    const char *notes = (const char *)f.plan.notes.data;
+    assert_non_null(strstr(notes, "train.steps: 10 -> 20"));
+    assert_non_null(strstr(notes, "optimizer.lr"));
+    assert_non_null(strstr(notes, "will differ"));
+    teardown(&f);
+}
+
+TEST(a_resume_without_a_spec_takes_the_stored_one)
+{
+    struct fixture f;
+    setup(&f);
+    store_run(&f);
+    f.request.spec = "";
+    assert_int_equal(plan(&f), ERR_OK);
+    assert_int_equal(f.plan.run->settings.steps, 10);
+    teardown(&f);
+}
+
+TEST(another_model_or_data_set_cannot_be_resumed)
+{
+    struct fixture f;
+    setup(&f);
+    store_run(&f);
+    f.request.spec = spec_other;
+    assert_int_equal(plan(&f), ERR_SPEC_DIFFERS);
+    f.request.spec = spec;
+    f.request.data_digest[0] = 8;
+    assert_int_equal(plan(&f), ERR_DATA_SET);
+    teardown(&f);
+}
+
+/* A recorded cut of version 5 in the directory, of a run that the store has never heard of. */
+static void record_cut(struct fixture *f)
+{
+    char path[80];
+    struct checkpoint_writer *writer;
+    struct checkpoint_record record = {.name = {3, 5},
+                                       .run = 1,
+                                       .counters = {.samples = 40, .applied = 5},
+                                       .spec = spec,
+                                       .server_count = 1};
+    const float values[3] = {1, 2, 3};
+    record.data_digest.bytes[0] = 9;
+    record.fingerprint.bytes[0] = 4;
+    snprintf(path, sizeof path, "%s/checkpoints", f->directory);
+    assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0,
+                                           (struct checkpoint_arrays){.states = 2}, &writer, NULL),
+                     ERR_OK);
+    assert_int_equal(checkpoint_writer_add(writer, 0, 1, values, NULL), ERR_OK);
+    assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
+    checkpoint_writer_free(writer);
+    assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+}
+
+TEST(a_directory_with_checkpoints_is_not_overwritten)
+{
+    struct fixture f;
+    setup(&f);
+    record_cut(&f);
+    assert_int_equal(plan(&f), ERR_EXISTS);
+    assert_non_null(strstr(f.reason.text, "resume"));
+    teardown(&f);
+}
+
+TEST(a_run_is_resumed_from_its_directory_when_the_store_is_gone)
+{
+    struct fixture f;
+    setup(&f);
+    record_cut(&f);
+    f.request.resume = true;
+    assert_int_equal(plan(&f), ERR_OK);
+    assert_true(f.plan.is_new && f.plan.has_past);
+    assert_int_equal(f.plan.past.generation, 3);
+    assert_int_equal(f.plan.past.cut.name.version, 5);
+    assert_int_equal(f.plan.past.cut.counters.samples, 40);
+    assert_int_equal(f.plan.past.fingerprint[0], 4);
+    f.request.data_digest[0] = 1;
+    assert_int_equal(plan(&f), ERR_DATA_SET);
+    teardown(&f);
+}
