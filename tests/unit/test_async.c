@@ -517,6 +517,32 @@ TEST(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk)
     tear_down(&f);
 }
 
+/* What the log got before the cut goes with it (order_writer.c): so the cut must have it. */
+TEST(p12_a_cut_waits_for_what_the_log_got_before_it)
+{
+    struct fixture f;
+    bool more = true;
+    set_up(&f, SPEC_SGD, true);
+    assert_int_equal(push_ticket(&f, 0), ERR_OK);
+    clear(&f);
+    struct commit commit = commit_of(0, true);
+    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
+    while (more) {
+        clear(&f);
+        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+        assert_null(effect(&f, SHARD_SNAPSHOT));
+    }
+    shard_logged(f.shard, COUNT);
+    while (effect(&f, SHARD_SNAPSHOT) == NULL) {
+        clear(&f);
+        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+    }
+    const float *weights =
+        (const float *)(const void *)effect(&f, SHARD_SNAPSHOT)->snapshot.copy->data;
+    assert_true(weights[0] == -1);
+    tear_down(&f);
+}
+
 TEST(a_step_is_reduced_only_when_it_is_on_disk)
 {
     struct fixture f;

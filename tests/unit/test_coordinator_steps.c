@@ -70,6 +70,27 @@ TEST(with_a_delay_a_later_step_may_be_reduced_first)
     teardown(&f);
 }
 
+/* A server whose link broke reports the last commit that it carried out again. */
+TEST(p6_the_acknowledgement_of_an_earlier_commit_counts_for_nothing)
+{
+    struct fixture f;
+    struct coordinator_run run = delayed_run(4, 1);
+    start(&f, &run);
+    reduce_all(&f, 0);
+    commit_all(&f, 0);
+    reduce_all(&f, 1);
+    assert_int_equal(say_committed(&f, 0, 1), ERR_OK);
+    lose_server(&f, 1);
+    hello(&f, 1, f.generation);
+    assert_int_equal(say_ready(&f, 1, 1), ERR_OK);
+    assert_int_equal(say_committed(&f, 1, 0), ERR_OK);
+    reduce_all(&f, 2);
+    assert_null(command(&f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(&f, 1, 1), ERR_OK);
+    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 2);
+    teardown(&f);
+}
+
 TEST(with_a_delay_a_rewind_forgets_what_later_steps_had)
 {
     struct fixture f;

@@ -6,7 +6,7 @@
 #include "common/scoped.h"
 #include "server/disk/journal.h"
 
-enum { N = 37, CRASH_TICKETS = 12, FLIPS = 10000 };
+enum { N = 37, CRASH_TICKETS = 12, FLIPS = 10000, HEAD_BYTES = 64 };
 
 static const struct journal_name first = {.generation = 3, .boot = 9, .server = 1};
 
@@ -308,6 +308,30 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
     assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
     assert_int_equal(count_files(path), 4);
     assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
+}
+
+/* A whole record at another place than its own: blocks of a file that was there before. */
+TEST_IN_FOLDER(records_out_of_their_order_are_cut_off)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct outcome outcome = {0};
+    struct journal_reader reader = {&outcome.count, take};
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 3, 99, &committed), ERR_OK);
+    char file[512];
+    snprintf(file, sizeof file,
+             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
+    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    size_t record = bytes.bytes - HEAD_BYTES;
+    assert_int_equal(buf_reserve(&bytes, record), ERR_OK);
+    memcpy(bytes.data + bytes.bytes, bytes.data + HEAD_BYTES, record);
+    bytes.bytes += record;
+    assert_int_equal(
+        journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn, &outcome.reason),
+        ERR_OK);
+    assert_int_equal(outcome.count, 3);
+    assert_int_equal(outcome.torn, record);
 }
 
 /* The commit of a cut may be sent again long after the cut was recorded. */
