@@ -239,8 +239,9 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason) MUST_USE;
 /* Any other report. ERR_NOT_FOUND: the link is dead; ERR_MALFORMED: it breaks the run's limits;
- * ERR_OLD_TERM: it is beyond what was decided here, so another coordinator goes on in this
- * generation (P7); OLD_GENERATION and OLD_BOOT: fenced, harmless. */
+ * ERR_OLD_TERM: it is beyond what was decided here, or of a chunk that is another server's here, so
+ * another coordinator goes on in this generation (P7); OLD_GENERATION and OLD_BOOT: fenced,
+ * harmless. */
 enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now_ms, uint64_t link,
                                    const struct server_report *report) MUST_USE;
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);

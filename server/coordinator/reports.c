@@ -71,9 +71,12 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     if (reduced->step - run->version > run->settings.delay)
         return ERR_OLD_TERM;
     for (uint32_t i = 0; i < reduced->seal_count; i++)
-        if (reduced->seals[i].chunk >= run->chunk_count ||
-            map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
+        if (reduced->seals[i].chunk >= run->chunk_count)
             return ERR_MALFORMED;
+    /* P7: a successor in this generation may have left the chunk with the server that had it. */
+    for (uint32_t i = 0; i < reduced->seal_count; i++)
+        if (map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
+            return ERR_OLD_TERM;
     struct seal *seal = run_seal(run, reduced->step);
     TRY(seal_add(seal, reduced));
     if (seal_complete(seal))

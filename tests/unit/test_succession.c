@@ -497,6 +497,25 @@ TEST(a_report_beyond_what_was_decided_is_of_another_coordinator)
     teardown(&f);
 }
 
+static enum err say_reduced(struct fixture *f, uint32_t i, uint64_t step, uint32_t chunk)
+{
+    const struct chunk_seal seal = {chunk, true, 1};
+    struct server_report reduced = {.kind = SERVER_REDUCED};
+    reduced.reduced = (struct reduced){GENERATION, step, 1, &seal, i == 2, 8, 8, 0};
+    return report(f, i, reduced);
+}
+
+/* The successor left the chunk where it was, and this coordinator had moved it. */
+TEST(p7_a_report_of_a_chunk_of_another_server_is_of_another_coordinator)
+{
+    struct fixture f;
+    ask_all(&f);
+    say_held_all(&f, 5);
+    assert_int_equal(say_reduced(&f, 0, 5, 1), ERR_OLD_TERM);
+    assert_int_equal(say_reduced(&f, 0, 5, SERVERS), ERR_MALFORMED);
+    teardown(&f);
+}
+
 /* It may have been told that chunks come to it, by one who has decided nothing. */
 TEST(who_has_no_chunks_forgets_what_it_holds)
 {
