@@ -241,6 +241,14 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
+/* The newest step of which the dead one may have granted a ticket. P6: it may have decided one step
+ * more than anybody heard of, and a ticket of that many steps behind is open. Without a delay no
+ * shard takes a push of such a step before its commit. */
+static uint64_t newest_granted(const struct run *run)
+{
+    return run->version + run->settings.delay + (run->settings.delay > 0 ? 1 : 0);
+}
+
 static void go_on(struct coordinator *coordinator, uint64_t now_ms,
                   const struct server_entry *newest)
 {
@@ -255,7 +263,7 @@ static void go_on(struct coordinator *coordinator, uint64_t now_ms,
     /* Above every map of this generation, also those that the other one may still make. */
     run->map_number = (coordinator->settings.term << 32) + 1;
     run->moves.uneven = true;
-    run->granted_step = run->version + run->settings.delay; /* it may have been */
+    run->granted_step = newest_granted(run);
     run->committed_ms = now_ms;
     effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
         (struct cut_name){run->generation, run->version};

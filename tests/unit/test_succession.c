@@ -516,6 +516,47 @@ TEST(p7_a_report_of_a_chunk_of_another_server_is_of_another_coordinator)
     teardown(&f);
 }
 
+/* Every server reports the step, and then that it has carried out its commit. */
+static void finish_step(struct fixture *f, uint64_t step)
+{
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_reduced(f, i, step, i), ERR_OK);
+    assert_non_null(seen(f, EFFECT_STEP));
+    assert_int_equal(seen(f, EFFECT_STEP)->step.step, step);
+}
+
+static void say_committed_all(struct fixture *f, uint64_t step)
+{
+    struct server_report committed = {.kind = SERVER_COMMITTED};
+    committed.committed.generation = GENERATION;
+    committed.committed.step = step;
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(report(f, i, committed), ERR_OK);
+}
+
+/* P11: a chunk moves with no open sums. The dead coordinator may have decided one step more than
+ * anybody heard of (P6), and granted tickets of `delay` steps behind that. */
+TEST(p11_chunks_stay_while_sums_of_what_the_dead_one_granted_may_be_open)
+{
+    struct fixture f;
+    struct coordinator_drained drained;
+    setup(&f);
+    f.run.delay = 1;
+    start(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(&f, i, GENERATION);
+    say_held_all(&f, 5);
+    assert_int_equal(coordinator_drain(f.coordinator, f.now_ms, "s2", &drained, NULL), ERR_OK);
+    look(&f);
+    say_committed_all(&f, 4);
+    for (uint64_t step = 5; step <= 7; step++) {
+        finish_step(&f, step);
+        assert_int_equal(command(&f, 2, SERVER_COMMIT)->move_count, step < 7 ? 0 : 1);
+        say_committed_all(&f, step);
+    }
+    teardown(&f);
+}
+
 /* It may have been told that chunks come to it, by one who has decided nothing. */
 TEST(who_has_no_chunks_forgets_what_it_holds)
 {
