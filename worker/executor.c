@@ -87,7 +87,7 @@ static void operate(struct walk *walk, uint32_t i, void (*operation)(const struc
     struct unit_call call = unit_call(walk, i);
     uint64_t set = walk->training ? walk->set : e->memory.gradient_sets;
     if (call.samples == e->train.microbatch)
-        replay_run(&e->replay, set * e->program.rows_count + i, operation, &call);
+        graphs_run(&e->graphs, set * e->program.rows_count + i, operation, &call);
     else if (call.samples > 0)
         operation(&call);
 }
@@ -442,7 +442,7 @@ const char *executor_failure(const struct executor *e)
 
 bool executor_refused_graphs(const struct executor *e)
 {
-    return e->replay.refused;
+    return e->graphs.refused;
 }
 
 const struct program *executor_program(const struct executor *e)

@@ -74,7 +74,7 @@ struct executor_options {
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
     struct executor_local local;
     const struct program *program; /* NULL: program_generate's; borrowed for the call */
-    bool direct;                   /* no graphs (replay.h): the same bits */
+    bool direct;                   /* no graphs (graphs.h): the same bits */
 };
 
 /* Bytes of device memory, as predicted from the program = as taken. */
@@ -138,7 +138,7 @@ const float *executor_gradient(const struct executor *executor, uint32_t paramet
 /* What the device said when a run ended in ERR_IO; "" before. */
 const char *executor_failure(const struct executor *executor);
 
-/* The device could not make a graph of a unit's work, which is given act by act since (replay.h).
+/* The device could not make a graph of a unit's work: each act is given by itself since (graphs.h).
  */
 bool executor_refused_graphs(const struct executor *executor);
 

@@ -213,7 +213,7 @@ static enum err set_up(struct executor *e, const struct program *program, bool d
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
     TRY(local_alloc(e));
-    TRY(replay_init(&e->replay, e->k, (e->memory.gradient_sets + 1) * e->program.rows_count,
+    TRY(graphs_init(&e->graphs, e->k, (e->memory.gradient_sets + 1) * e->program.rows_count,
                     direct));
     fill_tables(e);
     local_fill_tables(e);
@@ -246,7 +246,7 @@ void executor_free(struct executor *e)
 {
     if (e == NULL)
         return;
-    replay_release(&e->replay);
+    graphs_release(&e->graphs);
     e->k->free(e->k, e->memory_taken);
     free(e->host.inputs);
     free(e->host.targets);

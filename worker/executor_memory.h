@@ -4,7 +4,7 @@
 
 #include "kernels/update.h"
 #include "worker/executor.h"
-#include "worker/replay.h"
+#include "worker/graphs.h"
 
 enum { EXECUTOR_FAILURE_BYTES = 256 };
 
@@ -51,7 +51,7 @@ struct executor {
     struct local_memory local;
     struct slot_memory device;
     struct slot_memory host;
-    struct replay replay; /* a place for each row and set of gradients, and without gradients */
+    struct graphs graphs; /* an entry for each row and set of gradients, and without gradients */
     char failure[EXECUTOR_FAILURE_BYTES];
 };
 
