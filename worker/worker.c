@@ -38,7 +38,7 @@ static void sent_or_lost(struct worker *worker, uint32_t server, enum err err)
 
 static void carry_out(struct worker *worker, const struct agent_effect *effect)
 {
-    struct run *run = &worker->run;
+    struct worker_run *run = &worker->run;
     enum err err;
     switch (effect->kind) {
     case AGENT_JOIN:
@@ -381,7 +381,7 @@ static void worker_release(struct worker *worker)
     drain_inbox(worker);
     rpc_loop_free(worker->loop);
     agent_free(worker->agent);
-    run_release(&worker->run);
+    worker_run_release(&worker->run);
     inbox_free(worker->inbox);
     inbox_free(worker->tickets);
     free(worker->units.ready);

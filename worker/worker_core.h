@@ -10,8 +10,8 @@
 #include "common/time.h"
 #include "worker/agent.h"
 #include "worker/notice_watch.h"
-#include "worker/run.h"
 #include "worker/worker.h"
+#include "worker/worker_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ struct worker {
     struct inbox *tickets; /* into the compute thread */
     struct thread compute;
     struct units units;
-    struct run run;
+    struct worker_run run;
     bool has_run;
     struct agent *agent;
     uint64_t membership;   /* rises with each join */

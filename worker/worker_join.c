@@ -22,13 +22,13 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         return description->run == worker->run.number
                    ? ERR_OK
                    : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
-    struct run_options options = {
+    struct worker_run_options options = {
         .backend = worker->config->backend,
         .data_path = worker->config->data_path,
         .channel = worker->channel,
         .logger = worker->config->logger,
     };
-    TRY(run_open(description, &options, &worker->run, &worker->failure));
+    TRY(worker_run_open(description, &options, &worker->run, &worker->failure));
     worker->has_run = true;
     log_memory(worker);
     worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);

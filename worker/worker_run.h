@@ -1,6 +1,6 @@
 /* A run as one worker has it: spec, model, backend, data, executor, fingerprint. */
-#ifndef ROOST_WORKER_RUN_H
-#define ROOST_WORKER_RUN_H
+#ifndef ROOST_WORKER_WORKER_RUN_H
+#define ROOST_WORKER_WORKER_RUN_H
 
 #include "common/digest.h"
 #include "common/log.h"
@@ -8,14 +8,14 @@
 #include "worker/samples.h"
 #include "worker/whole.h"
 
-struct run_options {
+struct worker_run_options {
     enum kernels_backend backend;
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for served samples */
     const struct logger *logger;
 };
 
-struct run {
+struct worker_run {
     uint64_t number;
     struct spec spec;
     struct model model;
@@ -32,11 +32,11 @@ struct run {
 };
 
 /* Builds everything that joining needs from what the coordinator described. Takes seconds for a
- * large model. The reason names what is wrong with spec, data or machine: it is
- * the error of what was opened. *ret_run must stay where
- * it is: the executor borrows its model. */
-enum err run_open(const struct describe_reply *description, const struct run_options *options,
-                  struct run *ret_run, struct reason *reason) MUST_USE;
-void run_release(struct run *run); /* {0} is fine */
+ * large model. The error is that of what was opened, and the reason names what is wrong with spec,
+ * data or machine. *ret_run must stay where it is: the executor borrows its model. */
+enum err worker_run_open(const struct describe_reply *description,
+                         const struct worker_run_options *options, struct worker_run *ret_run,
+                         struct reason *reason) MUST_USE;
+void worker_run_release(struct worker_run *run); /* {0} is fine */
 
 #endif

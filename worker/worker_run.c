@@ -1,4 +1,4 @@
-#include "worker/run.h"
+#include "worker/worker_run.h"
 
 #include "common/data/run_data.h"
 #include "worker/fingerprint.h"
@@ -9,7 +9,7 @@ _Static_assert((int)SPEC_COMPUTE_TF32 == (int)KERNELS_COMPUTE_TF32 &&
                    (int)SPEC_COMPUTE_BF16 == (int)KERNELS_COMPUTE_BF16,
                "the spec's words are the table's");
 
-static enum err open_kernels(struct run *run, const struct run_options *options,
+static enum err open_kernels(struct worker_run *run, const struct worker_run_options *options,
                              struct reason *reason)
 {
     struct kernels_options kernels = {
@@ -23,8 +23,8 @@ static enum err open_kernels(struct run *run, const struct run_options *options,
                : ERR_UNSUPPORTED;
 }
 
-static enum err open_samples(struct run *run, const struct describe_reply *description,
-                             const struct run_options *options, struct reason *reason)
+static enum err open_samples(struct worker_run *run, const struct describe_reply *description,
+                             const struct worker_run_options *options, struct reason *reason)
 {
     const struct spec *spec = &run->spec;
     bool served = spec->data.serve && options->data_path == NULL;
@@ -49,7 +49,7 @@ static enum err open_samples(struct run *run, const struct describe_reply *descr
     return ERR_OK;
 }
 
-static enum err open_executor(struct run *run, struct reason *reason)
+static enum err open_executor(struct worker_run *run, struct reason *reason)
 {
     const struct spec_train *train = &run->spec.train;
     struct executor_options options = {
@@ -63,7 +63,8 @@ static enum err open_executor(struct run *run, struct reason *reason)
 }
 
 static enum err open_all(const struct describe_reply *description,
-                         const struct run_options *options, struct run *run, struct reason *reason)
+                         const struct worker_run_options *options, struct worker_run *run,
+                         struct reason *reason)
 {
     struct slice text = {(const uint8_t *)description->spec, strlen(description->spec)};
     run->number = description->run;
@@ -83,19 +84,20 @@ static enum err open_all(const struct describe_reply *description,
                              reason);
 }
 
-enum err run_open(const struct describe_reply *description, const struct run_options *options,
-                  struct run *ret_run, struct reason *reason)
+enum err worker_run_open(const struct describe_reply *description,
+                         const struct worker_run_options *options, struct worker_run *ret_run,
+                         struct reason *reason)
 {
-    *ret_run = (struct run){0};
+    *ret_run = (struct worker_run){0};
     enum err err = open_all(description, options, ret_run, reason);
     if (err == ERR_OK)
         return ERR_OK;
-    run_release(ret_run);
-    *ret_run = (struct run){0};
+    worker_run_release(ret_run);
+    *ret_run = (struct worker_run){0};
     return err;
 }
 
-void run_release(struct run *run)
+void worker_run_release(struct worker_run *run)
 {
     samples_release(&run->samples);
     whole_release(&run->pushing);
