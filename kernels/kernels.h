@@ -128,6 +128,8 @@ struct kernels {
      * as long. NULL: the backend has caches of its own. */
     void (*copy_in_uncached)(const struct kernels *k, void *memory, const void *host, size_t bytes);
     void (*zero)(const struct kernels *k, void *memory, size_t bytes);
+    /* memory (bytes) = from; they do not overlap. Both are the backend's memory. */
+    void (*copy)(const struct kernels *k, void *memory, const void *from, size_t bytes);
     /* Waits for all operations given so far. NULL, or the sentence that says what failed. */
     const char *(*synchronize)(const struct kernels *k);
 
@@ -268,6 +270,9 @@ struct kernels {
     /* -- gradients of weights ----------------------------------------------------------------- */
     /* out (n) = a + b; `out` may be either */
     void (*add)(const struct kernels *k, float *out, const float *a, const float *b, int64_t n);
+    /* out (n) = a - b; likewise */
+    void (*subtract)(const struct kernels *k, float *out, const float *a, const float *b,
+                     int64_t n);
 
     /* -- wire: `bytes` are in the host's memory, may be unaligned, and are free to be used again on
      *    return; values are little-endian ------------------------------------------------------ */

@@ -106,7 +106,7 @@ bool cpu_new(const struct kernels_options *options, const struct kernels **ret_k
     k->alloc = host_alloc;
     k->free = host_free;
     k->memory = host_memory;
-    k->copy_in = k->copy_out = host_copy;
+    k->copy_in = k->copy_out = k->copy = host_copy;
     k->zero = host_zero;
     k->synchronize = host_synchronize;
     k->mark = host_mark;

@@ -81,6 +81,7 @@ struct kernels_state {
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
     X(add)                                                                                         \
+    X(subtract)                                                                                    \
     X(gelu_forward)                                                                                \
     X(gelu_backward)                                                                               \
     X(relu_forward)                                                                                \

@@ -133,6 +133,12 @@ static void device_zero(SELF, void *memory, size_t bytes)
     cuda_ok(k, cudaMemsetAsync(memory, 0, bytes, k->state->stream), "zero");
 }
 
+static void device_copy(SELF, void *memory, const void *from, size_t bytes)
+{
+    cuda_ok(k, cudaMemcpyAsync(memory, from, bytes, cudaMemcpyDeviceToDevice, k->state->stream),
+            "copy");
+}
+
 static const char *device_synchronize(SELF)
 {
     cuda_ok(k, cudaStreamSynchronize(k->state->stream), "synchronize");
@@ -298,6 +304,7 @@ static void fill_table(struct kernels *k)
     k->copy_in = cuda_copy_in;
     k->copy_out = cuda_copy_out;
     k->zero = device_zero;
+    k->copy = device_copy;
     k->synchronize = device_synchronize;
     k->close = device_close;
 }

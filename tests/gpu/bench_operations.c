@@ -242,6 +242,12 @@ static struct work add(const struct bench *b)
     return work(b, 0, 3 * table(b), 0);
 }
 
+static struct work subtract(const struct bench *b)
+{
+    b->k->subtract(b->k, b->gradients[0], b->values[0], b->values[1], table(b));
+    return work(b, 0, 3 * table(b), 0);
+}
+
 static struct work sum_squares(const struct bench *b)
 {
     double sum;
@@ -283,6 +289,12 @@ static struct work zero(const struct bench *b)
 {
     b->k->zero(b->k, b->gradients[0], (size_t)table(b) * sizeof(float));
     return work(b, 0, table(b), 0);
+}
+
+static struct work copy(const struct bench *b)
+{
+    b->k->copy(b->k, b->gradients[0], b->values[0], (size_t)table(b) * sizeof(float));
+    return work(b, 0, 2 * table(b), 0);
 }
 
 static struct work copy_in(const struct bench *b)
@@ -361,9 +373,11 @@ const struct operation operations[] = {
     {"classifier forward", classifier_forward},
     {"classifier forward backward", classifier_forward_backward},
     {"add", add},
+    {"subtract", subtract},
     {"sum of squares, finite check", sum_squares},
     {"mean", mean},
     {"zero", zero},
+    {"copy", copy},
     {"copy out", copy_out},
     {"cast to bf16", cast_to_bf16}, /* the host's bytes are bf16 from here on … */
     {"cast from bf16", cast_from_bf16},

@@ -14,7 +14,8 @@ static unary *unary_of(const struct kernels *k, int64_t which)
 
 static binary *binary_of(const struct kernels *k, int64_t which)
 {
-    binary *const operations[] = {k->gelu_backward, k->relu_backward, k->tanh_backward, k->add};
+    binary *const operations[] = {k->gelu_backward, k->relu_backward, k->tanh_backward, k->add,
+                                  k->subtract};
     return operations[which];
 }
 
@@ -73,7 +74,7 @@ TEST(elementwise_operations_have_the_cpus_bits)
             call_inout(&call, "in place", SAME, all);
             call_compare(&call, *state);
         }
-        for (int64_t which = 0; which < 4; which++) {
+        for (int64_t which = 0; which < 5; which++) {
             struct call call = {.elements = which < 3 ? 0xf : 0,
                                 .operate = run_binary,
                                 .V = which,
@@ -88,6 +89,22 @@ TEST(elementwise_operations_have_the_cpus_bits)
             call_inout(&call, "in place", SAME, all);
             call_compare(&call, *state);
         }
+    }
+}
+
+static void run_copy(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->copy(k, (float *)a[0] + c->skip, (float *)a[1] + c->skip, (size_t)c->n * sizeof(float));
+}
+
+TEST(a_copy_has_the_cpus_bits)
+{
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        int64_t all = runs[i].skip + runs[i].n + 1;
+        struct call call = {.operate = run_copy, .n = runs[i].n, .skip = runs[i].skip};
+        call_output_floats(&call, "copy", SAME, all);
+        call_input(&call, all, 1);
+        call_compare(&call, *state);
     }
 }
 

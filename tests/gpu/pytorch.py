@@ -141,6 +141,7 @@ def operations(b, t, c, h, v):
     yield "classifier forward backward", classify
     w, g = (torch.rand(vp, c, device=DEVICE) for _ in range(2))
     yield "add", lambda: w + g
+    yield "subtract", lambda: w - g
     yield "sum of squares, finite check", lambda: torch.linalg.vector_norm(w).item()
     parameter = nn.Parameter(w)
     parameter.grad = g

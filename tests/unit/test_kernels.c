@@ -3,6 +3,8 @@
 
 #include "tests/unit/test_kernels.h"
 
+#include <math.h>
+
 static void refused(struct kernels_options options, const char *because)
 {
     const struct kernels *k = NULL;
@@ -86,11 +88,25 @@ TEST(memory_is_aligned_and_copies_are_copies)
     assert_memory_equal(host, back, sizeof host);
     k->zero(k, memory, 2 * sizeof *memory);
     assert_true(memory[0] == 0 && memory[1] == 0 && memory[2] == 3);
+    k->copy(k, memory, memory + 3, 2 * sizeof *memory);
+    assert_true(memory[0] == 4 && memory[1] == 5 && memory[2] == 3);
     assert_null(k->synchronize(k));
     k->free(k, memory);
     k->free(k, NULL);
     void *empty = k->alloc(k, 0);
     assert_non_null(empty);
     k->free(k, empty);
+    kernels_free(k);
+}
+
+TEST(a_difference_may_take_the_place_of_either_side)
+{
+    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    float a[3] = {1, 0, -0.0f}, b[3] = {0.25f, -0.0f, 0}, out[3];
+    k->subtract(k, out, a, b, 3);
+    assert_true(out[0] == 0.75f && out[1] == 0 && !signbit(out[1]) && signbit(out[2]));
+    k->subtract(k, a, a, b, 1);
+    k->subtract(k, b, a, b, 1);
+    assert_true(a[0] == 0.75f && b[0] == 0.5f);
     kernels_free(k);
 }

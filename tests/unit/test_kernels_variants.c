@@ -46,6 +46,7 @@ static void elementwise(struct trial *t)
     __VA_ARGS__;                                                                                   \
     wrote_floats(t, out, n)
     RUN(k->add(k, out, a, b, n));
+    RUN(k->subtract(k, out, a, b, n));
     RUN(k->gelu_forward(k, out, a, n));
     RUN(k->gelu_backward(k, out, b, a, n));
     RUN(k->relu_forward(k, out, a, n));

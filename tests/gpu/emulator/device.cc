@@ -174,9 +174,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
     device_open();
-    bool in = kind == cudaMemcpyHostToDevice;
-    const void *host = in ? from : to, *there = in ? to : from;
-    bool right = on_device(there, bytes) && is_pinned(host, bytes);
+    bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
+    bool right = (to_device ? on_device(to, bytes) : is_pinned(to, bytes)) &&
+                 (from_device ? on_device(from, bytes) : is_pinned(from, bytes));
     device_close();
     if (!right)
         return cudaErrorInvalidValue;
@@ -212,8 +212,8 @@ struct emulator_graph {
 struct emulator_stream {
     std::deque<std::function<void()>> work;
     uint64_t given, done;
-    emulator_graph *capturing;  /* takes what is given */
-    std::thread::id capturer;   /* for which waiting and allocating spoils it */
+    emulator_graph *capturing; /* takes what is given */
+    std::thread::id capturer;  /* for which waiting and allocating spoils it */
     bool spoiled;
 };
 
@@ -276,8 +276,8 @@ static bool may_allocate()
     return true;
 }
 
-/* For tests: how often something has waited or allocated so far, how many graphs were given, and how
- * much work no one has waited for. */
+/* For tests: how often something has waited or allocated so far, how many graphs were given, and
+ * how much work no one has waited for. */
 extern "C" __attribute__((visibility("default"))) unsigned emulator_waits()
 {
     streams_lock lock(streams.mutex);
