@@ -60,14 +60,15 @@ void agent_core_stop(struct agent *agent, enum err err)
     forget_traffic(agent);
 }
 
-/* The boots that acknowledged; of a server without chunks its newest. */
+/* P12: `complete` names the boots that acknowledged, of the map's servers; of a server without
+ * chunks its newest. */
 static void name_boots(struct agent *agent)
 {
-    for (uint32_t s = 0; s < agent->server_count; s++) {
+    for (uint32_t s = 0; s < agent->map_servers; s++) {
         const struct server *server = &agent->servers[s];
         agent->complete_boots[s] = server->ticket_boot != 0 ? server->ticket_boot : server->boot;
     }
-    agent->complete.boot_count = agent->server_count;
+    agent->complete.boot_count = agent->map_servers;
     agent->complete.boots = agent->complete_boots;
 }
 

@@ -92,6 +92,7 @@ struct agent {
     uint64_t sequence;
 
     uint64_t map_number;
+    uint32_t map_servers;     /* how many servers that map has */
     uint64_t ticket_map;      /* the one that the ticket was granted under */
     bool map_wanted, mapping; /* a newer map is needed; it is asked for */
     uint64_t map_at;          /* and not before this moment */

@@ -48,6 +48,7 @@ static void take_map(struct agent *agent, const struct agent_map *map)
     for (uint32_t c = 0; c < agent->config.model->chunks_count; c++)
         agent->chunks[c].server = map->chunk_servers[c];
     agent->map_number = map->number;
+    agent->map_servers = map->server_count;
     agent->map_wanted = agent->mapping = false;
     agent->map_failures = 0;
 }

@@ -2,6 +2,8 @@
  */
 #include "tests/unit/agent_fixture.h"
 
+#include <string.h>
+
 enum { BOOT = 70 };
 
 /* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */
@@ -100,6 +102,40 @@ TEST(p12_who_has_the_loss_alone_is_told_its_own_boot)
     struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
     for (uint32_t i = 0; i < SERVERS; i++)
         assert_int_equal(pushes[i].push.push.boot, BOOT + pushes[i].server);
+    teardown(&f);
+}
+
+/* It joined with the map of the generation before, which had a server more. */
+TEST(p12_complete_names_the_boots_of_the_maps_servers)
+{
+    struct fixture f;
+    setup(&f);
+    agent_free(f.agent);
+    const struct agent_config config = {.model = &f.model, .async = true, .seed = 5};
+    assert_int_equal(agent_new(&config, &f.agent), ERR_OK);
+    look(&f);
+    const struct join_reply reply = {.member = 41, .run = 1, .generation = 2};
+    const struct agent_map before = {8, SERVERS, f.chunk_servers, 1};
+    agent_joined(f.agent, f.now_ms, &reply, &before);
+    look(&f);
+    const struct acquire_reply grant = {ACQUIRE_TICKET, ticket_of(2, 0), 2};
+    agent_acquired(f.agent, f.now_ms, seen(&f, AGENT_ACQUIRE, 0)->acquire.sequence, ERR_OK, &grant);
+    look(&f);
+    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
+    memset(f.chunk_servers, 0, f.model.chunks_count * sizeof *f.chunk_servers);
+    const struct agent_map map = {2, 1, f.chunk_servers, 2};
+    agent_mapped(f.agent, f.now_ms, &map);
+    agent_stream_up(f.agent, f.now_ms, 0, BOOT);
+    look(&f);
+    assert_int_equal(count(&f, AGENT_PULL), 1);
+    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
+    assert_true(newest(&f, &pull));
+    gradients(&f);
+    scaled(&f, 1);
+    struct agent_effect push = *seen(&f, AGENT_PUSH, 0);
+    acked(&f, &push, ERR_OK, 0);
+    assert_int_equal(seen(&f, AGENT_COMPLETE, 0)->complete.boot_count, 1);
+    assert_int_equal(seen(&f, AGENT_COMPLETE, 0)->complete.boots[0], BOOT);
     teardown(&f);
 }
 
