@@ -3,6 +3,15 @@
 
 #include <string.h>
 
+static void written_later(struct sim *sim, const struct sim_server *server)
+{
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.write_us),
+                             .kind = EVENT_SERVER_WRITTEN,
+                             .index = server->index,
+                             .number = server->boot});
+}
+
 /* A chunk goes to the disk; when it is there its copy is free again. */
 void sim_cuts_write(struct sim *sim, struct sim_server *server, const struct sim_thread *thread,
                     const struct shard_effect *effect)
@@ -21,11 +30,7 @@ void sim_cuts_write(struct sim *sim, struct sim_server *server, const struct sim
         .copy = effect->snapshot.copy,
         .thread = thread->number,
     };
-    queue_put(&sim->queue,
-              (struct event){.at_us = sim->now_us + 1 + sim_below(sim, 2 * sim->scenario.write_us),
-                             .kind = EVENT_SERVER_WRITTEN,
-                             .index = server->index,
-                             .number = server->boot});
+    written_later(sim, server);
 }
 
 /* Its file is no more; what still comes of it is dropped. */
@@ -61,6 +66,8 @@ void sim_cuts_file(struct sim *sim, struct sim_server *server, uint64_t packed)
     enum disk_stage stage =
         disk_advance(&server->disk, cut, sim->options.mutation == MUTATE_NO_FSYNC);
     bool early = sim->options.mutation == MUTATE_NO_FOLDER_SYNC && stage == DISK_RENAMED;
+    if (disk_same(server->finishing, cut) && (stage == DISK_DURABLE || stage == DISK_WRITING))
+        server->finishing = (struct cut_name){0, 0};
     if (stage == DISK_DURABLE || early)
         sim_report_manifest(sim, server, cut, ERR_OK);
     else if (stage != DISK_WRITING)
@@ -72,14 +79,20 @@ void sim_cuts_written(struct sim *sim, struct sim_server *server)
 {
     if (server->writing_count == 0)
         return; /* given up with its shard */
+    if (server->finishing.generation > 0) {
+        written_later(sim, server); /* one thread writes: a file is durable before it goes on */
+        return;
+    }
     struct writing writing = server->writing[0];
     memmove(server->writing, server->writing + 1,
             --server->writing_count * sizeof server->writing[0]);
     if (server->disk.full_us > sim->now_us || disk_same(server->disk.failed, writing.file.cut)) {
         give_up_cut(sim, server, writing.file.cut);
     } else {
-        if (disk_write(&server->disk, &writing.file))
+        if (disk_write(&server->disk, &writing.file)) {
+            server->finishing = writing.file.cut;
             file_later(sim, server, writing.file.cut);
+        }
         if (sim->options.mutation == MUTATE_EARLY_MANIFEST)
             sim_report_manifest(sim, server, writing.file.cut, ERR_OK);
     }

@@ -175,6 +175,7 @@ static void drop_writes(struct sim_server *server)
     for (uint32_t i = 0; i < server->writing_count; i++)
         counted_unref(server->writing[i].copy);
     server->writing_count = 0;
+    server->finishing = (struct cut_name){0, 0};
     disk_remove_unfinished(&server->disk);
 }
 

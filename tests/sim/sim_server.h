@@ -68,6 +68,7 @@ struct sim_server {
     struct held answer;            /* to a new coordinator */
     struct disk disk;
     /* Chunks on their way to the disk, oldest first. */
+    struct cut_name finishing; /* its file is whole and not durable yet; generation 0: none's */
     uint32_t writing_count;
     struct writing {
         struct disk_chunk file;
