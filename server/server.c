@@ -114,6 +114,14 @@ static const struct tls_identity *identity_of(const struct server *server)
     return server->settings->insecure ? NULL : &server->identity;
 }
 
+/* The process ends on the spot: nothing more may be acknowledged that only its memory has. */
+static void shards_failed(const struct logger *logger, const struct reason *reason)
+{
+    log_error(logger, "shards failed", log_text("reason", reason->text),
+              log_text("next", "the daemon ends"));
+    _Exit(EXIT_FAILURE);
+}
+
 static enum err open_shards(struct server *server, struct reason *reason)
 {
     uint64_t seed = 0;
@@ -138,6 +146,7 @@ static enum err open_shards(struct server *server, struct reason *reason)
         .logger = &server->logger,
         .report = link_report,
         .owner = server->link,
+        .failed = shards_failed,
     };
     TRY(shards_new(&shards, &server->shards, reason));
     link_attach(server->link, server->shards);

@@ -62,7 +62,7 @@ struct moves {
 struct succession {
     uint64_t recorded;    /* the run's log has the steps below */
     uint64_t until_ms;    /* so long it waits for servers */
-    uint64_t spec;        /* held_spec() of the run */
+    uint64_t spec;        /* holdings_spec() of the run */
     const char *obstacle; /* why it cannot go on, as it looked last */
     uint32_t *owners; /* by chunk: the place in servers.list of who says that it owns it, from 1; 0:
                          nobody. NULL: nobody is asked */

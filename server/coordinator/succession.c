@@ -2,7 +2,7 @@
 #include "server/coordinator/succession.h"
 
 #include "server/coordinator/generation.h"
-#include "server/member/held.h"
+#include "server/member/holdings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ void succession_begin(struct coordinator *coordinator, uint64_t now_ms,
     run->succession = (struct succession){
         .recorded = past->recorded,
         .until_ms = now_ms + coordinator->settings.lease_ms,
-        .spec = held_spec(settings->spec, settings->checkpoint_dir),
+        .spec = holdings_spec(settings->spec, settings->checkpoint_dir),
         .owners = calloc(run->chunk_count, sizeof *run->succession.owners),
     };
 }

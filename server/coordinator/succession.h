@@ -1,6 +1,6 @@
 /* A coordinator that follows a dead one (P7): instead of a rewind it goes on in the generation that
  * the servers hold, from the newest decision that any of them was told of. Internal to the
- * coordinator; server/member/held.h is the servers' side.
+ * coordinator; server/member/holdings.h is the servers' side.
  *
  * It asks each server that holds the newest generation. With the question the server takes the new
  * term, so nobody else's decisions are carried out behind its answer; a link that breaks before

@@ -1,24 +1,14 @@
-/* Commands to all threads; reports of all threads as the server's. */
+/* One daemon's shard threads and writers, and the pure core (server/member/) that stands between
+ * them and the coordinator. */
 #include "server/threads/shards.h"
 
 #include "common/scoped.h"
 #include "common/thread.h"
 #include "server/disk/cut_writer.h"
 #include "server/disk/order_writer.h"
-#include "server/member/held.h"
+#include "server/member/member.h"
 #include "server/threads/exchange.h"
 #include "server/threads/shard_thread.h"
-
-#include <string.h>
-
-enum { THREADS_MAX = 64 };
-
-/* How far one thread is. */
-struct progress {
-    bool ready;
-    uint64_t committed; /* versions: steps committed */
-    struct shard_statistics statistics;
-};
 
 struct shards {
     struct shards_config config;
@@ -27,157 +17,133 @@ struct shards {
     struct cut_writer *cut_writer;
     struct order_writer *order_writer;
     struct transfer_peers *peers;
-    /* Main thread's: */
-    uint64_t term;             /* the highest seen (P7) */
-    struct prepared *prepared; /* the newest; NULL: none */
-    struct held answer;        /* to a new coordinator */
-    bool may_leave, draining;
+    struct prepared *prepared; /* main thread's: the newest; NULL: none */
 
     struct thread_mutex mutex; /* guards everything below */
-    bool told;                 /* what to hold, by any command */
-    struct cut_name held;      /* being prepared or prepared; 0, 0: nothing */
-    enum err prepare_err;
-    struct reason prepare_reason;
-    uint64_t committed; /* of all threads */
-    bool has_manifest;
-    struct server_report manifest; /* the newest */
-    struct progress progress[THREADS_MAX];
-    /* Async: the tickets that the chunks of all threads begin with. */
-    bool async, taken_known;
-    struct applied taken;
-    uint64_t taken_words[APPLIED_WINDOW_MAX / 64];
-    uint64_t taken_said[APPLIED_WINDOW_MAX / 64]; /* the same, as it is said */
+    struct member member;
 };
 
-static void report(struct shards *shards, struct server_report *report)
+/* ---- what the core reports ---- */
+
+/* No command may be lost: the coordinator sends one again only after a new hello. */
+static void lost(const struct shards *shards, const char *what, enum err err)
 {
-    report->boot = shards->config.boot;
-    shards->config.report(shards->config.owner, report);
+    if (err == ERR_OK)
+        return;
+    struct reason reason;
+    ignore(reason_set(&reason, err, "a shard thread cannot take the command '%s': %s", what,
+                      err_text(err))); /* the sentence is what counts */
+    shards->config.failed(shards->config.logger, &reason);
 }
 
-/* ---- reports of threads ---- */
+static void not_pruned(const struct shards *shards, enum err err)
+{
+    if (err != ERR_OK)
+        log_warning(shards->config.logger, "old files not removed", log_text("err", err_name(err)),
+                    log_text("next", "the next cut removes them"));
+}
 
-static bool all_ready_locked(const struct shards *shards)
+static void report_reduced(const struct shards *shards)
 {
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        if (!shards->progress[i].ready)
-            return false;
-    return shards->held.generation != 0;
+        lost(shards, "report", shard_thread_report(shards->exchange.threads[i]));
 }
 
-/* The text is in `*ret_reason`, for the call of report(). */
-static struct server_report ready_locked(const struct shards *shards, struct reason *ret_reason)
+static void end(const struct shards *shards)
 {
-    *ret_reason = shards->prepare_reason;
-    struct server_report report = {.kind = SERVER_READY,
-                                   .ready = {.cut = {shards->held.generation, shards->committed},
-                                             .code = shards->prepare_err,
-                                             .text = ret_reason->text}};
-    if (shards->async)
-        report.ready.applied_low = shards->taken_known ? shards->taken.low : UINT64_MAX;
-    if (shards->taken_known) {
-        report.ready.applied_words = applied_words(shards->taken.window);
-        report.ready.applied = shards->taken_said;
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        lost(shards, "end", shard_thread_end(shards->exchange.threads[i]));
+}
+
+static void prepare(struct shards *shards, const struct server_command *command);
+static void commit(struct shards *shards, const struct server_command *command);
+
+/* Carries the effects of one event out, from first to last. `command` is the event, when it was one
+ * of the coordinator's. The mutex is not held: reports go out without it. */
+static void carry_out(struct shards *shards, const struct member_effects *effects,
+                      const struct server_command *command)
+{
+    for (uint32_t i = 0; i < effects->count; i++) {
+        const struct member_effect *effect = &effects->list[i];
+        switch (effect->kind) {
+        case MEMBER_REPORT:
+            shards->config.report(shards->config.owner, &effect->report);
+            break;
+        case MEMBER_PREPARE:
+            prepare(shards, command);
+            break;
+        case MEMBER_COMMIT:
+            commit(shards, command);
+            break;
+        case MEMBER_JOURNAL_CUT:
+            lost(shards, "cut", order_writer_cut(shards->order_writer, effect->version));
+            break;
+        case MEMBER_PRUNE:
+            not_pruned(shards, cut_writer_prune(shards->cut_writer, effect->recorded));
+            break;
+        case MEMBER_JOURNAL_PRUNE:
+            not_pruned(shards, order_writer_recorded(shards->order_writer, effect->recorded));
+            break;
+        case MEMBER_SERVE:
+            atomic_store(&shards->exchange.generation, effect->generation);
+            break;
+        case MEMBER_END:
+            end(shards);
+            break;
+        case MEMBER_REPORT_REDUCED:
+            report_reduced(shards);
+            break;
+        }
     }
-    return report;
 }
 
-static void meet_locked(struct shards *shards, const struct shard *shard)
-{
-    if (!shards->async || shard == NULL || !shard_meet(shard, &shards->taken, !shards->taken_known))
-        return;
-    shards->taken_known = true;
-    applied_store(&shards->taken, shards->taken_said);
-}
+/* ---- events of threads and writers ---- */
 
 static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum err err,
                          const struct shard *shard, const struct reason *reason)
 {
     struct shards *shards = owner;
-    struct reason text;
+    struct member_effects effects;
+    const struct member_ready ready = {index, generation, err, reason, shard};
     thread_lock(&shards->mutex);
-    bool ours = generation == shards->held.generation;
-    if (ours) {
-        shards->progress[index].ready = true;
-        meet_locked(shards, shard);
-    }
-    if (ours && err != ERR_OK && shards->prepare_err == ERR_OK) {
-        shards->prepare_err = err;
-        shards->prepare_reason = *reason;
-    }
-    bool all = ours && all_ready_locked(shards);
-    struct server_report ready = ready_locked(shards, &text);
+    member_thread_ready(&shards->member, &ready, &effects);
     thread_unlock(&shards->mutex);
-    if (!all)
-        return;
-    atomic_store(&shards->exchange.generation, generation);
-    report(shards, &ready);
+    carry_out(shards, &effects, NULL);
 }
 
 static void thread_reduced(void *owner, uint32_t index, const struct reduced *reduced)
 {
     (void)index;
-    struct server_report message = {.kind = SERVER_REDUCED, .reduced = *reduced};
-    report(owner, &message);
-}
-
-static struct server_report statistics_locked(const struct shards *shards)
-{
-    struct server_report sum = {.kind = SERVER_STATISTICS};
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++) {
-        const struct shard_statistics *statistics = &shards->progress[i].statistics;
-        sum.statistics.pushed_bytes += statistics->pushed_bytes;
-        sum.statistics.pulled_bytes += statistics->pulled_bytes;
-        sum.statistics.duplicates += statistics->duplicates;
-        sum.statistics.open_nodes_max += statistics->open_nodes_max;
-    }
-    return sum;
-}
-
-static uint64_t committed_by_all_locked(const struct shards *shards)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        if (shards->progress[i].committed < least)
-            least = shards->progress[i].committed;
-    return least;
+    struct shards *shards = owner;
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_thread_reduced(&shards->member, reduced, &effects);
+    thread_unlock(&shards->mutex);
+    carry_out(shards, &effects, NULL);
 }
 
 static void thread_committed(void *owner, uint32_t index, uint64_t generation, uint64_t step,
                              const struct shard_statistics *statistics)
 {
     struct shards *shards = owner;
-    struct progress *progress = &shards->progress[index];
+    struct member_effects effects;
+    const struct member_committed committed = {index, generation, step, statistics};
     thread_lock(&shards->mutex);
-    bool ours = generation == shards->held.generation;
-    if (ours && progress->committed < step + 1)
-        progress->committed = step + 1;
-    progress->statistics = *statistics;
-    uint64_t all = committed_by_all_locked(shards);
-    /* Asked again is answered again, but not before all are there. */
-    bool say = ours && all > step;
-    if (say && all > shards->committed)
-        shards->committed = all;
-    struct server_report sum = statistics_locked(shards);
+    member_thread_committed(&shards->member, &committed, &effects);
+    member_check(&shards->member);
     thread_unlock(&shards->mutex);
-    if (!say)
-        return;
-    report(shards, &sum);
-    struct server_report message = {.kind = SERVER_COMMITTED,
-                                    .committed = {.generation = generation, .step = step}};
-    report(shards, &message);
+    carry_out(shards, &effects, NULL);
 }
 
 static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_effect *effect)
 {
     (void)index;
-    struct server_report message = {.kind = SERVER_WRONG_BITS,
-                                    .wrong_bits = {.member = effect->wrong_bits.member,
-                                                   .first_member = effect->wrong_bits.first_member,
-                                                   .step = effect->wrong_bits.step,
-                                                   .node = effect->wrong_bits.node,
-                                                   .chunk = effect->wrong_bits.chunk}};
-    report(owner, &message);
+    struct shards *shards = owner;
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_wrong_bits(&shards->member, effect, &effects);
+    thread_unlock(&shards->mutex);
+    carry_out(shards, &effects, NULL);
 }
 
 static const struct shard_thread_events thread_events = {
@@ -192,17 +158,13 @@ static void cut_written(void *owner, struct cut_name cut, enum err err,
 {
     (void)reason; /* the writer has logged it */
     struct shards *shards = owner;
-    struct server_report message = {.kind = SERVER_MANIFEST, .manifest = {.cut = cut, .code = err}};
-    memcpy(message.manifest.digest, manifest->bytes, WIRE_DIGEST_BYTES);
+    struct member_effects effects;
+    const struct member_cut written = {cut, err, manifest->bytes};
     thread_lock(&shards->mutex);
-    bool ours = cut.generation == shards->held.generation;
-    if (ours) {
-        shards->manifest = message;
-        shards->has_manifest = true;
-    }
+    member_cut_written(&shards->member, &written, &effects);
+    member_check(&shards->member);
     thread_unlock(&shards->mutex);
-    if (ours)
-        report(shards, &message);
+    carry_out(shards, &effects, NULL);
 }
 
 static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, uint64_t durable)
@@ -211,13 +173,11 @@ static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, 
     shard_thread_logged(shards->exchange.threads[thread], generation, durable);
 }
 
-/* What was written may or may not be on disk: only a restart, which reads it, can say. */
+/* What was written may or may not be on disk: only a restart, which reads it, can tell. */
 static void journal_failed(void *owner, const struct reason *reason)
 {
     const struct shards *shards = owner;
-    log_error(shards->config.logger, "journal failed", log_text("reason", reason->text),
-              log_text("next", "the daemon ends"));
-    _Exit(EXIT_FAILURE);
+    shards->config.failed(shards->config.logger, reason);
 }
 
 static void copy_freed(void *owner, uint32_t thread)
@@ -247,7 +207,8 @@ static enum err start_threads(struct shards *shards)
 {
     const struct shards_config *config = &shards->config;
     uint32_t count = config->threads == 0 ? thread_core_count() : config->threads;
-    count = count < THREADS_MAX ? count : THREADS_MAX;
+    count = count < MEMBER_THREADS_MAX ? count : MEMBER_THREADS_MAX;
+    member_init(&shards->member, config->boot, count);
     shards->exchange.boot = config->boot;
     shards->exchange.threads = calloc(count, sizeof(struct shard_thread *));
     if (shards->exchange.threads == NULL)
@@ -326,7 +287,7 @@ void shards_free(struct shards *shards)
         shard_thread_free(shards->exchange.threads[i]);
     free(shards->exchange.threads);
     prepared_unref(shards->prepared);
-    held_release(&shards->answer);
+    member_release(&shards->member);
     kernels_free(shards->kernels);
     thread_mutex_release(&shards->mutex);
     free(shards);
@@ -334,58 +295,12 @@ void shards_free(struct shards *shards)
 
 /* ---- commands ---- */
 
-static void say_ready_again(struct shards *shards)
-{
-    struct reason text;
-    thread_lock(&shards->mutex);
-    bool say = all_ready_locked(shards);
-    struct server_report ready = ready_locked(shards, &text);
-    thread_unlock(&shards->mutex);
-    if (say)
-        report(shards, &ready);
-}
-
-/* From here on reports are of this generation. False: it is held already, or older. */
-static bool begin_prepare(struct shards *shards, const struct server_command *command)
-{
-    uint64_t generation = command->prepare.generation;
-    thread_lock(&shards->mutex);
-    bool newer = generation > shards->held.generation;
-    shards->told = true;
-    if (newer) {
-        bool goes_on = command->prepare.from_cut || command->prepare.joins;
-        uint64_t version = goes_on ? command->prepare.cut.version : 0;
-        shards->held = (struct cut_name){generation, version};
-        shards->prepare_err = ERR_OK;
-        shards->prepare_reason = (struct reason){{0}};
-        shards->committed = version;
-        shards->has_manifest = false;
-        memset(shards->progress, 0, sizeof shards->progress);
-    }
-    thread_unlock(&shards->mutex);
-    return newer;
-}
-
-/* No thread will be ready: all count as such, with the error. */
-static void fail_prepare(struct shards *shards, enum err err, const struct reason *reason)
-{
-    thread_lock(&shards->mutex);
-    shards->prepare_err = err;
-    shards->prepare_reason = *reason;
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        shards->progress[i].ready = true;
-    thread_unlock(&shards->mutex);
-    say_ready_again(shards);
-}
-
 static enum err give_to_threads(struct shards *shards, struct prepared *prepared)
 {
     TRY(cut_writer_prepare(shards->cut_writer, prepared));
     struct shard_async async = prepare_config(&prepared->spec).async;
     thread_lock(&shards->mutex);
-    shards->async = async.on;
-    shards->taken_known = false;
-    shards->taken = (struct applied){0, applied_window(async.window), shards->taken_words};
+    member_prepared(&shards->member, &async);
     thread_unlock(&shards->mutex);
     if (async.on)
         TRY(order_writer_prepare(shards->order_writer, prepared));
@@ -394,23 +309,26 @@ static enum err give_to_threads(struct shards *shards, struct prepared *prepared
     return ERR_OK;
 }
 
+static void prepare_failed(struct shards *shards, enum err err, const struct reason *reason)
+{
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_prepare_failed(&shards->member, err, reason, &effects);
+    thread_unlock(&shards->mutex);
+    carry_out(shards, &effects, NULL);
+}
+
 static void prepare(struct shards *shards, const struct server_command *command)
 {
-    if (!begin_prepare(shards, command)) {
-        if (command->prepare.generation == shards_held(shards).generation)
-            say_ready_again(shards);
-        return;
-    }
     struct prepared *prepared = NULL;
     struct reason reason = {{0}};
-    held_prepare(&shards->answer, command);
     enum err err = prepared_new(command, &prepared, &reason);
     if (err == ERR_OK)
         err = give_to_threads(shards, prepared);
     if (err != ERR_OK && reason.text[0] == 0)
-        reason_set(&reason, err, "the shard threads cannot prepare: %s", err_text(err));
+        ignore(reason_set(&reason, err, "the shard threads cannot prepare: %s", err_text(err)));
     if (err != ERR_OK)
-        fail_prepare(shards, err, &reason);
+        prepare_failed(shards, err, &reason);
     prepared_unref(shards->prepared);
     shards->prepared = prepared;
 }
@@ -431,152 +349,80 @@ static enum err judge_moves(struct shards *shards, const struct server_command *
     return ERR_OK;
 }
 
-static void not_given(const struct shards *shards, const char *what, enum err err)
+static void moves_lost(struct shards *shards)
 {
-    if (err != ERR_OK)
-        log_error(shards->config.logger, "command lost", log_text("command", what),
-                  log_text("err", err_name(err)), log_text("next", "the coordinator asks again"));
-}
-
-static void end(struct shards *shards)
-{
-    held_end(&shards->answer);
     thread_lock(&shards->mutex);
-    shards->told = true;
-    shards->held = (struct cut_name){0, 0};
-    shards->has_manifest = false;
+    member_moves_lost(&shards->member);
     thread_unlock(&shards->mutex);
-    atomic_store(&shards->exchange.generation, 0);
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        not_given(shards, "end", shard_thread_end(shards->exchange.threads[i]));
 }
 
 static void commit(struct shards *shards, const struct server_command *command)
 {
     struct reason reason = {{0}};
-    held_commit(&shards->answer, command);
     scoped(free_scoped) uint32_t *peers = calloc(command->move_count + 1, sizeof *peers);
     enum err err = peers == NULL ? reason_set(&reason, ERR_NOMEM, "out of memory")
                                  : judge_moves(shards, command, peers, &reason);
     if (err != ERR_OK) {
-        held_end(&shards->answer);
+        moves_lost(shards);
         log_error(shards->config.logger, "commit refused", log_text("err", err_name(err)),
                   log_text("reason", reason.text), log_text("next", "none"));
         return;
     }
     const struct thread_moves about = {shards->prepared == NULL ? NULL : &shards->prepared->model,
                                        peers};
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++) {
-        err = shard_thread_commit(shards->exchange.threads[i], command, &about);
-        not_given(shards, "commit", err);
-        if (err != ERR_OK && command->move_count > 0)
-            held_end(&shards->answer); /* its chunks go, or come, some other time */
-    }
-}
-
-static void say_drain(struct shards *shards)
-{
-    report(shards, &(struct server_report){.kind = SERVER_DRAIN});
-}
-
-void shards_drain(struct shards *shards)
-{
-    shards->draining = true;
-    say_drain(shards);
-}
-
-/* A new coordinator, whose term is known by now: nobody else's decisions are taken any more. */
-static void answer(struct shards *shards)
-{
-    struct server_report held = {.kind = SERVER_HELD};
-    thread_lock(&shards->mutex);
-    bool whole = all_ready_locked(shards) && shards->prepare_err == ERR_OK;
-    uint64_t carried_out = shards->committed;
-    thread_unlock(&shards->mutex);
-    if (whole)
-        held.held = held_answer(&shards->answer, carried_out);
-    report(shards, &held);
-    shards_report_again(shards);
-}
-
-bool shards_may_leave(const struct shards *shards)
-{
-    return shards->may_leave;
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        lost(shards, "commit", shard_thread_commit(shards->exchange.threads[i], command, &about));
 }
 
 void shards_command(struct shards *shards, const struct server_command *command)
 {
-    if (command->term < shards->term || command->boot != shards->config.boot)
-        return; /* P7, P3 */
-    shards->term = command->term;
-    switch (command->kind) {
-    case SERVER_PREPARE:
-        prepare(shards, command);
-        break;
-    case SERVER_COMMIT:
-        if (shards->async && command->commit.cut)
-            not_given(shards, "cut",
-                      order_writer_cut(shards->order_writer, command->commit.step + 1));
-        commit(shards, command);
-        break;
-    case SERVER_RECORDED:
-        not_given(shards, "recorded", cut_writer_prune(shards->cut_writer, command->recorded));
-        if (shards->async)
-            not_given(shards, "recorded",
-                      order_writer_recorded(shards->order_writer, command->recorded));
-        break;
-    case SERVER_END:
-        end(shards);
-        break;
-    case SERVER_LEAVE:
-        end(shards);
-        shards->may_leave = true;
-        break;
-    case SERVER_ASK:
-        answer(shards);
-        break;
-    }
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_command(&shards->member, command, &effects);
+    member_check(&shards->member);
+    thread_unlock(&shards->mutex);
+    carry_out(shards, &effects, command);
+}
+
+void shards_drain(struct shards *shards)
+{
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_drain(&shards->member, &effects);
+    thread_unlock(&shards->mutex);
+    carry_out(shards, &effects, NULL);
 }
 
 void shards_report_again(struct shards *shards)
 {
-    say_ready_again(shards);
+    struct member_effects effects;
     thread_lock(&shards->mutex);
-    struct server_report manifest = shards->manifest, committed = {.kind = SERVER_COMMITTED};
-    bool has_manifest = shards->has_manifest;
-    bool has_committed = shards->committed > shards->held.version;
-    committed.committed.generation = shards->held.generation;
-    committed.committed.step = shards->committed - 1;
+    member_report_again(&shards->member, &effects);
     thread_unlock(&shards->mutex);
-    if (shards->draining)
-        say_drain(shards);
-    if (has_committed)
-        report(shards, &committed);
-    if (has_manifest)
-        report(shards, &manifest);
-    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
-        not_given(shards, "report", shard_thread_report(shards->exchange.threads[i]));
+    carry_out(shards, &effects, NULL);
 }
 
-bool shards_loaded(const struct shards *shards)
+bool shards_may_leave(struct shards *shards)
 {
-    struct shards *changed = (struct shards *)shards; /* only its mutex */
-    thread_lock(&changed->mutex);
-    bool nothing = shards->held.generation == 0;
-    bool loaded =
-        shards->told && shards->prepare_err == ERR_OK && (nothing || all_ready_locked(shards));
-    thread_unlock(&changed->mutex);
+    thread_lock(&shards->mutex);
+    bool may_leave = shards->member.may_leave;
+    thread_unlock(&shards->mutex);
+    return may_leave;
+}
+
+bool shards_loaded(struct shards *shards)
+{
+    thread_lock(&shards->mutex);
+    bool loaded = member_loaded(&shards->member);
+    thread_unlock(&shards->mutex);
     return loaded;
 }
 
-struct cut_name shards_held(const struct shards *shards)
+struct cut_name shards_held(struct shards *shards)
 {
-    struct shards *changed = (struct shards *)shards; /* only its mutex */
-    thread_lock(&changed->mutex);
-    struct cut_name held = shards->held;
-    if (held.generation != 0)
-        held.version = shards->committed;
-    thread_unlock(&changed->mutex);
+    thread_lock(&shards->mutex);
+    struct cut_name held = member_held(&shards->member);
+    thread_unlock(&shards->mutex);
     return held;
 }
 

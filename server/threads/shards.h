@@ -1,5 +1,6 @@
-/* All shards of one daemon: their threads, the writer of checkpoints, and the Exchange method.
- * What the coordinator's commands do to them, and what they report.
+/* All shards of one daemon: their threads, the writer of checkpoints, and the Exchange method. The
+ * core in server/member/ decides what a command does and what is reported; this file carries that
+ * out on threads and files.
  *
  * The daemon's main thread commands; reports come on the shards' own threads, for the whole server:
  * READY, COMMITTED and MANIFEST once all threads are that far, REDUCED from each thread as its
@@ -24,6 +25,10 @@ struct shards_config {
      * borrowed for the call. */
     void (*report)(void *owner, const struct server_report *report);
     void *owner;
+    /* The shards cannot go on: the journal failed, or a command that must not be lost does not
+     * reach a thread. Ends the process, so that the next start reads what is on disk; any thread.
+     */
+    void (*failed)(const struct logger *logger, const struct reason *reason);
 };
 
 /* Starts the threads. ERR_NOMEM, ERR_BUSY: the system has none; ERR_UNSUPPORTED: no kernels here.
@@ -33,22 +38,19 @@ enum err shards_new(const struct shards_config *config, struct shards **ret_shar
 /* After the rpc server is gone; waits for the threads. NULL is fine. */
 void shards_free(struct shards *shards);
 
-/* Carries the command out, in the background where it takes long. Commands of an older term or for
- * another boot are dropped (P3, P7); a PREPARE of the generation that is held already, or is being
- * prepared, only reports READY (again). To ASK it reports HELD, and all that follows a new link.
- * Main thread. */
+/* Carries the command out, in the background where it takes long (member_command()). Main thread.
+ */
 void shards_command(struct shards *shards, const struct server_command *command);
-/* The connection to the coordinator is new: says again READY, REDUCED, COMMITTED and MANIFEST of
- * all that may have been lost; what was heard already does no harm. Main thread. */
+/* The connection to the coordinator is new (member_report_again()). Main thread. */
 void shards_report_again(struct shards *shards);
-/* The coordinator has said what to hold, and it is there: also nothing. Any thread. */
-bool shards_loaded(const struct shards *shards);
-/* What a hello says: the generation that is prepared or being prepared, and its version; 0, 0:
+/* The coordinator has told what to hold, and it is there: also nothing. Any thread. */
+bool shards_loaded(struct shards *shards);
+/* What a hello reports: the generation that is prepared or being prepared, and its version; 0, 0:
  * nothing. Any thread. */
-struct cut_name shards_held(const struct shards *shards);
+struct cut_name shards_held(struct shards *shards);
 
-/* The coordinator has said that nothing is needed of this server any more. Main thread. */
-bool shards_may_leave(const struct shards *shards);
+/* The coordinator needs nothing of this server any more. Main thread. */
+bool shards_may_leave(struct shards *shards);
 /* Asks the coordinator to move the chunks elsewhere, because the daemon is to end; the answer is
  * that shards_may_leave(). Main thread. */
 void shards_drain(struct shards *shards);

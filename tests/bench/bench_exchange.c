@@ -52,6 +52,13 @@ struct serving {
     bool ready;
 };
 
+static void on_failed(const struct logger *logger, const struct reason *reason)
+{
+    (void)logger;
+    fprintf(stderr, "%s\n", reason->text);
+    abort();
+}
+
 /* The coordinator's part: every step is applied as soon as it is reduced. */
 static void on_report(void *owner, const struct server_report *report)
 {
@@ -110,8 +117,12 @@ static unsigned serve(const void *context)
     struct reason reason = {{0}};
     thread_mutex_init(&serving.lock);
     thread_cond_init(&serving.changed);
-    struct shards_config config = {
-        .threads = 1, .boot = BOOT, .logger = &silent, .report = on_report, .owner = &serving};
+    struct shards_config config = {.threads = 1,
+                                   .boot = BOOT,
+                                   .logger = &silent,
+                                   .report = on_report,
+                                   .owner = &serving,
+                                   .failed = on_failed};
     struct rpc_loop *loop = rounds_loop(about->threads);
     if (shards_new(&config, &serving.shards, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);

@@ -27,6 +27,13 @@ static void on_report(void *owner, const struct server_report *report)
     (void)owner, (void)report;
 }
 
+static void on_failed(const struct logger *logger, const struct reason *reason)
+{
+    (void)logger;
+    fprintf(stderr, "%s\n", reason->text);
+    abort();
+}
+
 static unsigned serve(const void *context)
 {
     static const struct logger silent = {LOG_LEVEL_ERROR, -1};
@@ -34,7 +41,8 @@ static unsigned serve(const void *context)
     const struct idle_case *about = context;
     struct reason reason = {{0}};
     struct rpc_loop *loop = rounds_loop(0);
-    struct shards_config config = {.boot = BOOT, .logger = &silent, .report = on_report};
+    struct shards_config config = {
+        .boot = BOOT, .logger = &silent, .report = on_report, .failed = on_failed};
     struct shards *shards = NULL;
     if (shards_new(&config, &shards, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);

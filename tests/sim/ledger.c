@@ -3,7 +3,7 @@
 #include "common/digest.h"
 #include "common/files/state_digest.h"
 #include "common/scoped.h"
-#include "server/member/held.h"
+#include "server/member/holdings.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -313,7 +313,7 @@ void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut
  * cannot carry out before. */
 static bool says_it_owns(const struct sim_server *server)
 {
-    return held_answer(&server->answer, server->committed).generation > 0;
+    return holdings_answer(&server->answer, server->committed).generation > 0;
 }
 
 /* P7: nobody who owns a chunk has heard of a decision beyond, nor will of another coordinator's. */

@@ -195,7 +195,7 @@ void sim_prepare(struct sim *sim, struct sim_server *server, const struct server
             sim_server_close(sim, server);
         if (!open_shards(sim, server, command))
             return;
-        held_prepare(&server->answer, command);
+        holdings_prepare(&server->answer, command);
     }
     sim_report_ready(sim, server);
     if (command->prepare.generation > held && sim->run.async)

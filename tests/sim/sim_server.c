@@ -199,7 +199,7 @@ static void drop_shards(struct sim_server *server)
         thread->chunk_count = thread->parked = thread->failures = 0;
     }
     server->manifest = (struct server_report){0};
-    held_end(&server->answer);
+    holdings_end(&server->answer);
 }
 
 void sim_server_release(struct sim_server *server)
@@ -248,7 +248,7 @@ static void report_again(struct sim *sim, struct sim_server *server)
 static void answer(struct sim *sim, struct sim_server *server)
 {
     struct server_report held = {.kind = SERVER_HELD,
-                                 .held = held_answer(&server->answer, server->committed)};
+                                 .held = holdings_answer(&server->answer, server->committed)};
     sim_report(sim, server, &held);
     report_again(sim, server);
 }
@@ -515,7 +515,7 @@ static void commit_thread(struct sim *sim, struct sim_server *server, struct sim
 
 static void commit(struct sim *sim, struct sim_server *server, const struct server_command *command)
 {
-    held_commit(&server->answer, command);
+    holdings_commit(&server->answer, command);
     if (sim->run.async && command->commit.cut)
         sim_writer_cut(sim, server, command->commit.step + 1);
     if (!sim_server_holds(server))

@@ -3,7 +3,7 @@
 #ifndef ROOST_TESTS_SIM_SIM_SERVER_H
 #define ROOST_TESTS_SIM_SIM_SERVER_H
 
-#include "server/member/held.h"
+#include "server/member/holdings.h"
 #include "server/shard/shard.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/network.h"
@@ -65,7 +65,7 @@ struct sim_server {
     bool drains;        /* an operator waits until it has given its chunks away */
 
     struct server_report manifest; /* the newest of this shard; kind 0: none */
-    struct held answer;            /* to a new coordinator */
+    struct holdings answer;        /* to a new coordinator */
     struct disk disk;
     /* Chunks on their way to the disk, oldest first. */
     struct cut_name finishing; /* its file is whole and not durable yet; generation 0: none's */

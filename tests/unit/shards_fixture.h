@@ -269,6 +269,12 @@ static inline void commit_step(struct world *world, uint64_t step, bool cut)
 
 /* ---- life ---- */
 
+static inline void shards_failed(const struct logger *logger, const struct reason *reason)
+{
+    (void)logger;
+    fail_msg("%s", reason->text);
+}
+
 static inline void shards_up(struct world *world, uint32_t threads)
 {
     struct reason reason;
@@ -276,7 +282,8 @@ static inline void shards_up(struct world *world, uint32_t threads)
                                    .boot = BOOT,
                                    .logger = &world->logger,
                                    .report = take_report,
-                                   .owner = world};
+                                   .owner = world,
+                                   .failed = shards_failed};
     assert_int_equal(shards_new(&config, &world->shards, &reason), ERR_OK);
     world->method = shards_exchange_method(world->shards);
     world->loop = loop_new(NULL);

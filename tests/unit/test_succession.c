@@ -3,7 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "server/coordinator/coordinator.h"
-#include "server/member/held.h"
+#include "server/member/holdings.h"
 
 #include <string.h>
 
@@ -138,7 +138,7 @@ static struct server_held held_of(const struct fixture *f, uint32_t i, uint64_t 
     return (struct server_held){.run = 7,
                                 .generation = GENERATION,
                                 .version = 2,
-                                .spec = held_spec(f->run.spec, f->run.checkpoint_dir),
+                                .spec = holdings_spec(f->run.spec, f->run.checkpoint_dir),
                                 .range_count = 1,
                                 .ranges = &ranges[i],
                                 .has_decision = version > 2,

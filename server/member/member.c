@@ -1,0 +1,348 @@
+/* A server as its coordinator sees it. */
+#include "server/member/member.h"
+
+#include <string.h>
+
+void member_init(struct member *member, uint64_t boot, uint32_t thread_count)
+{
+    check(thread_count <= MEMBER_THREADS_MAX);
+    memset(member, 0, sizeof *member);
+    member->boot = boot;
+    member->thread_count = thread_count;
+}
+
+void member_release(struct member *member)
+{
+    holdings_release(&member->holdings);
+}
+
+/* ---- effects ---- */
+
+static void begin(struct member_effects *ret_effects)
+{
+    ret_effects->count = 0;
+}
+
+static struct member_effect *add(struct member_effects *effects, enum member_effect_kind kind)
+{
+    check(effects->count < MEMBER_EFFECTS_MAX);
+    struct member_effect *effect = &effects->list[effects->count++];
+    *effect = (struct member_effect){.kind = kind};
+    return effect;
+}
+
+/* P3: every report names this start of the server. */
+static struct server_report *add_report(const struct member *member, struct member_effects *effects,
+                                        enum server_report_kind kind)
+{
+    struct server_report *report = &add(effects, MEMBER_REPORT)->report;
+    report->kind = kind;
+    report->boot = member->boot;
+    return report;
+}
+
+/* ---- what the threads have done ---- */
+
+static bool all_ready(const struct member *member)
+{
+    for (uint32_t i = 0; i < member->thread_count; i++)
+        if (!member->threads[i].ready)
+            return false;
+    return member->held.generation != 0;
+}
+
+static uint64_t committed_by_all(const struct member *member)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < member->thread_count; i++)
+        if (member->threads[i].committed < least)
+            least = member->threads[i].committed;
+    return least;
+}
+
+/* P6 begins here: a server is ready when all of its threads are. */
+static void report_ready(const struct member *member, struct member_effects *effects)
+{
+    if (!all_ready(member))
+        return;
+    effects->reason = member->prepare_reason;
+    struct server_report *report = add_report(member, effects, SERVER_READY);
+    report->ready.cut = (struct cut_name){member->held.generation, member->committed};
+    report->ready.code = member->prepare_err;
+    report->ready.text = effects->reason.text;
+    if (member->async)
+        report->ready.applied_low = member->taken_known ? member->taken.low : UINT64_MAX;
+    if (member->taken_known) {
+        report->ready.applied_words = applied_words(member->taken.window);
+        report->ready.applied = member->taken_sent;
+    }
+}
+
+static void report_committed(const struct member *member, uint64_t step,
+                             struct member_effects *effects)
+{
+    struct server_report *report = add_report(member, effects, SERVER_COMMITTED);
+    report->committed.generation = member->held.generation;
+    report->committed.step = step;
+}
+
+static void report_statistics(const struct member *member, struct member_effects *effects)
+{
+    struct server_report *report = add_report(member, effects, SERVER_STATISTICS);
+    for (uint32_t i = 0; i < member->thread_count; i++) {
+        const struct shard_statistics *statistics = &member->threads[i].statistics;
+        report->statistics.pushed_bytes += statistics->pushed_bytes;
+        report->statistics.pulled_bytes += statistics->pulled_bytes;
+        report->statistics.duplicates += statistics->duplicates;
+        report->statistics.open_nodes_max += statistics->open_nodes_max;
+    }
+}
+
+void member_thread_ready(struct member *member, const struct member_ready *ready,
+                         struct member_effects *ret_effects)
+{
+    check(ready->thread < member->thread_count);
+    begin(ret_effects);
+    /* P2: a thread that has prepared an older generation says nothing about this one. */
+    if (ready->generation != member->held.generation)
+        return;
+    member->threads[ready->thread].ready = true;
+    if (member->async && ready->shard != NULL &&
+        shard_meet(ready->shard, &member->taken, !member->taken_known)) {
+        member->taken_known = true;
+        applied_store(&member->taken, member->taken_sent);
+    }
+    if (ready->err != ERR_OK && member->prepare_err == ERR_OK) {
+        member->prepare_err = ready->err;
+        member->prepare_reason = *ready->reason;
+    }
+    if (!all_ready(member))
+        return;
+    add(ret_effects, MEMBER_SERVE)->generation = ready->generation;
+    report_ready(member, ret_effects);
+}
+
+void member_thread_reduced(const struct member *member, const struct reduced *reduced,
+                           struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    add_report(member, ret_effects, SERVER_REDUCED)->reduced = *reduced;
+}
+
+void member_thread_committed(struct member *member, const struct member_committed *committed,
+                             struct member_effects *ret_effects)
+{
+    check(committed->thread < member->thread_count);
+    struct member_thread *thread = &member->threads[committed->thread];
+    begin(ret_effects);
+    thread->statistics = *committed->statistics;
+    /* P2: a step of an older generation counts for nothing. */
+    if (committed->generation != member->held.generation)
+        return;
+    if (thread->committed < committed->step + 1)
+        thread->committed = committed->step + 1;
+    /* P6: the server acknowledges commit(t) when all of its threads have carried it out. A thread
+     * that repeats its acknowledgement repeats the server's. */
+    uint64_t all = committed_by_all(member);
+    if (all <= committed->step)
+        return;
+    if (all > member->committed)
+        member->committed = all;
+    report_statistics(member, ret_effects);
+    report_committed(member, committed->step, ret_effects);
+}
+
+void member_wrong_bits(const struct member *member, const struct shard_effect *effect,
+                       struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    struct server_report *report = add_report(member, ret_effects, SERVER_WRONG_BITS);
+    report->wrong_bits.member = effect->wrong_bits.member;
+    report->wrong_bits.first_member = effect->wrong_bits.first_member;
+    report->wrong_bits.step = effect->wrong_bits.step;
+    report->wrong_bits.node = effect->wrong_bits.node;
+    report->wrong_bits.chunk = effect->wrong_bits.chunk;
+}
+
+void member_cut_written(struct member *member, const struct member_cut *cut,
+                        struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    /* P2: a cut of an older generation is not reported; its files are pruned with the others. */
+    if (cut->name.generation != member->held.generation)
+        return;
+    struct server_report *report = add_report(member, ret_effects, SERVER_MANIFEST);
+    report->manifest.cut = cut->name;
+    report->manifest.code = cut->err;
+    memcpy(report->manifest.digest, cut->manifest, WIRE_DIGEST_BYTES);
+    member->manifest = *report;
+    member->has_manifest = true;
+}
+
+/* ---- commands ---- */
+
+static void prepare(struct member *member, const struct server_command *command,
+                    struct member_effects *effects)
+{
+    uint64_t generation = command->prepare.generation;
+    member->told = true;
+    if (generation == member->held.generation)
+        report_ready(member, effects); /* asked again: reported again */
+    if (generation <= member->held.generation)
+        return;
+    bool goes_on = command->prepare.from_cut || command->prepare.joins;
+    uint64_t version = goes_on ? command->prepare.cut.version : 0;
+    member->held = (struct cut_name){generation, version};
+    member->prepare_err = ERR_OK;
+    member->prepare_reason = (struct reason){{0}};
+    member->committed = version;
+    member->has_manifest = false;
+    memset(member->threads, 0, sizeof member->threads);
+    holdings_prepare(&member->holdings, command);
+    add(effects, MEMBER_PREPARE);
+}
+
+void member_prepared(struct member *member, const struct shard_async *async)
+{
+    member->async = async->on;
+    member->taken_known = false;
+    member->taken = (struct applied){0, applied_window(async->window), member->taken_words};
+}
+
+void member_prepare_failed(struct member *member, enum err err, const struct reason *reason,
+                           struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    member->prepare_err = err;
+    member->prepare_reason = *reason;
+    for (uint32_t i = 0; i < member->thread_count; i++)
+        member->threads[i].ready = true; /* no thread will report it */
+    report_ready(member, ret_effects);
+}
+
+static void commit(struct member *member, const struct server_command *command,
+                   struct member_effects *effects)
+{
+    if (member->async && command->commit.cut)
+        add(effects, MEMBER_JOURNAL_CUT)->version = command->commit.step + 1;
+    holdings_commit(&member->holdings, command);
+    add(effects, MEMBER_COMMIT);
+}
+
+void member_moves_lost(struct member *member)
+{
+    holdings_end(&member->holdings);
+}
+
+static void recorded(const struct member *member, const struct server_command *command,
+                     struct member_effects *effects)
+{
+    add(effects, MEMBER_PRUNE)->recorded = command->recorded;
+    if (member->async)
+        add(effects, MEMBER_JOURNAL_PRUNE)->recorded = command->recorded;
+}
+
+static void end(struct member *member, struct member_effects *effects)
+{
+    holdings_end(&member->holdings);
+    member->told = true;
+    member->held = (struct cut_name){0, 0};
+    member->committed = 0;
+    member->has_manifest = false;
+    add(effects, MEMBER_SERVE)->generation = 0;
+    add(effects, MEMBER_END);
+}
+
+static void report_all(const struct member *member, struct member_effects *effects)
+{
+    report_ready(member, effects);
+    if (member->draining)
+        add_report(member, effects, SERVER_DRAIN);
+    if (member->committed > member->held.version)
+        report_committed(member, member->committed - 1, effects);
+    if (member->has_manifest)
+        add(effects, MEMBER_REPORT)->report = member->manifest;
+    add(effects, MEMBER_REPORT_REDUCED);
+}
+
+/* P7: the coordinator's term is adopted by now, so nobody else's decisions are taken any more. */
+static void answer(const struct member *member, struct member_effects *effects)
+{
+    struct server_report *report = add_report(member, effects, SERVER_HELD);
+    if (all_ready(member) && member->prepare_err == ERR_OK)
+        report->held = holdings_answer(&member->holdings, member->committed);
+    report_all(member, effects);
+}
+
+void member_command(struct member *member, const struct server_command *command,
+                    struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    /* P3: commands name the boot they are for. P7: those of an older term are dropped. */
+    if (command->boot != member->boot || command->term < member->term)
+        return;
+    member->term = command->term;
+    switch (command->kind) {
+    case SERVER_PREPARE:
+        prepare(member, command, ret_effects);
+        break;
+    case SERVER_COMMIT:
+        commit(member, command, ret_effects);
+        break;
+    case SERVER_RECORDED:
+        recorded(member, command, ret_effects);
+        break;
+    case SERVER_END:
+        end(member, ret_effects);
+        break;
+    case SERVER_LEAVE:
+        end(member, ret_effects);
+        member->may_leave = true;
+        break;
+    case SERVER_ASK:
+        answer(member, ret_effects);
+        break;
+    }
+}
+
+void member_drain(struct member *member, struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    member->draining = true;
+    add_report(member, ret_effects, SERVER_DRAIN);
+}
+
+void member_report_again(const struct member *member, struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    report_all(member, ret_effects);
+}
+
+/* ---- questions ---- */
+
+bool member_loaded(const struct member *member)
+{
+    bool nothing = member->held.generation == 0;
+    return member->told && member->prepare_err == ERR_OK && (nothing || all_ready(member));
+}
+
+struct cut_name member_held(const struct member *member)
+{
+    return (struct cut_name){member->held.generation, member->committed};
+}
+
+void member_check(const struct member *member)
+{
+    if (member->held.generation == 0) { /* 1 */
+        check(!member->has_manifest);
+        check(member->committed == 0);
+    }
+    check(member->committed >= member->held.version); /* 2 */
+    check(member->committed == member->held.version ||
+          committed_by_all(member) == member->committed);
+    if (member->has_manifest) { /* 3 */
+        check(member->manifest.manifest.cut.generation == member->held.generation);
+        check(member->manifest.manifest.cut.version <= member->committed + 1);
+    }
+    check(!member->taken_known || member->async); /* 4 */
+}

@@ -1,0 +1,144 @@
+/* A server as its coordinator sees it: what it holds, how far its shard threads are, and what it
+ * reports. Commands of the coordinator and events of the threads come in; effects go out, which the
+ * caller carries out from first to last. server/threads/shards.c is the caller.
+ *
+ * Rules that are decided here:
+ *  P3  a command for another boot of this server is dropped;
+ *  P7  a command of an older term is dropped; a newer term is adopted before anything is answered;
+ *  P2  an event of a thread or of a writer that belongs to another generation than the one that is
+ *      held changes nothing and reports nothing;
+ *  P6  COMMITTED(t) is reported when every thread has carried out commit(t), never before; READY
+ * when every thread is.
+ *
+ * Invariants (member_check):
+ *  1 where nothing is held, there is no manifest, and nothing is committed;
+ *  2 the version that is committed is not below the version that the generation began with, and no
+ *    thread is behind it unless no step was committed yet;
+ *  3 the newest manifest is of the generation that is held, and of no version beyond the committed
+ *    one's next;
+ *  4 the tickets that all chunks have taken are known only of an async run.
+ *
+ * Pure: no clock, no thread, no I/O. The caller sees to it that one thread at a time is inside. */
+#ifndef ROOST_SERVER_MEMBER_MEMBER_H
+#define ROOST_SERVER_MEMBER_MEMBER_H
+
+#include "proto/wire.h"
+#include "server/member/holdings.h"
+#include "server/shard/shard.h"
+
+enum { MEMBER_THREADS_MAX = 64, MEMBER_EFFECTS_MAX = 8 };
+
+enum member_effect_kind {
+    MEMBER_REPORT,        /* send `report` to the coordinator */
+    MEMBER_PREPARE,       /* build what the command names and give it to the threads; then
+                             member_prepared(), or member_prepare_failed() */
+    MEMBER_COMMIT,        /* give the command to every thread; member_moves_lost() when a command
+                             with moves does not reach them */
+    MEMBER_JOURNAL_CUT,   /* async: the journal begins a segment at `version` */
+    MEMBER_PRUNE,         /* `recorded` is recorded: older cuts beyond `keep` may go */
+    MEMBER_JOURNAL_PRUNE, /* async: so may what the journal has before `recorded` */
+    MEMBER_SERVE,         /* Welcome names `generation` from now on; 0: nothing is held */
+    MEMBER_END,           /* every thread forgets its shard */
+    MEMBER_REPORT_REDUCED /* every thread reports again which steps it has reduced */
+};
+
+struct member_effect {
+    enum member_effect_kind kind;
+    union {
+        struct server_report report; /* what it points to is borrowed until the next command */
+        uint64_t version;
+        struct cut_name recorded;
+        uint64_t generation;
+    };
+};
+
+/* What one event asks for, in order. */
+struct member_effects {
+    uint32_t count;
+    struct member_effect list[MEMBER_EFFECTS_MAX];
+    struct reason reason; /* that a report's text points to */
+};
+
+/* How far one thread is. */
+struct member_thread {
+    bool ready;
+    uint64_t committed; /* versions: steps committed */
+    struct shard_statistics statistics;
+};
+
+struct member {
+    uint64_t boot; /* of this start of the server (P3) */
+    uint32_t thread_count;
+    uint64_t term;            /* the highest seen (P7) */
+    struct holdings holdings; /* for a new coordinator */
+    bool told;                /* a command has said what to hold */
+    bool may_leave, draining;
+    struct cut_name held; /* the generation and the version that it began with; 0, 0: nothing */
+    enum err prepare_err;
+    struct reason prepare_reason;
+    uint64_t committed; /* by all threads: versions */
+    bool has_manifest;
+    struct server_report manifest; /* the newest */
+    struct member_thread threads[MEMBER_THREADS_MAX];
+    /* async: the tickets that the chunks of all threads begin with. */
+    bool async, taken_known;
+    struct applied taken;
+    uint64_t taken_words[APPLIED_WINDOW_MAX / 64];
+    uint64_t taken_sent[APPLIED_WINDOW_MAX / 64]; /* the same, as it is reported */
+};
+
+void member_init(struct member *member, uint64_t boot, uint32_t thread_count);
+void member_release(struct member *member);
+
+/* A command of the coordinator. */
+void member_command(struct member *member, const struct server_command *command,
+                    struct member_effects *ret_effects);
+/* The command that MEMBER_PREPARE asked to carry out reaches the threads next. */
+void member_prepared(struct member *member, const struct shard_async *async);
+/* It cannot: READY reports the error. */
+void member_prepare_failed(struct member *member, enum err err, const struct reason *reason,
+                           struct member_effects *ret_effects);
+/* Chunks that a command moves will not move with it: what is held cannot be told any more. */
+void member_moves_lost(struct member *member);
+/* The daemon is to end: asks the coordinator to move the chunks elsewhere. */
+void member_drain(struct member *member, struct member_effects *ret_effects);
+/* The connection to the coordinator is new: reports again what may have been lost. The coordinator
+ * passes over what it has had already. */
+void member_report_again(const struct member *member, struct member_effects *ret_effects);
+
+/* Events of the threads and of the writer of cuts. `shard` is NULL when `err` is not OK. */
+struct member_ready {
+    uint32_t thread;
+    uint64_t generation;
+    enum err err;
+    const struct reason *reason;
+    const struct shard *shard;
+};
+void member_thread_ready(struct member *member, const struct member_ready *ready,
+                         struct member_effects *ret_effects);
+void member_thread_reduced(const struct member *member, const struct reduced *reduced,
+                           struct member_effects *ret_effects);
+struct member_committed {
+    uint32_t thread;
+    uint64_t generation, step;
+    const struct shard_statistics *statistics;
+};
+void member_thread_committed(struct member *member, const struct member_committed *committed,
+                             struct member_effects *ret_effects);
+void member_wrong_bits(const struct member *member, const struct shard_effect *effect,
+                       struct member_effects *ret_effects);
+struct member_cut {
+    struct cut_name name;
+    enum err err;
+    const uint8_t *manifest; /* WIRE_DIGEST_BYTES */
+};
+void member_cut_written(struct member *member, const struct member_cut *cut,
+                        struct member_effects *ret_effects);
+
+/* The coordinator has told what to hold, and it is there: also nothing. */
+bool member_loaded(const struct member *member);
+/* What a hello reports: the generation and the version; 0, 0: nothing. */
+struct cut_name member_held(const struct member *member);
+void member_check(const struct member *member);
+
+#endif
