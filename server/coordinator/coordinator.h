@@ -22,7 +22,8 @@
  *  P9  cuts are recorded when every manifest is there, newest only; version 0 before the first
  *      grant, the last version before the end.
  *  P10 a rewind is stored before it is acted on, and restores its cut's chunk map.
- *  P11 chunks move inside a commit; who drains leaves when the newest cut is without it.
+ *  P11 chunks move inside a commit; who drains leaves when no cut needs its files, recorded or
+ *      pending.
  *  P12 async: they move with a new generation, from a cut of all that was granted (moves.h).
  *  P7  a new coordinator goes on with the newest decision that a server holds, or it rewinds.
  * A server that was lost pauses the run; when it is back with a new boot, or a new coordinator

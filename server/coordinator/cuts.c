@@ -17,8 +17,8 @@ enum err cuts_init(struct cuts *cuts, const struct cut_record *newest)
 
 void cuts_release(struct cuts *cuts)
 {
-    if (cuts->pending != NULL)
-        cuts_forget(cuts);
+    for (uint32_t i = 0; i < cuts->pending_count; i++)
+        map_release(&cuts->pending[i].map);
     map_release(&cuts->map);
     free(cuts->pending);
     *cuts = (struct cuts){0};
@@ -51,10 +51,26 @@ static void shift(struct cuts *cuts, uint32_t count)
     memmove(cuts->pending, cuts->pending + count, cuts->pending_count * sizeof *cuts->pending);
 }
 
+static void give_up(struct cuts *cuts, struct pending_cut *pending)
+{
+    map_release(&pending->map);
+    size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
+    memmove(pending, pending + 1, behind * sizeof *pending);
+    cuts->pending_count--;
+}
+
+static struct pending_cut *oldest_unfinished(struct cuts *cuts)
+{
+    struct pending_cut *pending = cuts->pending;
+    while (pending->complete && pending < &cuts->pending[cuts->pending_count - 1])
+        pending++;
+    return pending;
+}
+
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map)
 {
     if (cuts->pending_count == CUTS_PENDING_MAX)
-        shift(cuts, 1);
+        give_up(cuts, oldest_unfinished(cuts));
     struct pending_cut *pending = &cuts->pending[cuts->pending_count++];
     *pending = (struct pending_cut){.record = *record, .map = *take_map};
     *take_map = (struct map){0};
@@ -78,6 +94,29 @@ static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
         if (cuts->pending[i].complete && newer(cuts->pending[i].record.name, name))
             return true;
     return false;
+}
+
+bool cuts_are_written(const struct cuts *cuts)
+{
+    for (uint32_t i = 0; i < cuts->pending_count; i++)
+        if (cuts->pending[i].complete)
+            return true;
+    return false;
+}
+
+bool cuts_need(const struct cuts *cuts, const char *server)
+{
+    for (uint32_t i = 0; i < cuts->pending_count; i++)
+        if (cuts_file(&cuts->pending[i].record, server) != WIRE_SERVERS_MAX)
+            return true;
+    return cuts_file(&cuts->newest, server) != WIRE_SERVERS_MAX;
+}
+
+bool cuts_last_needs(const struct cuts *cuts, const char *server)
+{
+    const struct cut_record *last =
+        cuts->pending_count == 0 ? &cuts->newest : &cuts->pending[cuts->pending_count - 1].record;
+    return cuts_file(last, server) != WIRE_SERVERS_MAX;
 }
 
 uint32_t cuts_file(const struct cut_record *record, const char *server)
@@ -117,14 +156,6 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     return true;
 }
 
-static void give_up(struct cuts *cuts, struct pending_cut *pending)
-{
-    map_release(&pending->map);
-    size_t behind = (size_t)(&cuts->pending[cuts->pending_count] - pending) - 1;
-    memmove(pending, pending + 1, behind * sizeof *pending);
-    cuts->pending_count--;
-}
-
 bool cuts_fail(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find(cuts, name);
@@ -147,5 +178,7 @@ bool cuts_server_lost(struct cuts *cuts, const char *server)
 
 void cuts_forget(struct cuts *cuts)
 {
-    shift(cuts, cuts->pending_count);
+    for (uint32_t i = cuts->pending_count; i-- > 0;)
+        if (!cuts->pending[i].complete)
+            give_up(cuts, &cuts->pending[i]);
 }

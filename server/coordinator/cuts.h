@@ -29,7 +29,7 @@ void cuts_release(struct cuts *cuts);
 bool cuts_same(struct cut_name a, struct cut_name b);
 
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
- * is given up: it would be the first to be pruned. */
+ * that is not being written down is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
 /* Every manifest of it is there: it is being written down, and may be recorded any moment. */
@@ -39,6 +39,12 @@ bool cuts_complete(const struct cuts *cuts, struct cut_name name);
  * newer one is being written down, which this one must not follow. */
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES]);
+/* Some cut is being written down: which one is the newest may be another any moment. */
+bool cuts_are_written(const struct cuts *cuts);
+/* P11: the newest recorded cut needs a file of that server, or one that is pending does. */
+bool cuts_need(const struct cuts *cuts, const char *server);
+/* The newest that was ordered needs one: pending, or recorded if none is. */
+bool cuts_last_needs(const struct cuts *cuts, const char *server);
 /* Its number in the record; WIRE_SERVERS_MAX: the cut needs none of its files. */
 uint32_t cuts_file(const struct cut_record *record, const char *server);
 /* It is written down: `newest` is this cut now, older ones are forgotten. False: nobody waits. */
@@ -49,6 +55,7 @@ bool cuts_fail(struct cuts *cuts, struct cut_name name);
  * and may have written its file. Those that are not complete are given up. False: there were none.
  */
 bool cuts_server_lost(struct cuts *cuts, const char *server);
-void cuts_forget(struct cuts *cuts); /* all that are pending: a rewind */
+/* A rewind: all that are pending but those that are being written down. */
+void cuts_forget(struct cuts *cuts);
 
 #endif

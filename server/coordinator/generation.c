@@ -116,6 +116,7 @@ static bool differs_from_cut(const struct coordinator *coordinator)
 static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
+    check(!cuts_are_written(&run->cuts));
     uint64_t held = run->generation;
     run->generation = next_generation(coordinator);
     if (run->succession.obstacle != NULL)
@@ -136,6 +137,9 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
+    if (run->next_map == NEXT_MAP_WITHOUT)
+        map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
+    run->next_map = NEXT_MAP_PRESENT;
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
     moves_forget(coordinator);
@@ -250,17 +254,22 @@ bool generation_can_begin_without(const struct coordinator *coordinator,
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
+    enum err err = ERR_OK;
+    if (cuts_are_written(&run->cuts))
+        return; /* P10: a rewind goes to the newest recorded cut, which may be another one soon */
     if (run->server_count == 0) {
         if (succession_awaits(coordinator, now_ms))
             return;
         if (!enough_servers(coordinator, NULL))
             return;
-        if (choose_servers(coordinator) != ERR_OK) {
-            run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
-            return;
-        }
+        err = choose_servers(coordinator);
+    } else if (run->next_map == NEXT_MAP_OF_CUT) {
+        err = restore_map(coordinator);
+        run->next_map = NEXT_MAP_PRESENT;
     }
-    if (run_servers_connected(coordinator))
+    if (err != ERR_OK)
+        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+    else if (run_servers_connected(coordinator))
         begin_generation(coordinator, now_ms);
 }
 
@@ -346,7 +355,7 @@ enum err generation_without(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     TRY(take_wanted(coordinator));
     cuts_forget(&run->cuts);
-    map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
+    run->next_map = NEXT_MAP_WITHOUT;
     run->cut_asked = true;
     leave_steps(run);
     return ERR_OK;
@@ -358,8 +367,7 @@ void generation_go_back(struct coordinator *coordinator)
     leave_steps(run);
     run->moves.changing = false;
     run->moves.changes = (struct move_status){0};
-    if (restore_map(coordinator) != ERR_OK)
-        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+    run->next_map = NEXT_MAP_OF_CUT;
 }
 
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server)
@@ -398,7 +406,6 @@ void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
         server->prepared_boot = kept ? server->boot : 0;
     }
     if (server->map_index == SERVERS_NONE || server->emptied || run->phase == PHASE_GATHER) {
-        moves_let_go(coordinator);
         run_advance(coordinator, now_ms);
         return;
     }

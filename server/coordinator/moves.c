@@ -142,7 +142,6 @@ void moves_arrived(struct coordinator *coordinator)
         if (server == NULL || !server->draining || owns_chunks(run, server) || run->settings.async)
             continue;
         server->emptied = true;
-        run->cut_asked = true;
     }
     run->moves.arrived = run->moves.count > 0 || run->moves.changed;
     run->moves.count = 0;
@@ -342,10 +341,23 @@ uint64_t moves_step_max(struct coordinator *coordinator)
     return run->granted_step > run->version ? run->granted_step : run->version;
 }
 
+/* P11: somebody who has no chunks any more waits for a cut without it. */
+static bool leaver_awaits_cut(const struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        bool leaves = server->emptied || (server->draining && server->map_index == SERVERS_NONE);
+        if (leaves && cuts_last_needs(&coordinator->run.cuts, server->name))
+            return true;
+    }
+    return false;
+}
+
 bool moves_need_cut(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    return run->granted_step <= run->version && change_wanted(coordinator);
+    bool quiet = run->granted_step <= run->version;
+    return leaver_awaits_cut(coordinator) || (quiet && change_wanted(coordinator));
 }
 
 /* The run's servers are there, and none is being told what to hold: the map goes with its ranges.
@@ -416,14 +428,15 @@ void moves_changed(struct coordinator *coordinator)
 
 /* ---- draining ---- */
 
-/* The newest recorded cut needs its file; also one of a map before this one. */
+/* A cut needs its file; also one of a map before this one. */
 static bool is_in_cut(const struct coordinator *coordinator, const struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
-    return run_active(run) && cuts_file(&run->cuts.newest, server->name) != WIRE_SERVERS_MAX;
+    return run_active(run) && cuts_need(&run->cuts, server->name);
 }
 
-/* P11: no chunk of the run, and no file of the newest recorded cut, is its. */
+/* P11: a drained server leaves only when neither the newest recorded cut nor one that is still
+ * pending needs its files, and no chunk of the run is its. */
 static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
 {
     bool has_chunks = run_active(&coordinator->run) && server->map_index != SERVERS_NONE;
@@ -462,15 +475,12 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
         return nobody_takes(server, reason);
     server->draining = true;
     server->drain_boot = drain_boot;
-    if (server->map_index == SERVERS_NONE && is_in_cut(coordinator, server))
-        coordinator->run.cut_asked = true;
     effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
                 server->name,
                 owns_chunks(run, server) ? map_chunks(&run->map, server->map_index) : 0,
                 owns_chunks(run, server) ? "its chunks move"
                 : needed                 ? "a cut without it"
                                          : "it may leave");
-    moves_let_go(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }

@@ -3,9 +3,10 @@
  *
  * A server that connects while steps are committed is told to prepare without chunks (it *joins*);
  * when it is ready it has its even share with the next commits. One that drains gives its chunks
- * away with the next commits; then it is *emptied*: no commit needs it any more, only cuts that are
- * recorded already. So the next commit is a cut, and when that is recorded, without the server's
- * name, it may leave. A commit moves at most MOVES_BYTES_MAX, so that no step waits long.
+ * away with the next commits; then it is *emptied*: no commit needs it any more, only cuts that
+ * were ordered before. So the next commit is a cut without it, and when no cut that is recorded or
+ * pending names it, it may leave. A commit moves at most MOVES_BYTES_MAX, so that no step waits
+ * long.
  *
  * In an async run chunks do not travel: steps overlap, and what a chunk has taken, the weights that
  * tickets were computed on and the journals are its owner's. There the run goes on with other
@@ -46,8 +47,7 @@ void moves_forget(struct coordinator *coordinator);
 
 /* Chunks are to move as soon as a commit may move them. */
 bool moves_wanted(const struct coordinator *coordinator);
-/* Everybody has carried out the last commit: what that moved has arrived. Who is emptied now makes
- * the next commit a cut. */
+/* Everybody has carried out the last commit: what that moved has arrived. */
 void moves_arrived(struct coordinator *coordinator);
 /* Decides what moves with the commit that is about to be said; servers that get their first chunks
  * become the run's. */
@@ -64,7 +64,8 @@ void moves_count_step(struct run *run, uint64_t duration_ms);
 
 /* The newest step of which tickets may be granted; UINT64_MAX: any. */
 uint64_t moves_step_max(struct coordinator *coordinator);
-/* The commit that is being decided is to be a cut: nothing granted is behind it. */
+/* The commit that is being decided is to be a cut: somebody who leaves waits for one without it, or
+ * (async) servers are to change and nothing granted is behind it. */
 bool moves_need_cut(struct coordinator *coordinator);
 /* Grants less, or more again, as servers come and go; changes them when the run is quiet. */
 void moves_change(struct coordinator *coordinator, uint64_t now_ms);
@@ -84,7 +85,7 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
  * others' journals would change hands as they are written). */
 enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
                        struct server_entry *server, struct reason *reason) MUST_USE;
-/* A cut is recorded, or the run is over: who may leave now is told so. */
+/* Who may leave now is told so. */
 void moves_let_go(struct coordinator *coordinator);
 /* What a server is doing, for people. */
 const char *moves_state(const struct coordinator *coordinator, const struct server_entry *server);

@@ -113,7 +113,6 @@ static void cut_recorded(struct coordinator *coordinator)
     effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
                 (unsigned long long)run->cuts.newest.name.generation,
                 (unsigned long long)run->cuts.newest.name.version);
-    moves_let_go(coordinator);
     if (run->phase == PHASE_FIRST_CUT)
         begin_training(coordinator);
 }

@@ -586,6 +586,7 @@ void run_advance(struct coordinator *coordinator, uint64_t now_ms)
     if (coordinator->run.phase == PHASE_GATHER && !coordinator->run.stopping)
         generation_gather(coordinator, now_ms);
     finish_validation(coordinator);
+    moves_let_go(coordinator);
     moves_invite(coordinator);
     moves_change(coordinator, now_ms);
     try_commit(coordinator, now_ms);

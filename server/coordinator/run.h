@@ -38,6 +38,13 @@
 
 enum phase { PHASE_NONE, PHASE_GATHER, PHASE_PREPARE, PHASE_FIRST_CUT, PHASE_STEPS, PHASE_LAST };
 
+/* Which servers and map a generation begins with. */
+enum next_map {
+    NEXT_MAP_PRESENT,
+    NEXT_MAP_OF_CUT, /* P10: those of the newest recorded cut, when it is known which one that is */
+    NEXT_MAP_WITHOUT /* the present ones: the cut's name a server that is given up */
+};
+
 /* What moves (moves.h). */
 struct moves {
     bool uneven;    /* servers have come or gone since the map was as even as can be */
@@ -80,6 +87,7 @@ struct run {
     uint32_t server_count; /* places in the map, free ones included; 0: not chosen yet */
     struct map map;
     uint64_t map_number; /* rises whenever map or servers change */
+    enum next_map next_map;
     uint32_t chunk_count;
     struct moves moves;
     struct succession succession;

@@ -4,6 +4,8 @@
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/map.h"
 
+#include <string.h>
+
 enum { SERVERS = 2 };
 
 static const uint8_t digest[WIRE_DIGEST_BYTES] = {7};
@@ -95,6 +97,38 @@ TEST(a_failed_cut_is_forgotten_alone)
     assert_false(cuts_fail(&cuts, first));
     assert_null(manifests(&cuts, first));
     assert_non_null(manifests(&cuts, second));
+    cuts_release(&cuts);
+}
+
+TEST(p10_what_is_being_written_down_outlives_a_rewind)
+{
+    struct cuts cuts = cuts_of(1, 0);
+    struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
+    assert_false(cuts_are_written(&cuts));
+    assert_non_null(manifests(&cuts, first));
+    assert_true(cuts_are_written(&cuts));
+    cuts_forget(&cuts);
+    assert_true(cuts_ordered(&cuts, first));
+    assert_false(cuts_ordered(&cuts, second));
+    assert_true(cuts_recorded(&cuts, first));
+    assert_false(cuts_are_written(&cuts));
+    cuts_release(&cuts);
+}
+
+TEST(p11_a_server_is_needed_by_the_newest_cut_and_by_those_that_are_pending)
+{
+    struct cuts cuts = cuts_of(1, 0);
+    cuts.newest.server_count = 1;
+    memcpy(cuts.newest.servers[0].name, "c", 2);
+    assert_true(cuts_need(&cuts, "c"));
+    assert_true(cuts_last_needs(&cuts, "c"));
+    assert_false(cuts_need(&cuts, "a"));
+    struct cut_name first = order(&cuts, 1, 1);
+    assert_true(cuts_need(&cuts, "c"));
+    assert_false(cuts_last_needs(&cuts, "c"));
+    assert_true(cuts_need(&cuts, "a"));
+    assert_true(cuts_fail(&cuts, first));
+    assert_false(cuts_need(&cuts, "a"));
     cuts_release(&cuts);
 }
 

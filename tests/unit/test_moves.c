@@ -110,6 +110,91 @@ TEST(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded)
     tear_down(&f);
 }
 
+static void ask_for_cut(struct fixture *f)
+{
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+}
+
+TEST(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file)
+{
+    struct fixture f;
+    set_up(&f);
+    add_third(&f);
+    step(&f);
+    ask_for_cut(&f);
+    commit_said(&f); /* the cut of version 2, with a file of the third */
+    assert_int_not_equal(f.file[2], WIRE_FILE_NONE);
+    acknowledge(&f);
+    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
+    step(&f);
+    assert_int_equal(owned(&f, 2), 0);
+    commit_said(&f); /* the cut of version 4, without it */
+    assert_true(f.commit.cut);
+    acknowledge(&f);
+    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
+    assert_false(f.players[2].told_leave);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        manifest(&f, i, 2, ERR_OK);
+    assert_int_equal(status(&f).cut.version, 2);
+    assert_false(f.players[2].told_leave);
+    manifest(&f, 0, 4, ERR_OK);
+    manifest(&f, 1, 4, ERR_OK);
+    assert_int_equal(status(&f).cut.version, 4);
+    assert_true(f.players[2].told_leave);
+    tear_down(&f);
+}
+
+/* A cut of version 1 that the store has not answered for. */
+static void set_up_slow_store(struct fixture *f)
+{
+    set_up(f);
+    ask_for_cut(f);
+    f->store_is_slow = true;
+    step(f);
+    assert_int_equal(f->stored.name.version, 1);
+    assert_int_equal(status(f).cut.version, 0);
+}
+
+static void store(struct fixture *f)
+{
+    coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
+    look(f);
+}
+
+TEST(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest)
+{
+    struct fixture f;
+    set_up_slow_store(&f);
+    uint64_t generation = f.generation;
+    lose(&f, 1);
+    connect(&f, 1, 21);
+    assert_int_equal(f.generation, generation);
+    store(&f);
+    assert_true(f.generation > generation);
+    assert_int_equal(status(&f).version, 1);
+    tear_down(&f);
+}
+
+TEST(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_more)
+{
+    struct fixture f;
+    set_up_slow_store(&f);
+    uint64_t generation = f.generation;
+    lose(&f, 1);
+    assert_int_equal(give_up(&f, 1), ERR_OK);
+    assert_int_equal(f.generation, generation);
+    store(&f);
+    assert_true(f.generation > generation);
+    assert_int_equal(status(&f).version, 1);
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    generation = f.generation;
+    lose(&f, 0);
+    connect(&f, 0, 20);
+    assert_true(f.generation > generation);
+    assert_int_equal(owned(&f, 0), CHUNKS);
+    tear_down(&f);
+}
+
 TEST(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut)
 {
     struct fixture f;
