@@ -106,9 +106,11 @@ static bool differs_from_cut(const struct coordinator *coordinator)
     const struct cut_record *cut = &run->cuts.newest;
     if (!run->settings.async || cut->name.generation == 0)
         return false;
-    for (uint32_t i = 0; i < run->server_count; i++)
-        if (cuts_file(cut, servers_of_map(&coordinator->servers, i)->name) == WIRE_SERVERS_MAX)
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        const struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        if (server != NULL && cuts_file(cut, server->name) == WIRE_SERVERS_MAX)
             return true;
+    }
     return run->server_count != cut->server_count;
 }
 
@@ -146,8 +148,11 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     run->map_number++;
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
-    for (uint32_t i = 0; i < run->server_count; i++)
-        command_prepare(coordinator, servers_of_map(&coordinator->servers, i));
+    for (uint32_t i = 0; i < run->server_count; i++) {
+        struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        if (server != NULL) /* else it has drained, and nobody has taken its place */
+            command_prepare(coordinator, server);
+    }
     /* P9: servers write version 0 without being asked. */
     if ((run->moves.changing || run->cuts.newest.name.generation == 0) &&
         generation_order_cut(coordinator, run->version) != ERR_OK) {

@@ -222,6 +222,37 @@ TEST(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut)
     tear_down(&f);
 }
 
+/* The newest cut's map is that of others since s0 was given up, so the map stays as it is. */
+TEST(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left)
+{
+    struct fixture f;
+    set_up(&f);
+    add_third(&f);
+    lose(&f, 0);
+    assert_int_equal(give_up(&f, 0), ERR_OK);
+    ready(&f, 1);
+    ready(&f, 2);
+    commit_said(&f);
+    assert_true(f.commit.cut);
+    acknowledge(&f);
+    manifest(&f, 1, 1, ERR_NO_SPACE);
+    connect(&f, 0, 20);
+    ready(&f, 0);
+    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
+    step(&f);
+    assert_int_equal(owned(&f, 2), 0);
+    assert_true(owned(&f, 0) > 0);
+    commit_said(&f); /* its cut is not recorded yet */
+    acknowledge(&f);
+    assert_true(f.players[2].told_leave); /* it was the second of three */
+    uint64_t generation = f.generation;
+    lose(&f, 1);
+    connect(&f, 1, 21);
+    assert_true(f.generation > generation);
+    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
+    tear_down(&f);
+}
+
 TEST(nobody_drains_when_nobody_could_take_the_chunks)
 {
     struct fixture f;
