@@ -12,19 +12,21 @@
 
 #include "common/digest.h"
 #include "worker/executor_memory.h"
-#include "worker/local.h"
 
 /* One walk over the rows: a slot of a ticket. */
 struct walk {
     struct executor *e;
+    const struct executor_program *program;
+    const struct executor_samples *samples;
     const struct executor_hooks *hooks;
-    float *const *weights; /* (uses) what is computed on: the pulled or the slot's own */
-    bool training;
-    bool local;       /* gradients are for the slot's own step */
-    bool first, last; /* slot of the ticket's node */
-    uint32_t slot;    /* in the node */
-    uint32_t set;     /* of gradients */
-    uint32_t samples; /* in the slot */
+    enum ticket_kind kind;
+    bool first, last;       /* slot of the ticket's node */
+    uint32_t slot;          /* in the node */
+    uint32_t set;           /* of gradients */
+    uint64_t step;          /* of the ticket */
+    uint64_t samples_first; /* where the slot's begin */
+    uint32_t samples_count; /* that are loaded at once */
+    uint32_t local_step;    /* how often the body was walked before */
     struct executor_loss loss;
 };
 
@@ -38,20 +40,38 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 /* Samples of a microbatch; a slot of held-out samples may end early. */
 static uint32_t microbatch_samples(const struct walk *walk, uint32_t microbatch)
 {
-    uint32_t first = microbatch * walk->e->train.microbatch;
-    return first >= walk->samples ? 0 : smaller(walk->samples - first, walk->e->train.microbatch);
+    uint32_t first = microbatch * walk->e->train.microbatch, all = walk->samples_count;
+    return first >= all ? 0 : smaller(all - first, walk->e->train.microbatch);
 }
 
-static void *at(const struct executor *e, uint64_t place)
+static void *at(const struct executor *e, uint64_t offset)
 {
-    return place == PROGRAM_NOWHERE ? NULL : e->arena + place;
+    return offset == PROGRAM_NOWHERE ? NULL : e->arena + offset;
 }
 
-static struct unit_call unit_call(const struct walk *walk, uint32_t i)
+static struct row row_of(const struct walk *walk, uint32_t i)
+{
+    return walk->program->program.places->rows[i];
+}
+
+/* (uses) the gradients of the walk's set. */
+static float *const *gradients_of(const struct walk *walk)
+{
+    return walk->e->gradients + (uint64_t)walk->set * walk->e->model->uses_count;
+}
+
+/* (uses) the weights that are computed on. */
+static element *const *weights_of(const struct walk *walk)
+{
+    bool own = walk->program->program.local_steps > 0;
+    return own ? walk->e->local.use_weights : walk->e->use_weights;
+}
+
+static struct unit_call unit_call(const struct walk *walk, uint32_t i, bool training)
 {
     struct executor *e = walk->e;
-    const struct program_place *place = &e->places.rows[i];
-    struct row row = e->program.rows[i];
+    const struct program_offsets *offsets = &walk->program->memory.rows[i];
+    struct row row = row_of(walk, i);
     uint64_t sample = (uint64_t)row.microbatch * e->train.microbatch;
     uint64_t prediction = sample * e->model->sample_tokens;
     uint32_t use = e->model->units[row.unit].use_first;
@@ -62,61 +82,102 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i)
         .unit = row.unit,
         .samples = microbatch_samples(walk, row.microbatch),
         .logits_bytes_max = e->train.logits_bytes_max,
-        .training = walk->training,
-        .weights = walk->weights + use,
-        .gradients = e->gradients + (uint64_t)walk->set * e->model->uses_count + use,
+        .training = training,
+        .weights = weights_of(walk) + use,
+        .gradients = gradients_of(walk) + use,
         .input = row.unit > 0
-                     ? at(e, place->input)
+                     ? at(e, offsets->input)
                      : (uint8_t *)e->device.inputs + sample * e->inputs.count * input_bytes,
         .targets = e->device.targets + prediction,
-        .output = at(e, place->output),
-        .saved = at(e, place->saved),
+        .output = at(e, offsets->output),
+        .saved = at(e, offsets->saved),
         .scratch = e->scratch,
-        .doutput = at(e, place->doutput),
-        .dinput = at(e, place->dinput),
+        .doutput = at(e, offsets->doutput),
+        .dinput = at(e, offsets->dinput),
         .losses = e->device.losses + prediction,
         .correct = e->device.correct + prediction,
     };
 }
 
-/* Row and set decide which arrays a whole microbatch's act has; without gradients the set is one
- * that there is not. */
-static void operate(struct walk *walk, uint32_t i, void (*operation)(const struct unit_call *call))
+/* Row and set decide which arrays a whole microbatch's act has. */
+static void operate(struct walk *walk, uint32_t i, void (*operation)(const struct unit_call *call),
+                    bool training)
 {
     struct executor *e = walk->e;
-    struct unit_call call = unit_call(walk, i);
-    uint64_t set = walk->training ? walk->set : e->memory.gradient_sets;
+    const struct program_place *place = walk->program->program.places;
+    struct unit_call call = unit_call(walk, i, training);
+    uint64_t entry = walk->program->entries_first + (uint64_t)walk->set * place->rows_count + i;
     if (call.samples == e->train.microbatch)
-        graphs_run(&e->graphs, set * e->program.rows_count + i, operation, &call);
+        graphs_run(&e->graphs, entry, operation, &call);
     else if (call.samples > 0)
         operation(&call);
 }
 
-static enum err act_forward(struct walk *walk, uint32_t i)
+static enum err run_forward(struct walk *walk, uint32_t i)
 {
-    operate(walk, i, walk->e->operations->forward);
+    operate(walk, i, walk->e->operations->forward, true);
     return ERR_OK;
 }
 
-static enum err act_backward(struct walk *walk, uint32_t i)
+static enum err run_evaluate(struct walk *walk, uint32_t i)
 {
-    operate(walk, i, walk->e->operations->backward);
+    operate(walk, i, walk->e->operations->forward, false);
+    return ERR_OK;
+}
+
+static enum err run_recompute(struct walk *walk, uint32_t i)
+{
+    return run_forward(walk, i);
+}
+
+static enum err run_backward(struct walk *walk, uint32_t i)
+{
+    operate(walk, i, walk->e->operations->backward, true);
     return ERR_OK;
 }
 
 /* Nothing to do: the places of dropped activations are given to others already. */
-static enum err act_drop(struct walk *walk, uint32_t i)
+static enum err run_drop(struct walk *walk, uint32_t i)
 {
     (void)walk;
     (void)i;
     return ERR_OK;
 }
 
-/* What is computed from here on waits for the copies that brought the unit's weights, not for its
- * caller. */
-static enum err pull_unit(struct walk *walk, uint32_t unit)
+static enum err run_load(struct walk *walk, uint32_t i)
+{
+    (void)i;
+    struct executor *e = walk->e;
+    const struct executor_samples *samples = walk->samples;
+    uint32_t count = walk->samples_count;
+    uint64_t first = walk->samples_first + (uint64_t)walk->local_step * e->train.slot_samples;
+    TRY(samples->read(samples->context, walk->kind, first, count, e->host.inputs, e->host.targets));
+    uint64_t inputs = (uint64_t)count * e->inputs.count;
+    uint64_t predictions = (uint64_t)count * e->model->sample_tokens;
+    if (e->inputs.tokens)
+        e->k->copy_in(e->k, e->device.inputs, e->host.inputs, inputs * sizeof(int32_t));
+    else
+        e->k->cast_from_f32(e->k, e->device.inputs, e->host.inputs, (int64_t)inputs);
+    e->k->copy_in(e->k, e->device.targets, e->host.targets, predictions * sizeof(int32_t));
+    return ERR_OK;
+}
+
+static enum err run_zero(struct walk *walk, uint32_t i)
+{
+    (void)i;
+    struct executor *e = walk->e;
+    e->k->zero(e->k, e->gradient_sets + walk->set * e->set_floats, e->set_floats * sizeof(float));
+    return ERR_OK;
+}
+
+/* What is computed from here on waits for the copies that brought the unit's weights; the caller
+ * does not wait. All slots of a node have the same weights. */
+static enum err run_pull(struct walk *walk, uint32_t i)
 {
     const struct kernels *k = walk->e->k;
+    uint32_t unit = row_of(walk, i).unit;
+    if (!walk->first)
+        return ERR_OK;
     if (walk->hooks->pull != NULL)
         TRY(walk->hooks->pull(walk->hooks->context, unit));
     k->in->mark(k->in, unit);
@@ -124,11 +185,23 @@ static enum err pull_unit(struct walk *walk, uint32_t unit)
     return ERR_OK;
 }
 
-static enum err act_pull(struct walk *walk, uint32_t i)
+static enum err run_own(struct walk *walk, uint32_t i)
 {
-    if (!walk->first || walk->local)
-        return ERR_OK;
-    return pull_unit(walk, walk->e->program.rows[i].unit);
+    local_own(&walk->e->local, row_of(walk, i).unit);
+    return ERR_OK;
+}
+
+static enum err run_step(struct walk *walk, uint32_t i)
+{
+    (void)i;
+    local_step(&walk->e->local, gradients_of(walk), walk->step, walk->local_step);
+    return ERR_OK;
+}
+
+static enum err run_diff(struct walk *walk, uint32_t i)
+{
+    local_diff(&walk->e->local, gradients_of(walk), row_of(walk, i).unit);
+    return ERR_OK;
 }
 
 static enum err settled(struct executor *e)
@@ -140,31 +213,33 @@ static enum err settled(struct executor *e)
     return ERR_IO;
 }
 
-/* The slot's losses, in sample order: what the slot brings to the loss chunk. */
-static enum err sum_losses(struct walk *walk)
+/* In sample order. */
+static enum err run_sum(struct walk *walk, uint32_t i)
 {
+    (void)i;
     struct executor *e = walk->e;
     uint32_t tokens = e->model->sample_tokens;
-    uint64_t predictions = (uint64_t)walk->samples * tokens;
+    uint64_t predictions = (uint64_t)walk->samples_count * tokens;
     TRY(settled(e));
     e->k->copy_out(e->k, e->host.losses, e->device.losses, predictions * sizeof(float));
     e->k->copy_out(e->k, e->host.correct, e->device.correct, predictions * sizeof(int32_t));
-    double slot_sum = 0;
-    for (uint32_t sample = 0; sample < walk->samples; sample++) {
-        double sum = 0;
-        for (uint64_t i = (uint64_t)sample * tokens; i < (uint64_t)(sample + 1) * tokens; i++) {
-            sum += (double)e->host.losses[i];
-            walk->loss.correct += (uint64_t)e->host.correct[i];
+    double sum = 0;
+    for (uint64_t at = 0; at < predictions;) {
+        double sample = 0;
+        for (uint64_t end = at + tokens; at < end; at++) {
+            sample += (double)e->host.losses[at];
+            walk->loss.correct += (uint64_t)e->host.correct[at];
         }
-        slot_sum += sum / tokens;
+        sum += sample / tokens;
     }
-    walk->loss.loss_sum = slot_sum;
-    walk->loss.samples = walk->samples;
+    walk->loss.loss_sum += sum;
+    walk->loss.samples += walk->samples_count;
     return ERR_OK;
 }
 
-static void write_loss(struct walk *walk)
+static enum err run_loss(struct walk *walk, uint32_t i)
 {
+    (void)i;
     struct executor *e = walk->e;
     const float loss[MODEL_LOSS_WEIGHTS] = {
         [MODEL_LOSS_SUM] = (float)walk->loss.loss_sum,
@@ -172,8 +247,8 @@ static void write_loss(struct walk *walk)
         [MODEL_LOSS_CORRECT] = (float)walk->loss.correct,
     };
     uint32_t use = e->part_uses[(size_t)e->model->loss_parameter * MODEL_PARTS_MAX];
-    e->k->copy_in(e->k, e->gradients[(uint64_t)walk->set * e->model->uses_count + use], loss,
-                  sizeof loss);
+    e->k->copy_in(e->k, gradients_of(walk)[use], loss, sizeof loss);
+    return ERR_OK;
 }
 
 /* Adds the unit's gradients of set `right` to those one set below. */
@@ -189,10 +264,10 @@ static void add_sets(struct executor *e, uint32_t unit, uint32_t right)
 }
 
 /* The unit's part of the slot is there: into the node's sum, and on its way when that is whole. */
-static enum err finish_unit(struct walk *walk, uint32_t unit)
+static enum err run_push(struct walk *walk, uint32_t i)
 {
     struct executor *e = walk->e;
-    uint32_t set = walk->set;
+    uint32_t unit = row_of(walk, i).unit, set = walk->set;
     for (uint32_t bits = walk->slot; set > 0 && (walk->last || bits & 1); bits >>= 1)
         add_sets(e, unit, set--);
     if (!walk->last)
@@ -201,127 +276,32 @@ static enum err finish_unit(struct walk *walk, uint32_t unit)
     return walk->hooks->push != NULL ? walk->hooks->push(walk->hooks->context, unit) : ERR_OK;
 }
 
-static enum err act_push(struct walk *walk, uint32_t i)
-{
-    uint32_t unit = walk->e->program.rows[i].unit;
-    bool last = unit + 1 == walk->e->program.units;
-    if (last)
-        TRY(sum_losses(walk));
-    if (walk->local)
-        return ERR_OK; /* local_step() takes what is there */
-    if (last)
-        write_loss(walk);
-    return finish_unit(walk, unit);
-}
-
-static enum err (*const acts[ACT_COUNT])(struct walk *walk, uint32_t i) = {
-    [ACT_F] = act_forward, [ACT_B] = act_backward, [ACT_RC] = act_forward,
-    [ACT_DROP] = act_drop, [ACT_PULL] = act_pull,  [ACT_PUSH] = act_push,
-};
+/* The column that the executor adds to the table of acts. */
+#define RUN(NAME, name) [ACT_##NAME] = run_##name,
+static enum err (*const runs[ACT_COUNT])(struct walk *walk, uint32_t i) = {ACT_LIST(RUN)};
+#undef RUN
 
 /* ---- slots ---- */
 
-static bool is_forward(enum act act)
+static enum err walk_rows(struct walk *walk, uint32_t first, uint32_t end)
 {
-    return act == ACT_PULL || act == ACT_F;
-}
-
-static enum err walk_rows(struct walk *walk)
-{
-    const struct program *program = &walk->e->program;
     const struct executor_hooks *hooks = walk->hooks;
-    for (uint32_t i = 0; i < program->rows_count; i++) {
-        if (!walk->training && !is_forward(program->rows[i].act))
-            continue;
+    for (uint32_t i = first; i < end; i++) {
         if (hooks->cancelled != NULL && hooks->cancelled(hooks->context))
             return ERR_CANCELLED;
-        TRY(acts[program->rows[i].act](walk, i));
+        TRY(runs[row_of(walk, i).act](walk, i));
     }
     return ERR_OK;
 }
 
-static enum err load(struct walk *walk, const struct executor_samples *samples,
-                     enum ticket_kind kind, uint64_t first)
+static enum err walk_place(struct walk *walk)
 {
-    struct executor *e = walk->e;
-    uint64_t predictions = (uint64_t)walk->samples * e->model->sample_tokens;
-    TRY(samples->read(samples->context, kind, first, walk->samples, e->host.inputs,
-                      e->host.targets));
-    uint64_t inputs = (uint64_t)walk->samples * e->inputs.count;
-    if (e->inputs.tokens)
-        e->k->copy_in(e->k, e->device.inputs, e->host.inputs, inputs * sizeof(int32_t));
-    else
-        e->k->cast_from_f32(e->k, e->device.inputs, e->host.inputs, (int64_t)inputs);
-    e->k->copy_in(e->k, e->device.targets, e->host.targets, predictions * sizeof(int32_t));
-    return ERR_OK;
-}
-
-static struct walk walk_slot(struct executor *e, const struct executor_hooks *hooks, uint32_t slot,
-                             uint32_t slots)
-{
-    return (struct walk){
-        .e = e,
-        .hooks = hooks,
-        .weights = e->use_weights,
-        .first = slot == 0,
-        .last = slot + 1 == slots,
-        .slot = slot,
-        .samples = e->train.slot_samples,
-    };
-}
-
-/* Gradients of slot_samples samples, in the walk's set. */
-static enum err train_samples(struct walk *walk, const struct executor_samples *samples,
-                              uint64_t first)
-{
-    struct executor *e = walk->e;
-    TRY(load(walk, samples, TICKET_TRAIN, first));
-    e->k->zero(e->k, e->gradient_sets + walk->set * e->set_floats, e->set_floats * sizeof(float));
-    return walk_rows(walk);
-}
-
-static enum err pull_all(struct walk *walk)
-{
-    for (uint32_t unit = 0; unit < walk->e->program.units; unit++)
-        TRY(pull_unit(walk, unit));
-    return ERR_OK;
-}
-
-/* The slot's own steps, and the difference they make. */
-static enum err train_local(struct walk *walk, const struct executor_samples *samples,
-                            uint64_t ticket)
-{
-    struct executor *e = walk->e;
-    uint64_t k = e->train.slot_samples, steps = e->local.settings.steps;
-    struct executor_loss loss = {0};
-    if (walk->first)
-        TRY(pull_all(walk));
-    walk->local = true;
-    walk->weights = e->local.use_weights;
-    local_begin(e);
-    for (uint32_t step = 0; step < steps; step++) {
-        TRY(train_samples(walk, samples, (ticket * steps + step) * k));
-        local_step(e, walk->set, ticket / e->train.slots, step);
-        loss.loss_sum += walk->loss.loss_sum;
-        loss.samples += k;
-    }
-    loss.correct = walk->loss.correct; /* counts up over the walks */
-    walk->loss = loss;
-    local_end(e, walk->set);
-    write_loss(walk);
-    for (uint32_t unit = e->program.units; unit-- > 0;)
-        TRY(finish_unit(walk, unit));
-    return ERR_OK;
-}
-
-static enum err train_slot(struct walk *walk, const struct executor_samples *samples,
-                           uint64_t ticket)
-{
-    walk->training = true;
-    walk->set = (uint32_t)__builtin_popcount(walk->slot);
-    if (walk->e->local.settings.steps > 0)
-        return train_local(walk, samples, ticket);
-    return train_samples(walk, samples, ticket * walk->e->train.slot_samples);
+    const struct program *program = &walk->program->program;
+    const struct program_place *place = program->places;
+    TRY(walk_rows(walk, 0, place->body_first));
+    for (; walk->local_step < program->local_steps; walk->local_step++)
+        TRY(walk_rows(walk, place->body_first, place->body_end));
+    return walk_rows(walk, place->body_end, place->rows_count);
 }
 
 static enum err run_slots(struct executor *e, const struct ticket *ticket,
@@ -333,10 +313,25 @@ static enum err run_slots(struct executor *e, const struct ticket *ticket,
     uint32_t slots = node_slots(ticket->node, e->train.slots);
     if (slots > e->node_slots_max)
         return ERR_MALFORMED;
+    uint32_t local_steps = e->training.program.local_steps;
+    uint64_t slot_samples = (uint64_t)e->train.slot_samples * (local_steps > 0 ? local_steps : 1);
     uint64_t first = ticket->step * e->train.slots + node_first(ticket->node);
     for (uint32_t slot = 0; slot < slots; slot++) {
-        struct walk walk = walk_slot(e, hooks, slot, slots);
-        TRY(train_slot(&walk, samples, first + slot));
+        struct walk walk = {
+            .e = e,
+            .program = &e->training,
+            .samples = samples,
+            .hooks = hooks,
+            .kind = TICKET_TRAIN,
+            .first = slot == 0,
+            .last = slot + 1 == slots,
+            .slot = slot,
+            .set = (uint32_t)__builtin_popcount(slot),
+            .step = ticket->step,
+            .samples_first = (first + slot) * slot_samples,
+            .samples_count = e->train.slot_samples,
+        };
+        TRY(walk_place(&walk));
     }
     return ERR_OK;
 }
@@ -369,13 +364,19 @@ static enum err validate_slots(struct executor *e, const struct ticket *ticket,
         return ERR_MALFORMED;
     uint32_t slots = node_slots(ticket->node, (uint32_t)slots_all);
     for (uint32_t slot = 0; slot < slots; slot++) {
-        struct walk walk = walk_slot(e, hooks, slot, slots);
         uint64_t first = (node_first(ticket->node) + slot) * slot_samples;
-        uint64_t left = samples->held_out - first;
-        walk.samples = left < slot_samples ? (uint32_t)left : (uint32_t)slot_samples;
-        TRY(load(&walk, samples, TICKET_VALIDATE, first));
-        TRY(walk_rows(&walk));
-        TRY(sum_losses(&walk));
+        uint64_t rest = samples->held_out - first;
+        struct walk walk = {
+            .e = e,
+            .program = &e->validation,
+            .samples = samples,
+            .hooks = hooks,
+            .kind = TICKET_VALIDATE,
+            .first = slot == 0,
+            .samples_first = first,
+            .samples_count = rest < slot_samples ? (uint32_t)rest : (uint32_t)slot_samples,
+        };
+        TRY(walk_place(&walk));
         loss->loss_sum += walk.loss.loss_sum;
         loss->samples += walk.loss.samples;
         loss->correct += walk.loss.correct;
@@ -447,7 +448,7 @@ bool executor_refused_graphs(const struct executor *e)
 
 const struct program *executor_program(const struct executor *e)
 {
-    return &e->program;
+    return &e->training.program;
 }
 
 struct executor_memory executor_memory(const struct executor *e)

@@ -1,7 +1,9 @@
 /* The executor: walks a program's rows and computes a ticket's loss and gradients.
  *
- * It owns the device memory: weights, gradients and activations, taken once at the start and sized
- * from the program; a run allocates nothing. What it knows of the protocol are three hooks.
+ * Training is one program, with or without local steps, and validation another
+ * (worker/program/program.h). The executor owns the device memory: weights, gradients and
+ * activations, taken once at the start and sized from the programs; a run allocates nothing. What
+ * it knows of the protocol are three hooks.
  *
  * Numbers. A slot's gradient of a part is the sum over the slot's samples of the gradient of the
  * sample's mean loss, microbatch after microbatch (commit's scale divides by the samples). A node
@@ -73,7 +75,7 @@ struct executor_options {
     const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
     struct executor_local local;
-    const struct program *program; /* NULL: program_generate's; borrowed for the call */
+    const struct program *program; /* NULL: program_training's; borrowed for the call */
     bool direct;                   /* no graphs (graphs.h): the same bits */
 };
 

@@ -2,11 +2,8 @@
  * where everything lies. */
 #include "worker/executor_memory.h"
 
-#include "worker/local.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ALIGNMENT = 64 }; /* of numbers more than enough, of bytes what units are promised */
 
@@ -15,40 +12,60 @@ static uint64_t align(uint64_t count)
     return (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static enum err copy_program(const struct program *from, struct program *ret_program)
+/* One arena serves both programs. */
+static enum err plan_memory(struct executor_program *program, const struct program_sizes *sizes,
+                            struct executor_memory *memory)
 {
-    struct program program = *from;
-    program.rows = malloc(from->rows_count * sizeof *program.rows);
-    if (program.rows == NULL)
-        return ERR_NOMEM;
-    memcpy(program.rows, from->rows, from->rows_count * sizeof *program.rows);
-    *ret_program = program;
+    TRY(program_memory_plan(&program->program, program->program.places, sizes, &program->memory));
+    if (program->memory.arena_bytes > memory->activations)
+        memory->activations = program->memory.arena_bytes;
     return ERR_OK;
 }
 
-static enum err take_program(struct executor *e, const struct program *given, struct reason *reason)
+static struct program_shape shape_of(const struct executor *e, const struct executor_local *local)
 {
-    uint32_t microbatches = e->train.slot_samples / e->train.microbatch;
-    if (given != NULL)
-        TRY(copy_program(given, &e->program));
-    else
-        TRY(program_generate(&e->program, e->model->units_count, microbatches, e->train.recompute));
-    TRY(program_validate(&e->program, reason));
-    if (e->program.units != e->model->units_count || e->program.microbatches != microbatches)
+    return (struct program_shape){.units = e->model->units_count,
+                                  .microbatches = e->train.slot_samples / e->train.microbatch,
+                                  .local_steps = local->steps,
+                                  .recompute = e->train.recompute};
+}
+
+static enum err judge_program(const struct program *program, const struct program_shape *shape,
+                              struct reason *reason)
+{
+    TRY(program_validate(program, reason));
+    if (program->units != shape->units || program->microbatches != shape->microbatches)
         return reason_set(
             reason, ERR_INVALID,
             "program has %u units and %u microbatches, the model has %u and a slot %u",
-            e->program.units, e->program.microbatches, e->model->units_count, microbatches);
+            program->units, program->microbatches, shape->units, shape->microbatches);
+    if (program->local_steps != shape->local_steps)
+        return reason_set(reason, ERR_INVALID, "program has %u local steps, the run has %u",
+                          program->local_steps, shape->local_steps);
     return ERR_OK;
+}
+
+static enum err take_programs(struct executor *e, const struct executor_options *options,
+                              struct reason *reason)
+{
+    struct program_shape shape = shape_of(e, &options->local);
+    if (options->program != NULL)
+        TRY(program_copy(options->program, &e->training.program));
+    else
+        TRY(program_training(&e->training.program, &shape));
+    TRY(judge_program(&e->training.program, &shape, reason));
+    TRY(program_validation(&e->validation.program, &shape));
+    return program_validate(&e->validation.program, reason);
 }
 
 /* Places of all activations, and the largest scratch. */
 static enum err size_units(struct executor *e)
 {
-    struct program_sizes *sizes = calloc(e->program.units, sizeof *sizes);
+    uint32_t units = e->model->units_count;
+    struct program_sizes *sizes = calloc(units, sizeof *sizes);
     if (sizes == NULL)
         return ERR_NOMEM;
-    for (uint32_t unit = 0; unit < e->program.units; unit++) {
+    for (uint32_t unit = 0; unit < units; unit++) {
         struct unit_sizes u;
         e->operations->sizes(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max,
                              &u);
@@ -57,9 +74,10 @@ static enum err size_units(struct executor *e)
             e->memory.scratch = align(u.scratch);
         e->memory.logits = u.scratch; /* the last unit's */
     }
-    enum err err = program_place(&e->program, sizes, &e->places);
+    enum err err = plan_memory(&e->training, sizes, &e->memory);
+    if (err == ERR_OK)
+        err = plan_memory(&e->validation, sizes, &e->memory);
     free(sizes);
-    e->memory.activations = e->places.arena_bytes;
     return err;
 }
 
@@ -102,7 +120,8 @@ static void *take(struct region *region, uint64_t bytes)
     return at;
 }
 
-static void place_pieces(struct executor *e, struct region *region)
+/* *ret_local: what local_init() gets. */
+static void place_pieces(struct executor *e, struct region *region, float **ret_local)
 {
     struct slot_bytes slot = slot_bytes(e);
     e->weights = take(region, e->memory.weights);
@@ -113,7 +132,7 @@ static void place_pieces(struct executor *e, struct region *region)
     e->device.targets = take(region, slot.predictions);
     e->device.losses = take(region, slot.predictions);
     e->device.correct = take(region, slot.predictions);
-    e->local.values = take(region, e->memory.local);
+    *ret_local = take(region, e->memory.local);
 }
 
 /* The ledger of what needs what, and what makes it less. */
@@ -132,13 +151,13 @@ static enum err does_not_fit(const struct executor *e, const struct kernels_memo
         m->activations, m->local, m->scratch, m->logits, m->workspace);
 }
 
-static enum err alloc_device(struct executor *e, struct reason *reason)
+static enum err alloc_device(struct executor *e, float **ret_local, struct reason *reason)
 {
     struct kernels_memory device;
     struct slot_bytes slot = slot_bytes(e);
     struct region region = {0};
     e->memory.scratch += slot.inputs + 3 * slot.predictions;
-    place_pieces(e, &region);
+    place_pieces(e, &region, ret_local);
     e->k->memory(e->k, &device);
     e->memory.workspace = device.own;
     e->memory.total = region.bytes;
@@ -148,7 +167,7 @@ static enum err alloc_device(struct executor *e, struct reason *reason)
     if (e->memory_taken == NULL)
         return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
     region = (struct region){.base = e->memory_taken};
-    place_pieces(e, &region);
+    place_pieces(e, &region, ret_local);
     return ERR_OK;
 }
 
@@ -202,22 +221,37 @@ static void fill_tables(struct executor *e)
     }
 }
 
-static enum err set_up(struct executor *e, const struct program *program, bool direct,
+/* An entry for each row and set of gradients; validation has no gradients. */
+static enum err init_graphs(struct executor *e, bool direct)
+{
+    uint64_t trained = e->memory.gradient_sets * e->training.program.places->rows_count;
+    e->validation.entries_first = trained;
+    return graphs_init(&e->graphs, e->k, trained + e->validation.program.places->rows_count,
+                       direct);
+}
+
+static enum err set_up(struct executor *e, const struct executor_options *options,
                        struct reason *reason)
 {
-    TRY(take_program(e, program, reason));
+    float *own;
+    TRY(take_programs(e, options, reason));
     TRY(size_units(e));
     size_weights(e);
-    local_size(e);
-    TRY(alloc_device(e, reason));
+    uint64_t floats = e->memory.weights / sizeof(float);
+    e->memory.local = local_bytes(&options->local, floats);
+    TRY(alloc_device(e, &own, reason));
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
-    TRY(local_alloc(e));
-    TRY(graphs_init(&e->graphs, e->k, (e->memory.gradient_sets + 1) * e->program.rows_count,
-                    direct));
+    TRY(init_graphs(e, options->direct));
     fill_tables(e);
-    local_fill_tables(e);
-    return ERR_OK;
+    const struct local_tables tables = {.k = e->k,
+                                        .model = e->model,
+                                        .pulled = e->parameters,
+                                        .pulled_floats = floats,
+                                        .part_uses = e->part_uses,
+                                        .slots = e->train.slots,
+                                        .slot_samples = e->train.slot_samples};
+    return local_init(&e->local, &options->local, &tables, own);
 }
 
 enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
@@ -231,15 +265,20 @@ enum err executor_new(const struct executor_options *options, struct executor **
     e->operations = unit_operations(options->model);
     e->train = *options->train;
     e->node_slots_max = options->node_slots_max;
-    e->local.settings = options->local;
     e->inputs = unit_inputs(options->model);
-    enum err err = set_up(e, options->program, options->direct, reason);
+    enum err err = set_up(e, options, reason);
     if (err != ERR_OK) {
         executor_free(e);
         return err;
     }
     *ret_executor = e;
     return ERR_OK;
+}
+
+static void release_program(struct executor_program *program)
+{
+    program_memory_release(&program->memory);
+    program_release(&program->program);
 }
 
 void executor_free(struct executor *e)
@@ -252,12 +291,12 @@ void executor_free(struct executor *e)
     free(e->host.targets);
     free(e->host.losses);
     free(e->host.correct);
-    local_release(e);
+    local_release(&e->local);
     free(e->parameters);
     free(e->part_uses);
     free(e->use_weights);
     free(e->gradients);
-    program_places_release(&e->places);
-    program_release(&e->program);
+    release_program(&e->training);
+    release_program(&e->validation);
     free(e);
 }

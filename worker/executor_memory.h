@@ -2,9 +2,10 @@
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
-#include "kernels/update.h"
 #include "worker/executor.h"
 #include "worker/graphs.h"
+#include "worker/local.h"
+#include "worker/program/memory.h"
 
 enum { EXECUTOR_FAILURE_BYTES = 256 };
 
@@ -16,14 +17,11 @@ struct slot_memory {
     int32_t *correct;
 };
 
-/* A slot's own weights and optimizer state between pull and push; steps 0: none. */
-struct local_memory {
-    struct executor_local settings;
-    uint32_t states;
-    float *values;                   /* weights, then each state */
-    float **parameters;              /* (parameters) its weights */
-    float **use_weights;             /* (uses) the same by use */
-    float *state[UPDATE_STATES_MAX]; /* laid out like the weights */
+/* A program as it is walked; there is one place. */
+struct executor_program {
+    struct program program;
+    struct program_memory memory;
+    uint64_t entries_first; /* in the executor's graphs: one for each row and set of gradients */
 };
 
 struct executor {
@@ -32,8 +30,7 @@ struct executor {
     const struct unit_operations *operations;
     struct spec_train train;
     uint32_t node_slots_max;
-    struct program program;
-    struct program_places places;
+    struct executor_program training, validation;
     struct executor_memory memory;
     uint64_t set_floats;       /* of one gradient set */
     struct unit_inputs inputs; /* of a sample */
@@ -48,10 +45,10 @@ struct executor {
     float *gradient_sets;
     uint8_t *arena;
     void *scratch;
-    struct local_memory local;
+    struct local local;
     struct slot_memory device;
     struct slot_memory host;
-    struct graphs graphs; /* an entry for each row and set of gradients, and without gradients */
+    struct graphs graphs;
     char failure[EXECUTOR_FAILURE_BYTES];
 };
 

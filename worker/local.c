@@ -1,4 +1,3 @@
-/* A slot's own steps. */
 #include "worker/local.h"
 
 #include "common/clip.h"
@@ -17,113 +16,112 @@ struct executor_local executor_local_of(const struct spec *spec)
                                    .optimizer = spec->optimizer};
 }
 
-static bool is_on(const struct executor *e)
-{
-    return e->local.settings.steps > 0;
-}
-
 /* ---- memory ---- */
 
-void local_size(struct executor *e)
+static uint32_t states_of(const struct executor_local *settings)
 {
-    struct local_memory *local = &e->local;
-    if (!is_on(e))
-        return;
-    local->states = update_states((enum update_kind)local->settings.optimizer.kind);
-    e->memory.local = (1 + local->states) * e->memory.weights;
+    return update_states((enum update_kind)settings->optimizer.kind);
 }
 
-enum err local_alloc(struct executor *e)
+uint64_t local_bytes(const struct executor_local *settings, uint64_t pulled_floats)
 {
-    struct local_memory *local = &e->local;
-    if (!is_on(e))
+    if (settings->steps == 0)
+        return 0;
+    return (1 + states_of(settings)) * pulled_floats * sizeof(float);
+}
+
+enum err local_init(struct local *local, const struct executor_local *settings,
+                    const struct local_tables *tables, float *memory)
+{
+    const struct model *model = tables->model;
+    *local = (struct local){.settings = *settings, .tables = *tables};
+    if (settings->steps == 0)
         return ERR_OK;
-    local->parameters = calloc(e->model->parameters_count, sizeof *local->parameters);
-    local->use_weights = calloc(e->model->uses_count, sizeof *local->use_weights);
-    return local->parameters != NULL && local->use_weights != NULL ? ERR_OK : ERR_NOMEM;
-}
-
-void local_fill_tables(struct executor *e)
-{
-    struct local_memory *local = &e->local;
-    uint64_t floats = e->memory.weights / sizeof(float);
-    if (!is_on(e))
-        return;
+    local->parameters = calloc(model->parameters_count, sizeof *local->parameters);
+    local->use_weights = calloc(model->uses_count, sizeof *local->use_weights);
+    if (local->parameters == NULL || local->use_weights == NULL)
+        return ERR_NOMEM;
+    local->states = states_of(settings);
     for (uint32_t s = 0; s < local->states; s++)
-        local->state[s] = local->values + (1 + s) * floats;
-    for (uint32_t p = 0; p < e->model->parameters_count; p++)
-        local->parameters[p] = local->values + (e->parameters[p] - e->weights);
-    for (uint32_t use = 0; use < e->model->uses_count; use++)
-        local->use_weights[use] = local->parameters[e->model->uses[use].parameter];
+        local->state[s] = memory + (1 + s) * tables->pulled_floats;
+    for (uint32_t p = 0; p < model->parameters_count; p++)
+        local->parameters[p] = memory + (tables->pulled[p] - tables->pulled[0]);
+    for (uint32_t use = 0; use < model->uses_count; use++)
+        local->use_weights[use] = local->parameters[model->uses[use].parameter];
+    return ERR_OK;
 }
 
-void local_release(struct executor *e)
+void local_release(struct local *local)
 {
-    free(e->local.parameters);
-    free(e->local.use_weights);
+    free(local->parameters);
+    free(local->use_weights);
 }
 
-/* ---- the steps ---- */
+/* ---- acts ---- */
 
-static int64_t weights_of(const struct executor *e, uint32_t parameter)
+static float *state_of(const struct local *local, uint32_t parameter, uint32_t state)
 {
-    return (int64_t)e->model->parameters[parameter].weights;
+    return local->state[state] + (local->tables.pulled[parameter] - local->tables.pulled[0]);
 }
 
-static float *gradient_of(const struct executor *e, uint32_t set, uint32_t parameter, uint32_t part)
+static uint64_t weights_of(const struct local *local, uint32_t parameter)
 {
-    uint32_t use = e->part_uses[(size_t)parameter * MODEL_PARTS_MAX + part];
-    return e->gradients[(uint64_t)set * e->model->uses_count + use];
+    return local->tables.model->parameters[parameter].weights;
 }
 
-/* out (n) = from (n), exactly. */
-static void copy(const struct executor *e, float *out, const float *from, int64_t n)
+void local_own(struct local *local, uint32_t unit)
 {
-    e->k->mean(e->k, out, NULL, KERNELS_NONE, from, 1, n);
+    const struct kernels *k = local->tables.k;
+    const struct model *model = local->tables.model;
+    const struct model_unit *u = &model->units[unit];
+    for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        uint32_t p = model->uses[use].parameter;
+        size_t bytes = weights_of(local, p) * sizeof(float);
+        if (model->uses[use].part > 0)
+            continue;
+        k->copy(k, local->parameters[p], local->tables.pulled[p], bytes);
+        for (uint32_t s = 0; s < local->states; s++)
+            k->zero(k, state_of(local, p, s), bytes);
+    }
 }
 
-void local_begin(struct executor *e)
+/* Parts are added in part order, as servers do. The result is the whole mean gradient's norm. */
+static double add_parts(const struct local *local, float *const *gradients)
 {
-    struct local_memory *local = &e->local;
-    copy(e, local->values, e->weights, (int64_t)(e->memory.weights / sizeof(float)));
-    if (local->states > 0)
-        e->k->zero(e->k, local->state[0], local->states * e->memory.weights);
-}
-
-/* Parts are added in part order, as servers do; *ret_norm is the whole mean gradient's. */
-static double add_parts(struct executor *e, uint32_t set)
-{
+    const struct kernels *k = local->tables.k;
+    const struct model *model = local->tables.model;
     double sum = 0;
-    bool clips = e->local.settings.optimizer.clip_norm > 0;
-    for (uint32_t p = 0; p < e->model->parameters_count; p++) {
-        const struct model_parameter *parameter = &e->model->parameters[p];
+    bool clips = local->settings.optimizer.clip_norm > 0;
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        const struct model_parameter *parameter = &model->parameters[p];
+        const uint32_t *uses = local->tables.part_uses + (size_t)p * MODEL_PARTS_MAX;
+        int64_t n = (int64_t)parameter->weights;
         if (parameter->rule != MODEL_OPTIMIZER)
             continue;
-        float *gradient = gradient_of(e, set, p, 0);
         for (uint32_t part = 1; part < parameter->parts; part++)
-            e->k->add(e->k, gradient, gradient, gradient_of(e, set, p, part), weights_of(e, p));
+            k->add(k, gradients[uses[0]], gradients[uses[0]], gradients[uses[part]], n);
         double sumsq = 0;
         if (clips)
-            e->k->sum_squares(e->k, &sumsq, gradient, weights_of(e, p));
+            k->sum_squares(k, &sumsq, gradients[uses[0]], n);
         sum += sumsq;
     }
-    return __builtin_sqrt(sum) / e->train.slot_samples;
+    return __builtin_sqrt(sum) / local->tables.slot_samples;
 }
 
-static struct update_scalars scalars_of(const struct executor *e, double norm, uint64_t step,
-                                        uint32_t local)
+static struct update_scalars scalars_of(const struct local *local, double norm, uint64_t step,
+                                        uint32_t local_step)
 {
-    const struct spec_optimizer *optimizer = &e->local.settings.optimizer;
-    uint64_t samples = (uint64_t)e->train.slots * e->train.slot_samples;
+    const struct spec_optimizer *optimizer = &local->settings.optimizer;
+    uint64_t samples = (uint64_t)local->tables.slots * local->tables.slot_samples;
     const struct schedule schedule = schedule_of(optimizer, samples);
-    uint64_t seen = (step * e->local.settings.steps + local) * samples;
+    uint64_t seen = (step * local->settings.steps + local_step) * samples;
     double clip = clip_factor(optimizer->clip_norm, norm);
     return (struct update_scalars){
         .kind = (enum update_kind)optimizer->kind,
-        .scale = (float)(clip / e->train.slot_samples),
+        .scale = (float)(clip / local->tables.slot_samples),
         .lr = (float)schedule_rate(&schedule, seen),
-        .bias1 = schedule_bias_correction(optimizer->betas[0], local + UINT64_C(1)),
-        .bias2 = schedule_bias_correction(optimizer->betas[1], local + UINT64_C(1)),
+        .bias1 = schedule_bias_correction(optimizer->betas[0], local_step + UINT64_C(1)),
+        .bias2 = schedule_bias_correction(optimizer->betas[1], local_step + UINT64_C(1)),
         .betas = {optimizer->betas[0], optimizer->betas[1]},
         .eps = optimizer->eps,
         .momentum = optimizer->momentum,
@@ -131,39 +129,42 @@ static struct update_scalars scalars_of(const struct executor *e, double norm, u
     };
 }
 
-void local_step(struct executor *e, uint32_t set, uint64_t step, uint32_t local)
+void local_step(struct local *local, float *const *gradients, uint64_t step, uint32_t local_step)
 {
-    double norm = add_parts(e, set);
-    struct update_scalars scalars = scalars_of(e, norm, step, local);
-    double decay = e->local.settings.optimizer.weight_decay;
-    for (uint32_t p = 0; p < e->model->parameters_count; p++) {
-        const struct model_parameter *parameter = &e->model->parameters[p];
-        int64_t at = e->parameters[p] - e->weights;
+    const struct model *model = local->tables.model;
+    double norm = add_parts(local, gradients);
+    struct update_scalars scalars = scalars_of(local, norm, step, local_step);
+    double decay = local->settings.optimizer.weight_decay;
+    for (uint32_t p = 0; p < model->parameters_count; p++) {
+        const struct model_parameter *parameter = &model->parameters[p];
+        uint32_t use = local->tables.part_uses[(size_t)p * MODEL_PARTS_MAX];
         if (parameter->rule != MODEL_OPTIMIZER)
             continue;
-        struct update_arrays arrays = {.weights = e->local.parameters[p],
-                                       .gradient = gradient_of(e, set, p, 0),
+        struct update_arrays arrays = {.weights = local->parameters[p],
+                                       .gradient = gradients[use],
                                        .format = KERNELS_NONE,
-                                       .n = weights_of(e, p)};
-        for (uint32_t s = 0; s < e->local.states; s++)
-            arrays.state[s] = e->local.state[s] + at;
+                                       .n = (int64_t)parameter->weights};
+        for (uint32_t s = 0; s < local->states; s++)
+            arrays.state[s] = state_of(local, p, s);
         scalars.weight_decay = parameter->decay ? decay : 0;
-        update_apply(e->k, &scalars, &arrays);
+        update_apply(local->tables.k, &scalars, &arrays);
     }
 }
 
-void local_end(struct executor *e, uint32_t set)
+void local_diff(struct local *local, float *const *gradients, uint32_t unit)
 {
-    const struct kernels_sgd minus = {.scale = 1, .lr = 1};
-    for (uint32_t p = 0; p < e->model->parameters_count; p++) {
-        const struct model_parameter *parameter = &e->model->parameters[p];
-        int64_t n = weights_of(e, p);
-        if (parameter->rule != MODEL_OPTIMIZER)
+    const struct kernels *k = local->tables.k;
+    const struct model *model = local->tables.model;
+    const struct model_unit *u = &model->units[unit];
+    for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        uint32_t p = model->uses[use].parameter;
+        uint64_t weights = weights_of(local, p);
+        if (model->parameters[p].rule != MODEL_OPTIMIZER)
             continue;
-        float *difference = gradient_of(e, set, p, 0);
-        copy(e, difference, e->parameters[p], n);
-        e->k->sgd(e->k, difference, NULL, KERNELS_NONE, e->local.parameters[p], &minus, n);
-        for (uint32_t part = 1; part < parameter->parts; part++)
-            e->k->zero(e->k, gradient_of(e, set, p, part), (size_t)n * sizeof(float));
+        if (model->uses[use].part == 0) /* the difference is one part: servers add the parts */
+            k->subtract(k, gradients[use], local->tables.pulled[p], local->parameters[p],
+                        (int64_t)weights);
+        else
+            k->zero(k, gradients[use], weights * sizeof(float));
     }
 }

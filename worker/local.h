@@ -1,22 +1,44 @@
-/* What a slot of consistency `local` does between pull and push: steps of its own optimizer on its
- * own copy of the weights (executor.h tells the numbers). Internal to the executor. */
+/* What a slot of consistency `local` has between pull and push: weights of its own, the state of an
+ * optimizer of its own, and the acts on them (executor.h tells the numbers). Of the executor's
+ * thread. */
 #ifndef ROOST_WORKER_LOCAL_H
 #define ROOST_WORKER_LOCAL_H
 
-#include "worker/executor_memory.h"
+#include "kernels/update.h"
+#include "worker/executor.h"
 
-/* How much device memory, once that of the weights is known; then tables on the host. Without local
- * steps nothing. */
-void local_size(struct executor *e);
-enum err local_alloc(struct executor *e) MUST_USE;
-void local_fill_tables(struct executor *e);
-void local_release(struct executor *e); /* also when the above were not called */
+/* What it borrows from the executor. */
+struct local_tables {
+    const struct kernels *k;
+    const struct model *model;
+    float *const *pulled;      /* (parameters) whole parameters' weights … */
+    uint64_t pulled_floats;    /* … which lie in one piece of memory, so many floats with gaps */
+    const uint32_t *part_uses; /* (parameters, MODEL_PARTS_MAX) the use of a part */
+    uint32_t slots, slot_samples;
+};
 
-/* The slot's weights are the pulled ones, its optimizer state is new. */
-void local_begin(struct executor *e);
-/* One update with the gradients in `set`, which change: local step `local` of a slot of `step`. */
-void local_step(struct executor *e, uint32_t set, uint64_t step, uint32_t local);
-/* Into `set`: pulled minus reached weights. */
-void local_end(struct executor *e, uint32_t set);
+struct local {
+    struct executor_local settings;
+    struct local_tables tables;
+    uint32_t states;
+    float **parameters;              /* (parameters) its weights, laid out like the pulled ones */
+    float **use_weights;             /* (uses) the same by use */
+    float *state[UPDATE_STATES_MAX]; /* laid out like the weights */
+};
+
+/* Bytes of device memory: its weights, then each state. Without local steps 0. */
+uint64_t local_bytes(const struct executor_local *settings, uint64_t pulled_floats);
+/* `memory` has that many. ERR_NOMEM. */
+enum err local_init(struct local *local, const struct executor_local *settings,
+                    const struct local_tables *tables, float *memory) MUST_USE;
+void local_release(struct local *local); /* {0} is fine */
+
+/* OWN: the slot's weights of the unit are the pulled ones, its optimizer state is new. */
+void local_own(struct local *local, uint32_t unit);
+/* STEP: one update with the gradients, (uses) of a set, which change. It is local step `local_step`
+ * of a slot of `step`. */
+void local_step(struct local *local, float *const *gradients, uint64_t step, uint32_t local_step);
+/* DIFF: the unit's gradients are pulled minus reached weights. */
+void local_diff(struct local *local, float *const *gradients, uint32_t unit);
 
 #endif

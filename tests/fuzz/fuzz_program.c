@@ -3,10 +3,21 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/scoped.h"
-#include "worker/program/program.h"
+#include "worker/program/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static void check_same(const struct program_place *a, const struct program_place *b)
+{
+    check(a->rows_count == b->rows_count);
+    check(a->body_first == b->body_first && a->body_end == b->body_end);
+    for (uint32_t i = 0; i < a->rows_count; i++) {
+        check(a->rows[i].act == b->rows[i].act);
+        check(a->rows[i].unit == b->rows[i].unit);
+        check(a->rows[i].microbatch == b->rows[i].microbatch);
+    }
+}
 
 static void check_printed(const struct program *program)
 {
@@ -15,17 +26,15 @@ static void check_printed(const struct program *program)
     check(program_print(program, &text) == ERR_OK);
     check(program_parse(buf_slice(&text), &again, NULL) == ERR_OK);
     check(again.units == program->units && again.microbatches == program->microbatches);
-    check(again.rows_count == program->rows_count);
-    for (uint32_t i = 0; i < again.rows_count; i++) {
-        check(again.rows[i].act == program->rows[i].act);
-        check(again.rows[i].unit == program->rows[i].unit);
-        check(again.rows[i].microbatch == program->rows[i].microbatch);
-    }
+    check(again.local_steps == program->local_steps);
+    check(again.places_count == program->places_count);
+    for (uint32_t p = 0; p < again.places_count; p++)
+        check_same(&again.places[p], &program->places[p]);
 }
 
-static void check_places(const struct program *program)
+static void check_memory(const struct program *program)
 {
-    scoped(program_places_release) struct program_places places = {0};
+    scoped(program_memory_release) struct program_memory memory = {0};
     scoped(free_scoped) struct program_sizes *sizes = calloc(program->units, sizeof *sizes);
     check(sizes != NULL);
     for (uint32_t unit = 0; unit < program->units; unit++) {
@@ -36,13 +45,13 @@ static void check_places(const struct program *program)
                                              .dinput = first || in_place ? 0 : 200,
                                              .in_place = in_place};
     }
-    check(program_place(program, sizes, &places) == ERR_OK);
-    check(places.live_bytes_max <= places.arena_bytes);
-    for (uint32_t i = 0; i < program->rows_count; i++) {
-        const struct program_place *place = &places.rows[i];
-        check(place->output == PROGRAM_NOWHERE || place->output < places.arena_bytes);
-        check(place->saved == PROGRAM_NOWHERE || place->saved < places.arena_bytes);
-        check(place->dinput == PROGRAM_NOWHERE || place->dinput < places.arena_bytes);
+    check(program_memory_plan(program, program->places, sizes, &memory) == ERR_OK);
+    check(memory.live_bytes_max <= memory.arena_bytes);
+    for (uint32_t i = 0; i < program->places->rows_count; i++) {
+        const struct program_offsets *at = &memory.rows[i];
+        check(at->output == PROGRAM_NOWHERE || at->output < memory.arena_bytes);
+        check(at->saved == PROGRAM_NOWHERE || at->saved < memory.arena_bytes);
+        check(at->dinput == PROGRAM_NOWHERE || at->dinput < memory.arena_bytes);
     }
 }
 
@@ -54,6 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     check_printed(&program);
     if (program_validate(&program, &reason) == ERR_OK)
-        check_places(&program);
+        check_memory(&program);
     return 0;
 }

@@ -422,7 +422,7 @@ TEST(with_graphs_an_executor_has_the_same_bits)
     assert_memory_equal(&digest, &expected, sizeof digest);
     assert_false(executor_refused_graphs(replays));
 #ifdef EMULATED
-    assert_true(graphs_given() > none + 2 * executor_program(replays)->rows_count);
+    assert_true(graphs_given() > none + 2 * executor_program(replays)->places->rows_count);
 #endif
     executor_free(direct);
     executor_free(replays);

@@ -91,7 +91,8 @@ TEST(a_program_of_another_shape_runs_as_well)
 {
     struct fixture f;
     fixture_init(&f, fixture_mlp(), fixture_train());
-    const char *text = "0UNSHARD,1UNSHARD,2UNSHARD,0F0,0F1,1F0,1F1,2F0,2F1,2B0,2B1,2REDUCE_GRAD,"
+    const char *text = "LOAD,ZERO,0UNSHARD,1UNSHARD,2UNSHARD,0F0,0F1,1F0,1F1,2F0,2F1,2B0,2B1,2SUM,"
+                       "2LOSS,2REDUCE_GRAD,"
                        "1B0,1B1,1REDUCE_GRAD,0B0,0B1,0REDUCE_GRAD";
     scoped(program_release) struct program program = {0};
     assert_int_equal(
@@ -124,7 +125,7 @@ TEST(a_program_that_does_not_fit_is_refused)
     struct reason reason;
     const struct executor_options options = {
         .kernels = f.k, .model = &f.model, .train = &f.train, .program = &program};
-    assert_int_equal(program_generate(&program, 3, 3, false), ERR_OK);
+    assert_int_equal(program_training(&program, &(struct program_shape){3, 3}), ERR_OK);
     assert_int_equal(executor_new(&options, &executor, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "3 microbatches, the model has 3 and a slot 2"));
     program.microbatches = 2;

@@ -15,36 +15,75 @@ static void printed(const struct program *program, const char *text)
 TEST(one_stage_pulls_upwards_and_pushes_downwards)
 {
     scoped(program_release) struct program program = {0};
-    assert_int_equal(program_generate(&program, 2, 2, false), ERR_OK);
-    printed(&program, "0UNSHARD,0F0,1UNSHARD,1F0,1B0,0B0,0F1,1F1,1B1,1REDUCE_GRAD,0B1,"
-                      "0REDUCE_GRAD\n");
+    assert_int_equal(program_training(&program, &(struct program_shape){2, 2}), ERR_OK);
+    printed(&program,
+            "LOAD,ZERO,0UNSHARD,0F0,1UNSHARD,1F0,1B0,0B0,0F1,1F1,1B1,1SUM,1LOSS,1REDUCE_GRAD,0B1,"
+            "0REDUCE_GRAD\n");
 }
 
 TEST(recompute_drops_after_f_and_computes_again_before_b)
 {
     scoped(program_release) struct program program = {0};
-    assert_int_equal(program_generate(&program, 3, 1, true), ERR_OK);
-    printed(&program, "0UNSHARD,0F0,0DROP0,1UNSHARD,1F0,1DROP0,2UNSHARD,2F0,2B0,2REDUCE_GRAD,"
+    assert_int_equal(program_training(&program, &(struct program_shape){3, 1, .recompute = true}),
+                     ERR_OK);
+    printed(&program, "LOAD,ZERO,0UNSHARD,0F0,0DROP0,1UNSHARD,1F0,1DROP0,2UNSHARD,2F0,2B0,2SUM,"
+                      "2LOSS,2REDUCE_GRAD,"
                       "1RC0,1B0,1REDUCE_GRAD,0RC0,0B0,0REDUCE_GRAD\n");
+}
+
+TEST(local_steps_are_a_body_between_pull_and_push)
+{
+    scoped(program_release) struct program program = {0};
+    const struct program_shape shape = {2, 2, .local_steps = 9};
+    assert_int_equal(program_training(&program, &shape), ERR_OK);
+    printed(&program, "0UNSHARD,0OWN,1UNSHARD,1OWN,9(,LOAD,ZERO,0F0,1F0,1B0,0B0,0F1,1F1,1B1,1SUM,"
+                      "0B1,STEP,),1DIFF,1LOSS,1REDUCE_GRAD,0DIFF,0REDUCE_GRAD\n");
+}
+
+TEST(validation_goes_forward_alone)
+{
+    scoped(program_release) struct program program = {0};
+    const struct program_shape shape = {2, 2, .local_steps = 9, .recompute = true};
+    assert_int_equal(program_validation(&program, &shape), ERR_OK);
+    printed(&program, "LOAD,0UNSHARD,0E0,1UNSHARD,1E0,0E1,1E1,1SUM\n");
+}
+
+TEST(every_act_has_facts)
+{
+    for (int act = 0; act < ACT_COUNT; act++) {
+        const struct act_facts *facts = act_facts((enum act)act);
+        assert_non_null(facts->name);
+        assert_non_null(facts->text);
+        struct act_arrays arrays = act_arrays((enum act)act, (struct act_unit){true, true});
+        assert_true((arrays.reads | arrays.writes | arrays.begins | arrays.adds) != 0);
+    }
+}
+
+static void counted(struct program_shape shape)
+{
+    scoped(program_release) struct program program = {0}, validation = {0};
+    struct reason reason;
+    uint32_t cells = shape.units * shape.microbatches;
+    assert_int_equal(program_training(&program, &shape), ERR_OK);
+    assert_int_equal(program_validate(&program, &reason), ERR_OK);
+    assert_int_equal(program_count(&program, ACT_F), cells);
+    assert_int_equal(program_count(&program, ACT_B), cells);
+    assert_int_equal(program_count(&program, ACT_RC),
+                     shape.recompute ? cells - shape.microbatches : 0);
+    assert_int_equal(program_count(&program, ACT_PULL), shape.units);
+    assert_int_equal(program_count(&program, ACT_PUSH), shape.units);
+    assert_int_equal(program_count(&program, ACT_STEP), shape.local_steps > 0);
+    assert_int_equal(program_validation(&validation, &shape), ERR_OK);
+    assert_int_equal(program_validate(&validation, &reason), ERR_OK);
+    assert_int_equal(program_count(&validation, ACT_E), cells);
 }
 
 TEST(what_is_generated_is_valid_and_counted)
 {
-    for (uint32_t units = 1; units < 6; units++) {
-        for (uint32_t microbatches = 1; microbatches < 5; microbatches++) {
-            for (int recompute = 0; recompute < 2; recompute++) {
-                scoped(program_release) struct program program = {0};
-                struct reason reason;
-                assert_int_equal(program_generate(&program, units, microbatches, recompute),
-                                 ERR_OK);
-                assert_int_equal(program_validate(&program, &reason), ERR_OK);
-                assert_int_equal(program_count(&program, ACT_F), units * microbatches);
-                assert_int_equal(program_count(&program, ACT_B), units * microbatches);
-                assert_int_equal(program_count(&program, ACT_RC),
-                                 recompute ? (units - 1) * microbatches : 0);
-                assert_int_equal(program_count(&program, ACT_PULL), units);
-                assert_int_equal(program_count(&program, ACT_PUSH), units);
+    for (uint32_t units = 1; units < 6; units++)
+        for (uint32_t microbatches = 1; microbatches < 5; microbatches++)
+            for (uint32_t local_steps = 0; local_steps < 3; local_steps++) {
+                counted((struct program_shape){units, microbatches, local_steps, false});
+                counted((struct program_shape){units, microbatches, local_steps, true});
             }
-        }
-    }
 }

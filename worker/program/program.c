@@ -1,83 +1,171 @@
-/* Acts, the generator for one stage, and counting. */
+/* The generators for one place, and counting. */
 #include "worker/program/program.h"
 
 #include <stdlib.h>
-
-static const struct {
-    const char *name;
-    bool names_microbatch;
-} acts[ACT_COUNT] = {
-    [ACT_F] = {"F", true},       [ACT_B] = {"B", true},        [ACT_RC] = {"RC", true},
-    [ACT_DROP] = {"DROP", true}, [ACT_PULL] = {"PULL", false}, [ACT_PUSH] = {"PUSH", false},
-};
-
-const char *act_name(enum act act)
-{
-    check(act < ACT_COUNT);
-    return acts[act].name;
-}
-
-bool act_names_microbatch(enum act act)
-{
-    check(act < ACT_COUNT);
-    return acts[act].names_microbatch;
-}
+#include <string.h>
 
 void program_release(struct program *program)
 {
-    free(program->rows);
+    for (uint32_t i = 0; i < program->places_count; i++)
+        free(program->places[i].rows);
+    free(program->places);
     *program = (struct program){0};
+}
+
+enum err program_copy(const struct program *program, struct program *ret_copy)
+{
+    struct program copy = *program;
+    copy.places_count = 0;
+    copy.places = calloc(program->places_count + 1, sizeof *copy.places);
+    if (copy.places == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < program->places_count; i++) {
+        const struct program_place *from = &program->places[i];
+        struct program_place *to = &copy.places[copy.places_count++];
+        *to = *from;
+        to->rows = malloc((from->rows_count + 1) * sizeof *to->rows);
+        if (to->rows == NULL) {
+            program_release(&copy);
+            return ERR_NOMEM;
+        }
+        memcpy(to->rows, from->rows, from->rows_count * sizeof *to->rows);
+    }
+    *ret_copy = copy;
+    return ERR_OK;
 }
 
 uint32_t program_count(const struct program *program, enum act act)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < program->rows_count; i++)
-        count += program->rows[i].act == act;
+    for (uint32_t p = 0; p < program->places_count; p++)
+        for (uint32_t i = 0; i < program->places[p].rows_count; i++)
+            count += program->places[p].rows[i].act == act;
     return count;
 }
 
-static void emit(struct program *program, enum act act, uint32_t unit, uint32_t microbatch)
-{
-    program->rows[program->rows_count++] = (struct row){act, unit, microbatch};
-}
+/* ---- generators ---- */
 
-static void emit_forward(struct program *program, uint32_t microbatch, bool recompute)
-{
-    for (uint32_t unit = 0; unit < program->units; unit++) {
-        if (microbatch == 0)
-            emit(program, ACT_PULL, unit, 0);
-        emit(program, ACT_F, unit, microbatch);
-        if (recompute && unit + 1 < program->units)
-            emit(program, ACT_DROP, unit, microbatch);
-    }
-}
+struct generator {
+    struct program *program;
+    struct program_place *place;
+    struct program_shape shape;
+    uint64_t rows_max;
+};
 
-static void emit_backward(struct program *program, uint32_t microbatch, bool recompute)
+static enum err begin_program(struct generator *g, struct program *program,
+                              const struct program_shape *shape)
 {
-    for (uint32_t unit = program->units; unit-- > 0;) {
-        if (recompute && unit + 1 < program->units)
-            emit(program, ACT_RC, unit, microbatch);
-        emit(program, ACT_B, unit, microbatch);
-        if (microbatch + 1 == program->microbatches)
-            emit(program, ACT_PUSH, unit, 0);
-    }
-}
-
-enum err program_generate(struct program *program, uint32_t units, uint32_t microbatches,
-                          bool recompute)
-{
-    check(units > 0);
-    check(microbatches > 0);
-    uint64_t rows = 2 * (uint64_t)units + (recompute ? 4 : 2) * (uint64_t)units * microbatches;
-    struct program made = {.units = units, .microbatches = microbatches};
-    made.rows = calloc(rows, sizeof *made.rows);
-    if (made.rows == NULL)
+    check(shape->units > 0);
+    check(shape->microbatches > 0);
+    uint64_t cells = (uint64_t)shape->units * shape->microbatches;
+    *program = (struct program){.units = shape->units,
+                                .microbatches = shape->microbatches,
+                                .local_steps = shape->local_steps};
+    *g = (struct generator){.program = program, .shape = *shape};
+    /* For each cell F, B, DROP and RC; for each unit PULL, OWN, DIFF and PUSH; LOAD, ZERO, SUM,
+     * STEP and LOSS. */
+    g->rows_max = 4 * cells + 4 * (uint64_t)shape->units + 5;
+    program->places = calloc(1, sizeof *program->places);
+    if (program->places == NULL)
         return ERR_NOMEM;
-    for (uint32_t microbatch = 0; microbatch < microbatches; microbatch++) {
-        emit_forward(&made, microbatch, recompute);
-        emit_backward(&made, microbatch, recompute);
+    program->places_count = 1;
+    g->place = program->places;
+    g->place->rows = calloc(g->rows_max, sizeof *g->place->rows);
+    if (g->place->rows != NULL)
+        return ERR_OK;
+    program_release(program);
+    return ERR_NOMEM;
+}
+
+static void emit(struct generator *g, enum act act, uint32_t unit, uint32_t microbatch)
+{
+    check(g->place->rows_count < g->rows_max);
+    g->place->rows[g->place->rows_count++] = (struct row){act, unit, microbatch};
+}
+
+static void emit_push(struct generator *g, uint32_t unit)
+{
+    if (unit + 1 == g->shape.units)
+        emit(g, ACT_LOSS, unit, 0);
+    emit(g, ACT_PUSH, unit, 0);
+}
+
+static void emit_forward(struct generator *g, uint32_t microbatch)
+{
+    bool pulls = microbatch == 0 && g->shape.local_steps == 0;
+    for (uint32_t unit = 0; unit < g->shape.units; unit++) {
+        if (pulls)
+            emit(g, ACT_PULL, unit, 0);
+        emit(g, ACT_F, unit, microbatch);
+        if (g->shape.recompute && unit + 1 < g->shape.units)
+            emit(g, ACT_DROP, unit, microbatch);
     }
-    *program = made;
+}
+
+static void emit_backward(struct generator *g, uint32_t microbatch)
+{
+    bool ends = microbatch + 1 == g->shape.microbatches;
+    for (uint32_t unit = g->shape.units; unit-- > 0;) {
+        bool last = unit + 1 == g->shape.units;
+        if (g->shape.recompute && !last)
+            emit(g, ACT_RC, unit, microbatch);
+        emit(g, ACT_B, unit, microbatch);
+        if (ends && last)
+            emit(g, ACT_SUM, unit, 0);
+        if (ends && g->shape.local_steps == 0)
+            emit_push(g, unit);
+    }
+}
+
+static void emit_gradients(struct generator *g)
+{
+    emit(g, ACT_LOAD, 0, 0);
+    emit(g, ACT_ZERO, 0, 0);
+    for (uint32_t microbatch = 0; microbatch < g->shape.microbatches; microbatch++) {
+        emit_forward(g, microbatch);
+        emit_backward(g, microbatch);
+    }
+}
+
+static void emit_local_steps(struct generator *g)
+{
+    for (uint32_t unit = 0; unit < g->shape.units; unit++) {
+        emit(g, ACT_PULL, unit, 0);
+        emit(g, ACT_OWN, unit, 0);
+    }
+    g->place->body_first = g->place->rows_count;
+    emit_gradients(g);
+    emit(g, ACT_STEP, 0, 0);
+    g->place->body_end = g->place->rows_count;
+    for (uint32_t unit = g->shape.units; unit-- > 0;) {
+        emit(g, ACT_DIFF, unit, 0);
+        emit_push(g, unit);
+    }
+}
+
+enum err program_training(struct program *program, const struct program_shape *shape)
+{
+    struct generator g;
+    TRY(begin_program(&g, program, shape));
+    if (shape->local_steps > 0)
+        emit_local_steps(&g);
+    else
+        emit_gradients(&g);
+    return ERR_OK;
+}
+
+enum err program_validation(struct program *program, const struct program_shape *shape)
+{
+    struct generator g;
+    struct program_shape once = {.units = shape->units, .microbatches = shape->microbatches};
+    TRY(begin_program(&g, program, &once));
+    emit(&g, ACT_LOAD, 0, 0);
+    for (uint32_t microbatch = 0; microbatch < shape->microbatches; microbatch++)
+        for (uint32_t unit = 0; unit < shape->units; unit++) {
+            if (microbatch == 0)
+                emit(&g, ACT_PULL, unit, 0);
+            emit(&g, ACT_E, unit, microbatch);
+        }
+    emit(&g, ACT_SUM, shape->units - 1, 0);
     return ERR_OK;
 }

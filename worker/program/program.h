@@ -1,63 +1,82 @@
-/* The program: what one worker does over one slot of a ticket, as data.
+/* The program: what workers do over one slot of a ticket, as data.
  *
- * A program is a list of rows. A row is an act on a unit (consecutive layers, common/model/model.h)
- * and, for acts on activations, a microbatch. A generator writes the rows, the validator proves
- * them, the executor walks them; who wants another schedule writes another generator.
+ * A program has a list of rows for each place (a stage of the model; there is one). A row is an act
+ * (act.h) on a unit (consecutive layers, common/model/model.h) and, for acts on activations, a
+ * microbatch. A generator writes the rows, the validator proves them, the planner of memory decides
+ * where activations lie, the executor walks them; who wants another schedule writes another
+ * generator. Training, training with local steps and validation are three programs.
  *
- *   act   text          meaning
- *   F     2F0           forward of unit 2, microbatch 0
- *   B     2B0           backward: gradient of its input and of its weights
- *   RC    2RC0          its activations again, from its input, after DROP
- *   DROP  2DROP0        its activations are forgotten, its input is kept
- *   PULL  2UNSHARD      the unit's weights are in place when this row ends
- *   PUSH  2REDUCE_GRAD  the unit's gradients are final for the slot
+ * Local steps. The rows of the body are walked `local_steps` times, each time on samples of their
+ * own; what comes before and after is walked once. Acts then compute on the slot's own weights.
  *
- * The text form is the CSV of torch.distributed.pipelining's schedules: a line for each rank
- * (here one), a cell for each row, `<stage><act>[<microbatch>]`; a unit is written as a stage.
- * RC and DROP are ours. Empty cells are skipped. */
+ * The text form is the CSV of torch.distributed.pipelining's schedules: a line for each place, a
+ * cell for each row, `<stage><act>[<microbatch>]`; a unit is written as a stage. Ours are the acts
+ * that PyTorch does not have (act.h), acts without a stage (`ZERO`), and the body: it begins after
+ * a cell `<local steps>(` and ends with a cell `)`. Empty cells are skipped. */
 #ifndef ROOST_WORKER_PROGRAM_PROGRAM_H
 #define ROOST_WORKER_PROGRAM_PROGRAM_H
 
 #include "common/buf.h"
+#include "worker/program/act.h"
 
-#include <stdbool.h>
-
-enum { PROGRAM_UNITS_MAX = 4096, PROGRAM_MICROBATCHES_MAX = 65536, PROGRAM_ROWS_MAX = 1 << 20 };
-
-enum act { ACT_F, ACT_B, ACT_RC, ACT_DROP, ACT_PULL, ACT_PUSH, ACT_COUNT };
-
-const char *act_name(enum act act);      /* "PULL" */
-bool act_names_microbatch(enum act act); /* false: PULL, PUSH */
+enum {
+    PROGRAM_UNITS_MAX = 4096,
+    PROGRAM_MICROBATCHES_MAX = 65536,
+    PROGRAM_LOCAL_STEPS_MAX = 65536,
+    PROGRAM_ROWS_MAX = 1 << 20, /* of all places */
+};
 
 struct row {
     enum act act;
-    uint32_t unit;
-    uint32_t microbatch; /* 0 where the act names none */
+    uint32_t unit; /* 0 where the act names none, likewise below */
+    uint32_t microbatch;
+};
+
+/* What one place does. */
+struct program_place {
+    struct row *rows; /* owned */
+    uint32_t rows_count;
+    uint32_t body_first, body_end; /* of the rows; equal where there are no local steps */
 };
 
 struct program {
     uint32_t units;
-    uint32_t microbatches;
-    uint32_t rows_count;
-    struct row *rows; /* owned */
+    uint32_t microbatches; /* of the samples that are loaded at once */
+    uint32_t local_steps;  /* 0: the slot brings a gradient */
+    uint32_t places_count;
+    struct program_place *places; /* owned */
 };
 
 void program_release(struct program *program);
+enum err program_copy(const struct program *program, struct program *ret_copy) MUST_USE;
 
-/* One stage that holds all units: PULL before a unit's first F; for each microbatch F upwards, B
- * downwards; PUSH right after the last microbatch's B. With `recompute`, every unit but the last
- * drops its activations after F and has them computed again before B. ERR_NOMEM. */
-enum err program_generate(struct program *program, uint32_t units, uint32_t microbatches,
-                          bool recompute) MUST_USE;
+struct program_shape {
+    uint32_t units, microbatches;
+    uint32_t local_steps;
+    bool recompute;
+};
 
-/* Whether the rows compute the slot's gradients, each once, and in microbatch order:
- *  1. a unit is pulled, once, before its first F;
- *  2. F of a microbatch runs once, upwards through the units; B once, downwards, after F of
- *     the last unit;
- *  3. backward finds the unit's activations: DROP after F, then RC before B, or neither;
- *  4. what adds to a unit's gradients (B; the last unit's F) runs in microbatch order;
- *  5. each unit is pushed once, after the last of them.
- * ERR_INVALID: `reason` names the row (counted from 1) and its text. */
+/* Training in one place that holds all units: PULL before a unit's first F; for each microbatch F
+ * upwards, B downwards; PUSH right after the last microbatch's B. With `recompute`, every unit but
+ * the last drops its activations after F and has them computed again before B. With local steps:
+ * PULL and OWN of all units; in the body F and B as before, then STEP; then DIFF and PUSH.
+ * ERR_NOMEM.
+ */
+enum err program_training(struct program *program, const struct program_shape *shape) MUST_USE;
+
+/* Validation: PULL before a unit's first E, for each microbatch E upwards. */
+enum err program_validation(struct program *program, const struct program_shape *shape) MUST_USE;
+
+/* Whether the rows compute what the slot brings, each part of it once, and in microbatch order.
+ *  1. What an act reads is there and whole; what it writes is not there yet, or the act changes it
+ *     in place (act.h says of each act what it reads and writes). So a unit is pulled once, before
+ *     its first F; F goes upwards and B downwards, each once; a B finds its activations, which were
+ *     not dropped or computed again.
+ *  2. What adds to a sum does so in microbatch order.
+ *  3. The losses are summed, and each unit whose gradients are computed is pushed, once.
+ *  4. Nothing of a microbatch is left at the end, nor at the beginning and end of the body, which
+ * is right when it is walked again. ERR_INVALID: `reason` names the row (counted from 1) and its
+ * text. */
 enum err program_validate(const struct program *program, struct reason *reason) MUST_USE;
 
 /* Text form. Parsing does not validate beyond the limits above: units and microbatches are the
@@ -66,41 +85,13 @@ enum err program_print(const struct program *program, struct buf *buf) MUST_USE;
 enum err program_parse(struct slice text, struct program *ret_program,
                        struct reason *reason) MUST_USE;
 
-/* Bytes that a unit needs for one microbatch.
- * - output: its result, the next unit's input; alive from F to the unit's own backward.
- * - saved: what F leaves for backward; alive from F or RC to backward or DROP.
- * - dinput: gradient of its input = of the previous unit's output; alive from its backward (the
- *   last unit's: from its F) to the previous unit's. With `in_place` it is computed in the place of
- *   the gradient of its output. */
-struct program_sizes {
-    uint64_t output;
-    uint64_t saved;
-    uint64_t dinput;
-    bool in_place;
-};
+/* A unit's place in the model. */
+static inline struct act_unit program_unit(const struct program *program, uint32_t unit)
+{
+    return (struct act_unit){.first = unit == 0, .last = unit + 1 == program->units};
+}
 
-#define PROGRAM_NOWHERE UINT64_MAX
-
-/* Where a row finds and leaves activations: offsets into the arena, PROGRAM_NOWHERE for none. */
-struct program_place {
-    uint64_t input, output, saved, doutput, dinput;
-};
-
-/* All activations of a program in one arena; a place is reused as soon as it is free. */
-struct program_places {
-    struct program_place *rows; /* owned; one a row */
-    uint64_t arena_bytes;       /* high-water mark of the places */
-    uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
-                                where what was freed does not fit what comes */
-};
-
-/* Places for a valid program; `sizes` has one entry a unit. All offsets are multiples of 64.
- * ERR_NOMEM. */
-enum err program_place(const struct program *program, const struct program_sizes *sizes,
-                       struct program_places *ret_places) MUST_USE;
-void program_places_release(struct program_places *places);
-
-/* Rows of an act. */
+/* Rows of an act, in all places. */
 uint32_t program_count(const struct program *program, enum act act);
 
 #endif

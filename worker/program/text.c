@@ -5,20 +5,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const words[ACT_COUNT] = {
-    [ACT_F] = "F",       [ACT_B] = "B",          [ACT_RC] = "RC",
-    [ACT_DROP] = "DROP", [ACT_PULL] = "UNSHARD", [ACT_PUSH] = "REDUCE_GRAD",
-};
+static enum err print_row(struct row row, struct buf *buf)
+{
+    const struct act_facts *act = act_facts(row.act);
+    if (act->scope != ACT_OF_ALL)
+        TRY(buf_printf(buf, "%u", row.unit));
+    TRY(buf_printf(buf, "%s", act->text));
+    if (act->scope == ACT_OF_MICROBATCH)
+        TRY(buf_printf(buf, "%u", row.microbatch));
+    return ERR_OK;
+}
+
+static enum err print_place(const struct program *program, const struct program_place *place,
+                            struct buf *buf)
+{
+    bool body = place->body_first < place->body_end;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        if (i > 0)
+            TRY(buf_append(buf, ",", 1));
+        if (body && i == place->body_first)
+            TRY(buf_printf(buf, "%u(,", program->local_steps));
+        TRY(print_row(place->rows[i], buf));
+        if (body && i + 1 == place->body_end)
+            TRY(buf_printf(buf, ",)"));
+    }
+    return buf_append(buf, "\n", 1);
+}
 
 enum err program_print(const struct program *program, struct buf *buf)
 {
-    for (uint32_t i = 0; i < program->rows_count; i++) {
-        struct row row = program->rows[i];
-        TRY(buf_printf(buf, "%s%u%s", i ? "," : "", row.unit, words[row.act]));
-        if (act_names_microbatch(row.act))
-            TRY(buf_printf(buf, "%u", row.microbatch));
-    }
-    return buf_append(buf, "\n", 1);
+    for (uint32_t i = 0; i < program->places_count; i++)
+        TRY(print_place(program, &program->places[i], buf));
+    return ERR_OK;
 }
 
 struct cursor {
@@ -56,7 +74,8 @@ static bool read_act(struct cursor *cursor, enum act *ret_act)
         cursor->at++;
     size_t length = (size_t)(cursor->at - start);
     for (int act = 0; act < ACT_COUNT; act++) {
-        if (strlen(words[act]) == length && memcmp(words[act], start, length) == 0) {
+        const char *text = act_facts((enum act)act)->text;
+        if (strlen(text) == length && memcmp(text, start, length) == 0) {
             *ret_act = (enum act)act;
             return true;
         }
@@ -71,17 +90,27 @@ static void skip_blanks(struct cursor *cursor)
         cursor->at++;
 }
 
-static enum err read_cell(struct cursor *cursor, struct row *ret_row, struct reason *reason)
+static bool is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+/* `numbered`: the cell begins with `unit`. */
+static enum err read_row(struct cursor *cursor, bool numbered, uint32_t unit, struct row *ret_row,
+                         struct reason *reason)
 {
     const char *start = cursor->at;
-    struct row row = {0};
-    if (!read_number(cursor, PROGRAM_UNITS_MAX, &row.unit))
-        return malformed(cursor, start, "a cell begins with a unit's number below 4096", reason);
-    start = cursor->at;
+    struct row row = {.unit = unit};
     if (!read_act(cursor, &row.act))
         return malformed(cursor, start, "no such act", reason);
+    enum act_scope scope = act_facts(row.act)->scope;
+    if (numbered != (scope != ACT_OF_ALL))
+        return malformed(cursor, start,
+                         numbered ? "this act names no unit" : "this act names a unit", reason);
+    if (unit >= PROGRAM_UNITS_MAX)
+        return malformed(cursor, start, "a unit's number is below 4096", reason);
     start = cursor->at;
-    if (act_names_microbatch(row.act) &&
+    if (scope == ACT_OF_MICROBATCH &&
         !read_number(cursor, PROGRAM_MICROBATCHES_MAX, &row.microbatch))
         return malformed(cursor, start, "this act ends with a microbatch's number below 65536",
                          reason);
@@ -89,41 +118,111 @@ static enum err read_cell(struct cursor *cursor, struct row *ret_row, struct rea
     return ERR_OK;
 }
 
-/* Appends the row; `buf` holds an array of rows. */
-static enum err take_row(struct program *program, struct buf *buf, struct row row)
+/* ---- places ---- */
+
+/* What is read so far: whole places, and the one under way with an array of rows in `rows`. */
+struct reader {
+    struct cursor cursor;
+    struct program program;
+    struct program_place place;
+    struct buf rows;
+    bool in_body;
+    uint32_t rows_count; /* of all places */
+};
+
+static enum err take_row(struct reader *reader, struct row row, struct reason *reason)
 {
+    struct program *program = &reader->program;
+    if (++reader->rows_count > PROGRAM_ROWS_MAX)
+        return malformed(&reader->cursor, reader->cursor.at, "too many rows", reason);
     if (row.unit >= program->units)
         program->units = row.unit + 1;
     if (row.microbatch >= program->microbatches)
         program->microbatches = row.microbatch + 1;
-    program->rows_count++;
-    return buf_append(buf, &row, sizeof row);
+    reader->place.rows_count++;
+    return buf_append(&reader->rows, &row, sizeof row);
 }
 
-static enum err read_rows(struct cursor *cursor, struct program *program, struct buf *buf,
-                          struct reason *reason)
+static enum err begin_body(struct reader *reader, uint32_t steps, struct reason *reason)
 {
+    struct program *program = &reader->program;
+    const char *at = reader->cursor.at++;
+    if (steps == 0 || reader->in_body || reader->place.body_end > 0)
+        return malformed(&reader->cursor, at, "a place has one body, walked once or more", reason);
+    if (program->local_steps > 0 && program->local_steps != steps)
+        return malformed(&reader->cursor, at, "bodies are walked equally often", reason);
+    program->local_steps = steps;
+    reader->place.body_first = reader->place.rows_count;
+    reader->in_body = true;
+    return ERR_OK;
+}
+
+static enum err end_body(struct reader *reader, struct reason *reason)
+{
+    const char *at = reader->cursor.at++;
+    if (!reader->in_body || reader->place.body_first == reader->place.rows_count)
+        return malformed(&reader->cursor, at, "there is no body to end", reason);
+    reader->place.body_end = reader->place.rows_count;
+    reader->in_body = false;
+    return ERR_OK;
+}
+
+static enum err read_cell(struct reader *reader, struct reason *reason)
+{
+    struct cursor *cursor = &reader->cursor;
+    const char *start = cursor->at;
+    bool numbered = is_digit(*start);
+    uint32_t number = 0;
+    struct row row;
+    if (*start == ')')
+        return end_body(reader, reason);
+    if (numbered && !read_number(cursor, PROGRAM_LOCAL_STEPS_MAX + 1, &number))
+        return malformed(cursor, start, "a cell begins with a number up to 65536", reason);
+    if (numbered && cursor->at < cursor->end && *cursor->at == '(')
+        return begin_body(reader, number, reason);
+    TRY(read_row(cursor, numbered, number, &row, reason));
+    return take_row(reader, row, reason);
+}
+
+/* A line is over: its rows, if there are any, are a place. */
+static enum err end_place(struct reader *reader, struct reason *reason)
+{
+    if (reader->in_body)
+        return malformed(&reader->cursor, reader->cursor.at, "the body does not end", reason);
+    if (reader->place.rows_count == 0)
+        return ERR_OK;
+    struct program *program = &reader->program;
+    struct program_place *places =
+        realloc(program->places, (program->places_count + 1) * sizeof *places);
+    if (places == NULL)
+        return ERR_NOMEM;
+    program->places = places;
+    reader->place.rows = (struct row *)(void *)buf_detach(&reader->rows).data;
+    places[program->places_count++] = reader->place;
+    reader->place = (struct program_place){0};
+    return ERR_OK;
+}
+
+static enum err read_places(struct reader *reader, struct reason *reason)
+{
+    struct cursor *cursor = &reader->cursor;
     for (bool separated = true;;) {
         skip_blanks(cursor);
         if (cursor->at == cursor->end)
-            return ERR_OK;
+            return end_place(reader, reason);
+        if (*cursor->at == '\n') {
+            TRY(end_place(reader, reason));
+            cursor->line++;
+            cursor->line_start = cursor->at + 1;
+        }
         if (*cursor->at == ',' || *cursor->at == '\n') {
+            cursor->at++;
             separated = true;
-            if (*cursor->at++ == '\n') {
-                cursor->line++;
-                cursor->line_start = cursor->at;
-            }
             continue;
         }
         if (!separated)
             return malformed(cursor, cursor->at, "a comma should be here", reason);
-        if (cursor->line > 1 && program->rows_count > 0)
-            return malformed(cursor, cursor->at, "a second rank, and this program has one", reason);
-        if (program->rows_count == PROGRAM_ROWS_MAX)
-            return malformed(cursor, cursor->at, "too many rows", reason);
-        struct row row;
-        TRY(read_cell(cursor, &row, reason));
-        TRY(take_row(program, buf, row));
+        TRY(read_cell(reader, reason));
         separated = false;
     }
 }
@@ -131,15 +230,14 @@ static enum err read_rows(struct cursor *cursor, struct program *program, struct
 enum err program_parse(struct slice text, struct program *ret_program, struct reason *reason)
 {
     const char *start = (const char *)text.data;
-    struct cursor cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1};
-    struct program program = {0};
-    struct buf buf = {0};
-    enum err err = read_rows(&cursor, &program, &buf, reason);
+    struct reader reader = {
+        .cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1}};
+    enum err err = read_places(&reader, reason);
+    buf_release(&reader.rows);
     if (err != ERR_OK) {
-        buf_release(&buf);
+        program_release(&reader.program);
         return err;
     }
-    program.rows = (struct row *)(void *)buf_detach(&buf).data;
-    *ret_program = program;
+    *ret_program = reader.program;
     return ERR_OK;
 }

@@ -1,145 +1,295 @@
-/* The validator: plays the rows and keeps, for each (unit, microbatch), what has happened to it. */
+/* The validator: plays the rows of the table of acts and keeps which arrays are there. */
 #include "common/scoped.h"
 #include "worker/program/program.h"
 
 #include <stdlib.h>
 
-enum { DONE_F = 1, DONE_B = 2, DROPPED = 4 };
+/* What is wrong when an array should be there, when it should not, and (after "unit 3") when it is
+ * left at the end. */
+static const struct {
+    const char *missing, *present, *left;
+} words[ARRAY_COUNT] = {
+    [ARRAY_OUTPUT] = {"its forward has not run, or its backward has",
+                      "this forward has run already", "has a forward without a backward"},
+    [ARRAY_DINPUT] = {"the gradient of its input is not there",
+                      "the gradient of its input is there already",
+                      "has a gradient that no backward takes"},
+    [ARRAY_SAVED] = {"there are no activations", "the activations are there already",
+                     "has activations that no backward takes"},
+    [ARRAY_SAMPLES] = {"no samples are loaded", "samples are loaded already", NULL},
+    [ARRAY_PULLED] = {"the unit is not pulled yet", "the unit is pulled already", NULL},
+    [ARRAY_OWN] = {"the slot has no weights of its own", "the slot has weights of its own already",
+                   "has weights of the slot's own that are not pushed"},
+    [ARRAY_GRADIENTS] = {"the gradients were not begun", "the gradients before were not used",
+                         "is not pushed"},
+    [ARRAY_HEAD] = {"the gradients were not begun", "the gradients before were not used",
+                    "is not pushed"},
+    [ARRAY_LOSSES] = {"the losses were not begun", "the losses before were not summed",
+                      "has losses that are not summed"},
+    [ARRAY_SLOT_LOSS] = {"no losses are summed", NULL, NULL},
+    [ARRAY_LOSS] = {"the loss is not there", "the loss is there already", "has a loss unpushed"},
+    [ARRAY_PUSHED] = {NULL, "the unit is pushed already", NULL},
+    [ARRAY_INPUT] = {"the previous unit's forward has not run", NULL, NULL},
+    [ARRAY_DOUTPUT] = {"the next unit's backward has not run", NULL, NULL},
+    [ARRAY_WEIGHTS] = {"the unit is not pulled yet", NULL, NULL},
+};
 
-struct unit_state {
-    bool pulled, pushed;
-    uint32_t forwarded, accumulated; /* microbatches after F and after B */
+/* Sets of arrays. */
+struct state {
+    uint32_t there;
+    uint32_t whole; /* of them: nothing is missing */
 };
 
 struct play {
     const struct program *program;
-    struct unit_state *units;
-    uint8_t *done; /* unit * microbatches + microbatch */
+    const struct program_place *place;
+    struct state *units;            /* what exists once for each unit */
+    struct state *cells;            /* what exists for each (unit, microbatch) */
+    uint32_t (*added)[ARRAY_COUNT]; /* (units) microbatches in each sum */
 };
 
-static uint8_t *done(struct play *play, uint32_t unit, uint32_t microbatch)
+static struct state *cell(struct play *play, uint32_t unit, uint32_t microbatch)
 {
-    return &play->done[(size_t)unit * play->program->microbatches + microbatch];
+    return &play->cells[(size_t)unit * play->program->microbatches + microbatch];
+}
+
+static bool is_sum(enum array array)
+{
+    return array == ARRAY_GRADIENTS || array == ARRAY_HEAD || array == ARRAY_LOSSES;
+}
+
+/* ---- one array of a row ---- */
+
+/* An array by its own name, and by the act's. */
+struct spot {
+    enum array array, called;
+    uint32_t unit, microbatch;
+};
+
+/* False: the unit at the model's end has no such array. */
+static bool find(const struct program *program, struct row row, enum array array,
+                 struct spot *ret_spot)
+{
+    struct spot spot = {array, array, row.unit, row.microbatch};
+    if (array == ARRAY_INPUT) {
+        if (row.unit == 0)
+            return false;
+        spot.array = ARRAY_OUTPUT;
+        spot.unit = row.unit - 1;
+    } else if (array == ARRAY_DOUTPUT) {
+        if (row.unit + 1 == program->units)
+            return false;
+        spot.array = ARRAY_DINPUT;
+        spot.unit = row.unit + 1;
+    } else if (array == ARRAY_WEIGHTS) {
+        spot.array = program->local_steps > 0 ? ARRAY_OWN : ARRAY_PULLED;
+    }
+    *ret_spot = spot;
+    return true;
+}
+
+static struct state *state(struct play *play, struct spot spot)
+{
+    bool activation = spot.array < ARRAY_ACTIVATIONS;
+    return activation ? cell(play, spot.unit, spot.microbatch) : &play->units[spot.unit];
+}
+
+static uint32_t bit(struct spot spot)
+{
+    return UINT32_C(1) << spot.array;
 }
 
 /* Each of the functions below returns NULL or what is wrong with the row. */
 
-static const char *play_pull(struct play *play, struct row row)
+static const char *play_read(struct play *play, struct row row, struct spot spot)
 {
-    struct unit_state *unit = &play->units[row.unit];
-    if (unit->pulled)
-        return "the unit is pulled already";
-    unit->pulled = true;
+    (void)row;
+    if (is_sum(spot.array) && state(play, spot)->there & ~state(play, spot)->whole & bit(spot))
+        return "not all microbatches are in";
+    return state(play, spot)->whole & bit(spot) ? NULL : words[spot.called].missing;
+}
+
+static const char *play_absent(struct play *play, struct row row, struct spot spot)
+{
+    (void)row;
+    return state(play, spot)->there & bit(spot) ? words[spot.array].present : NULL;
+}
+
+static const char *play_begin(struct play *play, struct row row, struct spot spot)
+{
+    (void)row;
+    state(play, spot)->there |= bit(spot);
+    state(play, spot)->whole &= ~bit(spot);
+    play->added[spot.unit][spot.array] = 0;
     return NULL;
 }
 
-static const char *play_forward(struct play *play, struct row row)
+static const char *play_write(struct play *play, struct row row, struct spot spot)
 {
-    struct unit_state *unit = &play->units[row.unit];
-    uint8_t *state = done(play, row.unit, row.microbatch);
-    if (!unit->pulled)
-        return "the unit is not pulled yet";
-    if (*state & DONE_F)
-        return "this forward has run already";
-    if (row.unit > 0 && !(*done(play, row.unit - 1, row.microbatch) & DONE_F))
-        return "the previous unit's forward has not run";
-    if (row.unit + 1 == play->program->units && row.microbatch != unit->forwarded)
-        return "the last unit's forward adds gradients, and this is not the next microbatch";
-    *state |= DONE_F;
-    unit->forwarded++;
+    (void)row;
+    state(play, spot)->there |= bit(spot);
+    state(play, spot)->whole |= bit(spot);
     return NULL;
 }
 
-static const char *play_drop(struct play *play, struct row row)
+static const char *play_add(struct play *play, struct row row, struct spot spot)
 {
-    uint8_t *state = done(play, row.unit, row.microbatch);
-    if (!(*state & DONE_F) || *state & (DROPPED | DONE_B))
-        return "there are no activations to drop";
-    *state |= DROPPED;
-    return NULL;
-}
-
-static const char *play_recompute(struct play *play, struct row row)
-{
-    uint8_t *state = done(play, row.unit, row.microbatch);
-    if (!(*state & DROPPED))
-        return "the activations were not dropped";
-    if (row.unit + 1 == play->program->units)
-        return "the last unit's forward adds gradients and cannot run again";
-    *state &= (uint8_t)~DROPPED;
-    return NULL;
-}
-
-static const char *play_backward(struct play *play, struct row row)
-{
-    struct unit_state *unit = &play->units[row.unit];
-    uint8_t *state = done(play, row.unit, row.microbatch);
-    uint32_t last = play->program->units - 1;
-    if (!(*done(play, last, row.microbatch) & DONE_F))
-        return "the forward of this microbatch has not ended";
-    if (row.unit < last && !(*done(play, row.unit + 1, row.microbatch) & DONE_B))
-        return "the next unit's backward has not run";
-    if (*state & DONE_B)
-        return "this backward has run already";
-    if (*state & DROPPED)
-        return "the activations were dropped and not recomputed";
-    if (row.microbatch != unit->accumulated)
+    if (spot.array != ARRAY_SLOT_LOSS && !(state(play, spot)->there & bit(spot)))
+        return words[spot.called].missing;
+    if (!is_sum(spot.array))
+        return play_write(play, row, spot);
+    if (row.microbatch != play->added[spot.unit][spot.array])
         return "microbatches add up in order, and this is not the next one";
-    *state |= DONE_B;
-    unit->accumulated++;
+    if (++play->added[spot.unit][spot.array] == play->program->microbatches)
+        return play_write(play, row, spot);
     return NULL;
 }
 
-static const char *play_push(struct play *play, struct row row)
+static const char *play_end(struct play *play, struct row row, struct spot spot)
 {
-    struct unit_state *unit = &play->units[row.unit];
-    if (unit->pushed)
-        return "the unit is pushed already";
-    if (unit->accumulated != play->program->microbatches)
-        return "not all microbatches' gradients are in";
-    unit->pushed = true;
+    (void)row;
+    state(play, spot)->there &= ~bit(spot);
+    state(play, spot)->whole &= ~bit(spot);
     return NULL;
 }
 
-static const char *(*const plays[ACT_COUNT])(struct play *play, struct row row) = {
-    [ACT_F] = play_forward, [ACT_B] = play_backward, [ACT_RC] = play_recompute,
-    [ACT_DROP] = play_drop, [ACT_PULL] = play_pull,  [ACT_PUSH] = play_push,
-};
+/* ---- one row ---- */
 
-static enum err row_wrong(const struct program *program, uint32_t i, const char *wrong,
-                          struct reason *reason)
-{
-    struct row row = program->rows[i];
-    if (row.act < ACT_COUNT && !act_names_microbatch(row.act))
-        return reason_set(reason, ERR_INVALID, "program row %u (%s of unit %u): %s", i + 1,
-                          act_name(row.act), row.unit, wrong);
-    return reason_set(reason, ERR_INVALID, "program row %u (%s of unit %u, microbatch %u): %s",
-                      i + 1, row.act < ACT_COUNT ? act_name(row.act) : "?", row.unit,
-                      row.microbatch, wrong);
-}
+typedef const char *play_array(struct play *play, struct row row, struct spot spot);
 
-static enum err play_rows(struct play *play, struct reason *reason)
+static const char *play_set(struct play *play, struct row row, uint32_t set, play_array *one)
 {
-    const struct program *program = play->program;
-    for (uint32_t i = 0; i < program->rows_count; i++) {
-        struct row row = program->rows[i];
-        const char *wrong = NULL;
-        if (row.act >= ACT_COUNT)
-            wrong = "no such act";
-        else if (row.unit >= program->units)
-            wrong = "no such unit";
-        else if (row.microbatch >= program->microbatches)
-            wrong = "no such microbatch";
-        else
-            wrong = plays[row.act](play, row);
+    for (int array = 0; array < ARRAY_COUNT; array++) {
+        struct spot spot;
+        if (!(set & UINT32_C(1) << array) || !find(play->program, row, (enum array)array, &spot))
+            continue;
+        const char *wrong = one(play, row, spot);
         if (wrong != NULL)
-            return row_wrong(program, i, wrong, reason);
+            return wrong;
     }
-    for (uint32_t unit = 0; unit < program->units; unit++)
-        if (!play->units[unit].pushed)
-            return reason_set(reason, ERR_INVALID,
-                              "program ends after row %u: unit %u is not pushed",
-                              program->rows_count, unit);
+    return NULL;
+}
+
+static const char *play_unit(struct play *play, struct row row)
+{
+    struct act_arrays arrays = act_arrays(row.act, program_unit(play->program, row.unit));
+    uint32_t all = arrays.reads | arrays.writes | arrays.begins | arrays.adds | arrays.ends;
+    if (all == 0)
+        return "this act is the last unit's";
+    if (all & ARRAY(OWN) && play->program->local_steps == 0)
+        return "the program has no local steps";
+    const struct {
+        uint32_t set;
+        play_array *one;
+    } parts[] = {
+        {(arrays.writes | arrays.begins) & ~(arrays.reads | arrays.adds), play_absent},
+        {arrays.reads, play_read},
+        {arrays.begins, play_begin},
+        {arrays.adds, play_add},
+        {arrays.writes, play_write},
+        {arrays.ends, play_end},
+    };
+    const char *wrong = NULL;
+    for (size_t i = 0; wrong == NULL && i < sizeof parts / sizeof *parts; i++)
+        wrong = play_set(play, row, parts[i].set, parts[i].one);
+    return wrong;
+}
+
+static const char *play_row(struct play *play, struct row row)
+{
+    if (row.act >= ACT_COUNT)
+        return "no such act";
+    if (row.unit >= play->program->units)
+        return "no such unit";
+    if (row.microbatch >= play->program->microbatches)
+        return "no such microbatch";
+    if (act_facts(row.act)->scope != ACT_OF_ALL)
+        return play_unit(play, row);
+    const char *wrong = NULL;
+    for (row.unit = 0; wrong == NULL && row.unit < play->program->units; row.unit++)
+        wrong = play_unit(play, row);
+    return wrong;
+}
+
+static enum err row_wrong(struct row row, uint32_t i, const char *wrong, struct reason *reason)
+{
+    if (row.act >= ACT_COUNT || act_facts(row.act)->scope == ACT_OF_MICROBATCH)
+        return reason_set(reason, ERR_INVALID, "program row %u (%s of unit %u, microbatch %u): %s",
+                          i + 1, row.act < ACT_COUNT ? act_facts(row.act)->name : "?", row.unit,
+                          row.microbatch, wrong);
+    if (act_facts(row.act)->scope == ACT_OF_UNIT)
+        return reason_set(reason, ERR_INVALID, "program row %u (%s of unit %u): %s", i + 1,
+                          act_facts(row.act)->name, row.unit, wrong);
+    return reason_set(reason, ERR_INVALID, "program row %u (%s): %s", i + 1,
+                      act_facts(row.act)->name, wrong);
+}
+
+/* ---- all rows ---- */
+
+static enum err play_rows(struct play *play, uint32_t first, uint32_t end, struct reason *reason)
+{
+    for (uint32_t i = first; i < end; i++) {
+        const char *wrong = play_row(play, play->place->rows[i]);
+        if (wrong != NULL)
+            return row_wrong(play->place->rows[i], i, wrong, reason);
+    }
+    return ERR_OK;
+}
+
+/* Nothing of a microbatch is under way after `rows` rows. */
+static enum err play_border(struct play *play, uint32_t rows, struct reason *reason)
+{
+    for (uint32_t unit = 0; unit < play->program->units; unit++)
+        for (uint32_t microbatch = 0; microbatch < play->program->microbatches; microbatch++)
+            if (cell(play, unit, microbatch)->there != 0)
+                return reason_set(reason, ERR_INVALID,
+                                  "program row %u: the body begins or ends while unit %u, "
+                                  "microbatch %u is under way",
+                                  rows, unit, microbatch);
+    return ERR_OK;
+}
+
+/* What is walked twice can be walked as often as one likes. */
+static enum err play_body(struct play *play, struct reason *reason)
+{
+    const struct program_place *place = play->place;
+    if (place->body_first > place->body_end || place->body_end > place->rows_count ||
+        (place->body_first < place->body_end) != (play->program->local_steps > 0))
+        return reason_set(reason, ERR_INVALID,
+                          "program has %u local steps, and its body is rows %u to %u",
+                          play->program->local_steps, place->body_first + 1, place->body_end);
+    TRY(play_rows(play, 0, place->body_first, reason));
+    TRY(play_border(play, place->body_first, reason));
+    for (uint32_t step = 0; step < play->program->local_steps && step < 2; step++) {
+        TRY(play_rows(play, place->body_first, place->body_end, reason));
+        TRY(play_border(play, place->body_end, reason));
+    }
+    return play_rows(play, place->body_end, place->rows_count, reason);
+}
+
+/* The first array of `set` that must not be left. */
+static const char *left(uint32_t set)
+{
+    for (int array = 0; array < ARRAY_COUNT; array++)
+        if (set & UINT32_C(1) << array && words[array].left != NULL)
+            return words[array].left;
+    return NULL;
+}
+
+static enum err play_ending(struct play *play, struct reason *reason)
+{
+    uint32_t units = play->program->units, rows = play->place->rows_count;
+    for (uint32_t unit = 0; unit < units; unit++) {
+        uint32_t set = play->units[unit].there;
+        for (uint32_t m = 0; m < play->program->microbatches; m++)
+            set |= cell(play, unit, m)->there;
+        if (left(set) != NULL)
+            return reason_set(reason, ERR_INVALID, "program ends after row %u: unit %u %s", rows,
+                              unit, left(set));
+    }
+    if (!(play->units[units - 1].there & ARRAY(SLOT_LOSS)))
+        return reason_set(reason, ERR_INVALID, "program ends after row %u: no losses are summed",
+                          rows);
     return ERR_OK;
 }
 
@@ -148,15 +298,20 @@ enum err program_validate(const struct program *program, struct reason *reason)
     uint64_t cells = (uint64_t)program->units * program->microbatches;
     if (cells == 0)
         return reason_set(reason, ERR_INVALID, "program has no units or no microbatches");
-    /* Each cell needs its F and a backward: this bounds the memory below by the rows. */
-    if (cells > program->rows_count / 2)
+    if (program->places_count != 1)
+        return reason_set(reason, ERR_INVALID, "program has %u places, and a run has one",
+                          program->places_count);
+    /* Each cell needs its forward: this bounds the memory below by the rows. */
+    if (cells > program->places->rows_count)
         return reason_set(reason, ERR_INVALID,
                           "program has %u rows, too few for %u units and %u microbatches",
-                          program->rows_count, program->units, program->microbatches);
-    scoped(free_scoped) struct unit_state *units = calloc(program->units, sizeof *units);
-    scoped(free_scoped) uint8_t *cell = calloc(cells, 1);
-    if (units == NULL || cell == NULL)
+                          program->places->rows_count, program->units, program->microbatches);
+    struct play play = {.program = program, .place = program->places};
+    scoped(free_scoped) void *units = play.units = calloc(program->units, sizeof *play.units);
+    scoped(free_scoped) void *states = play.cells = calloc(cells, sizeof *play.cells);
+    scoped(free_scoped) void *added = play.added = calloc(program->units, sizeof *play.added);
+    if (units == NULL || states == NULL || added == NULL)
         return ERR_NOMEM;
-    struct play play = {.program = program, .units = units, .done = cell};
-    return play_rows(&play, reason);
+    TRY(play_body(&play, reason));
+    return play_ending(&play, reason);
 }

@@ -1,0 +1,85 @@
+#include "worker/program/act.h"
+
+static const struct act_facts acts[ACT_COUNT] = {
+    [ACT_LOAD] = {"LOAD", "LOAD", ACT_OF_ALL, .each = {.writes = ARRAY(SAMPLES)},
+                  .last = {.begins = ARRAY(LOSSES)}},
+    [ACT_ZERO] = {"ZERO", "ZERO", ACT_OF_ALL, .each = {.begins = ARRAY(GRADIENTS)},
+                  .last = {.begins = ARRAY(HEAD)}},
+    [ACT_PULL] = {"PULL", "UNSHARD", ACT_OF_UNIT, .each = {.writes = ARRAY(PULLED)}},
+    [ACT_OWN] = {"OWN", "OWN", ACT_OF_UNIT, .each = {.reads = ARRAY(PULLED), .writes = ARRAY(OWN)}},
+    [ACT_F] = {"F", "F", ACT_OF_MICROBATCH,
+               .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS),
+                        .writes = ARRAY(OUTPUT) | ARRAY(SAVED)},
+               .first = {.reads = ARRAY(SAMPLES)},
+               .last = {.reads = ARRAY(SAMPLES),
+                        .begins = ARRAY(DINPUT),
+                        .adds = ARRAY(HEAD) | ARRAY(LOSSES)}},
+    [ACT_E] = {"E", "E", ACT_OF_MICROBATCH,
+               .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS),
+                        .writes = ARRAY(OUTPUT) | ARRAY(SAVED),
+                        .ends = ARRAY(INPUT) | ARRAY(SAVED)},
+               .first = {.reads = ARRAY(SAMPLES)},
+               .last = {.reads = ARRAY(SAMPLES), .adds = ARRAY(LOSSES), .ends = ARRAY(OUTPUT)}},
+    [ACT_DROP] = {"DROP", "DROP", ACT_OF_MICROBATCH,
+                  .each = {.reads = ARRAY(SAVED), .ends = ARRAY(SAVED)}},
+    [ACT_RC] = {"RC", "RC", ACT_OF_MICROBATCH,
+                .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS) | ARRAY(OUTPUT),
+                         .writes = ARRAY(OUTPUT) | ARRAY(SAVED)},
+                .first = {.reads = ARRAY(SAMPLES)},
+                .last = {.reads = ARRAY(SAMPLES),
+                         .begins = ARRAY(DINPUT),
+                         .adds = ARRAY(HEAD) | ARRAY(LOSSES)}},
+    [ACT_B] = {"B", "B", ACT_OF_MICROBATCH,
+               .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS) | ARRAY(OUTPUT) | ARRAY(SAVED) |
+                                 ARRAY(DOUTPUT),
+                        .writes = ARRAY(DINPUT),
+                        .adds = ARRAY(GRADIENTS),
+                        .ends = ARRAY(OUTPUT) | ARRAY(SAVED) | ARRAY(DOUTPUT)},
+               .first = {.reads = ARRAY(SAMPLES), .ends = ARRAY(DINPUT)},
+               .last = {.adds = ARRAY(DINPUT)}},
+    [ACT_SUM] = {"SUM", "SUM", ACT_OF_UNIT,
+                 .last = {.reads = ARRAY(LOSSES), .adds = ARRAY(SLOT_LOSS), .ends = ARRAY(LOSSES)}},
+    [ACT_STEP] = {"STEP", "STEP", ACT_OF_ALL,
+                  .each = {.reads = ARRAY(GRADIENTS) | ARRAY(OWN),
+                           .writes = ARRAY(OWN),
+                           .ends = ARRAY(GRADIENTS) | ARRAY(SAMPLES)},
+                  .last = {.reads = ARRAY(HEAD), .ends = ARRAY(HEAD)}},
+    [ACT_DIFF] = {"DIFF", "DIFF", ACT_OF_UNIT,
+                  .each = {.reads = ARRAY(PULLED) | ARRAY(OWN),
+                           .writes = ARRAY(GRADIENTS),
+                           .ends = ARRAY(OWN)},
+                  .last = {.writes = ARRAY(HEAD)}},
+    [ACT_LOSS] = {"LOSS", "LOSS", ACT_OF_UNIT,
+                  .last = {.reads = ARRAY(SLOT_LOSS), .writes = ARRAY(LOSS)}},
+    [ACT_PUSH] = {"PUSH", "REDUCE_GRAD", ACT_OF_UNIT,
+                  .each = {.reads = ARRAY(GRADIENTS),
+                           .writes = ARRAY(PUSHED),
+                           .ends = ARRAY(GRADIENTS)},
+                  .last = {.reads = ARRAY(HEAD) | ARRAY(LOSS), .ends = ARRAY(HEAD) | ARRAY(LOSS)}},
+};
+
+const struct act_facts *act_facts(enum act act)
+{
+    check(act < ACT_COUNT);
+    return &acts[act];
+}
+
+static void join(struct act_arrays *arrays, const struct act_arrays *more)
+{
+    arrays->reads |= more->reads;
+    arrays->writes |= more->writes;
+    arrays->begins |= more->begins;
+    arrays->adds |= more->adds;
+    arrays->ends |= more->ends;
+}
+
+struct act_arrays act_arrays(enum act act, struct act_unit unit)
+{
+    const struct act_facts *facts = act_facts(act);
+    struct act_arrays arrays = facts->each;
+    if (unit.first)
+        join(&arrays, &facts->first);
+    if (unit.last)
+        join(&arrays, &facts->last);
+    return arrays;
+}

@@ -1,0 +1,106 @@
+/* The acts of a program: one table that says of each act which arrays it reads and writes.
+ *
+ * The validator plays the table, the planner of memory takes the life of each array from it, the
+ * text form takes its words, and the executor adds what an act runs. A new act is a line in
+ * ACT_LIST, a row of the table and a function in the executor.
+ *
+ *   act   text          meaning
+ *   LOAD  LOAD          the samples of the microbatches that follow are in place
+ *   ZERO  ZERO          the gradients of all units are zero
+ *   PULL  2UNSHARD      the weights of unit 2 are in place when this row ends
+ *   OWN   2OWN          the slot has its own copy of them, and new optimizer state
+ *   F     2F0           forward of unit 2, microbatch 0
+ *   E     2E0           forward alone: nothing is kept for a backward
+ *   DROP  2DROP0        its activations are forgotten, its input is kept
+ *   RC    2RC0          its activations again, from its input, after DROP
+ *   B     2B0           backward: gradient of its input and of its weights
+ *   SUM   3SUM          the losses of the loaded samples are added to the slot's
+ *   STEP  STEP          the slot's own weights take a step along the gradients
+ *   DIFF  2DIFF         pulled minus own weights are the unit's gradients
+ *   LOSS  3LOSS         the slot's losses are the gradient of the loss parameter
+ *   PUSH  2REDUCE_GRAD  the unit's gradients are final for the slot
+ *
+ * What the last unit's forward does. It is fused with the backward of the classifier
+ * (worker/model/unit.h): F of the last unit also begins the gradient of its input and adds to its
+ * own gradients; B of the last unit does what remains. */
+#ifndef ROOST_WORKER_PROGRAM_ACT_H
+#define ROOST_WORKER_PROGRAM_ACT_H
+
+#include "common/check.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ACT_LIST(X)                                                                                \
+    X(LOAD, load)                                                                                  \
+    X(ZERO, zero)                                                                                  \
+    X(PULL, pull)                                                                                  \
+    X(OWN, own)                                                                                    \
+    X(F, forward)                                                                                  \
+    X(E, evaluate)                                                                                 \
+    X(DROP, drop)                                                                                  \
+    X(RC, recompute)                                                                               \
+    X(B, backward)                                                                                 \
+    X(SUM, sum)                                                                                    \
+    X(STEP, step)                                                                                  \
+    X(DIFF, diff)                                                                                  \
+    X(LOSS, loss)                                                                                  \
+    X(PUSH, push)
+
+#define ACT_NAME(NAME, name) ACT_##NAME,
+enum act { ACT_LIST(ACT_NAME) ACT_COUNT };
+#undef ACT_NAME
+
+/* What a row of the act names. One that names nothing is about all units. */
+enum act_scope { ACT_OF_ALL, ACT_OF_UNIT, ACT_OF_MICROBATCH };
+
+/* Arrays as an act sees them. OUTPUT, DINPUT and SAVED exist for each unit and microbatch (longer
+ * lives first), those from SAMPLES on for each unit. The last three are other names of these. */
+enum array {
+    ARRAY_OUTPUT, /* the unit's result, the next unit's input */
+    ARRAY_DINPUT, /* gradient of the unit's input */
+    ARRAY_SAVED,  /* what its forward leaves for its backward */
+    ARRAY_SAMPLES,
+    ARRAY_PULLED,    /* weights */
+    ARRAY_OWN,       /* weights of the slot and their optimizer state, between pull and push */
+    ARRAY_GRADIENTS, /* what backwards add up */
+    ARRAY_HEAD,      /* the gradients that the last unit's forwards add up */
+    ARRAY_LOSSES,    /* of each prediction of the loaded samples */
+    ARRAY_SLOT_LOSS, /* their sum over the slot */
+    ARRAY_LOSS,      /* the gradient of the loss parameter */
+    ARRAY_PUSHED,
+    ARRAY_INPUT,   /* the previous unit's OUTPUT; none for unit 0 */
+    ARRAY_DOUTPUT, /* the next unit's DINPUT; none for the last unit */
+    ARRAY_WEIGHTS, /* what is computed on: OWN in a program with local steps, else PULLED */
+    ARRAY_COUNT,
+    ARRAY_ACTIVATIONS = ARRAY_SAMPLES, /* how many exist for each unit and microbatch */
+};
+
+#define ARRAY(name) (UINT32_C(1) << ARRAY_##name)
+
+/* Sets of arrays. What is written and read or added to is changed in place. */
+struct act_arrays {
+    uint32_t reads;  /* they are there and whole */
+    uint32_t writes; /* they are there from now on, and whole */
+    uint32_t begins; /* they are there from now on, and something is missing */
+    uint32_t adds;   /* it adds what is missing; to sums, one microbatch after the other */
+    uint32_t ends;   /* nobody reads them after this act */
+};
+
+struct act_facts {
+    const char *name; /* "PULL" */
+    const char *text; /* "UNSHARD" */
+    enum act_scope scope;
+    struct act_arrays each;        /* unit */
+    struct act_arrays first, last; /* what it does to that unit beside */
+};
+
+const struct act_facts *act_facts(enum act act);
+
+/* A unit's place in the model. */
+struct act_unit {
+    bool first, last;
+};
+struct act_arrays act_arrays(enum act act, struct act_unit unit);
+
+#endif

@@ -1,0 +1,182 @@
+/* Plays the rows with a first-fit allocator over one arena.
+ *
+ * The allocator is the simplest one: the live arrays in ascending order, a new one goes into the
+ * lowest gap that holds it. Programs of one place free in reverse order, so there the gaps always
+ * fit. */
+#include "worker/program/memory.h"
+
+#include "common/scoped.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct interval {
+    uint64_t offset, bytes;
+};
+
+/* Where the activations of one (unit, microbatch) lie. */
+struct cell {
+    uint64_t at[ARRAY_ACTIVATIONS];
+};
+
+struct planner {
+    const struct program *program;
+    const struct program_sizes *sizes;
+    struct program_memory *memory;
+    struct cell *cells;
+    struct interval *live; /* ascending */
+    size_t live_count, live_max;
+    uint64_t live_bytes;
+};
+
+static struct cell *cell(struct planner *planner, uint32_t unit, uint32_t microbatch)
+{
+    return &planner->cells[(size_t)unit * planner->program->microbatches + microbatch];
+}
+
+static uint64_t align(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The lowest gap of at least `bytes`; *ret_before: how many live arrays lie below it. */
+static uint64_t find_gap(const struct planner *planner, uint64_t bytes, size_t *ret_before)
+{
+    uint64_t end = 0;
+    size_t i = 0;
+    for (; i < planner->live_count; i++) {
+        if (planner->live[i].offset - end >= bytes)
+            break;
+        end = planner->live[i].offset + planner->live[i].bytes;
+    }
+    *ret_before = i;
+    return end;
+}
+
+static uint64_t take(struct planner *planner, uint64_t bytes)
+{
+    if (bytes == 0)
+        return PROGRAM_NOWHERE;
+    bytes = align(bytes);
+    size_t i;
+    uint64_t offset = find_gap(planner, bytes, &i);
+    check(planner->live_count < planner->live_max);
+    memmove(planner->live + i + 1, planner->live + i,
+            (planner->live_count - i) * sizeof *planner->live);
+    planner->live[i] = (struct interval){offset, bytes};
+    planner->live_count++;
+    planner->live_bytes += bytes;
+    if (planner->live_bytes > planner->memory->live_bytes_max)
+        planner->memory->live_bytes_max = planner->live_bytes;
+    if (offset + bytes > planner->memory->arena_bytes)
+        planner->memory->arena_bytes = offset + bytes;
+    return offset;
+}
+
+static void give(struct planner *planner, uint64_t *offset)
+{
+    if (*offset == PROGRAM_NOWHERE)
+        return;
+    size_t i = 0;
+    while (planner->live[i].offset != *offset)
+        i++;
+    planner->live_bytes -= planner->live[i].bytes;
+    planner->live_count--;
+    memmove(planner->live + i, planner->live + i + 1,
+            (planner->live_count - i) * sizeof *planner->live);
+    *offset = PROGRAM_NOWHERE;
+}
+
+/* The cells that a row's arrays belong to; NULL at the model's ends. */
+struct cells {
+    struct cell *previous, *own, *next;
+};
+
+static struct cells cells_of(struct planner *planner, struct row row)
+{
+    bool last = row.unit + 1 == planner->program->units;
+    return (struct cells){
+        .previous = row.unit > 0 ? cell(planner, row.unit - 1, row.microbatch) : NULL,
+        .own = cell(planner, row.unit, row.microbatch),
+        .next = last ? NULL : cell(planner, row.unit + 1, row.microbatch),
+    };
+}
+
+/* Arrays that live longer are taken first (act.h). What is changed in place is there already. */
+static void take_written(struct planner *planner, const struct program_sizes *sizes,
+                         const struct cells *cells, uint32_t written)
+{
+    const uint64_t bytes[ARRAY_ACTIVATIONS] = {
+        [ARRAY_OUTPUT] = sizes->output,
+        [ARRAY_DINPUT] = sizes->in_place && cells->next != NULL ? 0 : sizes->dinput,
+        [ARRAY_SAVED] = sizes->saved,
+    };
+    for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
+        if (written & UINT32_C(1) << array && cells->own->at[array] == PROGRAM_NOWHERE)
+            cells->own->at[array] = take(planner, bytes[array]);
+}
+
+static void give_ended(struct planner *planner, const struct cells *cells, uint32_t ended)
+{
+    for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
+        if (ended & UINT32_C(1) << array)
+            give(planner, &cells->own->at[array]);
+    if (ended & ARRAY(INPUT) && cells->previous != NULL)
+        give(planner, &cells->previous->at[ARRAY_OUTPUT]);
+    if (ended & ARRAY(DOUTPUT) && cells->next != NULL)
+        give(planner, &cells->next->at[ARRAY_DINPUT]);
+}
+
+static void plan_row(struct planner *planner, struct row row, struct program_offsets *ret_at)
+{
+    if (act_facts(row.act)->scope != ACT_OF_MICROBATCH)
+        return;
+    const struct program_sizes *sizes = &planner->sizes[row.unit];
+    struct act_arrays arrays = act_arrays(row.act, program_unit(planner->program, row.unit));
+    struct cells cells = cells_of(planner, row);
+    take_written(planner, sizes, &cells, arrays.writes | arrays.begins);
+    ret_at->input = cells.previous ? cells.previous->at[ARRAY_OUTPUT] : PROGRAM_NOWHERE;
+    ret_at->output = cells.own->at[ARRAY_OUTPUT];
+    ret_at->saved = cells.own->at[ARRAY_SAVED];
+    ret_at->doutput = cells.next ? cells.next->at[ARRAY_DINPUT] : PROGRAM_NOWHERE;
+    if (arrays.writes & ARRAY(DINPUT) && sizes->in_place && cells.next != NULL) {
+        cells.own->at[ARRAY_DINPUT] = cells.next->at[ARRAY_DINPUT]; /* it changes its owner */
+        cells.next->at[ARRAY_DINPUT] = PROGRAM_NOWHERE;
+    }
+    ret_at->dinput = cells.own->at[ARRAY_DINPUT];
+    give_ended(planner, &cells, arrays.ends);
+}
+
+enum err program_memory_plan(const struct program *program, const struct program_place *place,
+                             const struct program_sizes *sizes, struct program_memory *ret_memory)
+{
+    size_t cells = (size_t)program->units * program->microbatches;
+    struct program_memory memory = {.rows = malloc(place->rows_count * sizeof *memory.rows)};
+    scoped(free_scoped) struct cell *cell_memory = malloc(cells * sizeof *cell_memory);
+    scoped(free_scoped) struct interval *live = malloc(ARRAY_ACTIVATIONS * cells * sizeof *live);
+    if (memory.rows == NULL || cell_memory == NULL || live == NULL) {
+        program_memory_release(&memory);
+        return ERR_NOMEM;
+    }
+    memset(memory.rows, 0xff, place->rows_count * sizeof *memory.rows); /* PROGRAM_NOWHERE */
+    memset(cell_memory, 0xff, cells * sizeof *cell_memory);
+    struct planner planner = {.program = program,
+                              .sizes = sizes,
+                              .memory = &memory,
+                              .cells = cell_memory,
+                              .live = live,
+                              .live_max = ARRAY_ACTIVATIONS * cells};
+    for (uint32_t i = 0; i < place->rows_count; i++)
+        plan_row(&planner, place->rows[i], &memory.rows[i]);
+    check(planner.live_count == 0);
+    *ret_memory = memory;
+    return ERR_OK;
+}
+
+void program_memory_release(struct program_memory *memory)
+{
+    free(memory->rows);
+    *memory = (struct program_memory){0};
+}

@@ -1,0 +1,42 @@
+/* Where activations lie: offsets into one arena, decided before the run.
+ *
+ * So a step allocates nothing, and its peak is known from the program alone. An array's life is
+ * from the act that writes it to the one that ends it (act.h); its place is given to others then.
+ */
+#ifndef ROOST_WORKER_PROGRAM_MEMORY_H
+#define ROOST_WORKER_PROGRAM_MEMORY_H
+
+#include "worker/program/program.h"
+
+/* Bytes that a unit needs for one microbatch: of its result, of what its forward leaves for its
+ * backward, of the gradient of its input. With `in_place` the latter is computed in the place of
+ * the gradient of its output. */
+struct program_sizes {
+    uint64_t output;
+    uint64_t saved;
+    uint64_t dinput;
+    bool in_place;
+};
+
+#define PROGRAM_NOWHERE UINT64_MAX
+
+/* Where a row finds and leaves activations, PROGRAM_NOWHERE for none. */
+struct program_offsets {
+    uint64_t input, output, saved, doutput, dinput;
+};
+
+struct program_memory {
+    struct program_offsets *rows; /* owned; one a row of the place */
+    uint64_t arena_bytes;
+    uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
+                                where what was freed does not fit what comes */
+};
+
+/* For a place of a valid program; `sizes` has one entry a unit. All offsets are multiples of 64.
+ * ERR_NOMEM. */
+enum err program_memory_plan(const struct program *program, const struct program_place *place,
+                             const struct program_sizes *sizes,
+                             struct program_memory *ret_memory) MUST_USE;
+void program_memory_release(struct program_memory *memory);
+
+#endif
