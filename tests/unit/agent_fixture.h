@@ -12,7 +12,9 @@
 enum { SERVERS = 2, EFFECTS_MAX = 128, BACKOFF_MS = 15001 /* longer than any */ };
 
 /* An agent, the time, and what it asked for last. */
-struct fixture {
+struct agent_fixture {
+    bool large; /* one unit of more than forty chunks, each of which fills a message */
+    bool async;
     struct model model;
     struct agent *agent;
     uint32_t *chunk_servers;
@@ -22,35 +24,27 @@ struct fixture {
     struct agent_effect effects[EFFECTS_MAX];
 };
 
-static inline void setup_model(struct fixture *f, struct spec_model settings)
+/* Two units; chunks fc1.weight, fc1.bias, fc2.weight, fc2.bias, loss on servers 0, 1, 0, 1, 0. */
+static const struct spec_model small = {
+    .kind = SPEC_MLP, .sizes_count = 3, .sizes = {4, 6, 3}, .tensor_max = 8};
+static const struct spec_model large = {
+    .kind = SPEC_MLP, .sizes_count = 2, .sizes = {4096, 1024}, .tensor_max = 1};
+
+static inline void agent_set_up(struct agent_fixture *f)
 {
-    *f = (struct fixture){.now_ms = 1000, .member = 40};
-    assert_int_equal(model_init(&f->model, &settings, NULL), ERR_OK);
+    f->now_ms = 1000;
+    f->member = 40;
+    assert_int_equal(model_init(&f->model, f->large ? &large : &small, NULL), ERR_OK);
+    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large ? 64 : 5);
     f->chunk_servers = calloc(f->model.chunks_count, sizeof *f->chunk_servers);
     assert_non_null(f->chunk_servers);
     for (uint32_t c = 0; c < f->model.chunks_count; c++)
         f->chunk_servers[c] = c % SERVERS;
-    const struct agent_config config = {.model = &f->model, .seed = 5};
+    const struct agent_config config = {.model = &f->model, .async = f->async, .seed = 5};
     assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
 }
 
-/* Two units; chunks fc1.weight, fc1.bias, fc2.weight, fc2.bias, loss on servers 0, 1, 0, 1, 0. */
-static inline void setup(struct fixture *f)
-{
-    setup_model(f, (struct spec_model){
-                       .kind = SPEC_MLP, .sizes_count = 3, .sizes = {4, 6, 3}, .tensor_max = 8});
-    assert_int_equal(f->model.chunks_count, 5);
-}
-
-/* One unit of more than forty chunks, each of which fills a message. */
-static inline void setup_large(struct fixture *f)
-{
-    setup_model(f, (struct spec_model){
-                       .kind = SPEC_MLP, .sizes_count = 2, .sizes = {4096, 1024}, .tensor_max = 1});
-    assert_in_range(f->model.chunks_count, 34, 64);
-}
-
-static inline void teardown(struct fixture *f)
+static inline void agent_tear_down(struct agent_fixture *f)
 {
     agent_free(f->agent);
     model_release(&f->model);
@@ -58,7 +52,7 @@ static inline void teardown(struct fixture *f)
 }
 
 /* Everything that is to be done now; then nothing is, until an event or the time. */
-static inline void look(struct fixture *f)
+static inline void look(struct agent_fixture *f)
 {
     f->count = 0;
     while (agent_next(f->agent, f->now_ms, &f->effects[f->count])) {
@@ -69,7 +63,7 @@ static inline void look(struct fixture *f)
     assert_true(agent_wake_ms(f->agent) > f->now_ms);
 }
 
-static inline uint32_t count(const struct fixture *f, enum agent_effect_kind kind)
+static inline uint32_t count(const struct agent_fixture *f, enum agent_effect_kind kind)
 {
     uint32_t found = 0;
     for (uint32_t i = 0; i < f->count; i++)
@@ -78,8 +72,8 @@ static inline uint32_t count(const struct fixture *f, enum agent_effect_kind kin
 }
 
 /* The n-th effect of that kind. */
-static inline const struct agent_effect *seen(const struct fixture *f, enum agent_effect_kind kind,
-                                              uint32_t n)
+static inline const struct agent_effect *seen(const struct agent_fixture *f,
+                                              enum agent_effect_kind kind, uint32_t n)
 {
     for (uint32_t i = 0; i < f->count; i++)
         if (f->effects[i].kind == kind && n-- == 0)
@@ -88,7 +82,7 @@ static inline const struct agent_effect *seen(const struct fixture *f, enum agen
     return NULL;
 }
 
-static inline void wait(struct fixture *f, uint64_t ms)
+static inline void wait(struct agent_fixture *f, uint64_t ms)
 {
     f->now_ms += ms;
     look(f);
@@ -96,7 +90,7 @@ static inline void wait(struct fixture *f, uint64_t ms)
 
 /* ---- what comes from outside ---- */
 
-static inline void joined(struct fixture *f, uint64_t generation)
+static inline void joined(struct agent_fixture *f, uint64_t generation)
 {
     const struct join_reply reply = {.member = ++f->member, .run = 1, .generation = generation};
     const struct agent_map map = {1, SERVERS, f->chunk_servers, generation};
@@ -104,7 +98,7 @@ static inline void joined(struct fixture *f, uint64_t generation)
     look(f);
 }
 
-static inline void streams_up(struct fixture *f)
+static inline void streams_up(struct agent_fixture *f)
 {
     for (uint32_t s = 0; s < SERVERS; s++)
         agent_stream_up(f->agent, f->now_ms, s, 1);
@@ -112,7 +106,7 @@ static inline void streams_up(struct fixture *f)
 }
 
 /* A member with open streams that has asked for a ticket. */
-static inline struct acquire_request start(struct fixture *f)
+static inline struct acquire_request start(struct agent_fixture *f)
 {
     look(f);
     assert_int_equal(count(f, AGENT_JOIN), 1);
@@ -133,7 +127,7 @@ static inline struct ticket ticket_of(uint64_t generation, uint64_t version)
                            .attempt = 9};
 }
 
-static inline void granted(struct fixture *f, uint64_t sequence, struct ticket ticket)
+static inline void granted(struct agent_fixture *f, uint64_t sequence, struct ticket ticket)
 {
     const struct acquire_reply reply = {ACQUIRE_TICKET, ticket};
     agent_acquired(f->agent, f->now_ms, sequence, ERR_OK, &reply);
@@ -141,7 +135,7 @@ static inline void granted(struct fixture *f, uint64_t sequence, struct ticket t
 }
 
 /* All of the pull; true: the agent wants it. */
-static inline bool weights(struct fixture *f, const struct agent_effect *pull)
+static inline bool weights(struct agent_fixture *f, const struct agent_effect *pull)
 {
     const struct weights weights = {.id = pull->pull.id,
                                     .version = pull->pull.version,
@@ -152,13 +146,13 @@ static inline bool weights(struct fixture *f, const struct agent_effect *pull)
     return wanted;
 }
 
-static inline void refused(struct fixture *f, const struct agent_effect *pull, enum err err)
+static inline void refused(struct agent_fixture *f, const struct agent_effect *pull, enum err err)
 {
     agent_refused(f->agent, f->now_ms, pull->server, &(struct pull_refusal){pull->pull.id, err});
     look(f);
 }
 
-static inline void acked(struct fixture *f, const struct agent_effect *push, enum err err,
+static inline void acked(struct agent_fixture *f, const struct agent_effect *push, enum err err,
                          uint32_t first_refused)
 {
     const struct push_ack ack = {push->push.push.id, err, first_refused};
@@ -166,21 +160,21 @@ static inline void acked(struct fixture *f, const struct agent_effect *push, enu
     look(f);
 }
 
-static inline void gradients(struct fixture *f)
+static inline void gradients(struct agent_fixture *f)
 {
     for (uint32_t unit = f->model.units_count; unit-- > 0;)
         agent_gradient(f->agent, f->now_ms, unit);
     look(f);
 }
 
-static inline void computed(struct fixture *f, enum err err)
+static inline void computed(struct agent_fixture *f, enum err err)
 {
     agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = err});
     look(f);
 }
 
 /* Takes the ticket up to the point where all weights are there. */
-static inline void pull_all(struct fixture *f)
+static inline void pull_all(struct agent_fixture *f)
 {
     struct agent_effect pulls[EFFECTS_MAX];
     uint32_t pull_count = count(f, AGENT_PULL);
@@ -191,7 +185,7 @@ static inline void pull_all(struct fixture *f)
 }
 
 /* A started fixture at work on a ticket whose gradients are pushed, one message a server. */
-static inline uint64_t start_pushed(struct fixture *f)
+static inline uint64_t start_pushed(struct agent_fixture *f)
 {
     uint64_t sequence = start(f).sequence;
     granted(f, sequence, ticket_of(1, 0));

@@ -19,7 +19,7 @@ enum {
 };
 
 /* A coordinator of two servers with a chunk each, and what it said since the last look. */
-struct fixture {
+struct coordinator_fixture {
     struct coordinator *coordinator;
     uint64_t now_ms;
     uint64_t boot[SERVERS];
@@ -53,9 +53,11 @@ static inline struct coordinator_run run_of(uint64_t steps)
     };
 }
 
-static inline void setup(struct fixture *f)
+static inline void coordinator_set_up(struct coordinator_fixture *f)
 {
-    *f = (struct fixture){.now_ms = 1000, .boot = {11, 12}};
+    f->now_ms = 1000;
+    f->boot[0] = 11;
+    f->boot[1] = 12;
     f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
                                                                     .heartbeat_ms = 100,
                                                                     .lease_ms = LEASE_MS,
@@ -65,8 +67,13 @@ static inline void setup(struct fixture *f)
     assert_non_null(f->coordinator);
 }
 
+static inline void coordinator_tear_down(struct coordinator_fixture *f)
+{
+    coordinator_free(f->coordinator);
+}
+
 /* Carries out: the test looks at copies. Cuts are written down at once. */
-static inline void look(struct fixture *f)
+static inline void look(struct coordinator_fixture *f)
 {
     size_t count;
     coordinator_check(f->coordinator);
@@ -85,7 +92,7 @@ static inline void look(struct fixture *f)
     coordinator_effects_clear(f->coordinator);
 }
 
-static inline const struct effect *seen(const struct fixture *f, enum effect_kind kind)
+static inline const struct effect *seen(const struct coordinator_fixture *f, enum effect_kind kind)
 {
     for (size_t i = 0; i < f->count; i++)
         if (f->seen[i].kind == kind)
@@ -93,7 +100,7 @@ static inline const struct effect *seen(const struct fixture *f, enum effect_kin
     return NULL;
 }
 
-static inline size_t place_of(const struct fixture *f, enum effect_kind kind)
+static inline size_t place_of(const struct coordinator_fixture *f, enum effect_kind kind)
 {
     const struct effect *effect = seen(f, kind);
     assert_non_null(effect);
@@ -101,7 +108,7 @@ static inline size_t place_of(const struct fixture *f, enum effect_kind kind)
 }
 
 /* The command of that kind to server i; NULL: none was sent. */
-static inline const struct server_command *command(const struct fixture *f, uint32_t i,
+static inline const struct server_command *command(const struct coordinator_fixture *f, uint32_t i,
                                                    enum server_command_kind kind)
 {
     for (size_t k = 0; k < f->count; k++)
@@ -111,7 +118,7 @@ static inline const struct server_command *command(const struct fixture *f, uint
     return NULL;
 }
 
-static inline struct coordinator_status status(const struct fixture *f)
+static inline struct coordinator_status status(const struct coordinator_fixture *f)
 {
     struct coordinator_status result;
     coordinator_status(f->coordinator, &result);
@@ -120,7 +127,7 @@ static inline struct coordinator_status status(const struct fixture *f)
 
 /* ---- servers ---- */
 
-static inline void hello(struct fixture *f, uint32_t i, uint64_t held_generation)
+static inline void hello(struct coordinator_fixture *f, uint32_t i, uint64_t held_generation)
 {
     struct server_report report = {.kind = SERVER_HELLO, .boot = f->boot[i]};
     snprintf(report.hello.name, sizeof report.hello.name, "s%u", i);
@@ -130,7 +137,8 @@ static inline void hello(struct fixture *f, uint32_t i, uint64_t held_generation
     look(f);
 }
 
-static inline enum err report(struct fixture *f, uint32_t i, struct server_report report)
+static inline enum err report(struct coordinator_fixture *f, uint32_t i,
+                              struct server_report report)
 {
     report.boot = f->boot[i];
     enum err err = coordinator_server_report(f->coordinator, f->now_ms, f->link[i], &report);
@@ -138,14 +146,15 @@ static inline enum err report(struct fixture *f, uint32_t i, struct server_repor
     return err;
 }
 
-static inline enum err say_ready(struct fixture *f, uint32_t i, uint64_t version)
+static inline enum err say_ready(struct coordinator_fixture *f, uint32_t i, uint64_t version)
 {
     struct server_report ready = {.kind = SERVER_READY};
     ready.ready.cut = (struct cut_name){f->generation, version};
     return report(f, i, ready);
 }
 
-static inline enum err say_manifest(struct fixture *f, uint32_t i, uint64_t version, enum err code)
+static inline enum err say_manifest(struct coordinator_fixture *f, uint32_t i, uint64_t version,
+                                    enum err code)
 {
     struct server_report manifest = {.kind = SERVER_MANIFEST};
     manifest.manifest.cut = (struct cut_name){f->generation, version};
@@ -154,7 +163,7 @@ static inline enum err say_manifest(struct fixture *f, uint32_t i, uint64_t vers
     return report(f, i, manifest);
 }
 
-static inline enum err say_committed(struct fixture *f, uint32_t i, uint64_t step)
+static inline enum err say_committed(struct coordinator_fixture *f, uint32_t i, uint64_t step)
 {
     struct server_report committed = {.kind = SERVER_COMMITTED};
     committed.committed.generation = f->generation;
@@ -163,7 +172,8 @@ static inline enum err say_committed(struct fixture *f, uint32_t i, uint64_t ste
 }
 
 /* Server i owns chunk i; server 1 the loss as well. */
-static inline enum err say_reduced(struct fixture *f, uint32_t i, uint64_t step, double sumsq)
+static inline enum err say_reduced(struct coordinator_fixture *f, uint32_t i, uint64_t step,
+                                   double sumsq)
 {
     struct chunk_seal seal = {i, isfinite(sumsq), sumsq};
     struct server_report reduced = {.kind = SERVER_REDUCED};
@@ -177,42 +187,41 @@ static inline enum err say_reduced(struct fixture *f, uint32_t i, uint64_t step,
     return report(f, i, reduced);
 }
 
-static inline void reduce_all(struct fixture *f, uint64_t step)
+static inline void reduce_all(struct coordinator_fixture *f, uint64_t step)
 {
     assert_int_equal(say_reduced(f, 0, step, 1), ERR_OK);
     assert_int_equal(say_reduced(f, 1, step, 1), ERR_OK);
 }
 
-static inline void commit_all(struct fixture *f, uint64_t step)
+static inline void commit_all(struct coordinator_fixture *f, uint64_t step)
 {
     assert_int_equal(say_committed(f, 0, step), ERR_OK);
     assert_int_equal(say_committed(f, 1, step), ERR_OK);
 }
 
-static inline void ready_all(struct fixture *f, uint64_t version)
+static inline void ready_all(struct coordinator_fixture *f, uint64_t version)
 {
     assert_int_equal(say_ready(f, 0, version), ERR_OK);
     assert_int_equal(say_ready(f, 1, version), ERR_OK);
 }
 
-static inline void record_all(struct fixture *f, uint64_t version)
+static inline void record_all(struct coordinator_fixture *f, uint64_t version)
 {
     assert_int_equal(say_manifest(f, 0, version, ERR_OK), ERR_OK);
     assert_int_equal(say_manifest(f, 1, version, ERR_OK), ERR_OK);
 }
 
 /* A step from its pushes to the acknowledged commit; the commit stays in f->seen of server 0. */
-static inline void step(struct fixture *f, uint64_t step_number)
+static inline void step(struct coordinator_fixture *f, uint64_t step_number)
 {
     reduce_all(f, step_number);
     commit_all(f, step_number);
 }
 
 /* A run on both servers, which are told to prepare; `past`: NULL: it has none. */
-static inline void start_preparing(struct fixture *f, const struct coordinator_run *run,
+static inline void start_preparing(struct coordinator_fixture *f, const struct coordinator_run *run,
                                    const struct coordinator_past *past)
 {
-    setup(f);
     hello(f, 0, 0);
     hello(f, 1, 0);
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
@@ -221,7 +230,7 @@ static inline void start_preparing(struct fixture *f, const struct coordinator_r
 }
 
 /* A run on both servers, ready to grant version 0. */
-static inline void start(struct fixture *f, const struct coordinator_run *run)
+static inline void start(struct coordinator_fixture *f, const struct coordinator_run *run)
 {
     start_preparing(f, run, NULL);
     ready_all(f, 0);
@@ -229,43 +238,38 @@ static inline void start(struct fixture *f, const struct coordinator_run *run)
     assert_int_equal(status(f).state, RUN_TRAINING);
 }
 
-static inline void start_steps(struct fixture *f, uint64_t steps)
+static inline void start_steps(struct coordinator_fixture *f, uint64_t steps)
 {
     struct coordinator_run run = run_of(steps);
     start(f, &run);
 }
 
 /* … in which a step is one ticket. */
-static inline void start_whole_steps(struct fixture *f, uint64_t steps)
+static inline void start_whole_steps(struct coordinator_fixture *f, uint64_t steps)
 {
     struct coordinator_run run = run_of(steps);
     run.node_slots = SLOTS;
     start(f, &run);
 }
 
-static inline void stop(struct fixture *f)
+static inline void stop(struct coordinator_fixture *f)
 {
     assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "operator"), ERR_OK);
     look(f);
 }
 
-static inline void lose_server(struct fixture *f, uint32_t i)
+static inline void lose_server(struct coordinator_fixture *f, uint32_t i)
 {
     coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
     look(f);
 }
 
 /* It comes back without its memory. */
-static inline void restart_server(struct fixture *f, uint32_t i)
+static inline void restart_server(struct coordinator_fixture *f, uint32_t i)
 {
     lose_server(f, i);
     f->boot[i] += 100;
     hello(f, i, 0);
-}
-
-static inline void teardown(struct fixture *f)
-{
-    coordinator_free(f->coordinator);
 }
 
 /* ---- workers ---- */
@@ -277,7 +281,7 @@ static inline struct join_request join_request(void)
     return request;
 }
 
-static inline uint64_t join(struct fixture *f)
+static inline uint64_t join(struct coordinator_fixture *f)
 {
     struct join_request request = join_request();
     struct join_reply reply;
@@ -287,7 +291,7 @@ static inline uint64_t join(struct fixture *f)
     return reply.member;
 }
 
-static inline uint64_t join_again(struct fixture *f, uint64_t previous)
+static inline uint64_t join_again(struct coordinator_fixture *f, uint64_t previous)
 {
     struct join_request request = join_request();
     struct join_reply reply;
@@ -297,7 +301,7 @@ static inline uint64_t join_again(struct fixture *f, uint64_t previous)
     return reply.member;
 }
 
-static inline enum err acquire(struct fixture *f, uint64_t member, uint64_t sequence,
+static inline enum err acquire(struct coordinator_fixture *f, uint64_t member, uint64_t sequence,
                                uint32_t wait_ms)
 {
     enum err err = coordinator_acquire(f->coordinator, f->now_ms,
@@ -310,7 +314,7 @@ static inline enum err acquire(struct fixture *f, uint64_t member, uint64_t sequ
 }
 
 /* The answer that member got; it must have got one. */
-static inline struct acquire_reply answer(const struct fixture *f, uint64_t member)
+static inline struct acquire_reply answer(const struct coordinator_fixture *f, uint64_t member)
 {
     for (size_t i = 0; i < f->count; i++)
         if (f->seen[i].kind == EFFECT_ANSWER && f->seen[i].answer.member == member) {
@@ -321,7 +325,8 @@ static inline struct acquire_reply answer(const struct fixture *f, uint64_t memb
     return (struct acquire_reply){.result = ACQUIRE_WAIT};
 }
 
-static inline struct ticket ticket_of(struct fixture *f, uint64_t member, uint64_t sequence)
+static inline struct ticket ticket_of(struct coordinator_fixture *f, uint64_t member,
+                                      uint64_t sequence)
 {
     assert_int_equal(acquire(f, member, sequence, 5000), ERR_OK);
     struct acquire_reply reply = answer(f, member);
@@ -329,8 +334,8 @@ static inline struct ticket ticket_of(struct fixture *f, uint64_t member, uint64
     return reply.ticket;
 }
 
-static inline enum err complete(struct fixture *f, uint64_t member, struct ticket ticket,
-                                enum err outcome)
+static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
+                                struct ticket ticket, enum err outcome)
 {
     struct complete_request request = {.member = member,
                                        .ticket = ticket,
@@ -343,7 +348,7 @@ static inline enum err complete(struct fixture *f, uint64_t member, struct ticke
     return err;
 }
 
-static inline void tick(struct fixture *f, uint64_t after_ms)
+static inline void tick(struct coordinator_fixture *f, uint64_t after_ms)
 {
     f->now_ms += after_ms;
     coordinator_tick(f->coordinator, f->now_ms);

@@ -7,11 +7,8 @@
 enum { BOOT = 70 };
 
 /* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */
-static uint64_t begin_async(struct fixture *f)
+static uint64_t start_async(struct agent_fixture *f)
 {
-    agent_free(f->agent);
-    const struct agent_config config = {.model = &f->model, .async = true, .seed = 5};
-    assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
     look(f);
     joined(f, 1);
     uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
@@ -22,13 +19,7 @@ static uint64_t begin_async(struct fixture *f)
     return sequence;
 }
 
-static uint64_t start_async(struct fixture *f)
-{
-    setup(f);
-    return begin_async(f);
-}
-
-static bool newest(struct fixture *f, const struct agent_effect *pull)
+static bool newest(struct agent_fixture *f, const struct agent_effect *pull)
 {
     uint64_t versions[WIRE_ENTRIES_MAX];
     assert_true(pull->pull.newest);
@@ -43,7 +34,7 @@ static bool newest(struct fixture *f, const struct agent_effect *pull)
     return wanted;
 }
 
-static void pull_newest(struct fixture *f)
+static void pull_newest(struct agent_fixture *f)
 {
     struct agent_effect pulls[SERVERS] = {*seen(f, AGENT_PULL, 0), *seen(f, AGENT_PULL, 1)};
     assert_int_equal(count(f, AGENT_PULL), SERVERS);
@@ -53,109 +44,101 @@ static void pull_newest(struct fixture *f)
     }
 }
 
-static void scaled(struct fixture *f, float scale)
+static void scaled(struct agent_fixture *f, float scale)
 {
     agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_OK, .scale = scale});
     look(f);
 }
 
-TEST(async_pushes_say_what_they_were_computed_on)
+TEST_F(async_pushes_say_what_they_were_computed_on, agent, .async = true)
 {
-    struct fixture f;
-    start_async(&f);
-    pull_newest(&f);
-    gradients(&f);
-    assert_int_equal(count(&f, AGENT_PUSH), 0); /* the scale is not known */
-    scaled(&f, 0.5f);
-    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
+    start_async(f);
+    pull_newest(f);
+    gradients(f);
+    assert_int_equal(count(f, AGENT_PUSH), 0); /* the scale is not known */
+    scaled(f, 0.5f);
+    struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     for (uint32_t i = 0; i < SERVERS; i++) {
         const struct push *push = &pushes[i].push.push;
         assert_int_equal(push->attempt, 9);
         assert_int_equal(push->boot, BOOT + pushes[i].server);
         assert_true(push->scale == 0.5f);
         for (uint32_t e = 0; e < push->entry_count; e++) {
-            bool loss = f.model.chunks[push->entries[e].chunk].parameter == f.model.loss_parameter;
+            bool loss =
+                f->model.chunks[push->entries[e].chunk].parameter == f->model.loss_parameter;
             assert_int_equal(push->entries[e].version, loss ? 0 : 100 + push->entries[e].chunk);
         }
     }
-    acked(&f, &pushes[0], ERR_OK, 0);
-    acked(&f, &pushes[1], ERR_OK, 0);
-    const struct complete_request *complete = &seen(&f, AGENT_COMPLETE, 0)->complete;
+    acked(f, &pushes[0], ERR_OK, 0);
+    acked(f, &pushes[1], ERR_OK, 0);
+    const struct complete_request *complete = &seen(f, AGENT_COMPLETE, 0)->complete;
     assert_int_equal(complete->boot_count, SERVERS);
     assert_int_equal(complete->boots[0], BOOT);
     assert_int_equal(complete->boots[1], BOOT + 1);
-    teardown(&f);
 }
 
-TEST(p12_who_has_the_loss_alone_is_told_its_own_boot)
+TEST_F(p12_who_has_the_loss_alone_is_told_its_own_boot, agent, .async = true)
 {
-    struct fixture f;
-    setup(&f);
-    for (uint32_t c = 0; c < f.model.chunks_count; c++)
-        f.chunk_servers[c] = f.model.chunks[c].parameter == f.model.loss_parameter ? 1 : 0;
-    begin_async(&f);
-    assert_int_equal(count(&f, AGENT_PULL), 1);
-    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
-    assert_true(newest(&f, &pull));
-    gradients(&f);
-    scaled(&f, 1);
-    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
+    for (uint32_t c = 0; c < f->model.chunks_count; c++)
+        f->chunk_servers[c] = f->model.chunks[c].parameter == f->model.loss_parameter ? 1 : 0;
+    start_async(f);
+    assert_int_equal(count(f, AGENT_PULL), 1);
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    assert_true(newest(f, &pull));
+    gradients(f);
+    scaled(f, 1);
+    struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     for (uint32_t i = 0; i < SERVERS; i++)
         assert_int_equal(pushes[i].push.push.boot, BOOT + pushes[i].server);
-    teardown(&f);
 }
 
 /* It joined with the map of the generation before, which had a server more. */
-TEST(p12_complete_names_the_boots_of_the_maps_servers)
+TEST_F(p12_complete_names_the_boots_of_the_maps_servers, agent, .async = true)
 {
-    struct fixture f;
-    setup(&f);
-    agent_free(f.agent);
-    const struct agent_config config = {.model = &f.model, .async = true, .seed = 5};
-    assert_int_equal(agent_new(&config, &f.agent), ERR_OK);
-    look(&f);
+    agent_free(f->agent);
+    const struct agent_config config = {.model = &f->model, .async = true, .seed = 5};
+    assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
+    look(f);
     const struct join_reply reply = {.member = 41, .run = 1, .generation = 2};
-    const struct agent_map before = {8, SERVERS, f.chunk_servers, 1};
-    agent_joined(f.agent, f.now_ms, &reply, &before);
-    look(&f);
+    const struct agent_map before = {8, SERVERS, f->chunk_servers, 1};
+    agent_joined(f->agent, f->now_ms, &reply, &before);
+    look(f);
     const struct acquire_reply grant = {ACQUIRE_TICKET, ticket_of(2, 0), 2};
-    agent_acquired(f.agent, f.now_ms, seen(&f, AGENT_ACQUIRE, 0)->acquire.sequence, ERR_OK, &grant);
-    look(&f);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
-    memset(f.chunk_servers, 0, f.model.chunks_count * sizeof *f.chunk_servers);
-    const struct agent_map map = {2, 1, f.chunk_servers, 2};
-    agent_mapped(f.agent, f.now_ms, &map);
-    agent_stream_up(f.agent, f.now_ms, 0, BOOT);
-    look(&f);
-    assert_int_equal(count(&f, AGENT_PULL), 1);
-    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
-    assert_true(newest(&f, &pull));
-    gradients(&f);
-    scaled(&f, 1);
-    struct agent_effect push = *seen(&f, AGENT_PUSH, 0);
-    acked(&f, &push, ERR_OK, 0);
-    assert_int_equal(seen(&f, AGENT_COMPLETE, 0)->complete.boot_count, 1);
-    assert_int_equal(seen(&f, AGENT_COMPLETE, 0)->complete.boots[0], BOOT);
-    teardown(&f);
+    agent_acquired(f->agent, f->now_ms, seen(f, AGENT_ACQUIRE, 0)->acquire.sequence, ERR_OK,
+                   &grant);
+    look(f);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    memset(f->chunk_servers, 0, f->model.chunks_count * sizeof *f->chunk_servers);
+    const struct agent_map map = {2, 1, f->chunk_servers, 2};
+    agent_mapped(f->agent, f->now_ms, &map);
+    agent_stream_up(f->agent, f->now_ms, 0, BOOT);
+    look(f);
+    assert_int_equal(count(f, AGENT_PULL), 1);
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    assert_true(newest(f, &pull));
+    gradients(f);
+    scaled(f, 1);
+    struct agent_effect push = *seen(f, AGENT_PUSH, 0);
+    acked(f, &push, ERR_OK, 0);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boot_count, 1);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boots[0], BOOT);
 }
 
-TEST(async_pulls_every_chunk_anew_for_each_ticket)
+TEST_F(async_pulls_every_chunk_anew_for_each_ticket, agent, .async = true)
 {
-    struct fixture f;
-    start_async(&f);
-    pull_newest(&f);
-    gradients(&f);
-    scaled(&f, 1);
-    struct agent_effect pushes[SERVERS] = {*seen(&f, AGENT_PUSH, 0), *seen(&f, AGENT_PUSH, 1)};
-    acked(&f, &pushes[0], ERR_OK, 0);
-    acked(&f, &pushes[1], ERR_OK, 0);
-    granted(&f, seen(&f, AGENT_ACQUIRE, 0)->acquire.sequence, ticket_of(1, 0));
-    assert_int_equal(count(&f, AGENT_PULL), SERVERS);
-    pull_newest(&f);
-    teardown(&f);
+    start_async(f);
+    pull_newest(f);
+    gradients(f);
+    scaled(f, 1);
+    struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
+    acked(f, &pushes[0], ERR_OK, 0);
+    acked(f, &pushes[1], ERR_OK, 0);
+    granted(f, seen(f, AGENT_ACQUIRE, 0)->acquire.sequence, ticket_of(1, 0));
+    assert_int_equal(count(f, AGENT_PULL), SERVERS);
+    pull_newest(f);
 }
 
-static void expect_dropped(struct fixture *f, enum err outcome)
+static void expect_dropped(struct agent_fixture *f, enum err outcome)
 {
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, outcome);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boot_count, 0);
@@ -167,7 +150,8 @@ TEST(async_what_is_stale_or_beyond_drops_the_ticket)
 {
     const enum err errs[] = {ERR_STALE, ERR_BEYOND};
     for (uint32_t i = 0; i < 2; i++) {
-        struct fixture f;
+        struct agent_fixture f = {.async = true};
+        agent_set_up(&f);
         start_async(&f);
         pull_newest(&f);
         gradients(&f);
@@ -175,49 +159,43 @@ TEST(async_what_is_stale_or_beyond_drops_the_ticket)
         struct agent_effect push = *seen(&f, AGENT_PUSH, 0);
         acked(&f, &push, errs[i], 0);
         expect_dropped(&f, errs[i]);
-        teardown(&f);
+        agent_tear_down(&f);
     }
 }
 
-TEST(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old)
+TEST_F(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old, agent, .async = true)
 {
-    struct fixture f;
-    start_async(&f);
-    pull_newest(&f);
-    agent_stream_lost(f.agent, f.now_ms, 1, ERR_UNREACHABLE);
-    wait(&f, BACKOFF_MS);
-    assert_int_equal(count(&f, AGENT_COMPLETE), 0); /* it may be the same */
-    agent_stream_up(f.agent, f.now_ms, 1, BOOT + 1);
-    look(&f);
-    assert_int_equal(count(&f, AGENT_COMPLETE), 0);
-    agent_stream_lost(f.agent, f.now_ms, 1, ERR_UNREACHABLE);
-    wait(&f, BACKOFF_MS);
-    agent_stream_up(f.agent, f.now_ms, 1, BOOT + 50);
-    look(&f);
-    expect_dropped(&f, ERR_STALE);
-    teardown(&f);
+    start_async(f);
+    pull_newest(f);
+    agent_stream_lost(f->agent, f->now_ms, 1, ERR_UNREACHABLE);
+    wait(f, BACKOFF_MS);
+    assert_int_equal(count(f, AGENT_COMPLETE), 0); /* it may be the same */
+    agent_stream_up(f->agent, f->now_ms, 1, BOOT + 1);
+    look(f);
+    assert_int_equal(count(f, AGENT_COMPLETE), 0);
+    agent_stream_lost(f->agent, f->now_ms, 1, ERR_UNREACHABLE);
+    wait(f, BACKOFF_MS);
+    agent_stream_up(f->agent, f->now_ms, 1, BOOT + 50);
+    look(f);
+    expect_dropped(f, ERR_STALE);
 }
 
-TEST(async_an_attempt_asks_each_chunk_once)
+TEST_F(async_an_attempt_asks_each_chunk_once, agent, .async = true)
 {
-    struct fixture f;
-    start_async(&f);
-    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
-    refused(&f, &pull, ERR_NO_RUN); /* nothing was given */
-    wait(&f, BACKOFF_MS);
-    pull = *seen(&f, AGENT_PULL, 0);
-    agent_stream_lost(f.agent, f.now_ms, pull.server, ERR_UNREACHABLE);
-    look(&f);
-    expect_dropped(&f, ERR_STALE);
-    teardown(&f);
+    start_async(f);
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    refused(f, &pull, ERR_NO_RUN); /* nothing was given */
+    wait(f, BACKOFF_MS);
+    pull = *seen(f, AGENT_PULL, 0);
+    agent_stream_lost(f->agent, f->now_ms, pull.server, ERR_UNREACHABLE);
+    look(f);
+    expect_dropped(f, ERR_STALE);
 }
 
-TEST(async_weights_without_versions_are_not_wanted)
+TEST_F(async_weights_without_versions_are_not_wanted, agent, .async = true)
 {
-    struct fixture f;
-    start_async(&f);
-    struct agent_effect pull = *seen(&f, AGENT_PULL, 0);
-    assert_false(weights(&f, &pull));
-    assert_true(newest(&f, &pull));
-    teardown(&f);
+    start_async(f);
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    assert_false(weights(f, &pull));
+    assert_true(newest(f, &pull));
 }

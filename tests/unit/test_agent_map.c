@@ -2,7 +2,7 @@
 #include "tests/unit/agent_fixture.h"
 
 /* The map with the chunks of server 0 at server 1, by another number. */
-static void map_to(struct fixture *f, uint64_t number, uint32_t server)
+static void map_to(struct agent_fixture *f, uint64_t number, uint32_t server)
 {
     uint32_t servers[64];
     const uint32_t count = f->model.chunks_count;
@@ -14,75 +14,63 @@ static void map_to(struct fixture *f, uint64_t number, uint32_t server)
     look(f);
 }
 
-TEST(a_moved_push_goes_to_the_new_owner_as_it_is)
+TEST_F(a_moved_push_goes_to_the_new_owner_as_it_is, agent)
 {
-    struct fixture f;
-    setup(&f);
-    start_pushed(&f);
-    const struct agent_effect moved = *seen(&f, AGENT_PUSH, 0);
+    start_pushed(f);
+    const struct agent_effect moved = *seen(f, AGENT_PUSH, 0);
     assert_int_equal(moved.server, 0);
-    acked(&f, &moved, ERR_MOVED, 0);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
-    assert_int_equal(count(&f, AGENT_PUSH), 0); /* not before the map is known */
-    map_to(&f, 2, 1);
-    assert_int_equal(f.count, 1); /* nothing is computed again */
-    const struct agent_effect *again = seen(&f, AGENT_PUSH, 0);
+    acked(f, &moved, ERR_MOVED, 0);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    assert_int_equal(count(f, AGENT_PUSH), 0); /* not before the map is known */
+    map_to(f, 2, 1);
+    assert_int_equal(f->count, 1); /* nothing is computed again */
+    const struct agent_effect *again = seen(f, AGENT_PUSH, 0);
     assert_int_equal(again->server, 1);
     assert_int_equal(again->push.push.step, moved.push.push.step);
-    teardown(&f);
 }
 
-TEST(p11_nothing_is_said_before_the_tickets_map_is_known)
+TEST_F(p11_nothing_is_said_before_the_tickets_map_is_known, agent)
 {
-    struct fixture f;
-    setup(&f);
     const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 2};
-    agent_acquired(f.agent, f.now_ms, start(&f).sequence, ERR_OK, &reply);
-    look(&f);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
-    assert_int_equal(count(&f, AGENT_PULL), 0);
+    agent_acquired(f->agent, f->now_ms, start(f).sequence, ERR_OK, &reply);
+    look(f);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    assert_int_equal(count(f, AGENT_PULL), 0);
     for (uint32_t i = 0; i < 10; i++) {
-        map_to(&f, 1, 0); /* of a coordinator that is behind */
-        wait(&f, AGENT_BACKOFF_MS_MAX * 2);
-        assert_int_equal(count(&f, AGENT_DESCRIBE), 1); /* asked until it is known */
-        assert_int_equal(count(&f, AGENT_PULL), 0);
+        map_to(f, 1, 0); /* of a coordinator that is behind */
+        wait(f, AGENT_BACKOFF_MS_MAX * 2);
+        assert_int_equal(count(f, AGENT_DESCRIBE), 1); /* asked until it is known */
+        assert_int_equal(count(f, AGENT_PULL), 0);
     }
-    map_to(&f, 2, 1);
-    assert_int_equal(seen(&f, AGENT_PULL, 0)->server, 1);
-    pull_all(&f);
-    gradients(&f);
-    assert_int_equal(seen(&f, AGENT_PUSH, 0)->server, 1);
-    teardown(&f);
+    map_to(f, 2, 1);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->server, 1);
+    pull_all(f);
+    gradients(f);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->server, 1);
 }
 
-TEST(a_map_of_another_generation_is_not_taken)
+TEST_F(a_map_of_another_generation_is_not_taken, agent)
 {
-    struct fixture f;
-    setup(&f);
-    start_pushed(&f);
-    acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
-    assert_true(agent_takes_map(f.agent, 1, 2));
-    assert_false(agent_takes_map(f.agent, 1, 1));
-    assert_false(agent_takes_map(f.agent, 2, 2));
-    const struct agent_map old = {7, SERVERS, f.chunk_servers, 0};
-    agent_mapped(f.agent, f.now_ms, &old);
-    look(&f);
-    wait(&f, AGENT_BACKOFF_MS_MAX);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1); /* asked again */
-    assert_true(agent_takes_map(f.agent, 1, 2));
-    teardown(&f);
+    start_pushed(f);
+    acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    assert_true(agent_takes_map(f->agent, 1, 2));
+    assert_false(agent_takes_map(f->agent, 1, 1));
+    assert_false(agent_takes_map(f->agent, 2, 2));
+    const struct agent_map old = {7, SERVERS, f->chunk_servers, 0};
+    agent_mapped(f->agent, f->now_ms, &old);
+    look(f);
+    wait(f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1); /* asked again */
+    assert_true(agent_takes_map(f->agent, 1, 2));
 }
 
-TEST(a_map_that_is_not_newer_is_asked_for_again_later)
+TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent)
 {
-    struct fixture f;
-    setup(&f);
-    start_pushed(&f);
-    acked(&f, seen(&f, AGENT_PUSH, 0), ERR_MOVED, 0);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
-    map_to(&f, 1, 1);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 0);
-    wait(&f, AGENT_BACKOFF_MS_MAX);
-    assert_int_equal(count(&f, AGENT_DESCRIBE), 1);
-    teardown(&f);
+    start_pushed(f);
+    acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    map_to(f, 1, 1);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 0);
+    wait(f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
 }

@@ -4,356 +4,310 @@
 
 /* ---- starting ---- */
 
-TEST(a_run_waits_for_its_servers_and_says_so)
+TEST_F(a_run_waits_for_its_servers_and_says_so, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    setup(&f);
-    hello(&f, 0, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(status(&f).state, RUN_STARTING);
-    assert_string_equal(status(&f).reason, "1 of 2 servers are connected");
-    assert_null(command(&f, 0, SERVER_PREPARE));
-    hello(&f, 1, 0);
-    assert_non_null(command(&f, 0, SERVER_PREPARE));
-    assert_non_null(command(&f, 1, SERVER_PREPARE));
-    teardown(&f);
+    hello(f, 0, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(status(f).state, RUN_STARTING);
+    assert_string_equal(status(f).reason, "1 of 2 servers are connected");
+    assert_null(command(f, 0, SERVER_PREPARE));
+    hello(f, 1, 0);
+    assert_non_null(command(f, 0, SERVER_PREPARE));
+    assert_non_null(command(f, 1, SERVER_PREPARE));
 }
 
-TEST(one_run_at_a_time)
+TEST_F(one_run_at_a_time, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    start(&f, &run);
+    start(f, &run);
     run.run = 2;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_EXISTS);
-    teardown(&f);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_EXISTS);
 }
 
-TEST(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit)
+TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = {.generation = 1};
-    start(&f, &run);
-    uint64_t worker = join(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
     run.steps = 5;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(status(&f).steps, 5);
-    assert_int_equal(status(&f).generation, f.generation + 1);
-    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, worker);
-    assert_non_null(command(&f, 1, SERVER_PREPARE));
-    f.generation++;
-    ready_all(&f, 0);
-    record_all(&f, 0);
-    step(&f, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_EXISTS);
-    teardown(&f);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(status(f).steps, 5);
+    assert_int_equal(status(f).generation, f->generation + 1);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, worker);
+    assert_non_null(command(f, 1, SERVER_PREPARE));
+    f->generation++;
+    ready_all(f, 0);
+    record_all(f, 0);
+    step(f, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_EXISTS);
 }
 
-TEST(a_run_that_cannot_be_is_refused_by_name)
+TEST_F(a_run_that_cannot_be_is_refused_by_name, coordinator)
 {
-    struct fixture f;
     struct reason reason;
     struct coordinator_run run = run_of(3);
-    setup(&f);
     run.validation_samples = 1000000;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, &reason), ERR_INVALID);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, &reason),
+                     ERR_INVALID);
     assert_non_null(strstr(reason.text, "train.validation_samples"));
     run = run_of(3);
     run.slots = 0;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, &reason), ERR_INVALID);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, &reason),
+                     ERR_INVALID);
     run = run_of(3);
     run.parameter_count = 0;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, &reason), ERR_INVALID);
-    assert_int_equal(status(&f).state, RUN_NONE);
-    teardown(&f);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, &reason),
+                     ERR_INVALID);
+    assert_int_equal(status(f).state, RUN_NONE);
 }
 
-TEST(p3_commands_name_the_boot_they_are_for)
+TEST_F(p3_commands_name_the_boot_they_are_for, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    start_preparing(&f, &run, NULL);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->boot, 11);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->boot, 12);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->term, 1);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.server, 1);
-    teardown(&f);
+    start_preparing(f, &run, NULL);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->boot, 11);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->boot, 12);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->term, 1);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.server, 1);
 }
 
-TEST(p9_version_0_is_a_recorded_cut_before_the_first_grant)
+TEST_F(p9_version_0_is_a_recorded_cut_before_the_first_grant, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    start_preparing(&f, &run, NULL);
-    uint64_t worker = join(&f);
-    assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
-    ready_all(&f, 0);
-    assert_int_equal(say_manifest(&f, 0, 0, ERR_OK), ERR_OK);
-    assert_null(seen(&f, EFFECT_ANSWER));
-    assert_string_equal(status(&f).reason, "the cut of version 0 is being written");
-    assert_int_equal(say_manifest(&f, 1, 0, ERR_OK), ERR_OK);
-    assert_int_equal(answer(&f, worker).ticket.version, 0);
-    assert_true(place_of(&f, EFFECT_STORE_CUT) < place_of(&f, EFFECT_ANSWER));
-    teardown(&f);
+    start_preparing(f, &run, NULL);
+    uint64_t worker = join(f);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    ready_all(f, 0);
+    assert_int_equal(say_manifest(f, 0, 0, ERR_OK), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_string_equal(status(f).reason, "the cut of version 0 is being written");
+    assert_int_equal(say_manifest(f, 1, 0, ERR_OK), ERR_OK);
+    assert_int_equal(answer(f, worker).ticket.version, 0);
+    assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_ANSWER));
 }
 
-TEST(a_full_disk_at_the_first_cut_fails_the_run_by_name)
+TEST_F(a_full_disk_at_the_first_cut_fails_the_run_by_name, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    start_preparing(&f, &run, NULL);
-    assert_int_equal(say_manifest(&f, 1, 0, ERR_NO_SPACE), ERR_OK);
-    assert_int_equal(status(&f).state, RUN_FAILED);
-    assert_string_equal(status(&f).reason,
+    start_preparing(f, &run, NULL);
+    assert_int_equal(say_manifest(f, 1, 0, ERR_NO_SPACE), ERR_OK);
+    assert_int_equal(status(f).state, RUN_FAILED);
+    assert_string_equal(status(f).reason,
                         "server s1 could not write the cut of version 0: no space left on device");
-    assert_non_null(command(&f, 0, SERVER_END));
-    teardown(&f);
+    assert_non_null(command(f, 0, SERVER_END));
 }
 
-TEST(a_server_that_cannot_prepare_fails_the_run_by_name)
+TEST_F(a_server_that_cannot_prepare_fails_the_run_by_name, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
-    start_preparing(&f, &run, NULL);
+    start_preparing(f, &run, NULL);
     struct server_report ready = {.kind = SERVER_READY};
-    ready.ready.cut.generation = status(&f).generation;
+    ready.ready.cut.generation = status(f).generation;
     ready.ready.code = ERR_CORRUPT;
     ready.ready.text = "c.bin: block 3";
-    assert_int_equal(report(&f, 0, ready), ERR_OK);
-    assert_int_equal(status(&f).state, RUN_FAILED);
-    assert_string_equal(status(&f).reason, "server s0 cannot prepare: CORRUPT: c.bin: block 3");
-    teardown(&f);
+    assert_int_equal(report(f, 0, ready), ERR_OK);
+    assert_int_equal(status(f).state, RUN_FAILED);
+    assert_string_equal(status(f).reason, "server s0 cannot prepare: CORRUPT: c.bin: block 3");
 }
 
 /* ---- tickets ---- */
 
-TEST(p1_acquire_asked_again_returns_the_lease_already_given)
+TEST_F(p1_acquire_asked_again_returns_the_lease_already_given, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    uint64_t worker = join(&f);
-    struct ticket first = ticket_of(&f, worker, 1);
-    struct ticket again = ticket_of(&f, worker, 1);
+    start_steps(f, 3);
+    uint64_t worker = join(f);
+    struct ticket first = ticket_of(f, worker, 1);
+    struct ticket again = ticket_of(f, worker, 1);
     assert_memory_equal(&first, &again, sizeof first);
-    assert_int_not_equal(ticket_of(&f, worker, 2).attempt, first.attempt);
-    assert_int_equal(acquire(&f, worker, 1, 5000), ERR_TOO_LATE); /* an old question */
-    teardown(&f);
+    assert_int_not_equal(ticket_of(f, worker, 2).attempt, first.attempt);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_TOO_LATE); /* an old question */
 }
 
-TEST(p1_complete_says_nothing_about_the_step)
+TEST_F(p1_complete_says_nothing_about_the_step, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t worker = join(&f);
-    struct ticket ticket = ticket_of(&f, worker, 1);
-    assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(acquire(&f, worker, 2, 0), ERR_OK);
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT); /* done: not granted again */
-    reduce_all(&f, 0);
-    assert_non_null(command(&f, 0, SERVER_COMMIT));
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t worker = join(f);
+    struct ticket ticket = ticket_of(f, worker, 1);
+    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_int_equal(acquire(f, worker, 2, 0), ERR_OK);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_WAIT); /* done: not granted again */
+    reduce_all(f, 0);
+    assert_non_null(command(f, 0, SERVER_COMMIT));
 }
 
-TEST(a_step_is_committed_by_its_seals_though_no_worker_said_complete)
+TEST_F(a_step_is_committed_by_its_seals_though_no_worker_said_complete, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    uint64_t worker = join(&f);
-    struct ticket ticket = ticket_of(&f, worker, 1);
-    reduce_all(&f, 0);
-    assert_int_equal(status(&f).version, 1);
-    assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK); /* late, harmless */
-    assert_int_equal(ticket_of(&f, worker, 2).version, 1);
-    teardown(&f);
+    start_steps(f, 3);
+    uint64_t worker = join(f);
+    struct ticket ticket = ticket_of(f, worker, 1);
+    reduce_all(f, 0);
+    assert_int_equal(status(f).version, 1);
+    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK); /* late, harmless */
+    assert_int_equal(ticket_of(f, worker, 2).version, 1);
 }
 
-TEST(a_dropped_ticket_is_granted_again)
+TEST_F(a_dropped_ticket_is_granted_again, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    struct ticket ticket = ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
-    assert_int_equal(complete(&f, a, ticket, ERR_UNREACHABLE), ERR_OK);
-    assert_int_equal(answer(&f, b).ticket.node.index, 0);
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    struct ticket ticket = ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
+    assert_int_equal(complete(f, a, ticket, ERR_UNREACHABLE), ERR_OK);
+    assert_int_equal(answer(f, b).ticket.node.index, 0);
 }
 
-TEST(a_parked_question_is_answered_when_its_time_is_over)
+TEST_F(a_parked_question_is_answered_when_its_time_is_over, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 200), ERR_OK);
-    assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + 200);
-    tick(&f, 199);
-    assert_null(seen(&f, EFFECT_ANSWER));
-    tick(&f, 1);
-    assert_int_equal(answer(&f, b).result, ACQUIRE_WAIT);
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 200), ERR_OK);
+    assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + 200);
+    tick(f, 199);
+    assert_null(seen(f, EFFECT_ANSWER));
+    tick(f, 1);
+    assert_int_equal(answer(f, b).result, ACQUIRE_WAIT);
 }
 
-TEST(tickets_of_the_next_version_wake_who_waits)
+TEST_F(tickets_of_the_next_version_wake_who_waits, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
-    reduce_all(&f, 0);
-    assert_int_equal(answer(&f, b).ticket.step, 1);
-    assert_int_equal(answer(&f, b).ticket.version, 1);
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
+    reduce_all(f, 0);
+    assert_int_equal(answer(f, b).ticket.step, 1);
+    assert_int_equal(answer(f, b).ticket.version, 1);
 }
 
-TEST(an_idle_worker_is_woken_when_a_ticket_is_overdue)
+TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
     run.node_slots = 2;
-    start(&f, &run);
-    uint64_t a = join(&f), b = join(&f);
-    struct ticket first = ticket_of(&f, a, 1);
-    struct ticket second = ticket_of(&f, b, 1);
-    f.now_ms += 20;
-    assert_int_equal(complete(&f, a, first, ERR_OK), ERR_OK);
-    assert_int_equal(acquire(&f, a, 2, 5000), ERR_OK);
-    assert_int_equal(coordinator_next_ms(f.coordinator), f.now_ms + 20); /* twice the usual */
-    tick(&f, 20);
-    assert_true(answer(&f, a).ticket.speculative);
-    assert_true(node_equal(answer(&f, a).ticket.node, second.node));
-    assert_int_equal(status(&f).speculative, 2);
-    teardown(&f);
+    start(f, &run);
+    uint64_t a = join(f), b = join(f);
+    struct ticket first = ticket_of(f, a, 1);
+    struct ticket second = ticket_of(f, b, 1);
+    f->now_ms += 20;
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(acquire(f, a, 2, 5000), ERR_OK);
+    assert_int_equal(coordinator_next_ms(f->coordinator), f->now_ms + 20); /* twice the usual */
+    tick(f, 20);
+    assert_true(answer(f, a).ticket.speculative);
+    assert_true(node_equal(answer(f, a).ticket.node, second.node));
+    assert_int_equal(status(f).speculative, 2);
 }
 
-TEST(a_ticket_that_never_was_is_malformed)
+TEST_F(a_ticket_that_never_was_is_malformed, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    uint64_t worker = join(&f);
-    struct ticket ticket = ticket_of(&f, worker, 1);
+    start_steps(f, 3);
+    uint64_t worker = join(f);
+    struct ticket ticket = ticket_of(f, worker, 1);
     struct ticket bad = ticket;
     bad.node = (struct node){0, SLOTS};
-    assert_int_equal(complete(&f, worker, bad, ERR_OK), ERR_MALFORMED);
+    assert_int_equal(complete(f, worker, bad, ERR_OK), ERR_MALFORMED);
     bad = ticket;
     bad.step = 9;
-    assert_int_equal(complete(&f, worker, bad, ERR_OK), ERR_MALFORMED);
+    assert_int_equal(complete(f, worker, bad, ERR_OK), ERR_MALFORMED);
     bad = ticket;
     bad.kind = TICKET_VALIDATE;
-    assert_int_equal(complete(&f, worker, bad, ERR_OK), ERR_MALFORMED);
+    assert_int_equal(complete(f, worker, bad, ERR_OK), ERR_MALFORMED);
     bad = ticket;
     bad.generation++;
-    assert_int_equal(complete(&f, worker, bad, ERR_OK), ERR_MALFORMED);
-    assert_int_equal(acquire(&f, 12345, 1, 0), ERR_UNKNOWN_MEMBER);
-    teardown(&f);
+    assert_int_equal(complete(f, worker, bad, ERR_OK), ERR_MALFORMED);
+    assert_int_equal(acquire(f, 12345, 1, 0), ERR_UNKNOWN_MEMBER);
 }
 
-TEST(a_member_holds_only_so_many_tickets)
+TEST_F(a_member_holds_only_so_many_tickets, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(3);
     run.slots = 16;
     run.seal.schedule.step_samples = 32;
-    start(&f, &run);
-    uint64_t worker = join(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
     for (uint64_t i = 1; i <= COORDINATOR_LEASES_MAX; i++)
-        ticket_of(&f, worker, i);
-    assert_int_equal(acquire(&f, worker, 99, 5000), ERR_BUSY);
-    teardown(&f);
+        ticket_of(f, worker, i);
+    assert_int_equal(acquire(f, worker, 99, 5000), ERR_BUSY);
 }
 
-TEST(pushes_that_never_came_are_asked_for_again)
+TEST_F(pushes_that_never_came_are_asked_for_again, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t liar = join(&f), honest = join(&f);
-    struct ticket ticket = ticket_of(&f, liar, 1);
-    assert_int_equal(complete(&f, liar, ticket, ERR_OK), ERR_OK);
-    assert_int_equal(acquire(&f, honest, 1, 60000), ERR_OK);
-    for (int i = 0; i < 31 && seen(&f, EFFECT_ANSWER) == NULL; i++) {
-        assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, honest), ERR_OK);
-        tick(&f, 100);
+    start_whole_steps(f, 3);
+    uint64_t liar = join(f), honest = join(f);
+    struct ticket ticket = ticket_of(f, liar, 1);
+    assert_int_equal(complete(f, liar, ticket, ERR_OK), ERR_OK);
+    assert_int_equal(acquire(f, honest, 1, 60000), ERR_OK);
+    for (int i = 0; i < 31 && seen(f, EFFECT_ANSWER) == NULL; i++) {
+        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, honest), ERR_OK);
+        tick(f, 100);
     }
-    assert_int_equal(answer(&f, honest).ticket.node.index, 0);
-    teardown(&f);
+    assert_int_equal(answer(f, honest).ticket.node.index, 0);
 }
 
 /* ---- fences ---- */
 
-TEST(p2_reports_of_another_generation_are_refused)
+TEST_F(p2_reports_of_another_generation_are_refused, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    f.generation--;
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OLD_GENERATION);
-    assert_int_equal(say_committed(&f, 0, 0), ERR_OLD_GENERATION);
-    assert_int_equal(say_manifest(&f, 0, 0, ERR_OK), ERR_OLD_GENERATION);
-    assert_int_equal(say_ready(&f, 0, 0), ERR_OLD_GENERATION);
-    f.generation++;
-    assert_int_equal(say_reduced(&f, 1, 0, 1), ERR_OK);
-    assert_null(command(&f, 0, SERVER_COMMIT)); /* the old report did not count */
-    teardown(&f);
+    start_steps(f, 3);
+    f->generation--;
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OLD_GENERATION);
+    assert_int_equal(say_committed(f, 0, 0), ERR_OLD_GENERATION);
+    assert_int_equal(say_manifest(f, 0, 0, ERR_OK), ERR_OLD_GENERATION);
+    assert_int_equal(say_ready(f, 0, 0), ERR_OLD_GENERATION);
+    f->generation++;
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    assert_null(command(f, 0, SERVER_COMMIT)); /* the old report did not count */
 }
 
-TEST(p2_a_complete_and_an_acquire_of_another_generation_are_refused)
+TEST_F(p2_a_complete_and_an_acquire_of_another_generation_are_refused, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    uint64_t worker = join(&f);
-    struct ticket ticket = ticket_of(&f, worker, 1);
+    start_steps(f, 3);
+    uint64_t worker = join(f);
+    struct ticket ticket = ticket_of(f, worker, 1);
     ticket.generation--;
-    assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OLD_GENERATION);
-    f.generation--;
-    assert_int_equal(acquire(&f, worker, 2, 0), ERR_OLD_GENERATION);
-    teardown(&f);
+    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OLD_GENERATION);
+    f->generation--;
+    assert_int_equal(acquire(f, worker, 2, 0), ERR_OLD_GENERATION);
 }
 
-TEST(p3_a_report_of_an_earlier_boot_is_refused)
+TEST_F(p3_a_report_of_an_earlier_boot_is_refused, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    f.boot[0]--;
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OLD_BOOT);
-    teardown(&f);
+    start_steps(f, 3);
+    f->boot[0]--;
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OLD_BOOT);
 }
 
-TEST(a_report_over_a_dead_link_is_not_heard)
+TEST_F(a_report_over_a_dead_link_is_not_heard, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    uint64_t old = f.link[0];
-    assert_null(seen(&f, EFFECT_UNLINK));
-    hello(&f, 0, f.generation); /* the same boot over a new stream */
-    assert_int_equal(seen(&f, EFFECT_UNLINK)->link,
-                     old); /* were it the newer one, it comes again */
-    uint64_t new = f.link[0];
-    f.link[0] = old;
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_NOT_FOUND);
-    coordinator_server_lost(f.coordinator, f.now_ms, old);
-    look(&f);
-    assert_string_equal(status(&f).reason, "no worker is there"); /* it is not lost */
-    f.link[0] = new;
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OK);
-    teardown(&f);
+    start_steps(f, 3);
+    uint64_t old = f->link[0];
+    assert_null(seen(f, EFFECT_UNLINK));
+    hello(f, 0, f->generation);                          /* the same boot over a new stream */
+    assert_int_equal(seen(f, EFFECT_UNLINK)->link, old); /* were it the newer one, it comes again */
+    uint64_t new = f->link[0];
+    f->link[0] = old;
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_NOT_FOUND);
+    coordinator_server_lost(f->coordinator, f->now_ms, old);
+    look(f);
+    assert_string_equal(status(f).reason, "no worker is there"); /* it is not lost */
+    f->link[0] = new;
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
 }
 
-TEST(a_seal_of_a_chunk_that_the_run_does_not_have_is_malformed)
+TEST_F(a_seal_of_a_chunk_that_the_run_does_not_have_is_malformed, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
+    start_steps(f, 3);
     for (int i = 0; i < 2; i++) { /* another server's, nobody's */
         struct chunk_seal seal = {(uint32_t)i + 1, true, 1};
         struct server_report reduced = {.kind = SERVER_REDUCED};
         reduced.reduced =
-            (struct reduced){.generation = f.generation, .seal_count = 1, .seals = &seal};
-        assert_int_equal(report(&f, 0, reduced), i == 0 ? ERR_OLD_TERM : ERR_MALFORMED);
+            (struct reduced){.generation = f->generation, .seal_count = 1, .seals = &seal};
+        assert_int_equal(report(f, 0, reduced), i == 0 ? ERR_OLD_TERM : ERR_MALFORMED);
     }
-    assert_int_equal(say_reduced(&f, 0, 1, 1), ERR_OLD_TERM); /* a step that is not open */
-    teardown(&f);
+    assert_int_equal(say_reduced(f, 0, 1, 1), ERR_OLD_TERM); /* a step that is not open */
 }

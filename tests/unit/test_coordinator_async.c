@@ -11,7 +11,7 @@ static struct coordinator_run async_run(uint64_t steps)
     return run;
 }
 
-static enum err complete_boots(struct fixture *f, uint64_t member, uint64_t number,
+static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, uint64_t number,
                                const uint64_t *boots)
 {
     struct complete_request request = {.member = member,
@@ -26,14 +26,15 @@ static enum err complete_boots(struct fixture *f, uint64_t member, uint64_t numb
     return err;
 }
 
-static void complete_tickets(struct fixture *f, uint64_t member, uint64_t first, uint64_t last)
+static void complete_tickets(struct coordinator_fixture *f, uint64_t member, uint64_t first,
+                             uint64_t last)
 {
     for (uint64_t number = first; number <= last; number++)
         assert_int_equal(complete_boots(f, member, number, f->boot), ERR_OK);
 }
 
 /* What a worker that joins now is granted; UINT64_MAX: nothing. */
-static uint64_t granted(struct fixture *f)
+static uint64_t granted(struct coordinator_fixture *f)
 {
     uint64_t member = join(f), number = UINT64_MAX;
     assert_int_equal(acquire(f, member, 1, 0), ERR_OK);
@@ -45,7 +46,7 @@ static uint64_t granted(struct fixture *f)
     return number;
 }
 
-static enum err say_taken(struct fixture *f, uint32_t i, uint64_t version, uint64_t low,
+static enum err say_taken(struct coordinator_fixture *f, uint32_t i, uint64_t version, uint64_t low,
                           uint64_t bits)
 {
     struct server_report ready = {.kind = SERVER_READY};
@@ -56,216 +57,193 @@ static enum err say_taken(struct fixture *f, uint32_t i, uint64_t version, uint6
     return report(f, i, ready);
 }
 
-TEST(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits)
+TEST_F(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    uint64_t worker = join(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
     for (uint64_t i = 0; i < 8; i++) {
-        struct ticket ticket = ticket_of(&f, worker, 1 + i);
+        struct ticket ticket = ticket_of(f, worker, 1 + i);
         assert_int_equal(ticket.step * SLOTS + ticket.node.index, i);
     }
-    assert_int_equal(granted(&f), UINT64_MAX);
-    complete_tickets(&f, worker, 1, 3);
-    assert_int_equal(granted(&f), UINT64_MAX); /* 0 is not done */
-    complete_tickets(&f, worker, 0, 0);
-    assert_int_equal(granted(&f), 8); /* no commit was needed */
-    complete_tickets(&f, worker, 4, 11);
-    assert_int_equal(granted(&f), UINT64_MAX);
-    reduce_all(&f, 0);
-    assert_int_equal(granted(&f), 12);
-    commit_all(&f, 0);
-    teardown(&f);
+    assert_int_equal(granted(f), UINT64_MAX);
+    complete_tickets(f, worker, 1, 3);
+    assert_int_equal(granted(f), UINT64_MAX); /* 0 is not done */
+    complete_tickets(f, worker, 0, 0);
+    assert_int_equal(granted(f), 8); /* no commit was needed */
+    complete_tickets(f, worker, 4, 11);
+    assert_int_equal(granted(f), UINT64_MAX);
+    reduce_all(f, 0);
+    assert_int_equal(granted(f), 12);
+    commit_all(f, 0);
 }
 
-TEST(p12_a_complete_that_names_an_older_boot_does_not_count)
+TEST_F(p12_a_complete_that_names_an_older_boot_does_not_count, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    const uint64_t older[] = {f.boot[0], f.boot[1] - 1};
-    assert_int_equal(complete_boots(&f, worker, 0, older), ERR_OK);
-    assert_int_equal(granted(&f), 0);
-    complete_tickets(&f, worker, 0, 0);
-    assert_int_equal(granted(&f), 1);
-    teardown(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
+    const uint64_t older[] = {f->boot[0], f->boot[1] - 1};
+    assert_int_equal(complete_boots(f, worker, 0, older), ERR_OK);
+    assert_int_equal(granted(f), 0);
+    complete_tickets(f, worker, 0, 0);
+    assert_int_equal(granted(f), 1);
 }
 
-TEST(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again)
+TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    uint64_t worker = join(&f), generation = f.generation;
-    complete_tickets(&f, worker, 0, 5);
-    assert_int_equal(granted(&f), 6);
-    restart_server(&f, 1);
-    assert_null(command(&f, 0, SERVER_PREPARE));
-    const struct server_command *prepare = command(&f, 1, SERVER_PREPARE);
+    start(f, &run);
+    uint64_t worker = join(f), generation = f->generation;
+    complete_tickets(f, worker, 0, 5);
+    assert_int_equal(granted(f), 6);
+    restart_server(f, 1);
+    assert_null(command(f, 0, SERVER_PREPARE));
+    const struct server_command *prepare = command(f, 1, SERVER_PREPARE);
     assert_non_null(prepare);
     assert_int_equal(prepare->prepare.generation, generation);
     assert_true(prepare->prepare.from_cut);
-    assert_int_equal(say_taken(&f, 1, 0, 1, 1 << 1), ERR_OK); /* it has 0 and 2 */
-    assert_int_equal(status(&f).generation, generation);
-    assert_int_equal(granted(&f), 1);
-    complete_tickets(&f, worker, 1, 1);
-    assert_int_equal(granted(&f), 3);
-    complete_tickets(&f, worker, 3, 4);
-    assert_int_equal(granted(&f), 5);
-    teardown(&f);
+    assert_int_equal(say_taken(f, 1, 0, 1, 1 << 1), ERR_OK); /* it has 0 and 2 */
+    assert_int_equal(status(f).generation, generation);
+    assert_int_equal(granted(f), 1);
+    complete_tickets(f, worker, 1, 1);
+    assert_int_equal(granted(f), 3);
+    complete_tickets(f, worker, 3, 4);
+    assert_int_equal(granted(f), 5);
 }
 
-TEST(p12_tickets_of_steps_that_are_committed_are_granted_again_too)
+TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    complete_tickets(&f, worker, 0, 7);
-    step(&f, 0);
-    step(&f, 1);
-    assert_int_equal(granted(&f), 8);
-    restart_server(&f, 0);
-    assert_int_equal(say_taken(&f, 0, 0, 2, 0), ERR_OK);
-    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1); /* where the run is */
-    assert_int_equal(status(&f).version, 2);
-    assert_int_equal(granted(&f), 2);
-    complete_tickets(&f, worker, 2, 7);
-    assert_int_equal(granted(&f), 8);
-    say_committed(&f, 0, 1);
-    step(&f, 2);
-    assert_int_equal(status(&f).version, 3);
-    teardown(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
+    complete_tickets(f, worker, 0, 7);
+    step(f, 0);
+    step(f, 1);
+    assert_int_equal(granted(f), 8);
+    restart_server(f, 0);
+    assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 1); /* where the run is */
+    assert_int_equal(status(f).version, 2);
+    assert_int_equal(granted(f), 2);
+    complete_tickets(f, worker, 2, 7);
+    assert_int_equal(granted(f), 8);
+    say_committed(f, 0, 1);
+    step(f, 2);
+    assert_int_equal(status(f).version, 3);
 }
 
-TEST(p12_what_a_lost_boot_said_was_reduced_is_forgotten)
+TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    assert_int_equal(say_reduced(&f, 1, 0, 1), ERR_OK);
-    restart_server(&f, 1);
-    assert_int_equal(say_taken(&f, 1, 0, 0, 0), ERR_OK);
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OK);
-    assert_int_equal(status(&f).version, 0);
-    assert_int_equal(say_reduced(&f, 1, 0, 1), ERR_OK);
-    assert_int_equal(status(&f).version, 1);
-    teardown(&f);
+    start(f, &run);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    restart_server(f, 1);
+    assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
+    assert_int_equal(status(f).version, 0);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    assert_int_equal(status(f).version, 1);
 }
 
-TEST(p12_a_new_generation_knows_what_all_servers_have)
+TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 1}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
-    start_preparing(&f, &run, &past);
-    assert_int_equal(say_taken(&f, 0, 1, 6, 1 << 3), ERR_OK);
-    assert_int_equal(say_taken(&f, 1, 1, 5, 1 << 4), ERR_OK); /* 9 */
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    assert_int_equal(granted(&f), 5);
-    uint64_t worker = join(&f);
-    complete_tickets(&f, worker, 5, 8);
-    assert_int_equal(granted(&f), 10);
-    teardown(&f);
+    start_preparing(f, &run, &past);
+    assert_int_equal(say_taken(f, 0, 1, 6, 1 << 3), ERR_OK);
+    assert_int_equal(say_taken(f, 1, 1, 5, 1 << 4), ERR_OK); /* 9 */
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_int_equal(granted(f), 5);
+    uint64_t worker = join(f);
+    complete_tickets(f, worker, 5, 8);
+    assert_int_equal(granted(f), 10);
 }
 
-TEST(p12_a_successor_waits_for_the_servers_of_the_cut)
+TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
     snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
     run.servers_min = 1;
     run.cut_servers = true;
-    setup(&f);
-    hello(&f, 1, 4);
-    lose_server(&f, 1);
-    hello(&f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
-    assert_null(command(&f, 0, SERVER_PREPARE));
-    assert_string_equal(status(&f).reason, "server s1 of the newest cut is awaited");
-    hello(&f, 1, 4);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
-    teardown(&f);
+    hello(f, 1, 4);
+    lose_server(f, 1);
+    hello(f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    look(f);
+    assert_null(command(f, 0, SERVER_PREPARE));
+    assert_string_equal(status(f).reason, "server s1 of the newest cut is awaited");
+    hello(f, 1, 4);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
 }
 
-TEST(p12_who_lost_its_memory_writes_no_second_file_of_a_cut)
+TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
     run.cut_every = 2;
-    start(&f, &run);
-    step(&f, 0);
-    reduce_all(&f, 1);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 1);
-    assert_int_equal(say_manifest(&f, 1, 2, ERR_OK), ERR_OK); /* s1 has written its file */
-    restart_server(&f, 1);
-    assert_int_equal(say_taken(&f, 1, 0, 0, 0), ERR_OK);
-    const struct server_command *again = command(&f, 1, SERVER_COMMIT);
+    start(f, &run);
+    step(f, 0);
+    reduce_all(f, 1);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 1);
+    assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK); /* s1 has written its file */
+    restart_server(f, 1);
+    assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
+    const struct server_command *again = command(f, 1, SERVER_COMMIT);
     assert_int_equal(again->commit.step, 1);
     assert_false(again->commit.cut);
-    say_committed(&f, 1, 1);
-    assert_int_equal(say_manifest(&f, 0, 2, ERR_OK), ERR_OK);
-    assert_int_equal(status(&f).cut.version, 0); /* one file is older than the other's answers */
-    reduce_all(&f, 2);
-    assert_true(command(&f, 1, SERVER_COMMIT)->commit.cut); /* at once, not at the interval */
-    commit_all(&f, 2);
-    record_all(&f, 3);
-    assert_int_equal(status(&f).cut.version, 3);
-    teardown(&f);
+    say_committed(f, 1, 1);
+    assert_int_equal(say_manifest(f, 0, 2, ERR_OK), ERR_OK);
+    assert_int_equal(status(f).cut.version, 0); /* one file is older than the other's answers */
+    reduce_all(f, 2);
+    assert_true(command(f, 1, SERVER_COMMIT)->commit.cut); /* at once, not at the interval */
+    commit_all(f, 2);
+    record_all(f, 3);
+    assert_int_equal(status(f).cut.version, 3);
 }
 
-TEST(async_words_that_shards_do_not_bear_out_are_doubted)
+TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    complete_tickets(&f, worker, 0, 3);
-    assert_int_equal(granted(&f), 4);
+    start(f, &run);
+    uint64_t worker = join(f);
+    complete_tickets(f, worker, 0, 3);
+    assert_int_equal(granted(f), 4);
     for (uint32_t i = 0; i < 8; i++) {
-        assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
-        tick(&f, LEASE_MS / 2);
+        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+        tick(f, LEASE_MS / 2);
     }
-    assert_int_equal(granted(&f), 0);
-    teardown(&f);
+    assert_int_equal(granted(f), 0);
 }
 
-TEST(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost)
+TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(1);
-    start(&f, &run);
-    uint64_t generation = f.generation;
-    reduce_all(&f, 0); /* before the workers' words came */
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 0);
-    restart_server(&f, 0);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.generation, generation + 1);
-    f.generation++;
-    assert_int_equal(say_taken(&f, 0, 0, 0, 0), ERR_OK);
-    assert_int_equal(say_taken(&f, 1, 0, 0, 0), ERR_OK);
-    reduce_all(&f, 0);
-    commit_all(&f, 0);
-    record_all(&f, 1);
-    assert_int_equal(status(&f).state, RUN_ENDED);
-    teardown(&f);
+    start(f, &run);
+    uint64_t generation = f->generation;
+    reduce_all(f, 0); /* before the workers' words came */
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 0);
+    restart_server(f, 0);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.generation, generation + 1);
+    f->generation++;
+    assert_int_equal(say_taken(f, 0, 0, 0, 0), ERR_OK);
+    assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
+    reduce_all(f, 0);
+    commit_all(f, 0);
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST(async_a_bitmap_of_no_such_run_is_malformed)
+TEST_F(async_a_bitmap_of_no_such_run_is_malformed, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = async_run(5);
-    start(&f, &run);
-    restart_server(&f, 1);
-    assert_int_equal(say_taken(&f, 1, 0, 5 * SLOTS + 1, 0), ERR_MALFORMED);
-    assert_int_equal(say_taken(&f, 1, 0, 3, 1), ERR_MALFORMED);
-    assert_int_equal(say_taken(&f, 1, 0, 3, 0), ERR_OK);
-    teardown(&f);
+    start(f, &run);
+    restart_server(f, 1);
+    assert_int_equal(say_taken(f, 1, 0, 5 * SLOTS + 1, 0), ERR_MALFORMED);
+    assert_int_equal(say_taken(f, 1, 0, 3, 1), ERR_MALFORMED);
+    assert_int_equal(say_taken(f, 1, 0, 3, 0), ERR_OK);
 }

@@ -3,311 +3,276 @@
 
 /* ---- cuts ---- */
 
-TEST(p9_a_cut_is_recorded_when_every_servers_manifest_is_there)
+TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 2;
-    start(&f, &run);
-    reduce_all(&f, 0);
-    assert_false(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 0);
-    reduce_all(&f, 1);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 1);
-    assert_int_equal(say_manifest(&f, 1, 2, ERR_OK), ERR_OK);
-    assert_int_equal(say_manifest(&f, 1, 2, ERR_OK), ERR_OK); /* twice is not both */
-    assert_null(seen(&f, EFFECT_STORE_CUT));
-    step(&f, 2); /* training goes on meanwhile */
-    assert_int_equal(say_manifest(&f, 0, 2, ERR_OK), ERR_OK);
-    const struct cut_record *cut = &f.stored;
+    start(f, &run);
+    reduce_all(f, 0);
+    assert_false(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 0);
+    reduce_all(f, 1);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 1);
+    assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK);
+    assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK); /* twice is not both */
+    assert_null(seen(f, EFFECT_STORE_CUT));
+    step(f, 2); /* training goes on meanwhile */
+    assert_int_equal(say_manifest(f, 0, 2, ERR_OK), ERR_OK);
+    const struct cut_record *cut = &f->stored;
     assert_int_equal(cut->name.version, 2);
     assert_int_equal(cut->counters.samples, 16); /* of version 2, not of now */
     assert_int_equal(cut->server_count, 2);
     assert_string_equal(cut->servers[1].name, "s1");
     assert_int_equal(cut->servers[1].digest[0], 2);
-    assert_int_equal(command(&f, 0, SERVER_RECORDED)->recorded.version, 2);
-    assert_true(place_of(&f, EFFECT_STORE_CUT) < place_of(&f, EFFECT_COMMAND));
-    teardown(&f);
+    assert_int_equal(command(f, 0, SERVER_RECORDED)->recorded.version, 2);
+    assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_COMMAND));
 }
 
-TEST(p9_an_older_cut_is_not_recorded_after_a_newer_one)
+TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
-    start(&f, &run);
-    step(&f, 0);
-    step(&f, 1);
-    record_all(&f, 2);
-    assert_int_equal(status(&f).cut.version, 2);
-    record_all(&f, 1);
-    assert_null(seen(&f, EFFECT_STORE_CUT));
-    assert_int_equal(status(&f).cut.version, 2);
-    teardown(&f);
+    start(f, &run);
+    step(f, 0);
+    step(f, 1);
+    record_all(f, 2);
+    assert_int_equal(status(f).cut.version, 2);
+    record_all(f, 1);
+    assert_null(seen(f, EFFECT_STORE_CUT));
+    assert_int_equal(status(f).cut.version, 2);
 }
 
-TEST(p9_a_run_ends_when_its_last_versions_cut_is_recorded)
+TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 1);
-    uint64_t worker = join(&f);
-    reduce_all(&f, 0);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 0);
-    assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
-    assert_string_equal(status(&f).reason, "the last cut is being written");
-    assert_int_equal(say_manifest(&f, 0, 1, ERR_OK), ERR_OK);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    assert_int_equal(say_manifest(&f, 1, 1, ERR_OK), ERR_OK);
-    assert_int_equal(status(&f).state, RUN_ENDED);
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_END);
-    assert_int_equal(seen(&f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
-    assert_non_null(command(&f, 1, SERVER_END));
-    assert_true(place_of(&f, EFFECT_STORE_CUT) < place_of(&f, EFFECT_STORE_STATE));
-    assert_int_equal(acquire(&f, worker, 2, 5000), ERR_OK);
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_END);
-    coordinator_member_lost(f.coordinator, f.now_ms, worker, "stream broke");
-    look(&f);
-    assert_int_equal(status(&f).members_lost, 0); /* it had nothing left to do here */
-    teardown(&f);
+    start_steps(f, 1);
+    uint64_t worker = join(f);
+    reduce_all(f, 0);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 0);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_string_equal(status(f).reason, "the last cut is being written");
+    assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OK);
+    assert_int_equal(status(f).state, RUN_ENDED);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
+    assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
+    assert_non_null(command(f, 1, SERVER_END));
+    assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_STORE_STATE));
+    assert_int_equal(acquire(f, worker, 2, 5000), ERR_OK);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
+    coordinator_member_lost(f->coordinator, f->now_ms, worker, "stream broke");
+    look(f);
+    assert_int_equal(status(f).members_lost, 0); /* it had nothing left to do here */
 }
 
-TEST(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well)
+TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 1);
-    uint64_t worker = join(&f);
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
-    look(&f);
-    assert_null(seen(&f, EFFECT_NOTICE));
-    step(&f, 0);
-    record_all(&f, 1);
-    assert_int_equal(status(&f).state, RUN_ENDED);
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
-    look(&f);
-    assert_int_equal(seen(&f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
-    teardown(&f);
+    start_steps(f, 1);
+    uint64_t worker = join(f);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_NOTICE));
+    step(f, 0);
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    look(f);
+    assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
 }
 
-TEST(a_full_disk_is_said_and_training_goes_on)
+TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
-    start(&f, &run);
-    step(&f, 0);
-    assert_int_equal(say_manifest(&f, 0, 1, ERR_NO_SPACE), ERR_OK);
-    assert_string_equal(status(&f).cut_error,
+    start(f, &run);
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
+    assert_string_equal(status(f).cut_error,
                         "server s0 could not write the cut of version 1: no space left on device");
-    step(&f, 1);
-    assert_int_equal(status(&f).version, 2);
-    record_all(&f, 2);
-    assert_string_equal(status(&f).cut_error, "");
-    teardown(&f);
+    step(f, 1);
+    assert_int_equal(status(f).version, 2);
+    record_all(f, 2);
+    assert_string_equal(status(f).cut_error, "");
 }
 
-TEST(a_cut_that_cannot_be_written_down_is_not_recorded)
+TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
-    start(&f, &run);
-    step(&f, 0);
-    f.store = ERR_NO_SPACE;
-    record_all(&f, 1);
-    assert_int_equal(status(&f).cut.version, 0);
-    assert_null(command(&f, 0, SERVER_RECORDED));
+    start(f, &run);
+    step(f, 0);
+    f->store = ERR_NO_SPACE;
+    record_all(f, 1);
+    assert_int_equal(status(f).cut.version, 0);
+    assert_null(command(f, 0, SERVER_RECORDED));
     assert_string_equal(
-        status(&f).cut_error,
+        status(f).cut_error,
         "the coordinator could not write the cut of version 1: no space left on device");
-    f.store = ERR_OK;
-    step(&f, 1);
-    record_all(&f, 2);
-    assert_int_equal(status(&f).cut.version, 2);
-    teardown(&f);
+    f->store = ERR_OK;
+    step(f, 1);
+    record_all(f, 2);
+    assert_int_equal(status(f).cut.version, 2);
 }
 
-TEST(a_full_disk_at_the_end_fails_the_run_by_name)
+TEST_F(a_full_disk_at_the_end_fails_the_run_by_name, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 1);
-    step(&f, 0);
-    assert_int_equal(say_manifest(&f, 0, 1, ERR_NO_SPACE), ERR_OK);
-    assert_int_equal(status(&f).state, RUN_FAILED);
-    assert_non_null(strstr(status(&f).reason, "the newest recorded cut is of version 0"));
-    teardown(&f);
+    start_steps(f, 1);
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
+    assert_int_equal(status(f).state, RUN_FAILED);
+    assert_non_null(strstr(status(f).reason, "the newest recorded cut is of version 0"));
 }
 
-TEST(an_operator_can_ask_for_a_cut)
+TEST_F(an_operator_can_ask_for_a_cut, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
-    reduce_all(&f, 0);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 0);
-    reduce_all(&f, 1);
-    assert_false(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    teardown(&f);
+    start_steps(f, 9);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    reduce_all(f, 0);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 0);
+    reduce_all(f, 1);
+    assert_false(command(f, 0, SERVER_COMMIT)->commit.cut);
 }
 
 /* ---- stopping ---- */
 
-TEST(a_stop_finishes_the_step_in_flight_and_cuts)
+TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t worker = join(&f);
-    ticket_of(&f, worker, 1);
-    assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
-    step(&f, 0);
-    record_all(&f, 1);
-    step(&f, 1);
-    stop(&f);
-    assert_int_equal(ticket_of(&f, worker, 2).step, 2); /* it is still computed */
-    reduce_all(&f, 2);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 2);
-    assert_int_equal(acquire(&f, worker, 3, 5000), ERR_OK);
-    assert_null(seen(&f, EFFECT_ANSWER)); /* nothing of step 3 is granted */
-    record_all(&f, 3);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    assert_string_equal(status(&f).reason, "operator");
-    assert_int_equal(status(&f).cut.version, 3);
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_END);
-    teardown(&f);
+    start_steps(f, 9);
+    uint64_t worker = join(f);
+    ticket_of(f, worker, 1);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    step(f, 0);
+    record_all(f, 1);
+    step(f, 1);
+    stop(f);
+    assert_int_equal(ticket_of(f, worker, 2).step, 2); /* it is still computed */
+    reduce_all(f, 2);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 2);
+    assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER)); /* nothing of step 3 is granted */
+    record_all(f, 3);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_string_equal(status(f).reason, "operator");
+    assert_int_equal(status(f).cut.version, 3);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
 }
 
-TEST(a_pause_cuts_and_leaves_the_run_to_a_successor)
+TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t worker = join(&f);
-    step(&f, 0);
-    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
-    look(&f);
-    assert_false(status(&f).paused); /* the step in flight comes first */
-    assert_int_equal(ticket_of(&f, worker, 1).step, 1);
-    reduce_all(&f, 1);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 1);
-    assert_int_equal(acquire(&f, worker, 2, 5000), ERR_OK);
-    record_all(&f, 2);
-    assert_true(status(&f).paused);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    assert_int_equal(status(&f).cut.version, 2);
-    assert_null(seen(&f, EFFECT_STORE_STATE));
-    assert_null(seen(&f, EFFECT_NOTICE));
-    assert_null(seen(&f, EFFECT_ANSWER));
-    assert_null(command(&f, 0, SERVER_END));
-    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_NO_RUN);
+    start_steps(f, 9);
+    uint64_t worker = join(f);
+    step(f, 0);
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
+    look(f);
+    assert_false(status(f).paused); /* the step in flight comes first */
+    assert_int_equal(ticket_of(f, worker, 1).step, 1);
+    reduce_all(f, 1);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 1);
+    assert_int_equal(acquire(f, worker, 2, 5000), ERR_OK);
+    record_all(f, 2);
+    assert_true(status(f).paused);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_int_equal(status(f).cut.version, 2);
+    assert_null(seen(f, EFFECT_STORE_STATE));
+    assert_null(seen(f, EFFECT_NOTICE));
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_null(command(f, 0, SERVER_END));
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_NO_RUN);
     /* Who asks before the daemon has ended is told no end: it looks for the successor. */
-    assert_int_equal(acquire(&f, worker, 3, 5000), ERR_OK);
-    assert_null(seen(&f, EFFECT_ANSWER));
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, worker), ERR_OK);
-    look(&f);
-    assert_null(seen(&f, EFFECT_NOTICE));
-    teardown(&f);
+    assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_NOTICE));
 }
 
-TEST(a_pause_does_not_wait_for_ever)
+TEST_F(a_pause_does_not_wait_for_ever, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    step(&f, 0);
-    assert_int_equal(coordinator_pause(f.coordinator, f.now_ms, "reboot"), ERR_OK);
-    look(&f);
-    assert_false(status(&f).paused);
-    tick(&f, STOP_MS);
-    assert_true(status(&f).paused);
-    assert_null(seen(&f, EFFECT_STORE_STATE));
-    teardown(&f);
+    start_steps(f, 9);
+    step(f, 0);
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
+    look(f);
+    assert_false(status(f).paused);
+    tick(f, STOP_MS);
+    assert_true(status(f).paused);
+    assert_null(seen(f, EFFECT_STORE_STATE));
 }
 
-TEST(a_stop_on_a_cut_needs_no_further_step)
+TEST_F(a_stop_on_a_cut_needs_no_further_step, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    stop(&f);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    assert_int_equal(status(&f).cut.version, 0);
-    teardown(&f);
+    start_steps(f, 9);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST(a_stop_drops_a_step_that_nobody_finishes)
+TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    step(&f, 0);
-    stop(&f);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + STOP_MS);
-    tick(&f, STOP_MS);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    assert_string_equal(status(&f).reason,
+    start_steps(f, 9);
+    step(f, 0);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + STOP_MS);
+    tick(f, STOP_MS);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_string_equal(status(f).reason,
                         "operator; version 1 is dropped, the newest cut is of version 0");
-    teardown(&f);
 }
 
-TEST(a_stop_says_what_a_lost_server_took_along)
+TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    step(&f, 0);
+    start_steps(f, 9);
+    step(f, 0);
     for (uint32_t i = 0; i < SERVERS; i++)
-        coordinator_server_lost(f.coordinator, f.now_ms, f.link[i]);
-    f.boot[0]++;
-    hello(&f, 0, 0);
-    look(&f);
-    stop(&f);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    assert_string_equal(status(&f).reason,
+        coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
+    f->boot[0]++;
+    hello(f, 0, 0);
+    look(f);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_string_equal(status(f).reason,
                         "operator; version 1 is dropped, the newest cut is of version 0");
-    teardown(&f);
 }
 
-TEST(a_stop_does_not_wait_for_validation)
+TEST_F(a_stop_does_not_wait_for_validation, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = validated_run();
-    start(&f, &run);
-    step(&f, 0);
-    step(&f, 1);
-    stop(&f);
-    reduce_all(&f, 2);
-    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(&f, 2);
-    record_all(&f, 3);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    teardown(&f);
+    start(f, &run);
+    step(f, 0);
+    step(f, 1);
+    stop(f);
+    reduce_all(f, 2);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 2);
+    record_all(f, 3);
+    assert_int_equal(status(f).state, RUN_STOPPED);
 }
 
-TEST(a_stop_before_the_first_step_is_immediate)
+TEST_F(a_stop_before_the_first_step_is_immediate, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    setup(&f);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_NO_RUN);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    stop(&f);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    teardown(&f);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "operator"), ERR_NO_RUN);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
 }
 
-TEST(after_one_run_another_can_start_under_a_higher_generation)
+TEST_F(after_one_run_another_can_start_under_a_higher_generation, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    start(&f, &run);
-    uint64_t first = f.generation;
-    stop(&f);
+    start(f, &run);
+    uint64_t first = f->generation;
+    stop(f);
     struct coordinator_past past = {.generation = first};
     run.run = 2;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.generation, first + 1);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.run, 2);
-    assert_false(command(&f, 0, SERVER_PREPARE)->prepare.from_cut);
-    teardown(&f);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, first + 1);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.run, 2);
+    assert_false(command(f, 0, SERVER_PREPARE)->prepare.from_cut);
 }

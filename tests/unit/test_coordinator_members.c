@@ -5,154 +5,138 @@
 
 /* ---- membership ---- */
 
-TEST(the_first_workers_fingerprint_is_the_runs_and_stored)
+TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator)
 {
-    struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
     struct reason reason;
-    start_steps(&f, 3);
-    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(seen(&f, EFFECT_STORE_FINGERPRINT)->fingerprint[0], 5);
-    join(&f);
-    assert_null(seen(&f, EFFECT_STORE_FINGERPRINT));
+    start_steps(f, 3);
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(seen(f, EFFECT_STORE_FINGERPRINT)->fingerprint[0], 5);
+    join(f);
+    assert_null(seen(f, EFFECT_STORE_FINGERPRINT));
     request.fingerprint[0] = 6;
-    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, &reason),
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, &reason),
                      ERR_FINGERPRINT);
     struct coordinator_member member;
-    assert_true(coordinator_member(f.coordinator, 2, &member));
+    assert_true(coordinator_member(f->coordinator, 2, &member));
     assert_string_equal(member.state, "refused");
-    teardown(&f);
 }
 
-TEST(nobody_joins_while_there_is_no_run)
+TEST_F(nobody_joins_while_there_is_no_run, coordinator)
 {
-    struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
-    setup(&f);
-    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL), ERR_NO_RUN);
-    teardown(&f);
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
+                     ERR_NO_RUN);
 }
 
-TEST(a_broken_control_stream_frees_the_tickets_at_once)
+TEST_F(a_broken_control_stream_frees_the_tickets_at_once, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 5000), ERR_OK);
-    assert_null(seen(&f, EFFECT_ANSWER));
-    coordinator_member_lost(f.coordinator, f.now_ms, a, "stream broke");
-    look(&f);
-    assert_int_equal(answer(&f, b).result, ACQUIRE_TICKET);
-    assert_false(answer(&f, b).ticket.speculative);
-    assert_int_equal(status(&f).redone, SLOTS);
-    assert_int_equal(status(&f).members_lost, 1);
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    coordinator_member_lost(f->coordinator, f->now_ms, a, "stream broke");
+    look(f);
+    assert_int_equal(answer(f, b).result, ACQUIRE_TICKET);
+    assert_false(answer(f, b).ticket.speculative);
+    assert_int_equal(status(f).redone, SLOTS);
+    assert_int_equal(status(f).members_lost, 1);
 }
 
-TEST(a_silent_member_is_lost_when_its_lease_lapses)
+TEST_F(a_silent_member_is_lost_when_its_lease_lapses, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
-    f.now_ms += LEASE_MS - 1;
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, b), ERR_OK);
-    assert_true(coordinator_next_ms(f.coordinator) <= f.now_ms + 1);
-    tick(&f, 1);
-    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, a);
-    assert_int_equal(answer(&f, b).ticket.node.index, 0);
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, a), ERR_UNKNOWN_MEMBER);
-    assert_int_equal(acquire(&f, a, 2, 0), ERR_UNKNOWN_MEMBER);
-    teardown(&f);
+    start_whole_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
+    f->now_ms += LEASE_MS - 1;
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, b), ERR_OK);
+    assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + 1);
+    tick(f, 1);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(answer(f, b).ticket.node.index, 0);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, a), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(acquire(f, a, 2, 0), ERR_UNKNOWN_MEMBER);
 }
 
-TEST(who_leaves_says_why)
+TEST_F(who_leaves_says_why, coordinator)
 {
-    struct fixture f;
     struct coordinator_member member;
-    start_steps(&f, 3);
-    uint64_t a = join(&f), b = join(&f);
-    assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, a, "SIGTERM"), ERR_OK);
-    assert_int_equal(coordinator_leave(f.coordinator, f.now_ms, b, "preempted by the cloud"),
+    start_steps(f, 3);
+    uint64_t a = join(f), b = join(f);
+    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, a, "SIGTERM"), ERR_OK);
+    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, b, "preempted by the cloud"),
                      ERR_OK);
-    look(&f);
-    assert_int_equal(status(&f).members_lost, 0);
-    assert_true(coordinator_member(f.coordinator, 0, &member));
+    look(f);
+    assert_int_equal(status(f).members_lost, 0);
+    assert_true(coordinator_member(f->coordinator, 0, &member));
     assert_string_equal(member.state, "preempted");
-    assert_true(coordinator_member(f.coordinator, 1, &member));
+    assert_true(coordinator_member(f->coordinator, 1, &member));
     assert_string_equal(member.state, "left");
     assert_string_equal(member.reason, "SIGTERM");
-    assert_false(coordinator_member(f.coordinator, 2, &member));
-    teardown(&f);
+    assert_false(coordinator_member(f->coordinator, 2, &member));
 }
 
-TEST(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss)
+TEST_F(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss, coordinator)
 {
-    struct fixture f;
     struct coordinator_member member;
-    start_steps(&f, 9);
-    uint64_t a = join(&f), b = join(&f);
-    struct ticket ticket = ticket_of(&f, a, 1);
-    assert_int_equal(complete(&f, a, ticket, ERR_OK), ERR_OK);
-    restart_server(&f, 1);
-    f.generation++;
-    assert_int_equal(status(&f).member_count, 2);
-    uint64_t again = join_again(&f, a);
+    start_steps(f, 9);
+    uint64_t a = join(f), b = join(f);
+    struct ticket ticket = ticket_of(f, a, 1);
+    assert_int_equal(complete(f, a, ticket, ERR_OK), ERR_OK);
+    restart_server(f, 1);
+    f->generation++;
+    assert_int_equal(status(f).member_count, 2);
+    uint64_t again = join_again(f, a);
     assert_int_not_equal(again, a);
-    assert_int_equal(status(&f).member_count, 2);
-    assert_int_equal(status(&f).members_joined, 2);
-    assert_true(coordinator_member(f.coordinator, 1, &member));
+    assert_int_equal(status(f).member_count, 2);
+    assert_int_equal(status(f).members_joined, 2);
+    assert_true(coordinator_member(f->coordinator, 1, &member));
     assert_int_equal(member.member, again);
     assert_true(member.slots_done > 0); /* in this membership and the one before */
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, a), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, a), ERR_UNKNOWN_MEMBER);
     /* The other one died with the server: its lease says so, by name. */
-    f.now_ms += LEASE_MS - 1;
-    assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, again), ERR_OK);
-    tick(&f, 1);
-    assert_int_equal(status(&f).members_lost, 1);
-    assert_true(coordinator_member(f.coordinator, 1, &member));
+    f->now_ms += LEASE_MS - 1;
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, again), ERR_OK);
+    tick(f, 1);
+    assert_int_equal(status(f).members_lost, 1);
+    assert_true(coordinator_member(f->coordinator, 1, &member));
     assert_int_equal(member.member, b);
     assert_string_equal(member.state, "timed out");
     assert_string_equal(member.reason, "silent for 1000 ms");
-    teardown(&f);
 }
 
-TEST(joining_again_frees_what_the_membership_before_held)
+TEST_F(joining_again_frees_what_the_membership_before_held, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 9);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
-    join_again(&f, a); /* its end of the control stream broke before ours did */
-    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, a);
-    assert_int_equal(answer(&f, b).result, ACQUIRE_TICKET);
-    assert_int_equal(status(&f).members_lost, 0);
-    join_again(&f, a); /* that is nobody any more */
-    assert_int_equal(status(&f).members_joined, 3);
-    teardown(&f);
+    start_whole_steps(f, 9);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
+    join_again(f, a); /* its end of the control stream broke before ours did */
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(answer(f, b).result, ACQUIRE_TICKET);
+    assert_int_equal(status(f).members_lost, 0);
+    join_again(f, a); /* that is nobody any more */
+    assert_int_equal(status(f).members_joined, 3);
 }
 
-TEST(members_of_another_run_are_forgotten)
+TEST_F(members_of_another_run_are_forgotten, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    start(&f, &run);
-    join(&f);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "enough"), ERR_OK);
-    tick(&f, STOP_MS);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
+    start(f, &run);
+    join(f);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "enough"), ERR_OK);
+    tick(f, STOP_MS);
+    assert_int_equal(status(f).state, RUN_STOPPED);
     run.run++;
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(status(&f).member_count, 0);
-    assert_int_equal(status(&f).members_lost, 0);
-    teardown(&f);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(status(f).member_count, 0);
+    assert_int_equal(status(f).members_lost, 0);
 }
 
 /* What a test knows of the workers that come and go: those that are there, and how many were.
@@ -172,7 +156,8 @@ static void crowd_forget(struct crowd *crowd, uint32_t i)
 }
 
 /* One of them acquires, completes, goes in one of four ways, or comes back. */
-static void crowd_moves(struct fixture *f, struct crowd *crowd, struct rand_state *random)
+static void crowd_moves(struct coordinator_fixture *f, struct crowd *crowd,
+                        struct rand_state *random)
 {
     uint32_t i = (uint32_t)rand_below(random, crowd->count);
     uint64_t member = crowd->members[i];
@@ -202,36 +187,34 @@ static void crowd_moves(struct fixture *f, struct crowd *crowd, struct rand_stat
     look(f);
 }
 
-TEST(workers_come_and_go_by_the_thousand_and_nobody_else_notices)
+TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator)
 {
-    struct fixture f;
     struct rand_state random = {7};
     struct crowd crowd = {0};
-    start_steps(&f, 9);
-    uint64_t steady = join(&f);
+    start_steps(f, 9);
+    uint64_t steady = join(f);
     struct coordinator_member member;
     for (int i = 0; i < 20000; i++) {
         while (crowd.count == 0 || (crowd.count < 32 && rand_below(&random, 3) == 0)) {
             crowd.sequences[crowd.count] = 0;
-            crowd.members[crowd.count++] = join(&f);
+            crowd.members[crowd.count++] = join(f);
             crowd.joined++;
         }
-        crowd_moves(&f, &crowd, &random);
-        assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, steady), ERR_OK);
+        crowd_moves(f, &crowd, &random);
+        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, steady), ERR_OK);
         if (i % 1000 == 999) { /* all but one fall silent */
-            f.now_ms += LEASE_MS - 1;
-            assert_int_equal(coordinator_heartbeat(f.coordinator, f.now_ms, steady), ERR_OK);
-            tick(&f, 1);
+            f->now_ms += LEASE_MS - 1;
+            assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, steady), ERR_OK);
+            tick(f, 1);
             crowd.lost += crowd.count;
             crowd.count = 0;
         }
-        assert_int_equal(status(&f).member_count, crowd.count + 1);
-        assert_int_equal(status(&f).members_joined, crowd.joined + 1);
-        assert_int_equal(status(&f).members_lost, crowd.lost);
+        assert_int_equal(status(f).member_count, crowd.count + 1);
+        assert_int_equal(status(f).members_joined, crowd.joined + 1);
+        assert_int_equal(status(f).members_lost, crowd.lost);
     }
     assert_true(crowd.joined > 5000);
-    assert_true(coordinator_member(f.coordinator, 0, &member));
+    assert_true(coordinator_member(f->coordinator, 0, &member));
     assert_int_equal(member.member, steady);
-    ticket_of(&f, steady, 1);
-    teardown(&f);
+    ticket_of(f, steady, 1);
 }

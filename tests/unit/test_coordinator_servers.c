@@ -3,151 +3,131 @@
 
 /* ---- losing servers ---- */
 
-TEST(a_lost_server_pauses_the_run_by_name)
+TEST_F(a_lost_server_pauses_the_run_by_name, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t worker = join(&f);
-    lose_server(&f, 1);
-    assert_string_equal(status(&f).reason, "server s1 is lost; waiting for it");
-    assert_int_equal(acquire(&f, worker, 1, 5000), ERR_OK);
-    assert_null(seen(&f, EFFECT_ANSWER));
-    teardown(&f);
+    start_steps(f, 9);
+    uint64_t worker = join(f);
+    lose_server(f, 1);
+    assert_string_equal(status(f).reason, "server s1 is lost; waiting for it");
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
 }
 
-TEST(the_same_boot_goes_on_where_it_was)
+TEST_F(the_same_boot_goes_on_where_it_was, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t worker = join(&f);
-    reduce_all(&f, 0);
-    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
-    lose_server(&f, 1);
-    hello(&f, 1, f.generation);
-    assert_int_equal(command(&f, 1, SERVER_COMMIT)->commit.step, 0); /* it may have missed it */
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_null(seen(&f, EFFECT_STORE_REWIND));
-    assert_int_equal(ticket_of(&f, worker, 1).version, 1);
-    teardown(&f);
+    start_steps(f, 9);
+    uint64_t worker = join(f);
+    reduce_all(f, 0);
+    assert_int_equal(say_committed(f, 0, 0), ERR_OK);
+    lose_server(f, 1);
+    hello(f, 1, f->generation);
+    assert_int_equal(command(f, 1, SERVER_COMMIT)->commit.step, 0); /* it may have missed it */
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    assert_int_equal(ticket_of(f, worker, 1).version, 1);
 }
 
 /* Server 1 restarts; both are there afterwards, told to prepare. */
-TEST(p3_a_new_boot_means_a_new_generation_from_the_newest_cut)
+TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 2;
-    start(&f, &run);
+    start(f, &run);
     for (uint64_t i = 0; i < 3; i++)
-        step(&f, i);
-    record_all(&f, 2);
-    restart_server(&f, 1);
-    const struct server_command *prepare = command(&f, 1, SERVER_PREPARE);
-    assert_int_equal(prepare->boot, f.boot[1]);
-    assert_int_equal(prepare->prepare.generation, f.generation + 1);
+        step(f, i);
+    record_all(f, 2);
+    restart_server(f, 1);
+    const struct server_command *prepare = command(f, 1, SERVER_PREPARE);
+    assert_int_equal(prepare->boot, f->boot[1]);
+    assert_int_equal(prepare->prepare.generation, f->generation + 1);
     assert_true(prepare->prepare.from_cut);
-    assert_int_equal(prepare->prepare.cut.generation, f.generation);
+    assert_int_equal(prepare->prepare.cut.generation, f->generation);
     assert_int_equal(prepare->prepare.cut.version, 2);
-    assert_non_null(command(&f, 0, SERVER_PREPARE));
-    f.generation++;
-    ready_all(&f, 2);
-    assert_int_equal(status(&f).version, 2);
-    assert_int_equal(status(&f).counters.samples, 16);
-    uint64_t worker = join(&f);
-    assert_int_equal(ticket_of(&f, worker, 1).version, 2);
-    step(&f, 2);
-    assert_int_equal(status(&f).counters.samples, 24);
-    teardown(&f);
+    assert_non_null(command(f, 0, SERVER_PREPARE));
+    f->generation++;
+    ready_all(f, 2);
+    assert_int_equal(status(f).version, 2);
+    assert_int_equal(status(f).counters.samples, 16);
+    uint64_t worker = join(f);
+    assert_int_equal(ticket_of(f, worker, 1).version, 2);
+    step(f, 2);
+    assert_int_equal(status(f).counters.samples, 24);
 }
 
-TEST(p10_a_rewind_is_stored_before_it_is_acted_on)
+TEST_F(p10_a_rewind_is_stored_before_it_is_acted_on, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t worker = join(&f);
-    ticket_of(&f, worker, 1);
-    restart_server(&f, 1);
-    assert_int_equal(seen(&f, EFFECT_STORE_REWIND)->generation, f.generation + 1);
-    assert_true(place_of(&f, EFFECT_STORE_REWIND) < place_of(&f, EFFECT_COMMAND));
-    assert_true(place_of(&f, EFFECT_STORE_REWIND) < place_of(&f, EFFECT_EXPEL));
-    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, worker);
-    teardown(&f);
+    start_steps(f, 9);
+    uint64_t worker = join(f);
+    ticket_of(f, worker, 1);
+    restart_server(f, 1);
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, f->generation + 1);
+    assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_COMMAND));
+    assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_EXPEL));
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, worker);
 }
 
-TEST(p10_a_parked_question_of_the_old_generation_is_answered_so)
+TEST_F(p10_a_parked_question_of_the_old_generation_is_answered_so, coordinator)
 {
-    struct fixture f;
-    start_whole_steps(&f, 9);
-    uint64_t a = join(&f), b = join(&f);
-    ticket_of(&f, a, 1);
-    assert_int_equal(acquire(&f, b, 1, 60000), ERR_OK);
-    restart_server(&f, 1);
-    assert_int_equal(seen(&f, EFFECT_ANSWER)->answer.member, b);
-    assert_int_equal(seen(&f, EFFECT_ANSWER)->answer.err, ERR_OLD_GENERATION);
-    assert_int_equal(status(&f).members_lost, 0); /* they only join again */
-    teardown(&f);
+    start_whole_steps(f, 9);
+    uint64_t a = join(f), b = join(f);
+    ticket_of(f, a, 1);
+    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
+    restart_server(f, 1);
+    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.member, b);
+    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.err, ERR_OLD_GENERATION);
+    assert_int_equal(status(f).members_lost, 0); /* they only join again */
 }
 
-TEST(p9_manifests_of_before_a_rewind_do_not_count)
+TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.cut_every = 1;
-    start(&f, &run);
-    step(&f, 0);
-    assert_int_equal(say_manifest(&f, 0, 1, ERR_OK), ERR_OK);
-    restart_server(&f, 1);
-    assert_int_equal(say_manifest(&f, 1, 1, ERR_OK), ERR_OLD_GENERATION);
-    assert_int_equal(status(&f).cut.version, 0);
-    teardown(&f);
+    start(f, &run);
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
+    restart_server(f, 1);
+    assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OLD_GENERATION);
+    assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST(both_servers_lost_wait_for_both)
+TEST_F(both_servers_lost_wait_for_both, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[0]);
-    restart_server(&f, 1);
-    assert_null(seen(&f, EFFECT_STORE_REWIND));
-    f.boot[0] += 7;
-    hello(&f, 0, 0);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->boot, f.boot[0]);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->boot, f.boot[1]);
-    teardown(&f);
+    start_steps(f, 9);
+    coordinator_server_lost(f->coordinator, f->now_ms, f->link[0]);
+    restart_server(f, 1);
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    f->boot[0] += 7;
+    hello(f, 0, 0);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->boot, f->boot[0]);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->boot, f->boot[1]);
 }
 
-TEST(a_server_that_restarts_while_it_prepares_prepares_again)
+TEST_F(a_server_that_restarts_while_it_prepares_prepares_again, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    start_preparing(&f, &run, NULL);
-    assert_int_equal(say_ready(&f, 0, 0), ERR_OK);
-    restart_server(&f, 1);
-    assert_int_equal(status(&f).generation, f.generation + 1);
-    assert_false(command(&f, 1, SERVER_PREPARE)->prepare.from_cut);
-    teardown(&f);
+    start_preparing(f, &run, NULL);
+    assert_int_equal(say_ready(f, 0, 0), ERR_OK);
+    restart_server(f, 1);
+    assert_int_equal(status(f).generation, f->generation + 1);
+    assert_false(command(f, 1, SERVER_PREPARE)->prepare.from_cut);
 }
 
-TEST(a_server_that_lost_the_run_without_a_new_boot_rewinds_too)
+TEST_F(a_server_that_lost_the_run_without_a_new_boot_rewinds_too, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    lose_server(&f, 1);
-    hello(&f, 1, 0);
-    assert_non_null(seen(&f, EFFECT_STORE_REWIND));
-    teardown(&f);
+    start_steps(f, 9);
+    lose_server(f, 1);
+    hello(f, 1, 0);
+    assert_non_null(seen(f, EFFECT_STORE_REWIND));
 }
 
-TEST(a_prepare_that_may_be_lost_is_said_again)
+TEST_F(a_prepare_that_may_be_lost_is_said_again, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    start_preparing(&f, &run, NULL);
-    uint64_t generation = status(&f).generation;
-    lose_server(&f, 1);
-    hello(&f, 1, 0);
-    assert_int_equal(command(&f, 1, SERVER_PREPARE)->prepare.generation, generation);
-    teardown(&f);
+    start_preparing(f, &run, NULL);
+    uint64_t generation = status(f).generation;
+    lose_server(f, 1);
+    hello(f, 1, 0);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.generation, generation);
 }
 
 /* ---- a successor ---- */
@@ -161,89 +141,73 @@ static struct coordinator_past past_of(uint64_t generation, struct cut_name cut)
     return past;
 }
 
-TEST(p7_a_new_coordinator_rewinds_before_it_decides)
+TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
-    setup(&f);
-    hello(&f, 0, 4); /* both still hold the old generation */
-    hello(&f, 1, 4);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(seen(&f, EFFECT_STORE_REWIND)->generation, 5);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
-    f.generation = 5;
-    ready_all(&f, 6);
-    step(&f, 6);
-    assert_int_equal(status(&f).counters.samples, 8 * 7);
-    teardown(&f);
+    hello(f, 0, 4); /* both still hold the old generation */
+    hello(f, 1, 4);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, 5);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
+    f->generation = 5;
+    ready_all(f, 6);
+    step(f, 6);
+    assert_int_equal(status(f).counters.samples, 8 * 7);
 }
 
-TEST(a_stored_fingerprint_is_still_demanded)
+TEST_F(a_stored_fingerprint_is_still_demanded, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
     struct join_request request = join_request();
     struct join_reply reply;
-    setup(&f);
-    hello(&f, 0, 0);
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, &past, NULL), ERR_OK);
+    hello(f, 0, 0);
+    hello(f, 1, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
     request.fingerprint[0] = 77;
-    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL),
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
                      ERR_FINGERPRINT);
-    teardown(&f);
 }
 
-TEST(a_generation_is_above_all_that_any_server_ever_held)
+TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
-    setup(&f);
-    hello(&f, 0, 41); /* of a cluster whose store was lost */
-    hello(&f, 1, 0);
-    assert_int_equal(coordinator_start(f.coordinator, f.now_ms, &run, NULL, NULL), ERR_OK);
-    look(&f);
-    assert_int_equal(command(&f, 0, SERVER_PREPARE)->prepare.generation, 42);
-    teardown(&f);
+    hello(f, 0, 41); /* of a cluster whose store was lost */
+    hello(f, 1, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, 42);
 }
 
-TEST(a_run_that_had_ended_ends_again_when_it_is_continued)
+TEST_F(a_run_that_had_ended_ends_again_when_it_is_continued, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(6);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
-    start_preparing(&f, &run, &past);
-    f.generation = 5;
-    ready_all(&f, 6);
-    assert_int_equal(status(&f).state, RUN_ENDED);
-    teardown(&f);
+    start_preparing(f, &run, &past);
+    f->generation = 5;
+    ready_all(f, 6);
+    assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST(a_server_without_a_run_is_told_that_there_is_nothing_to_hold)
+TEST_F(a_server_without_a_run_is_told_that_there_is_nothing_to_hold, coordinator)
 {
-    struct fixture f;
-    setup(&f);
-    hello(&f, 0, 7); /* it missed the end */
-    assert_non_null(command(&f, 0, SERVER_END));
-    hello(&f, 1, 0);
-    assert_non_null(command(&f, 1, SERVER_END));
-    teardown(&f);
+    hello(f, 0, 7); /* it missed the end */
+    assert_non_null(command(f, 0, SERVER_END));
+    hello(f, 1, 0);
+    assert_non_null(command(f, 1, SERVER_END));
 }
 
-TEST(statistics_are_kept)
+TEST_F(statistics_are_kept, coordinator)
 {
-    struct fixture f;
     struct coordinator_server server;
-    start_steps(&f, 9);
+    start_steps(f, 9);
     struct server_report statistics = {.kind = SERVER_STATISTICS};
     statistics.statistics.duplicates = 3;
-    assert_int_equal(report(&f, 1, statistics), ERR_OK);
-    assert_true(coordinator_map_server(f.coordinator, 1, &server));
+    assert_int_equal(report(f, 1, statistics), ERR_OK);
+    assert_true(coordinator_map_server(f->coordinator, 1, &server));
     assert_int_equal(server.duplicates, 3);
     assert_int_equal(server.chunk_count, 1);
-    assert_int_equal(coordinator_map(f.coordinator)->range_count, 2);
-    teardown(&f);
+    assert_int_equal(coordinator_map(f->coordinator)->range_count, 2);
 }

@@ -3,21 +3,19 @@
 
 /* ---- commit ---- */
 
-TEST(p6_the_next_commit_waits_until_every_server_acknowledged_the_last)
+TEST_F(p6_the_next_commit_waits_until_every_server_acknowledged_the_last, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    reduce_all(&f, 0);
-    const struct server_command *first = command(&f, 0, SERVER_COMMIT);
+    start_steps(f, 3);
+    reduce_all(f, 0);
+    const struct server_command *first = command(f, 0, SERVER_COMMIT);
     assert_int_equal(first->commit.step, 0);
-    assert_memory_equal(&first->commit, &command(&f, 1, SERVER_COMMIT)->commit,
+    assert_memory_equal(&first->commit, &command(f, 1, SERVER_COMMIT)->commit,
                         sizeof first->commit);
-    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
-    reduce_all(&f, 1);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(say_committed(&f, 1, 0), ERR_OK);
-    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1);
-    teardown(&f);
+    assert_int_equal(say_committed(f, 0, 0), ERR_OK);
+    reduce_all(f, 1);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(f, 1, 0), ERR_OK);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 1);
 }
 
 static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
@@ -28,247 +26,222 @@ static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
     return run;
 }
 
-TEST(with_a_delay_steps_overlap_on_versions_that_are_there)
+TEST_F(with_a_delay_steps_overlap_on_versions_that_are_there, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = delayed_run(4, 2);
-    start(&f, &run);
-    uint64_t worker = join(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
     for (uint64_t i = 0; i < 3; i++) {
-        struct ticket ticket = ticket_of(&f, worker, 1 + i);
+        struct ticket ticket = ticket_of(f, worker, 1 + i);
         assert_int_equal(ticket.step, i);
         assert_int_equal(ticket.version, 0);
-        assert_int_equal(complete(&f, worker, ticket, ERR_OK), ERR_OK);
+        assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK);
     }
-    assert_int_equal(acquire(&f, worker, 4, 0), ERR_OK);
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
-    reduce_all(&f, 0);
-    struct ticket last = ticket_of(&f, worker, 5);
+    assert_int_equal(acquire(f, worker, 4, 0), ERR_OK);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_WAIT);
+    reduce_all(f, 0);
+    struct ticket last = ticket_of(f, worker, 5);
     assert_int_equal(last.step, 3);
     assert_int_equal(last.version, 1);
-    commit_all(&f, 0);
-    assert_int_equal(acquire(&f, worker, 6, 0), ERR_OK); /* no step 4 */
-    assert_int_equal(answer(&f, worker).result, ACQUIRE_WAIT);
-    teardown(&f);
+    commit_all(f, 0);
+    assert_int_equal(acquire(f, worker, 6, 0), ERR_OK); /* no step 4 */
+    assert_int_equal(answer(f, worker).result, ACQUIRE_WAIT);
 }
 
-TEST(with_a_delay_a_later_step_may_be_reduced_first)
+TEST_F(with_a_delay_a_later_step_may_be_reduced_first, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = delayed_run(4, 1);
-    start(&f, &run);
-    reduce_all(&f, 1);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(say_reduced(&f, 0, 2, 1), ERR_OLD_TERM); /* its version is not known */
-    reduce_all(&f, 0);
-    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 0);
-    assert_int_equal(say_committed(&f, 0, 0), ERR_OK);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(say_committed(&f, 1, 0), ERR_OK); /* P6 */
-    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 1);
-    assert_int_equal(status(&f).version, 2);
-    teardown(&f);
+    start(f, &run);
+    reduce_all(f, 1);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_int_equal(say_reduced(f, 0, 2, 1), ERR_OLD_TERM); /* its version is not known */
+    reduce_all(f, 0);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 0);
+    assert_int_equal(say_committed(f, 0, 0), ERR_OK);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(f, 1, 0), ERR_OK); /* P6 */
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 1);
+    assert_int_equal(status(f).version, 2);
 }
 
 /* A server whose link broke reports the last commit that it carried out again. */
-TEST(p6_the_acknowledgement_of_an_earlier_commit_counts_for_nothing)
+TEST_F(p6_the_acknowledgement_of_an_earlier_commit_counts_for_nothing, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = delayed_run(4, 1);
-    start(&f, &run);
-    reduce_all(&f, 0);
-    commit_all(&f, 0);
-    reduce_all(&f, 1);
-    assert_int_equal(say_committed(&f, 0, 1), ERR_OK);
-    lose_server(&f, 1);
-    hello(&f, 1, f.generation);
-    assert_int_equal(say_ready(&f, 1, 1), ERR_OK);
-    assert_int_equal(say_committed(&f, 1, 0), ERR_OK);
-    reduce_all(&f, 2);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    assert_int_equal(say_committed(&f, 1, 1), ERR_OK);
-    assert_int_equal(command(&f, 0, SERVER_COMMIT)->commit.step, 2);
-    teardown(&f);
+    start(f, &run);
+    reduce_all(f, 0);
+    commit_all(f, 0);
+    reduce_all(f, 1);
+    assert_int_equal(say_committed(f, 0, 1), ERR_OK);
+    lose_server(f, 1);
+    hello(f, 1, f->generation);
+    assert_int_equal(say_ready(f, 1, 1), ERR_OK);
+    assert_int_equal(say_committed(f, 1, 0), ERR_OK);
+    reduce_all(f, 2);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    assert_int_equal(say_committed(f, 1, 1), ERR_OK);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 2);
 }
 
-TEST(with_a_delay_a_rewind_forgets_what_later_steps_had)
+TEST_F(with_a_delay_a_rewind_forgets_what_later_steps_had, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = delayed_run(9, 1);
-    start(&f, &run);
-    step(&f, 0);
-    reduce_all(&f, 2);
-    uint64_t worker = join(&f);
-    ticket_of(&f, worker, 1);
-    coordinator_server_lost(f.coordinator, f.now_ms, f.link[1]);
-    f.boot[1]++;
-    hello(&f, 1, 0);
-    f.generation++;
-    ready_all(&f, 0);
-    worker = join(&f);
-    struct ticket ticket = ticket_of(&f, worker, 1);
+    start(f, &run);
+    step(f, 0);
+    reduce_all(f, 2);
+    uint64_t worker = join(f);
+    ticket_of(f, worker, 1);
+    coordinator_server_lost(f->coordinator, f->now_ms, f->link[1]);
+    f->boot[1]++;
+    hello(f, 1, 0);
+    f->generation++;
+    ready_all(f, 0);
+    worker = join(f);
+    struct ticket ticket = ticket_of(f, worker, 1);
     assert_int_equal(ticket.step, 0);
-    step(&f, 0);
-    step(&f, 1);
-    assert_int_equal(status(&f).version, 2); /* step 2 is to be reduced again */
-    teardown(&f);
+    step(f, 0);
+    step(f, 1);
+    assert_int_equal(status(f).version, 2); /* step 2 is to be reduced again */
 }
 
-TEST(ssp_says_what_a_step_was_computed_on_before_its_commit)
+TEST_F(ssp_says_what_a_step_was_computed_on_before_its_commit, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = delayed_run(4, 1);
     run.ssp = true;
     run.slots = 2;
-    start(&f, &run);
-    uint64_t worker = join(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
     for (uint64_t i = 0; i < 3; i++)
-        assert_int_equal(ticket_of(&f, worker, 1 + i).version, 0);
-    reduce_all(&f, 0);
-    assert_true(place_of(&f, EFFECT_STORE_ORDER) < place_of(&f, EFFECT_COMMAND));
-    assert_int_equal(seen(&f, EFFECT_STORE_ORDER)->order.behind[0], 0);
-    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 0);
-    commit_all(&f, 0);
-    struct ticket late = ticket_of(&f, worker, 4);
+        assert_int_equal(ticket_of(f, worker, 1 + i).version, 0);
+    reduce_all(f, 0);
+    assert_true(place_of(f, EFFECT_STORE_ORDER) < place_of(f, EFFECT_COMMAND));
+    assert_int_equal(seen(f, EFFECT_STORE_ORDER)->order.behind[0], 0);
+    assert_int_equal(seen(f, EFFECT_STEP)->step.behind, 0);
+    commit_all(f, 0);
+    struct ticket late = ticket_of(f, worker, 4);
     assert_int_equal(late.step, 1);
     assert_int_equal(late.version, 1); /* the newest */
-    reduce_all(&f, 1);
-    const struct order_step order = seen(&f, EFFECT_STORE_ORDER)->order;
-    assert_int_equal(order.generation, f.generation);
+    reduce_all(f, 1);
+    const struct order_step order = seen(f, EFFECT_STORE_ORDER)->order;
+    assert_int_equal(order.generation, f->generation);
     assert_int_equal(order.step, 1);
     assert_int_equal(order.slots, 2);
     assert_int_equal(order.behind[0], 1);
     assert_int_equal(order.behind[1], 0);
-    assert_int_equal(seen(&f, EFFECT_STEP)->step.behind, 1);
-    teardown(&f);
+    assert_int_equal(seen(f, EFFECT_STEP)->step.behind, 1);
 }
 
-TEST(a_report_said_twice_decides_once)
+TEST_F(a_report_said_twice_decides_once, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 3);
-    reduce_all(&f, 0);
-    assert_int_equal(say_reduced(&f, 0, 0, 1), ERR_OK);
-    assert_null(command(&f, 0, SERVER_COMMIT));
-    commit_all(&f, 0);
-    commit_all(&f, 0);
-    assert_int_equal(status(&f).version, 1);
-    teardown(&f);
+    start_steps(f, 3);
+    reduce_all(f, 0);
+    assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
+    assert_null(command(f, 0, SERVER_COMMIT));
+    commit_all(f, 0);
+    commit_all(f, 0);
+    assert_int_equal(status(f).version, 1);
 }
 
-TEST(p8_a_commit_carries_the_counters)
+TEST_F(p8_a_commit_carries_the_counters, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 5);
-    step(&f, 0);
-    assert_int_equal(say_reduced(&f, 0, 1, NAN), ERR_OK);
-    assert_int_equal(say_reduced(&f, 1, 1, 1), ERR_OK);
-    const struct commit *commit = &command(&f, 0, SERVER_COMMIT)->commit;
+    start_steps(f, 5);
+    step(f, 0);
+    assert_int_equal(say_reduced(f, 0, 1, NAN), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, 1, 1), ERR_OK);
+    const struct commit *commit = &command(f, 0, SERVER_COMMIT)->commit;
     assert_false(commit->apply);
     assert_int_equal(commit->samples, 16);
     assert_int_equal(commit->applied, 1);
     assert_int_equal(commit->skips_in_row, 1);
-    assert_true(seen(&f, EFFECT_STEP)->step.skipped);
-    assert_int_equal(status(&f).skipped, 1);
-    teardown(&f);
+    assert_true(seen(f, EFFECT_STEP)->step.skipped);
+    assert_int_equal(status(f).skipped, 1);
 }
 
-TEST(too_many_steps_that_are_not_finite_fail_the_run_by_name)
+TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 5);
+    start_steps(f, 5);
     for (uint64_t i = 0; i < 2; i++) {
-        assert_int_equal(say_reduced(&f, 0, i, NAN), ERR_OK);
-        assert_int_equal(say_reduced(&f, 1, i, 1), ERR_OK);
+        assert_int_equal(say_reduced(f, 0, i, NAN), ERR_OK);
+        assert_int_equal(say_reduced(f, 1, i, 1), ERR_OK);
         if (i == 0)
-            commit_all(&f, i);
+            commit_all(f, i);
     }
-    assert_int_equal(status(&f).state, RUN_FAILED);
-    assert_string_equal(status(&f).reason,
-                        "step 1 is not finite, the 2. in a row (train.skip_max)");
-    assert_int_equal(seen(&f, EFFECT_STORE_STATE)->state.state, RUN_FAILED);
-    teardown(&f);
+    assert_int_equal(status(f).state, RUN_FAILED);
+    assert_string_equal(status(f).reason, "step 1 is not finite, the 2. in a row (train.skip_max)");
+    assert_int_equal(seen(f, EFFECT_STORE_STATE)->state.state, RUN_FAILED);
 }
 
-TEST(each_step_leaves_a_row)
+TEST_F(each_step_leaves_a_row, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 5);
-    join(&f);
-    f.now_ms += 7;
-    reduce_all(&f, 0);
-    const struct step_row *row = &seen(&f, EFFECT_STEP)->step;
+    start_steps(f, 5);
+    join(f);
+    f->now_ms += 7;
+    reduce_all(f, 0);
+    const struct step_row *row = &seen(f, EFFECT_STEP)->step;
     assert_int_equal(row->step, 0);
     assert_int_equal(row->samples, 8);
     assert_int_equal(row->workers, 1);
     assert_int_equal(row->duration_ms, 7);
     assert_true(row->metrics.loss == 0.5);
-    teardown(&f);
 }
 
 /* ---- validation ---- */
 
-TEST(the_commit_waits_until_its_versions_validation_is_complete)
+TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = validated_run();
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    step(&f, 0);
-    step(&f, 1);
-    assert_int_equal(ticket_of(&f, worker, 1).kind, TICKET_TRAIN);
+    start(f, &run);
+    uint64_t worker = join(f);
+    step(f, 0);
+    step(f, 1);
+    assert_int_equal(ticket_of(f, worker, 1).kind, TICKET_TRAIN);
     struct ticket pieces[3];
     for (uint32_t i = 0; i < 3; i++) {
-        pieces[i] = ticket_of(&f, worker, 2 + i);
+        pieces[i] = ticket_of(f, worker, 2 + i);
         assert_int_equal(pieces[i].kind, TICKET_VALIDATE);
         assert_int_equal(pieces[i].version, 2);
         assert_int_equal(pieces[i].node.index, i);
     }
-    reduce_all(&f, 2);
-    assert_null(command(&f, 0, SERVER_COMMIT));
+    reduce_all(f, 2);
+    assert_null(command(f, 0, SERVER_COMMIT));
     for (uint32_t i = 3; i-- > 0;) {
-        assert_int_equal(complete(&f, worker, pieces[i], ERR_OK), ERR_OK);
+        assert_int_equal(complete(f, worker, pieces[i], ERR_OK), ERR_OK);
         if (i > 0)
-            assert_int_equal(complete(&f, worker, pieces[i], ERR_OK), ERR_OK); /* twice: no more */
+            assert_int_equal(complete(f, worker, pieces[i], ERR_OK), ERR_OK); /* twice: no more */
     }
-    const struct validation_row *row = &seen(&f, EFFECT_VALIDATION)->validation;
+    const struct validation_row *row = &seen(f, EFFECT_VALIDATION)->validation;
     assert_int_equal(row->version, 2);
     assert_int_equal(row->samples, 6);
     assert_true(row->loss == 60.0 / 6);
     assert_true(row->accuracy == 0.5);
-    assert_non_null(command(&f, 0, SERVER_COMMIT));
-    teardown(&f);
+    assert_non_null(command(f, 0, SERVER_COMMIT));
 }
 
-TEST(the_last_version_is_validated_before_the_run_ends)
+TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = validated_run();
     run.steps = 1;
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    step(&f, 0);
-    record_all(&f, 1);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
+    start(f, &run);
+    uint64_t worker = join(f);
+    step(f, 0);
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
     for (uint32_t i = 0; i < 3; i++) {
-        struct ticket piece = ticket_of(&f, worker, 1 + i);
+        struct ticket piece = ticket_of(f, worker, 1 + i);
         assert_int_equal(piece.version, 1);
-        assert_int_equal(complete(&f, worker, piece, ERR_OK), ERR_OK);
+        assert_int_equal(complete(f, worker, piece, ERR_OK), ERR_OK);
     }
-    assert_non_null(seen(&f, EFFECT_VALIDATION));
-    assert_int_equal(status(&f).state, RUN_ENDED);
-    teardown(&f);
+    assert_non_null(seen(f, EFFECT_VALIDATION));
+    assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST(a_validation_without_samples_is_malformed)
+TEST_F(a_validation_without_samples_is_malformed, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = validated_run();
     run.steps = 1;
-    start(&f, &run);
-    uint64_t worker = join(&f);
-    step(&f, 0);
-    struct complete_request request = {.member = worker, .ticket = ticket_of(&f, worker, 1)};
-    assert_int_equal(coordinator_complete(f.coordinator, f.now_ms, &request), ERR_MALFORMED);
-    teardown(&f);
+    start(f, &run);
+    uint64_t worker = join(f);
+    step(f, 0);
+    struct complete_request request = {.member = worker, .ticket = ticket_of(f, worker, 1)};
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_MALFORMED);
 }

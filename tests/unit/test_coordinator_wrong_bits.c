@@ -1,7 +1,7 @@
 /* The coordinator: workers whose bits differ. */
 #include "tests/unit/coordinator_fixture.h"
 
-static uint64_t join_named(struct fixture *f, const char *name)
+static uint64_t join_named(struct coordinator_fixture *f, const char *name)
 {
     struct join_request request = join_request();
     struct join_reply reply;
@@ -12,7 +12,7 @@ static uint64_t join_named(struct fixture *f, const char *name)
 }
 
 /* Server 0 says that they computed different bits. */
-static void differ(struct fixture *f, uint64_t member, uint64_t first)
+static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t first)
 {
     struct server_report wrong = {.kind = SERVER_WRONG_BITS};
     wrong.wrong_bits.member = member;
@@ -22,87 +22,79 @@ static void differ(struct fixture *f, uint64_t member, uint64_t first)
     assert_int_equal(report(f, 0, wrong), ERR_OK);
 }
 
-static struct coordinator_member member_at(const struct fixture *f, uint32_t i)
+static struct coordinator_member member_at(const struct coordinator_fixture *f, uint32_t i)
 {
     struct coordinator_member member;
     assert_true(coordinator_member(f->coordinator, i, &member));
     return member;
 }
 
-TEST(two_that_differ_are_both_named)
+TEST_F(two_that_differ_are_both_named, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t a = join_named(&f, "a"), b = join_named(&f, "b");
-    differ(&f, b, a);
-    assert_non_null(strstr(seen(&f, EFFECT_LOG)->log.text, "worker=\"b\" counted=\"a\""));
-    differ(&f, a, b);
-    assert_null(seen(&f, EFFECT_LOG)); /* no news */
-    assert_string_equal(member_at(&f, 0).reason,
+    start_steps(f, 9);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    differ(f, b, a);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "worker=\"b\" counted=\"a\""));
+    differ(f, a, b);
+    assert_null(seen(f, EFFECT_LOG)); /* no news */
+    assert_string_equal(member_at(f, 0).reason,
                         "other bits than worker b: step 7 chunk 3; one of the two is wrong");
-    assert_string_equal(member_at(&f, 1).reason,
+    assert_string_equal(member_at(f, 1).reason,
                         "other bits than worker a: step 7 chunk 3; one of the two is wrong");
-    assert_int_equal(member_at(&f, 0).wrong_bits, 2);
-    assert_string_equal(member_at(&f, 0).state, "joined");
-    assert_int_equal(status(&f).member_count, 2);
-    teardown(&f);
+    assert_int_equal(member_at(f, 0).wrong_bits, 2);
+    assert_string_equal(member_at(f, 0).state, "joined");
+    assert_int_equal(status(f).member_count, 2);
 }
 
-TEST(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more)
+TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, coordinator)
 {
-    struct fixture f;
     struct join_request request = join_request();
     struct join_reply reply;
-    start_steps(&f, 9);
-    uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c");
-    differ(&f, a, b);
-    a = join_again(&f, a); /* neither side forgets */
-    coordinator_member_lost(f.coordinator, f.now_ms, b, "control stream broke");
-    b = join_named(&f, "b");
-    differ(&f, b, a); /* no second opinion: it is the same worker */
-    assert_int_equal(status(&f).member_count, 3);
-    differ(&f, a, c);
-    assert_int_equal(seen(&f, EFFECT_EXPEL)->member, a);
-    assert_int_equal(status(&f).member_count, 2);
-    assert_string_equal(member_at(&f, 0).reason, ""); /* the others are cleared */
-    assert_string_equal(member_at(&f, 1).reason, "");
-    assert_string_equal(member_at(&f, 2).state, "wrong bits");
-    assert_string_equal(member_at(&f, 2).reason, "other bits than workers b and c");
-    differ(&f, c, a); /* a report that was under way */
-    assert_string_equal(member_at(&f, 1).reason, "");
+    start_steps(f, 9);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c");
+    differ(f, a, b);
+    a = join_again(f, a); /* neither side forgets */
+    coordinator_member_lost(f->coordinator, f->now_ms, b, "control stream broke");
+    b = join_named(f, "b");
+    differ(f, b, a); /* no second opinion: it is the same worker */
+    assert_int_equal(status(f).member_count, 3);
+    differ(f, a, c);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(status(f).member_count, 2);
+    assert_string_equal(member_at(f, 0).reason, ""); /* the others are cleared */
+    assert_string_equal(member_at(f, 1).reason, "");
+    assert_string_equal(member_at(f, 2).state, "wrong bits");
+    assert_string_equal(member_at(f, 2).reason, "other bits than workers b and c");
+    differ(f, c, a); /* a report that was under way */
+    assert_string_equal(member_at(f, 1).reason, "");
     request.previous_member = a;
-    assert_int_equal(coordinator_join(f.coordinator, f.now_ms, &request, &reply, NULL),
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
                      ERR_WRONG_BITS);
-    look(&f);
-    assert_int_equal(status(&f).member_count, 2);
-    teardown(&f);
+    look(f);
+    assert_int_equal(status(f).member_count, 2);
 }
 
-TEST(with_more_than_one_that_is_wrong_nobody_is_judged)
+TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator)
 {
-    struct fixture f;
-    start_steps(&f, 9);
-    uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c"),
-             d = join_named(&f, "d");
-    differ(&f, a, b);
-    differ(&f, c, d);
-    differ(&f, a, c);
-    assert_int_equal(status(&f).member_count, 4);
-    differ(&f, b, UINT64_C(77)); /* nor by somebody whom nobody remembers */
-    assert_int_equal(status(&f).member_count, 4);
-    teardown(&f);
+    start_steps(f, 9);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c"),
+             d = join_named(f, "d");
+    differ(f, a, b);
+    differ(f, c, d);
+    differ(f, a, c);
+    assert_int_equal(status(f).member_count, 4);
+    differ(f, b, UINT64_C(77)); /* nor by somebody whom nobody remembers */
+    assert_int_equal(status(f).member_count, 4);
 }
 
-TEST(other_bits_are_no_fault_where_any_numerics_may_join)
+TEST_F(other_bits_are_no_fault_where_any_numerics_may_join, coordinator)
 {
-    struct fixture f;
     struct coordinator_run run = run_of(9);
     run.numerics_any = true;
-    start(&f, &run);
-    uint64_t a = join_named(&f, "a"), b = join_named(&f, "b"), c = join_named(&f, "c");
-    differ(&f, a, b);
-    differ(&f, a, c);
-    assert_int_equal(status(&f).member_count, 3);
-    assert_int_equal(member_at(&f, 0).wrong_bits, 0);
-    teardown(&f);
+    start(f, &run);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c");
+    differ(f, a, b);
+    differ(f, a, c);
+    assert_int_equal(status(f).member_count, 3);
+    assert_int_equal(member_at(f, 0).wrong_bits, 0);
 }

@@ -7,20 +7,20 @@
 
 enum { BOOT = 9, TERM = 3 };
 
-struct world {
+struct world_fixture {
     uint32_t threads; /* 0: two */
     struct member *member;
     struct member_effects effects; /* of the newest event */
 };
 
-static void world_set_up(struct world *f)
+static void world_set_up(struct world_fixture *f)
 {
     f->member = malloc(sizeof *f->member);
     assert_non_null(f->member);
     member_init(f->member, BOOT, f->threads == 0 ? 2 : f->threads);
 }
 
-static void world_tear_down(struct world *f)
+static void world_tear_down(struct world_fixture *f)
 {
     member_check(f->member);
     member_release(f->member);
@@ -29,7 +29,7 @@ static void world_tear_down(struct world *f)
 
 /* ---- events ---- */
 
-static void command(struct world *f, struct server_command command)
+static void command(struct world_fixture *f, struct server_command command)
 {
     if (command.boot == 0)
         command.boot = BOOT;
@@ -61,14 +61,15 @@ static struct server_command commit_of(uint64_t generation, uint64_t step)
                                    .commit = {.generation = generation, .step = step}};
 }
 
-static void thread_ready(struct world *f, uint32_t thread, uint64_t generation)
+static void thread_ready(struct world_fixture *f, uint32_t thread, uint64_t generation)
 {
     const struct member_ready ready = {.thread = thread, .generation = generation};
     member_thread_ready(f->member, &ready, &f->effects);
     member_check(f->member);
 }
 
-static void thread_committed(struct world *f, uint32_t thread, uint64_t generation, uint64_t step)
+static void thread_committed(struct world_fixture *f, uint32_t thread, uint64_t generation,
+                             uint64_t step)
 {
     const struct shard_statistics statistics = {.pushed_bytes = 10};
     const struct member_committed committed = {thread, generation, step, &statistics};
@@ -76,14 +77,14 @@ static void thread_committed(struct world *f, uint32_t thread, uint64_t generati
     member_check(f->member);
 }
 
-static void cut_written(struct world *f, struct cut_name name)
+static void cut_written(struct world_fixture *f, struct cut_name name)
 {
     const uint8_t digest[WIRE_DIGEST_BYTES] = {1};
     member_cut_written(f->member, &(struct member_cut){name, ERR_OK, digest}, &f->effects);
     member_check(f->member);
 }
 
-static void prepared(struct world *f, uint64_t generation, uint64_t version)
+static void prepared(struct world_fixture *f, uint64_t generation, uint64_t version)
 {
     command(f, prepare_of(generation, version));
     member_prepared(f->member, &(struct shard_async){0});
@@ -93,7 +94,8 @@ static void prepared(struct world *f, uint64_t generation, uint64_t version)
 
 /* ---- effects ---- */
 
-static const struct server_report *reported(const struct world *f, enum server_report_kind kind)
+static const struct server_report *reported(const struct world_fixture *f,
+                                            enum server_report_kind kind)
 {
     for (uint32_t i = 0; i < f->effects.count; i++) {
         const struct member_effect *effect = &f->effects.list[i];
@@ -105,7 +107,7 @@ static const struct server_report *reported(const struct world *f, enum server_r
     return NULL;
 }
 
-static bool asked(const struct world *f, enum member_effect_kind kind)
+static bool asked(const struct world_fixture *f, enum member_effect_kind kind)
 {
     for (uint32_t i = 0; i < f->effects.count; i++)
         if (f->effects.list[i].kind == kind)

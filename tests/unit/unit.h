@@ -9,11 +9,12 @@
  * p12_ is a test of that rule of the protocol. A test that needs something before and after it has
  * a fixture:
  *
- *     TEST_F(a_chunk_arrives_with_all_its_arrays, world)
- *     TEST_F(a_chunk_arrives_on_a_second_thread, world, .threads = 2)
+ *     TEST_F(an_acquire_asked_again_gets_the_same_lease, coordinator)
+ *     TEST_F(async_pushes_name_their_boots, agent, .async = true)
  *
- * `f` in the body is a `struct world *`: all zero but for the settings that follow the name, then
- * given to world_set_up(f), and after the test, also after a failed one, to world_tear_down(f).
+ * `f` in the body is a `struct coordinator_fixture *`: all zero but for the settings that follow
+ * the name, then given to coordinator_set_up(f), and after the test, also after a failed one, to
+ * coordinator_tear_down(f).
  *
  * The program runs its tests in the order in which they stand. A program without a test fails. */
 #ifndef ROOST_TESTS_UNIT_UNIT_H
@@ -52,14 +53,14 @@ int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all);
     static void title(void **state __attribute__((unused)))
 
 #define TEST_F(title, fixture, ...)                                                                \
-    static void title(struct fixture *f);                                                          \
+    static void title(struct fixture##_fixture *f);                                                \
     static void title##_run(void **state)                                                          \
     {                                                                                              \
         title(*state);                                                                             \
     }                                                                                              \
     static int title##_set_up(void **state)                                                        \
     {                                                                                              \
-        const struct fixture settings = {__VA_ARGS__};                                             \
+        const struct fixture##_fixture settings = {__VA_ARGS__};                                   \
         *state = unit_fixture_new(&settings, sizeof settings);                                     \
         fixture##_set_up(*state);                                                                  \
         return 0;                                                                                  \
@@ -72,7 +73,7 @@ int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all);
     }                                                                                              \
     UNIT_REGISTER(title, .test_func = title##_run, .setup_func = title##_set_up,                   \
                   .teardown_func = title##_tear_down)                                              \
-    static void title(struct fixture *f __attribute__((unused)))
+    static void title(struct fixture##_fixture *f __attribute__((unused)))
 
 #define UNIT_REGISTER(title, ...)                                                                  \
     __attribute__((constructor)) static void title##_register(void)                                \
