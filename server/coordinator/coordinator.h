@@ -25,7 +25,8 @@
  *  P11 chunks move inside a commit; who drains leaves when no cut needs its files, recorded or
  *      pending.
  *  P12 async: they move with a new generation, from a cut of all that was granted (moves.h).
- *  P7  a new coordinator goes on with the newest decision that a server holds, or it rewinds.
+ *  P7  a new coordinator goes on with the newest decision that a server holds, or it rewinds; until
+ *      then an operator's call waits.
  * A server that was lost pauses the run; when it is back with a new boot, or a new coordinator
  * starts on a stored run and cannot go on where it is (succession.h), the run is rewound: the
  * newest recorded cut, under generation + 1.

@@ -265,6 +265,10 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
     if (run->server_count == 0) {
         if (succession_awaits(coordinator, now_ms))
             return;
+        if (run->stopping) { /* it has waited for the answers; a rewind would bring it nothing */
+            succession_release(&run->succession);
+            return;
+        }
         if (!enough_servers(coordinator, NULL))
             return;
         err = choose_servers(coordinator);

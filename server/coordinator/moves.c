@@ -2,6 +2,7 @@
 #include "server/coordinator/moves.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -440,7 +441,9 @@ static bool is_in_cut(const struct coordinator *coordinator, const struct server
 static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
 {
     bool has_chunks = run_active(&coordinator->run) && server->map_index != SERVERS_NONE;
-    return (!has_chunks || server->emptied) && !is_in_cut(coordinator, server);
+    /* P7: an operator's call waits: whose the chunks are is not known before. */
+    return !succession_is_open(&coordinator->run) && (!has_chunks || server->emptied) &&
+           !is_in_cut(coordinator, server);
 }
 
 static bool could_take(const struct coordinator *coordinator, const struct server_entry *leaver)
@@ -469,8 +472,9 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
                           "the run waits for servers and cannot begin without %s", server->name);
     if (run_active(run) && server->map_index != SERVERS_NONE && run->moves.refused[0] != 0)
         return reason_set(reason, ERR_INVALID, "%s", run->moves.refused);
-    bool needed =
-        (run_active(run) && server->map_index != SERVERS_NONE) || is_in_cut(coordinator, server);
+    bool open = succession_is_open(run);
+    bool needed = open || (run_active(run) && server->map_index != SERVERS_NONE) ||
+                  is_in_cut(coordinator, server);
     if (needed && !could_take(coordinator, server))
         return nobody_takes(server, reason);
     server->draining = true;
@@ -478,9 +482,10 @@ enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct se
     effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
                 server->name,
                 owns_chunks(run, server) ? map_chunks(&run->map, server->map_index) : 0,
-                owns_chunks(run, server) ? "its chunks move"
-                : needed                 ? "a cut without it"
-                                         : "it may leave");
+                open                       ? "when the run goes on"
+                : owns_chunks(run, server) ? "its chunks move"
+                : needed                   ? "a cut without it"
+                                           : "it may leave");
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }

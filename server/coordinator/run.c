@@ -505,6 +505,14 @@ static void try_last(struct run *run)
     run->phase = PHASE_LAST;
 }
 
+/* A stop that need not wait for servers. P7: an operator's call waits until a new coordinator knows
+ * what they hold. */
+static bool stops_in_gather(const struct run *run)
+{
+    return run->phase == PHASE_GATHER && run->stopping &&
+           (run->pausing || !succession_is_open(run));
+}
+
 /* As it stands. What is newer than the newest cut is lost, and said to be. */
 static void stop_now(struct coordinator *coordinator)
 {
@@ -523,8 +531,8 @@ static void stop_now(struct coordinator *coordinator)
 static void try_over(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    if (run->stopping && (run->phase == PHASE_GATHER || run->phase == PHASE_PREPARE ||
-                          run->phase == PHASE_FIRST_CUT)) {
+    if (stops_in_gather(run) ||
+        (run->stopping && (run->phase == PHASE_PREPARE || run->phase == PHASE_FIRST_CUT))) {
         stop_now(coordinator);
         return;
     }
@@ -583,7 +591,7 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
 
 void run_advance(struct coordinator *coordinator, uint64_t now_ms)
 {
-    if (coordinator->run.phase == PHASE_GATHER && !coordinator->run.stopping)
+    if (coordinator->run.phase == PHASE_GATHER && !stops_in_gather(&coordinator->run))
         generation_gather(coordinator, now_ms);
     finish_validation(coordinator);
     moves_let_go(coordinator);

@@ -32,6 +32,11 @@ void succession_release(struct succession *succession)
     *succession = (struct succession){0};
 }
 
+bool succession_is_open(const struct run *run)
+{
+    return run->phase == PHASE_GATHER && run->succession.owners != NULL;
+}
+
 /* ---- questions and answers ---- */
 
 static bool is_asked(const struct server_entry *server)
@@ -103,7 +108,7 @@ enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
                            struct server_entry *server, const struct server_held *held)
 {
     struct run *run = &coordinator->run;
-    if (run->phase != PHASE_GATHER || run->succession.owners == NULL)
+    if (!succession_is_open(run))
         return ERR_OK;
     for (uint32_t i = 0; i < held->range_count; i++)
         if (held->ranges[i].first + held->ranges[i].count > run->chunk_count)
@@ -214,7 +219,7 @@ static void take_decision(struct coordinator *coordinator, const struct server_e
     const struct commit *decision = &newest->held.decision;
     run->version = reached(newest);
     run->committed = newest->held.has_decision;
-    run->cut_asked = run->version > run->cuts.newest.name.version;
+    run->cut_asked = run->cut_asked || run->version > run->cuts.newest.name.version;
     if (!run->committed)
         return; /* it begins with the cut, whose counters it has */
     run->counters =

@@ -10,6 +10,10 @@
  * they report again what is reduced. Tickets of the open steps are granted anew; what is counted
  * already is a duplicate.
  *
+ * Before that nothing is decided, and an operator's call waits: a drained server stays, since whose
+ * the chunks are is not known; a stop goes on to the next commit and its cut, unless there is
+ * nothing to go on with.
+ *
  * What the dead one had ordered beyond that is given up: cuts that it did not record (the next
  * commit brings one, under another name), a stop, drains. Who owns no chunk is not asked twice: no
  * step needs it. It forgets what it holds, and is invited.
@@ -28,6 +32,8 @@
 void succession_begin(struct coordinator *coordinator, uint64_t now_ms,
                       const struct coordinator_past *past);
 void succession_release(struct succession *succession);
+/* P7: nothing is decided yet. An operator's call waits until the run goes on or is rewound. */
+bool succession_is_open(const struct run *run);
 /* A server's answer. ERR_MALFORMED: it names chunks that the run does not have. */
 enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
                            struct server_entry *server, const struct server_held *held) MUST_USE;

@@ -325,6 +325,92 @@ TEST(it_waits_for_a_server_that_was_asked)
     teardown(&f);
 }
 
+/* s2 joined after the cut: only its answer shows that it has a chunk. */
+TEST(p7_a_drain_waits_until_it_is_known_whose_the_chunks_are)
+{
+    struct fixture f;
+    struct coordinator_drained drained;
+    setup(&f);
+    f.past.cut.server_count = 2;
+    start(&f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(&f, i, GENERATION);
+    assert_int_equal(coordinator_drain(f.coordinator, f.now_ms, "s2", &drained, NULL), ERR_OK);
+    look(&f);
+    assert_false(drained.drained);
+    assert_null(command(&f, 2, SERVER_LEAVE));
+    assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
+    assert_int_equal(say_held(&f, 1, held_of(&f, 1, 5)), ERR_OK);
+    assert_null(command(&f, 2, SERVER_LEAVE));
+    assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+    assert_int_equal(status(&f).state, RUN_TRAINING);
+    assert_null(command(&f, 2, SERVER_LEAVE));
+    assert_int_equal(coordinator_drain(f.coordinator, f.now_ms, "s2", &drained, NULL), ERR_OK);
+    assert_int_equal(drained.chunks_left, 1);
+    teardown(&f);
+}
+
+/* It may have chunks that somebody would have to take. */
+TEST(p7_a_drain_is_refused_while_nobody_else_is_there)
+{
+    struct fixture f;
+    struct coordinator_drained drained;
+    struct reason reason;
+    setup(&f);
+    f.past.cut.server_count = 2;
+    start(&f);
+    hello(&f, 2, GENERATION);
+    assert_int_equal(coordinator_drain(f.coordinator, f.now_ms, "s2", &drained, &reason),
+                     ERR_INVALID);
+    teardown(&f);
+}
+
+TEST(p7_a_stop_waits_for_the_answers_and_then_for_a_cut)
+{
+    struct fixture f;
+    ask_all(&f);
+    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
+    look(&f);
+    assert_int_equal(status(&f).state, RUN_STARTING);
+    say_held_all(&f, 5);
+    assert_int_equal(status(&f).version, 5);
+    assert_int_equal(status(&f).state, RUN_TRAINING);
+    teardown(&f);
+}
+
+TEST(p7_a_stop_does_not_wait_for_a_rewind)
+{
+    struct fixture f;
+    setup(&f);
+    start(&f);
+    hello(&f, 0, GENERATION);
+    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "operator"), ERR_OK);
+    look(&f);
+    assert_int_equal(status(&f).state, RUN_STARTING);
+    f.now_ms += 500;
+    coordinator_tick(f.coordinator, f.now_ms);
+    look(&f);
+    assert_int_equal(status(&f).state, RUN_STOPPED);
+    assert_false(has_rewound(&f));
+    teardown(&f);
+}
+
+TEST(p7_a_checkpoint_that_was_asked_for_meanwhile_is_not_forgotten)
+{
+    struct fixture f;
+    ask_all(&f);
+    assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
+    say_held_all(&f, 2);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_report reduced = {.kind = SERVER_REDUCED};
+        struct chunk_seal seal = {i, true, 1};
+        reduced.reduced = (struct reduced){GENERATION, 2, 1, &seal, i == 2, 8, 8, 0};
+        assert_int_equal(report(&f, i, reduced), ERR_OK);
+    }
+    assert_true(command(&f, 0, SERVER_COMMIT)->commit.cut);
+    teardown(&f);
+}
+
 /* A run may begin on one server: the others of the cut are given the time to come. */
 TEST(it_waits_a_lease_for_servers_that_are_late)
 {
