@@ -447,7 +447,8 @@ void control_connection_message(struct control *control, uint64_t now_ns,
                        : member_says(control, now_ns, connection, message, &reason);
     control_effects_carry_out(control, now_ns);
     /* Late reports are of no harm; anything else ends the stream. */
-    bool harmless = connection->is_server && (err == ERR_OLD_GENERATION || err == ERR_OLD_BOOT);
+    bool greeted = connection->is_server && connection->id != 0;
+    bool harmless = greeted && (err == ERR_OLD_GENERATION || err == ERR_OLD_BOOT);
     if (err == ERR_OK || harmless)
         return;
     log_warning(control->config.logger, "stream refused", log_text("peer", connection->address),

@@ -102,6 +102,9 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
         return reason_set(reason, ERR_MALFORMED, "a server's first report must be its hello");
     uint64_t older;
     enum err err = servers_hello(&coordinator->servers, hello, &server, &older);
+    if (err == ERR_OLD_BOOT)
+        return reason_set(reason, err, "a later start of server %s is connected",
+                          hello->hello.name);
     if (err != ERR_OK)
         return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
                           (unsigned)WIRE_SERVERS_MAX);

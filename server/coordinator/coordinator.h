@@ -236,7 +236,8 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* A server's stream said hello: *ret_link names it from now on. An older link of the same name is
  * dead, and closed: should this hello be the older one, late, the server says it again.
- * ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are known. */
+ * ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are known; ERR_OLD_BOOT: a
+ * later start of the server is connected (P3). */
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason) MUST_USE;

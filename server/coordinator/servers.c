@@ -31,6 +31,8 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     struct server_entry *server = servers_named(servers, hello->hello.name);
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
+    if (server != NULL && server->link != 0 && hello->boot < server->boot)
+        return ERR_OLD_BOOT; /* P3: an earlier start's, late */
     if (server == NULL) {
         server = &servers->list[servers->count++];
         *server = (struct server_entry){.map_index = SERVERS_NONE};

@@ -50,7 +50,8 @@ enum err servers_init(struct servers *servers) MUST_USE; /* ERR_NOMEM */
 void servers_release(struct servers *servers);
 
 /* A hello: the entry of that name, connected under a new link; *ret_older is the link that this one
- * takes the place of, 0: none. ERR_BUSY: too many names. */
+ * takes the place of, 0: none. ERR_BUSY: too many names; ERR_OLD_BOOT: a later start of it is
+ * connected. */
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older) MUST_USE;
 struct server_entry *servers_find(struct servers *servers, uint64_t link); /* NULL: a dead link */

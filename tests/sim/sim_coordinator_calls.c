@@ -188,9 +188,14 @@ static void hello(struct sim *sim, struct sim_coordinator *coordinator, struct s
                   const struct server_report *report)
 {
     check(report->kind == SERVER_HELLO);
-    stream->greeted = true;
-    check(coordinator_server_hello(coordinator->core, sim_coordinator_now_ms(sim, coordinator),
-                                   report, &stream->link, NULL) == ERR_OK);
+    enum err err = coordinator_server_hello(
+        coordinator->core, sim_coordinator_now_ms(sim, coordinator), report, &stream->link, NULL);
+    stream->greeted = err == ERR_OK;
+    if (err == ERR_OK)
+        return;
+    check(err == ERR_OLD_BOOT); /* P3: an earlier start's, late */
+    sim_trace(sim, "c%u refuses s%u: %s", stream->office, stream->server, err_name(err));
+    network_close(sim, stream, ACCEPTOR, false);
 }
 
 static void trace_report(struct sim *sim, const struct stream *stream,

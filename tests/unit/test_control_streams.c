@@ -96,6 +96,27 @@ TEST_IN_FOLDER(a_server_that_says_hello_again_ends_its_older_stream)
     close_daemon(&f);
 }
 
+TEST_IN_FOLDER(p3_the_stream_of_an_earlier_start_is_closed)
+{
+    struct fixture f = open_daemon(state);
+    struct rpc_stream streams[2] = {{0}};
+    struct server_report late = far_hello;
+    late.boot = FAR_BOOT - 1;
+    open_office(&f);
+    struct connection *newer = new_connection(&streams[0], true);
+    struct connection *older = new_connection(&streams[1], true);
+    server_says(&f, newer, far_hello);
+    server_says(&f, older, late);
+    assert_true(streams[1].finished);
+    assert_int_equal(streams[1].err, ERR_OLD_BOOT);
+    assert_false(older->listed);
+    assert_false(streams[0].finished);
+    assert_true(newer->listed);
+    connection_unref(older);
+    connection_unref(newer);
+    close_daemon(&f);
+}
+
 static void member_says(struct fixture *f, struct connection *connection, uint64_t member)
 {
     scoped(buf_release) struct buf bytes = {0};
