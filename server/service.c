@@ -2,6 +2,7 @@
 #include "server/service.h"
 
 #include "common/data/tickets.h"
+#include "common/model/model.h"
 #include "common/scoped.h"
 #include "proto/standard.h"
 #include "server/connection.h"
@@ -237,16 +238,15 @@ static uint64_t sample_at(const struct served *served, const struct sample_range
 static enum err read_samples(const struct served *served, const struct sample_range *range,
                              struct arena *arena, struct samples_reply *ret_reply)
 {
-    bool tokens = served->spec.model.kind == SPEC_GPT;
-    size_t inputs = tokens ? served->spec.model.context : served->spec.model.sizes[0];
-    size_t targets = tokens ? served->spec.model.context : 1;
+    const struct model_sample about = model_sample(&served->spec.model);
+    size_t inputs = about.inputs, targets = about.predictions;
     uint32_t *input = arena_array(arena, range->count * inputs, sizeof *input);
     int32_t *target = arena_array(arena, range->count * targets, sizeof *target);
     if (input == NULL || target == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < range->count; i++) {
         uint64_t sample = sample_at(served, range, i);
-        if (tokens)
+        if (about.tokens)
             data_sample_tokens(served->data, range->split, sample, (int32_t *)(input + i * inputs),
                                target + i * targets);
         else

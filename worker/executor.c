@@ -75,7 +75,7 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i, bool trai
     uint64_t sample = (uint64_t)row.microbatch * e->train.microbatch;
     uint64_t prediction = sample * e->model->sample_tokens;
     uint32_t use = e->model->units[row.unit].use_first;
-    size_t input_bytes = e->inputs.tokens ? sizeof(int32_t) : e->k->element_bytes;
+    size_t input_bytes = e->sample.tokens ? sizeof(int32_t) : e->k->element_bytes;
     return (struct unit_call){
         .k = e->k,
         .model = e->model,
@@ -87,7 +87,7 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i, bool trai
         .gradients = gradients_of(walk) + use,
         .input = row.unit > 0
                      ? at(e, offsets->input)
-                     : (uint8_t *)e->device.inputs + sample * e->inputs.count * input_bytes,
+                     : (uint8_t *)e->device.inputs + sample * e->sample.inputs * input_bytes,
         .targets = e->device.targets + prediction,
         .output = at(e, offsets->output),
         .saved = at(e, offsets->saved),
@@ -115,13 +115,13 @@ static void operate(struct walk *walk, uint32_t i, void (*operation)(const struc
 
 static enum err run_forward(struct walk *walk, uint32_t i)
 {
-    operate(walk, i, walk->e->operations->forward, true);
+    operate(walk, i, unit_forward, true);
     return ERR_OK;
 }
 
 static enum err run_evaluate(struct walk *walk, uint32_t i)
 {
-    operate(walk, i, walk->e->operations->forward, false);
+    operate(walk, i, unit_forward, false);
     return ERR_OK;
 }
 
@@ -132,7 +132,7 @@ static enum err run_recompute(struct walk *walk, uint32_t i)
 
 static enum err run_backward(struct walk *walk, uint32_t i)
 {
-    operate(walk, i, walk->e->operations->backward, true);
+    operate(walk, i, unit_backward, true);
     return ERR_OK;
 }
 
@@ -152,9 +152,9 @@ static enum err run_load(struct walk *walk, uint32_t i)
     uint32_t count = walk->samples_count;
     uint64_t first = walk->samples_first + (uint64_t)walk->local_step * e->train.slot_samples;
     TRY(samples->read(samples->context, walk->kind, first, count, e->host.inputs, e->host.targets));
-    uint64_t inputs = (uint64_t)count * e->inputs.count;
+    uint64_t inputs = (uint64_t)count * e->sample.inputs;
     uint64_t predictions = (uint64_t)count * e->model->sample_tokens;
-    if (e->inputs.tokens)
+    if (e->sample.tokens)
         e->k->copy_in(e->k, e->device.inputs, e->host.inputs, inputs * sizeof(int32_t));
     else
         e->k->cast_from_f32(e->k, e->device.inputs, e->host.inputs, (int64_t)inputs);

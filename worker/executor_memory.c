@@ -67,8 +67,7 @@ static enum err size_units(struct executor *e)
         return ERR_NOMEM;
     for (uint32_t unit = 0; unit < units; unit++) {
         struct unit_sizes u;
-        e->operations->sizes(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max,
-                             &u);
+        unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
         sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place};
         if (align(u.scratch) > e->memory.scratch)
             e->memory.scratch = align(u.scratch);
@@ -102,7 +101,7 @@ static struct slot_bytes slot_bytes(const struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
     return (struct slot_bytes){
-        .inputs = align(samples * e->inputs.count * sizeof(float)), /* or tokens; at most */
+        .inputs = align(samples * e->sample.inputs * sizeof(float)), /* or tokens; at most */
         .predictions = align(samples * e->model->sample_tokens * sizeof(float)),
     };
 }
@@ -262,10 +261,9 @@ enum err executor_new(const struct executor_options *options, struct executor **
         return ERR_NOMEM;
     e->k = options->kernels;
     e->model = options->model;
-    e->operations = unit_operations(options->model);
     e->train = *options->train;
     e->node_slots_max = options->node_slots_max;
-    e->inputs = unit_inputs(options->model);
+    e->sample = model_sample(&options->model->settings);
     enum err err = set_up(e, options, reason);
     if (err != ERR_OK) {
         executor_free(e);

@@ -11,7 +11,7 @@ enum { EXECUTOR_FAILURE_BYTES = 256 };
 
 /* Device memory and its copy on the host for what crosses between them once a slot. */
 struct slot_memory {
-    void *inputs;     /* (slot_samples, inputs.count) */
+    void *inputs;     /* (slot_samples, sample.inputs) */
     int32_t *targets; /* (slot_samples, sample_tokens), likewise the two below */
     float *losses;
     int32_t *correct;
@@ -27,13 +27,12 @@ struct executor_program {
 struct executor {
     const struct kernels *k;
     const struct model *model;
-    const struct unit_operations *operations;
     struct spec_train train;
     uint32_t node_slots_max;
     struct executor_program training, validation;
     struct executor_memory memory;
-    uint64_t set_floats;       /* of one gradient set */
-    struct unit_inputs inputs; /* of a sample */
+    uint64_t set_floats; /* of one gradient set */
+    struct model_sample sample;
     /* Host tables. */
     element **parameters;  /* (parameters) whole parameters' weights */
     element **use_weights; /* (uses) the same by use */

@@ -62,15 +62,41 @@ static void probe_linear(struct probe *probe, const element *bias, int64_t N, in
         add_bytes(probe, dbias, (size_t)O * sizeof(float));
 }
 
-/* Rows that the model gives a linear at once: the head makes logits in blocks of rows. */
-static int64_t linear_rows(const struct probe *probe, const struct model_parameter *parameter,
-                           const struct spec_train *train)
+/* The newest operation that multiplies by this parameter; NULL: none does. */
+static const struct model_operation *multiplier_of(const struct model *model, uint32_t parameter)
 {
-    int64_t block =
-        (int64_t)(train->logits_bytes_max / (parameter->rows * probe->k->element_bytes));
-    if (parameter->parts == 1 || probe->rows <= block)
+    const struct model_parameter *p = &model->parameters[parameter];
+    const struct model_unit *unit = &model->units[p->part_units[p->parts - 1]];
+    for (uint32_t i = unit->operations_count; i-- > 0;) {
+        const struct model_operation *operation = &unit->operations[i];
+        bool multiplies = operation->kind == MODEL_LINEAR || operation->kind == MODEL_CLASSIFIER;
+        if (multiplies && model->uses[unit->use_first + operation->use].parameter == parameter)
+            return operation;
+    }
+    return NULL;
+}
+
+/* Rows that the model gives a linear at once: the classifier makes logits in blocks of rows. */
+static int64_t linear_rows(const struct probe *probe, uint32_t parameter,
+                           const struct model_operation *operation, const struct spec_train *train)
+{
+    uint64_t row_bytes =
+        (uint64_t)probe->model->parameters[parameter].rows * probe->k->element_bytes;
+    int64_t block = (int64_t)(train->logits_bytes_max / row_bytes);
+    if (operation->kind != MODEL_CLASSIFIER || probe->rows <= block)
         return probe->rows;
     return block > 0 ? block : 1;
+}
+
+/* An earlier linear has this one's shape. */
+static bool is_seen(const struct model *model, uint32_t parameter)
+{
+    const struct model_parameter *p = &model->parameters[parameter];
+    for (uint32_t q = 0; q < parameter; q++)
+        if (model->parameters[q].rows == p->rows && model->parameters[q].cols == p->cols &&
+            multiplier_of(model, q) != NULL)
+            return true;
+    return false;
 }
 
 static void probe_linears(struct probe *probe, const struct spec_train *train)
@@ -78,23 +104,38 @@ static void probe_linears(struct probe *probe, const struct spec_train *train)
     const struct model *model = probe->model;
     for (uint32_t p = 0; p < model->parameters_count; p++) {
         const struct model_parameter *parameter = &model->parameters[p];
-        bool seen = parameter->dims != 2 || strcmp(parameter->name, "wpe.weight") == 0;
-        for (uint32_t q = 0; q < p && !seen; q++)
-            seen = model->parameters[q].rows == parameter->rows &&
-                   model->parameters[q].cols == parameter->cols;
-        if (seen)
+        const struct model_operation *operation = multiplier_of(model, p);
+        if (operation == NULL || is_seen(model, p))
             continue;
-        const element *bias = parameter->parts == 1 ? probe->b : NULL; /* a tied head has none */
-        probe_linear(probe, bias, linear_rows(probe, parameter, train), parameter->cols,
+        const element *bias = operation->uses_count > 1 ? probe->b : NULL;
+        probe_linear(probe, bias, linear_rows(probe, p, operation, train), parameter->cols,
                      parameter->rows);
     }
+}
+
+/* The first operation of that kind, and its unit; NULL: the model has none. */
+static const struct model_operation *find_operation(const struct model *model,
+                                                    enum model_operation_kind kind,
+                                                    const struct model_unit **ret_unit)
+{
+    for (uint32_t u = 0; u < model->units_count; u++) {
+        const struct model_unit *unit = *ret_unit = &model->units[u];
+        for (uint32_t i = 0; i < unit->operations_count; i++)
+            if (unit->operations[i].kind == kind)
+                return &unit->operations[i];
+    }
+    return NULL;
 }
 
 static enum err probe_attention(struct probe *probe, int64_t B)
 {
     const struct kernels *k = probe->k;
-    const struct spec_model *m = &probe->model->settings;
-    int64_t T = m->context, C = m->width, H = m->heads;
+    const struct model_unit *unit;
+    const struct model_operation *o = find_operation(probe->model, MODEL_ATTENTION, &unit);
+    if (o == NULL)
+        return ERR_OK;
+    int64_t T = probe->model->sample_tokens, C = unit->arrays[o->out].width;
+    int64_t H = o->heads, G = o->kv_heads, wide = unit->arrays[o->in].width;
     void *scratch = k->alloc(k, k->attention_scratch_bytes(k, T, C, H));
     float *lse = k->alloc(k, (size_t)(B * H * T) * sizeof(float));
     if (scratch == NULL || lse == NULL) {
@@ -102,11 +143,11 @@ static enum err probe_attention(struct probe *probe, int64_t B)
         k->free(k, lse);
         return ERR_NOMEM;
     }
-    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H, H);
+    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H, G);
     add_result(probe, probe->c, B * T * C);
     k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C, H,
-                          H);
-    add_result(probe, probe->d, B * T * 3 * C);
+                          G);
+    add_result(probe, probe->d, B * T * wide);
     k->free(k, scratch);
     k->free(k, lse);
     return ERR_OK;
@@ -136,7 +177,9 @@ static size_t largest_array(const struct probe *probe, const struct spec_train *
     for (uint32_t p = 0; p < probe->model->parameters_count; p++) {
         const struct model_parameter *parameter = &probe->model->parameters[p];
         size_t wide = parameter->rows > parameter->cols ? parameter->rows : parameter->cols;
-        size_t rows_times = (size_t)linear_rows(probe, parameter, train) * wide;
+        const struct model_operation *operation = multiplier_of(probe->model, p);
+        size_t rows = operation != NULL ? (size_t)linear_rows(probe, p, operation, train) : 1;
+        size_t rows_times = rows * wide;
         if (parameter->weights > most)
             most = parameter->weights;
         if (rows_times > most)
@@ -162,8 +205,7 @@ static enum err probe_all(struct probe *probe, const struct spec_train *train,
     fill(probe, probe->a, 1);
     fill(probe, probe->b, 2);
     probe_linears(probe, train);
-    if (probe->model->settings.kind == SPEC_GPT)
-        TRY(probe_attention(probe, train->microbatch));
+    TRY(probe_attention(probe, train->microbatch));
     probe_elementwise(probe);
     digest_stream_add(&probe->digest, /* last: it may grow with the shapes */
                       (struct slice){(const uint8_t *)k->numerics, strlen(k->numerics)});

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES = 256, LNF_WEIGHT = 0, LNF_BIAS = 1, HEAD_WEIGHT = 2 };
+enum { BYTES = 256 };
 
 /* Device memory for one window, and the window. */
 struct sampler {
@@ -21,7 +21,7 @@ struct sampler {
     uint8_t *activations[2];
     uint8_t *saved, *scratch;
     int32_t *tokens; /* (context) on the device */
-    float *ln, *mean, *rstd, *logits;
+    float *logits;
     int32_t *window; /* (context) on the host */
     uint32_t length;
     float host_logits[BYTES];
@@ -30,8 +30,7 @@ struct sampler {
 static void sampler_release(struct sampler *s)
 {
     void *const device[] = {s->activations[0], s->activations[1], s->saved,
-                            s->scratch,        s->tokens,         s->ln,
-                            s->mean,           s->rstd,           s->logits};
+                            s->scratch,        s->tokens,         s->logits};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         s->k->free(s->k, device[i]);
     free(s->weights);
@@ -41,21 +40,16 @@ static void sampler_release(struct sampler *s)
 static enum err alloc_arrays(struct sampler *s, uint64_t output, uint64_t saved, uint64_t scratch)
 {
     const struct kernels *k = s->k;
-    const struct spec_model *settings = &s->model->settings;
-    uint32_t wte_rows = s->model->parameters[s->model->uses[0].parameter].rows;
+    uint32_t context = s->model->sample_tokens;
     s->activations[0] = k->alloc(k, output);
     s->activations[1] = k->alloc(k, output);
     s->saved = k->alloc(k, saved);
     s->scratch = k->alloc(k, scratch);
-    s->tokens = k->alloc(k, settings->context * sizeof(int32_t));
-    s->ln = k->alloc(k, settings->width * sizeof(float));
-    s->mean = k->alloc(k, sizeof(float));
-    s->rstd = k->alloc(k, sizeof(float));
-    s->logits = k->alloc(k, wte_rows * sizeof(float));
-    s->window = calloc(settings->context, sizeof *s->window);
+    s->tokens = k->alloc(k, context * sizeof(int32_t));
+    s->logits = k->alloc(k, unit_logits_count(s->model) * sizeof(float));
+    s->window = calloc(context, sizeof *s->window);
     bool all = s->activations[0] != NULL && s->activations[1] != NULL && s->saved != NULL &&
-               s->scratch != NULL && s->tokens != NULL && s->ln != NULL && s->mean != NULL &&
-               s->rstd != NULL && s->logits != NULL && s->window != NULL;
+               s->scratch != NULL && s->tokens != NULL && s->logits != NULL && s->window != NULL;
     return all ? ERR_OK : ERR_NOMEM;
 }
 
@@ -63,9 +57,9 @@ static enum err set_up(struct sampler *s, float *const *weights)
 {
     const struct model *model = s->model;
     uint64_t output = 0, saved = 0, scratch = 0;
-    for (uint32_t unit = 0; unit + 1 < model->units_count; unit++) {
+    for (uint32_t unit = 0; unit < model->units_count; unit++) {
         struct unit_sizes sizes;
-        unit_gpt.sizes(s->k, model, unit, 1, 0, &sizes);
+        unit_size(s->k, model, unit, 1, 0, &sizes);
         output = sizes.output > output ? sizes.output : output;
         saved = sizes.saved > saved ? sizes.saved : saved;
         scratch = sizes.scratch > scratch ? sizes.scratch : scratch;
@@ -79,25 +73,30 @@ static enum err set_up(struct sampler *s, float *const *weights)
     return ERR_OK;
 }
 
+static struct unit_call unit_call(struct sampler *s, const struct model *model, uint32_t unit,
+                                  const void *input)
+{
+    return (struct unit_call){.k = s->k,
+                              .model = model,
+                              .unit = unit,
+                              .samples = 1,
+                              .weights = s->weights + model->units[unit].use_first,
+                              .input = input,
+                              .output = (float *)(void *)s->activations[unit % 2],
+                              .saved = s->saved,
+                              .scratch = s->scratch};
+}
+
 /* The window's hidden states: (length, width). */
 static const float *forward(struct sampler *s)
 {
     struct model shorter = *s->model; /* a window of `length` has the first positions only */
-    shorter.settings.context = s->length;
     shorter.sample_tokens = s->length;
     s->k->copy_in(s->k, s->tokens, s->window, s->length * sizeof(int32_t));
     const void *input = s->tokens;
     for (uint32_t unit = 0; unit + 1 < shorter.units_count; unit++) {
-        const struct unit_call call = {.k = s->k,
-                                       .model = &shorter,
-                                       .unit = unit,
-                                       .samples = 1,
-                                       .weights = s->weights + shorter.units[unit].use_first,
-                                       .input = input,
-                                       .output = (float *)(void *)s->activations[unit % 2],
-                                       .saved = s->saved,
-                                       .scratch = s->scratch};
-        unit_gpt.forward(&call);
+        const struct unit_call call = unit_call(s, &shorter, unit, input);
+        unit_forward(&call);
         input = call.output;
     }
     return input;
@@ -107,13 +106,13 @@ static const float *forward(struct sampler *s)
 static enum err next_logits(struct sampler *s, struct reason *reason)
 {
     const struct kernels *k = s->k;
-    const struct model *model = s->model;
-    int64_t C = model->settings.width;
-    int64_t Vp = model->parameters[model->uses[0].parameter].rows;
-    float *const *w = s->weights + model->units[model->units_count - 1].use_first;
-    const float *last = forward(s) + (int64_t)(s->length - 1) * C;
-    k->layernorm_forward(k, s->ln, s->mean, s->rstd, last, w[LNF_WEIGHT], w[LNF_BIAS], 1, C);
-    k->linear_forward(k, s->logits, s->ln, w[HEAD_WEIGHT], NULL, 1, C, Vp);
+    struct model last = *s->model; /* of the window's last token alone */
+    last.sample_tokens = 1;
+    uint32_t head = last.units_count - 1;
+    uint64_t width = last.units[head].arrays[MODEL_IN].width;
+    const float *states = forward(s);
+    const struct unit_call call = unit_call(s, &last, head, states + (s->length - 1) * width);
+    unit_logits(&call, s->logits);
     const char *failure = k->synchronize(k);
     if (failure != NULL)
         return reason_set(reason, ERR_IO, "device: %s", failure);
@@ -159,7 +158,7 @@ static uint8_t draw(const struct sampler *s, const struct sample_options *option
 
 static void append(struct sampler *s, uint8_t byte)
 {
-    if (s->length == s->model->settings.context) {
+    if (s->length == s->model->sample_tokens) {
         s->length--;
         memmove(s->window, s->window + 1, s->length * sizeof *s->window);
     }
@@ -187,9 +186,10 @@ enum err sample_text(const struct kernels *k, const struct model *model, float *
                      struct slice prompt, const struct sample_options *options, struct buf *buf,
                      struct reason *reason)
 {
-    if (model->settings.kind != SPEC_GPT || model->settings.vocabulary != BYTES)
+    const struct model_sample about = model_sample(&model->settings);
+    if (!about.tokens || about.classes != BYTES)
         return reason_set(reason, ERR_UNSUPPORTED,
-                          "text comes only from a gpt over bytes (vocabulary 256)");
+                          "text comes only from a model of bytes (vocabulary 256)");
     scoped(sampler_release) struct sampler sampler = {.k = k, .model = model};
     TRY(set_up(&sampler, weights));
     return write_text(&sampler, prompt, options, buf, reason);

@@ -41,9 +41,7 @@ static enum err open_samples(struct worker_run *run, const struct describe_reply
         .channel = options->channel,
         .run = description->run,
         .slots = (uint64_t)spec->train.slots * spec_local_steps(spec),
-        .input_bytes =
-            (uint64_t)(spec->model.kind == SPEC_GPT ? spec->model.context : spec->model.sizes[0]) *
-            4,
+        .input_bytes = (uint64_t)model_sample(&spec->model).inputs * 4,
         .target_count = run->model.sample_tokens,
     };
     return ERR_OK;

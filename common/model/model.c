@@ -1,23 +1,35 @@
-/* Tables of each kind's parameters, and the grid that cuts them. */
+/* From a kind's tables to a model: splits, the grid of chunks, initial values. */
 #include "common/model/model.h"
 
+#include "common/model/kind.h"
 #include "common/rand.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* GPT-2's and nanoGPT's initial values: 0.02, residual projections 0.02 / sqrt(2 L). */
-static const double gpt_std = 0.02;
+static const struct kind *const kinds[] = {[SPEC_GPT] = &kind_gpt, [SPEC_MLP] = &kind_mlp};
 
-static enum err describe_gpt(struct model *model);
-static enum err describe_mlp(struct model *model);
+static const struct kind *kind_of(const struct spec_model *settings)
+{
+    check(settings->kind < sizeof kinds / sizeof *kinds);
+    return kinds[settings->kind];
+}
+
+struct model_sample model_sample(const struct spec_model *settings)
+{
+    return kind_of(settings)->sample(settings);
+}
+
 static void choose_splits(struct model *model);
 static enum err cut(struct model *model, struct reason *reason);
 
 enum err model_init(struct model *model, const struct spec_model *settings, struct reason *reason)
 {
-    *model = (struct model){.settings = *settings};
-    enum err err = settings->kind == SPEC_GPT ? describe_gpt(model) : describe_mlp(model);
+    const struct kind *kind = kind_of(settings);
+    *model = (struct model){.settings = *settings,
+                            .files = &kind->files,
+                            .sample_tokens = kind->sample(settings).predictions};
+    enum err err = kind->describe(model);
     if (err == ERR_OK) {
         choose_splits(model);
         err = cut(model, reason);
@@ -33,208 +45,8 @@ void model_release(struct model *model)
     free(model->units);
     free(model->uses);
     free(model->chunks);
+    free(model->tensors);
     *model = (struct model){0};
-}
-
-/* ---- what the describing functions share ---- */
-
-static enum err reserve(struct model *model, uint32_t parameters, uint32_t units, uint32_t uses)
-{
-    model->parameters = calloc(parameters, sizeof *model->parameters);
-    model->units = calloc(units, sizeof *model->units);
-    model->uses = calloc(uses, sizeof *model->uses);
-    return model->parameters == NULL || model->units == NULL || model->uses == NULL ? ERR_NOMEM
-                                                                                    : ERR_OK;
-}
-
-static struct model_unit *begin_unit(struct model *model, double flops_forward)
-{
-    struct model_unit *unit = &model->units[model->units_count++];
-    unit->use_first = model->uses_count;
-    unit->flops_forward = flops_forward;
-    model->flops_forward += flops_forward;
-    return unit;
-}
-
-/* The last unit begun also contributes to `parameter`: its next part. */
-static void use(struct model *model, uint32_t parameter)
-{
-    struct model_parameter *used = &model->parameters[parameter];
-    check(used->parts < MODEL_PARTS_MAX);
-    model->uses[model->uses_count++] = (struct model_use){parameter, used->parts};
-    used->part_units[used->parts++] = model->units_count - 1;
-    model->units[model->units_count - 1].uses_count++;
-}
-
-/* A new parameter of the last unit begun; cols 0: a vector. */
-static struct model_parameter *add(struct model *model, uint32_t rows, uint32_t cols)
-{
-    struct model_parameter *parameter = &model->parameters[model->parameters_count];
-    *parameter = (struct model_parameter){
-        .dims = cols == 0 ? 1 : 2,
-        .shape = {rows, cols == 0 ? 1 : cols},
-        .rows = rows,
-        .cols = cols == 0 ? 1 : cols,
-        .decay = cols != 0,
-        .split_groups = 1,
-        .split_pieces = 1,
-    };
-    use(model, model->parameters_count++);
-    return parameter;
-}
-
-static void add_loss(struct model *model)
-{
-    model->loss_parameter = model->parameters_count;
-    struct model_parameter *loss = add(model, MODEL_LOSS_WEIGHTS, 0);
-    snprintf(loss->name, sizeof loss->name, "loss");
-    loss->rule = MODEL_NONE;
-}
-
-/* IEEE 754 has it rounded correctly, so it has the same bits everywhere. */
-static double root(double number)
-{
-    return __builtin_sqrt(number);
-}
-
-static void start_normal(struct model_parameter *parameter, double std)
-{
-    parameter->initial = MODEL_NORMAL;
-    parameter->initial_std = (float)std;
-}
-
-/* ---- gpt ---- */
-
-/* One parameter of a transformer block; rows and cols in widths. */
-struct block_row {
-    const char *name;
-    uint32_t rows, cols;
-    enum model_initial_kind initial;
-    bool residual; /* writes to the residual stream */
-    enum model_split split;
-    uint32_t groups; /* of the split dim, before the heads */
-    bool by_heads;   /* what splits is a head, not a channel */
-};
-
-static const struct block_row block_rows[] = {
-    {"ln_1.weight", 1, 0, MODEL_ONES, false, MODEL_SPLIT_NONE, 1, false},
-    {"ln_1.bias", 1, 0, MODEL_ZEROS, false, MODEL_SPLIT_NONE, 1, false},
-    {"attn.c_attn.weight", 3, 1, MODEL_NORMAL, false, MODEL_SPLIT_ROWS, 3, true},
-    {"attn.c_attn.bias", 3, 0, MODEL_ZEROS, false, MODEL_SPLIT_ROWS, 3, true},
-    {"attn.c_proj.weight", 1, 1, MODEL_NORMAL, true, MODEL_SPLIT_COLS, 1, true},
-    {"attn.c_proj.bias", 1, 0, MODEL_ZEROS, false, MODEL_SPLIT_NONE, 1, false},
-    {"ln_2.weight", 1, 0, MODEL_ONES, false, MODEL_SPLIT_NONE, 1, false},
-    {"ln_2.bias", 1, 0, MODEL_ZEROS, false, MODEL_SPLIT_NONE, 1, false},
-    {"mlp.c_fc.weight", 4, 1, MODEL_NORMAL, false, MODEL_SPLIT_ROWS, 1, false},
-    {"mlp.c_fc.bias", 4, 0, MODEL_ZEROS, false, MODEL_SPLIT_ROWS, 1, false},
-    {"mlp.c_proj.weight", 1, 4, MODEL_NORMAL, true, MODEL_SPLIT_COLS, 1, false},
-    {"mlp.c_proj.bias", 1, 0, MODEL_ZEROS, false, MODEL_SPLIT_NONE, 1, false},
-};
-enum { BLOCK_ROWS = sizeof block_rows / sizeof block_rows[0] };
-
-static void add_block_row(struct model *model, uint32_t layer, const struct block_row *row)
-{
-    const struct spec_model *settings = &model->settings;
-    struct model_parameter *parameter =
-        add(model, row->rows * settings->width, row->cols * settings->width);
-    snprintf(parameter->name, sizeof parameter->name, "h.%u.%s", layer, row->name);
-    parameter->split = row->split;
-    parameter->split_groups = row->groups;
-    parameter->split_heads = row->by_heads ? settings->heads : 0;
-    parameter->initial = row->initial;
-    if (row->initial == MODEL_NORMAL)
-        start_normal(parameter, row->residual ? gpt_std / root(2.0 * settings->layers) : gpt_std);
-}
-
-static void add_embeddings(struct model *model)
-{
-    const struct spec_model *settings = &model->settings;
-    begin_unit(model, 0);
-    snprintf(model->units[0].name, sizeof model->units[0].name, "embedding");
-
-    struct model_parameter *wte = add(model, settings->vocabulary, settings->width);
-    snprintf(wte->name, sizeof wte->name, "wte.weight");
-    uint32_t multiple = MODEL_VOCABULARY_MULTIPLE;
-    wte->rows = (settings->vocabulary + multiple - 1) / multiple * multiple;
-    wte->split = MODEL_SPLIT_ROWS;
-    start_normal(wte, gpt_std);
-
-    struct model_parameter *wpe = add(model, settings->context, settings->width);
-    snprintf(wpe->name, sizeof wpe->name, "wpe.weight");
-    start_normal(wpe, gpt_std);
-}
-
-static void add_block(struct model *model, uint32_t layer)
-{
-    double tokens = model->settings.context, width = model->settings.width;
-    double linears = 2 * 12 * width * width * tokens;
-    double attention = 2 * 2 * tokens * tokens * width; /* scores, then values */
-    struct model_unit *unit = begin_unit(model, linears + attention);
-    snprintf(unit->name, sizeof unit->name, "h.%u", layer);
-    for (uint32_t i = 0; i < BLOCK_ROWS; i++)
-        add_block_row(model, layer, &block_rows[i]);
-}
-
-static void add_head(struct model *model)
-{
-    const struct spec_model *settings = &model->settings;
-    struct model_unit *unit =
-        begin_unit(model, 2.0 * settings->vocabulary * settings->width * settings->context);
-    snprintf(unit->name, sizeof unit->name, "head");
-    struct model_parameter *weight = add(model, settings->width, 0);
-    snprintf(weight->name, sizeof weight->name, "ln_f.weight");
-    weight->initial = MODEL_ONES;
-    struct model_parameter *bias = add(model, settings->width, 0);
-    snprintf(bias->name, sizeof bias->name, "ln_f.bias");
-    use(model, 0); /* wte again: the tied head */
-    add_loss(model);
-}
-
-static enum err describe_gpt(struct model *model)
-{
-    uint32_t layers = model->settings.layers;
-    uint32_t parameters = 2 + BLOCK_ROWS * layers + 2 + 1;
-    model->sample_tokens = model->settings.context;
-    TRY(reserve(model, parameters, layers + 2, parameters + 1));
-    add_embeddings(model);
-    for (uint32_t layer = 0; layer < layers; layer++)
-        add_block(model, layer);
-    add_head(model);
-    check(model->parameters_count == parameters && model->uses_count == parameters + 1);
-    return ERR_OK;
-}
-
-/* ---- mlp ---- */
-
-/* He et al. (arXiv:1502.01852, eq. 10) for relu; half the variance for tanh, which does not halve
- * its input's. Linears alternate between splits of rows and of columns, so that a pair needs one
- * reduction (Megatron-LM, arXiv:1909.08053, section 3). */
-static void add_linear(struct model *model, uint32_t index)
-{
-    uint32_t inputs = model->settings.sizes[index], outputs = model->settings.sizes[index + 1];
-    struct model_unit *unit = begin_unit(model, 2.0 * inputs * outputs);
-    snprintf(unit->name, sizeof unit->name, "fc%u", index + 1);
-    double gain = model->settings.activation == SPEC_RELU ? 2 : 1;
-
-    struct model_parameter *weight = add(model, outputs, inputs);
-    snprintf(weight->name, sizeof weight->name, "fc%u.weight", index + 1);
-    weight->split = index % 2 == 0 ? MODEL_SPLIT_ROWS : MODEL_SPLIT_COLS;
-    start_normal(weight, root(gain / inputs));
-
-    struct model_parameter *bias = add(model, outputs, 0);
-    snprintf(bias->name, sizeof bias->name, "fc%u.bias", index + 1);
-    bias->split = index % 2 == 0 ? MODEL_SPLIT_ROWS : MODEL_SPLIT_NONE;
-}
-
-static enum err describe_mlp(struct model *model)
-{
-    uint32_t linears = model->settings.sizes_count - 1;
-    model->sample_tokens = 1;
-    TRY(reserve(model, 2 * linears + 1, linears, 2 * linears + 1));
-    for (uint32_t i = 0; i < linears; i++)
-        add_linear(model, i);
-    add_loss(model);
-    return ERR_OK;
 }
 
 /* ---- the grid ---- */
@@ -396,6 +208,47 @@ static void check_block(const struct model *model, const struct model_parameter 
     check(j != 0 || chunk->col == 0);
 }
 
+/* Tensors are the parameter's logical rows, each once and in order. */
+static void check_tensors(const struct model *model, uint32_t number)
+{
+    const struct model_parameter *parameter = &model->parameters[number];
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < parameter->tensors_count; i++) {
+        const struct model_tensor *tensor = &model->tensors[parameter->tensor_first + i];
+        check(tensor->parameter == number);
+        check(tensor->row == row);
+        check(tensor->dims == parameter->dims);
+        check(tensor->shape[tensor->transpose ? 1 : 0] == tensor->rows);
+        check(tensor->shape[tensor->transpose ? 0 : 1] == parameter->cols);
+        row += tensor->rows;
+    }
+    check(row == (number == model->loss_parameter ? 0 : parameter->shape[0]));
+}
+
+/* An array has what it refers to, and room for its gradient. */
+static void check_array(const struct model_unit *unit, const struct model_array *array)
+{
+    check(array->gradient < unit->arrays_count && array->gelu_of < unit->arrays_count);
+    const struct model_array *gradient = &unit->arrays[array->gradient];
+    check(array->gradient == MODEL_NO_ARRAY || gradient->width >= array->width);
+    check(array->gelu_of == MODEL_NO_ARRAY ||
+          unit->arrays[array->gelu_of].gradient == array->gradient);
+}
+
+static void check_operations(const struct model_unit *unit)
+{
+    check(unit->operations_count > 0);
+    for (uint32_t i = MODEL_IN; i < unit->arrays_count; i++)
+        check_array(unit, &unit->arrays[i]);
+    for (uint32_t i = 0; i < unit->operations_count; i++) {
+        const struct model_operation *operation = &unit->operations[i];
+        check(operation->kind < MODEL_OPERATIONS_COUNT);
+        check(operation->in < unit->arrays_count && operation->in != MODEL_NO_ARRAY);
+        check(operation->out < unit->arrays_count && operation->with < unit->arrays_count);
+        check((uint32_t)operation->use + operation->uses_count <= unit->uses_count);
+    }
+}
+
 void model_check(const struct model *model)
 {
     uint32_t chunks = 0;
@@ -413,6 +266,14 @@ void model_check(const struct model *model)
     check(chunks == model->chunks_count);
 }
 
+void model_check_tables(const struct model *model)
+{
+    for (uint32_t p = 0; p < model->parameters_count; p++)
+        check_tensors(model, p);
+    for (uint32_t u = 0; u < model->units_count; u++)
+        check_operations(&model->units[u]);
+}
+
 /* ---- using it ---- */
 
 uint32_t model_find(const struct model *model, const char *name)
@@ -422,6 +283,14 @@ uint32_t model_find(const struct model *model, const char *name)
            strcmp(model->parameters[parameter].name, name) != 0)
         parameter++;
     return parameter;
+}
+
+uint32_t model_find_tensor(const struct model *model, const char *name)
+{
+    uint32_t tensor = 0;
+    while (tensor < model->tensors_count && strcmp(model->tensors[tensor].name, name) != 0)
+        tensor++;
+    return tensor;
 }
 
 void model_gather(const struct model *model, uint32_t chunk, float *out, const float *parameter)
@@ -455,21 +324,4 @@ void model_initial(const struct model *model, uint64_t seed, uint32_t chunk, flo
                      : parameter->initial == MODEL_ONES           ? 1
                                                                   : scale * out[c];
     }
-}
-
-enum err model_export(const struct model *model, uint32_t parameter,
-                      struct model_export *ret_export)
-{
-    const struct model_parameter *p = &model->parameters[parameter];
-    if (parameter == model->loss_parameter)
-        return ERR_NOT_FOUND;
-    /* Hugging Face's GPT-2 has Conv1D in its blocks: (in, out); embeddings are as ours. */
-    bool transpose = model->settings.kind == SPEC_GPT && p->dims == 2 && p->part_units[0] != 0;
-    *ret_export = (struct model_export){
-        .name = p->name,
-        .dims = p->dims,
-        .shape = {p->shape[transpose ? 1 : 0], p->shape[transpose ? 0 : 1]},
-        .transpose = transpose,
-    };
-    return ERR_OK;
 }

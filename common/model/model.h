@@ -10,17 +10,20 @@
  * `loss` (rule NONE, always fp32 on the wire) carries a slot's [sum of losses, tokens or samples
  * counted, correct predictions, 0]; it is no weight of the model and not part of a digest.
  *
- * Units. Consecutive layers that an act names. gpt: unit 0 the embeddings (wte, wpe), units 1 … L
- * the blocks, unit L + 1 the final LayerNorm, the head (wte again: part 1) and the loss. mlp: one
- * unit per linear, the last also has the loss.
+ * Units. Consecutive layers that an act names. A unit has a table of operations on arrays: what it
+ * computes, with every shape. worker/model/unit.c carries the table out.
+ *
+ * Kinds. A kind of model is one file of common/model/ (gpt.c, mlp.c), which fills all of these
+ * tables (common/model/kind.h).
  *
  * The grid. Each parameter is cut by row boundaries × column boundaries into
  * blocks of at most MODEL_CHUNK_WEIGHTS_MAX weights, a function of the model and tensor_max only:
- *  1. The dim that 1-D tensor parallelism splits (rows of c_attn, c_fc, wte and of an mlp's odd
- *     linears with their biases; columns of the two c_proj and of an mlp's even linears) is cut
- *     in p equal pieces, p the largest power of two ≤ tensor_max that divides it. c_attn's rows
- *     are (3, heads, head size): p divides the heads, in each of q, k and v. c_proj's columns
- *     are (heads, head size).
+ *  1. The dim that 1-D tensor parallelism splits (rows of what a block's first linears make, of the
+ *     token embedding and of an mlp's odd linears, with their biases; columns of a block's linears
+ *     that add to the residual and of an mlp's even linears) is cut in p equal pieces, p the
+ *     largest power of two ≤ tensor_max that divides it. Where heads split it, the dim is
+ *     (groups, heads, head size), and p divides the heads in each of the groups: c_attn's rows are
+ *     (3, heads, ·) for q, k and v, c_proj's columns (1, heads, ·).
  *  2. A matrix's other dim (of wpe: the columns) is cut in 2 when even (2-D and 3-D meshes,
  *     q² ≤ 8), if tensor_max > 1. Vectors that 1. does not cut stay whole: meshes replicate them.
  *  3. A unit of fewer than MODEL_UNIT_CUT_MIN weights is not cut by 1. and 2.: meshes replicate it
@@ -42,7 +45,9 @@
 #define MODEL_UNIT_CUT_MIN 16384
 #define MODEL_VOCABULARY_MULTIPLE 128
 #define MODEL_PARTS_MAX 2
-#define MODEL_NAME_BYTES 48
+#define MODEL_NAME_BYTES 64
+#define MODEL_UNIT_ARRAYS_MAX 16
+#define MODEL_UNIT_OPERATIONS_MAX 16
 #define MODEL_LOSS_WEIGHTS 4
 
 /* The places in the `loss` chunk. */
@@ -58,7 +63,7 @@ enum model_initial_kind { MODEL_ZEROS, MODEL_ONES, MODEL_NORMAL };
 enum model_split { MODEL_SPLIT_NONE, MODEL_SPLIT_ROWS, MODEL_SPLIT_COLS };
 
 struct model_parameter {
-    char name[MODEL_NAME_BYTES]; /* GPT-2 Hub name ("h.0.attn.c_attn.weight"), mlp: "fc1.weight" */
+    char name[MODEL_NAME_BYTES]; /* gpt: "h.0.attn.c_attn.weight", mlp: "fc1.weight" */
     uint32_t dims;               /* 1 or 2 */
     uint32_t shape[2];           /* logical; shape[1] is 1 for a vector */
     uint32_t rows, cols;         /* storage */
@@ -75,7 +80,8 @@ struct model_parameter {
     uint32_t split_heads;  /* 0: any element may begin a piece */
     uint32_t split_pieces;              /* p of rule 1, in each group; 1 when the unit is not cut */
     uint32_t chunk_first, chunks_count; /* its chunks: consecutive, row-major over the blocks */
-    uint32_t row_cuts, col_cuts;        /* chunks_count = row_cuts × col_cuts */
+    uint32_t tensor_first, tensors_count;
+    uint32_t row_cuts, col_cuts; /* chunks_count = row_cuts × col_cuts */
 };
 
 /* One block of one parameter; stored and sent contiguously, row-major (rows, cols). */
@@ -92,21 +98,123 @@ struct model_use {
     uint32_t part;
 };
 
+/* Where an array of a unit is while the unit computes. */
+enum model_where {
+    MODEL_NO_ARRAY,
+    MODEL_IN,      /* the previous unit's output; unit 0: the samples */
+    MODEL_OUT,     /* the next unit's input */
+    MODEL_DIN,     /* the gradient of IN; the same array as DOUT where a unit works in place */
+    MODEL_DOUT,    /* the gradient of OUT */
+    MODEL_SAVED,   /* kept from forward to backward */
+    MODEL_SCRATCH, /* within one act */
+};
+
+/* An array of a unit: so many elements for each prediction (that is, token) of the microbatch.
+ * Arrays MODEL_IN … MODEL_DOUT of a unit are what their names say; SAVED and SCRATCH ones follow
+ * from MODEL_OWN_ARRAYS on. */
+enum { MODEL_OWN_ARRAYS = MODEL_DOUT + 1 };
+struct model_array {
+    enum model_where where;
+    uint32_t width;
+    uint8_t gradient; /* the array its gradient is in; NO_ARRAY: nobody wants the gradient. Backward
+                         reuses arrays: two may have their gradients in one, one after the other */
+    uint8_t gelu_of;  /* this array is gelu() of that one, in the linear that makes both; the
+                         gradient is that of gelu's input */
+};
+
+/* What the operations of units are; the kernels of kernels/kernels.h have the formulas. `with`,
+ * `heads` and `kv_heads` are for those that name them. */
+enum model_operation_kind {
+    MODEL_EMBEDDING,  /* out = rows of a table, by tokens; uses: the table, and one of positions */
+    MODEL_LAYERNORM,  /* uses: gamma, beta. dIN += */
+    MODEL_RMSNORM,    /* uses: gamma. dIN += */
+    MODEL_LINEAR,     /* out = in weight^T + bias, plus the array `with`, whose gradient is out's;
+                         uses: weight, and a bias */
+    MODEL_ROPE,       /* in place on (heads + 2 kv_heads) heads; out is in */
+    MODEL_ATTENTION,  /* causal; in: (heads + 2 kv_heads) heads */
+    MODEL_SWIGLU,     /* in: gate and up side by side */
+    MODEL_RELU,       /* in place */
+    MODEL_TANH,       /* in place */
+    MODEL_CLASSIFIER, /* the last linear and the loss; uses: weight, and a bias. Forward computes
+                         the gradients as well, when training */
+    MODEL_OPERATIONS_COUNT
+};
+
+struct model_operation {
+    enum model_operation_kind kind;
+    uint8_t in, out, with;   /* arrays of the unit */
+    uint8_t use, uses_count; /* consecutive uses of the unit, from its first on */
+    uint32_t heads, kv_heads;
+};
+
+/* What the gradient of a unit's input begins as. */
+enum model_din {
+    MODEL_DIN_ABSENT, /* unit 0: nobody wants it */
+    MODEL_DIN_SET,    /* an operation overwrites it */
+    MODEL_DIN_ZEROED, /* operations add to it: it begins as zeros */
+    MODEL_DIN_INPLACE /* it begins as the gradient of the output, in the same array */
+};
+
 struct model_unit {
     char name[16];                  /* "embedding", "h.0", "head", "fc1" */
     uint32_t use_first, uses_count; /* in model.uses */
     double flops_forward;           /* a sample; backward is twice that */
+    enum model_din din;
+    uint32_t arrays_count, operations_count;
+    struct model_array arrays[MODEL_UNIT_ARRAYS_MAX];
+    struct model_operation operations[MODEL_UNIT_OPERATIONS_MAX]; /* forward: first to last */
+};
+
+/* One tensor of a Hugging Face file: some rows of a parameter, all or a part of them. */
+struct model_tensor {
+    char name[MODEL_NAME_BYTES];
+    uint32_t parameter;
+    uint32_t row, rows; /* of the parameter's storage, without padding */
+    uint32_t dims;
+    uint32_t shape[2]; /* as in the file; shape[1] is 1 for a vector */
+    bool transpose;    /* file[i][j] = storage[row + j][i]: Conv1D keeps (in, out) */
+};
+
+/* One sample: 4-byte inputs (tokens, or floats) and one int32 target for each prediction. */
+struct model_sample {
+    bool tokens;
+    uint32_t inputs;
+    uint32_t predictions;
+    uint32_t classes; /* targets are below that, and tokens */
+};
+
+/* One member of config.json, with one of the values. */
+struct model_member {
+    const char *key;
+    enum { MODEL_UINT, MODEL_REAL, MODEL_BOOL, MODEL_TEXT, MODEL_TEXTS, MODEL_NULL } type;
+    uint64_t number; /* UINT, BOOL */
+    double real;
+    const char *text; /* TEXTS: an array of this one */
+};
+#define MODEL_MEMBERS_MAX 24
+
+/* What a kind's Hugging Face files are beside their tensors. */
+struct model_files {
+    const char *prefix; /* that state_dict() puts before names; "": nothing */
+    /* A tensor that is the same as another one, in files that have it; NULL: none. */
+    const char *twin, *twin_of;
+    const char *const *passed_over; /* endings of names that are no weights, until NULL */
+    /* The members of config.json, and how many; NULL: the kind has no such file. */
+    uint32_t (*config)(const struct spec_model *settings,
+                       struct model_member ret_members[static MODEL_MEMBERS_MAX]);
 };
 
 struct model {
     struct spec_model settings;
-    uint32_t parameters_count, units_count, uses_count, chunks_count;
-    struct model_parameter *parameters; /* owned, like the three below */
+    uint32_t parameters_count, units_count, uses_count, chunks_count, tensors_count;
+    struct model_parameter *parameters; /* owned, like the four below */
     struct model_unit *units;
     struct model_use *uses;
     struct model_chunk *chunks;
+    struct model_tensor *tensors; /* by parameter, then by row: they cover every weight once */
+    const struct model_files *files;
     uint32_t loss_parameter;  /* the last parameter */
-    uint32_t sample_tokens;   /* predictions a sample: gpt context, mlp 1 */
+    uint32_t sample_tokens;   /* predictions a sample: a gpt's context, 1 of an mlp */
     uint64_t weights;         /* stored, padding included, `loss` not */
     uint64_t weights_logical; /* without padding; 124,439,808 for gpt2 */
     double flops_forward;     /* a sample; a training step costs three times that. Counted as model
@@ -120,6 +228,10 @@ enum err model_init(struct model *model, const struct spec_model *settings,
                     struct reason *reason) MUST_USE;
 void model_release(struct model *model);
 void model_check(const struct model *model); /* the grid's invariants; for tests, O(chunks) */
+void model_check_tables(const struct model *model); /* those of tensors and operations */
+
+/* What one sample is made of: a function of the settings alone. */
+struct model_sample model_sample(const struct spec_model *settings);
 
 /* The parameter of that name; parameters_count: none. */
 uint32_t model_find(const struct model *model, const char *name);
@@ -140,16 +252,7 @@ void model_scatter(const struct model *model, uint32_t chunk, float *parameter, 
  * in the storage) alone, whatever the grid. */
 void model_initial(const struct model *model, uint64_t seed, uint32_t chunk, float *out);
 
-/* The parameter as Hugging Face files have it: name, shape, and whether the storage must be
- * transposed (Conv1D keeps (in, out)) ; rows beyond shape are padding. ERR_NOT_FOUND: it is not
- * exported (`loss`). */
-struct model_export {
-    const char *name; /* borrowed from the model */
-    uint32_t dims;
-    uint32_t shape[2]; /* as in the file */
-    bool transpose;    /* file[i][j] = storage[j][i] */
-};
-enum err model_export(const struct model *model, uint32_t parameter,
-                      struct model_export *ret_export) MUST_USE;
+/* The tensor of that name; tensors_count: none. */
+uint32_t model_find_tensor(const struct model *model, const char *name);
 
 #endif

@@ -1,10 +1,10 @@
 /* roost export: a checkpoint's weights as safetensors. */
 #include "common/file.h"
+#include "common/files/json.h"
 #include "common/files/safetensors.h"
 #include "common/scoped.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
-#include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
 
 #include <math.h>
@@ -24,55 +24,42 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 
 /* ---- tensors ---- */
 
-static enum err list_tensors(const struct model *model, struct safetensors_tensor *tensors,
-                             size_t *ret_count)
+static struct safetensors_tensor in_file(const struct model_tensor *tensor)
 {
-    size_t count = 0;
-    for (uint32_t p = 0; p < model->parameters_count; p++) {
-        struct model_export about;
-        enum err err = model_export(model, p, &about);
-        if (err == ERR_NOT_FOUND) /* the loss is no weight */
-            continue;
-        TRY(err);
-        tensors[count++] = (struct safetensors_tensor){
-            .name = about.name,
-            .dtype = SAFETENSORS_F32,
-            .dims = about.dims,
-            .shape = {about.shape[0], about.shape[1]},
-        };
-    }
-    *ret_count = count;
-    return ERR_OK;
+    return (struct safetensors_tensor){.name = tensor->name,
+                                       .dtype = SAFETENSORS_F32,
+                                       .dims = tensor->dims,
+                                       .shape = {tensor->shape[0], tensor->shape[1]}};
 }
 
-/* Storage (rows, cols) to the file's shape: padding rows left out, Conv1D transposed. */
-static void arrange(const struct model_parameter *parameter, const struct model_export *about,
-                    const float *storage, float *out)
+/* A parameter's storage (·, cols) to one of its tensors: other rows left out, Conv1D transposed. */
+static void arrange(const struct model_tensor *tensor, uint32_t cols, const float *storage,
+                    float *out)
 {
-    uint32_t rows = about->shape[0], cols = about->dims == 2 ? about->shape[1] : 1;
-    if (!about->transpose) {
-        memcpy(out, storage, (size_t)rows * cols * sizeof(float));
+    storage += (size_t)tensor->row * cols;
+    if (!tensor->transpose) {
+        memcpy(out, storage, (size_t)tensor->rows * cols * sizeof(float));
         return;
     }
-    for (uint32_t i = 0; i < rows; i++)
-        for (uint32_t j = 0; j < cols; j++)
-            out[(size_t)i * cols + j] = storage[(size_t)j * parameter->cols + i];
+    for (uint32_t i = 0; i < cols; i++)
+        for (uint32_t j = 0; j < tensor->rows; j++)
+            out[(size_t)i * tensor->rows + j] = storage[(size_t)j * cols + i];
 }
 
-static enum err write_tensor(const struct stored *stored, const struct safetensors_tensor *tensor,
+static enum err write_tensor(const struct stored *stored, const struct safetensors_tensor *wanted,
                              struct file_writer *writer, struct reason *reason)
 {
-    uint32_t p = model_find(&stored->model, tensor->name);
-    const struct model_parameter *parameter = &stored->model.parameters[p];
-    struct model_export about;
+    const struct model *model = &stored->model;
+    const struct model_tensor *tensor = &model->tensors[model_find_tensor(model, wanted->name)];
+    const struct model_parameter *parameter = &model->parameters[tensor->parameter];
     scoped(free_scoped) float *storage = malloc(parameter->weights * sizeof(float));
     scoped(free_scoped) float *out = malloc(parameter->weights * sizeof(float));
     if (storage == NULL || out == NULL)
         return ERR_NOMEM;
-    TRY(model_export(&stored->model, p, &about));
-    TRY(checkpoint_read_parameter(stored->checkpoint, &stored->model, p, 0, storage, reason));
-    arrange(parameter, &about, storage, out);
-    struct slice bytes = {(const uint8_t *)out, (size_t)(tensor->end - tensor->begin)};
+    TRY(checkpoint_read_parameter(stored->checkpoint, model, tensor->parameter, 0, storage,
+                                  reason));
+    arrange(tensor, parameter->cols, storage, out);
+    struct slice bytes = {(const uint8_t *)out, (size_t)(wanted->end - wanted->begin)};
     return file_writer_write(writer, bytes, reason);
 }
 
@@ -81,11 +68,12 @@ static enum err write_weights(const struct stored *stored, const char *path, str
     scoped(file_writer_release) struct file_writer writer = {0};
     scoped(buf_release) struct buf header = {0};
     scoped(free_scoped) struct safetensors_tensor *tensors =
-        calloc(stored->model.parameters_count, sizeof *tensors);
-    size_t count;
+        calloc(stored->model.tensors_count, sizeof *tensors);
+    size_t count = stored->model.tensors_count;
     if (tensors == NULL)
         return ERR_NOMEM;
-    TRY(list_tensors(&stored->model, tensors, &count));
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = in_file(&stored->model.tensors[i]);
     TRY(safetensors_put_header(&header, tensors, count, reason));
     TRY(file_writer_open(&file_ops_real, path, 0644, &writer, reason));
     TRY(file_writer_write(&writer, buf_slice(&header), reason));
@@ -96,46 +84,42 @@ static enum err write_weights(const struct stored *stored, const char *path, str
 
 /* ---- config.json, so that from_pretrained() reads the folder ---- */
 
-/* GPT-2's own vocabulary ends in the token that begins and ends a text; others have none. */
-static void put_end_tokens(struct json_writer *writer, uint32_t vocabulary)
+static void put_member(struct json_writer *writer, const struct model_member *member)
 {
-    static const char *const keys[] = {"bos_token_id", "eos_token_id"};
-    const uint32_t end_of_text = 50256;
-    for (int i = 0; i < 2; i++) {
-        if (end_of_text < vocabulary)
-            print_uint(writer, keys[i], end_of_text);
-        else
-            print_real(writer, keys[i], (double)NAN); /* null */
+    json_put_key(writer, member->key);
+    switch (member->type) {
+    case MODEL_UINT:
+        json_put_uint(writer, member->number);
+        break;
+    case MODEL_REAL:
+        json_put_real(writer, member->real);
+        break;
+    case MODEL_BOOL:
+        json_put_bool(writer, member->number != 0);
+        break;
+    case MODEL_TEXT:
+        json_put_text(writer, member->text);
+        break;
+    case MODEL_TEXTS:
+        json_put_array(writer);
+        json_put_text(writer, member->text);
+        json_put_end(writer);
+        break;
+    case MODEL_NULL:
+        json_put_real(writer, (double)NAN);
+        break;
     }
 }
 
-/* We train without dropout. */
-static void put_dropout(struct json_writer *writer)
-{
-    print_real(writer, "resid_pdrop", 0);
-    print_real(writer, "embd_pdrop", 0);
-    print_real(writer, "attn_pdrop", 0);
-}
-
-static enum err write_config(const struct spec_model *model, const char *path,
-                             struct reason *reason)
+static enum err write_config(const struct model *model, const char *path, struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
+    struct model_member members[MODEL_MEMBERS_MAX];
+    uint32_t count = model->files->config(&model->settings, members);
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    print_text(&writer, "model_type", "gpt2");
-    print_array(&writer, "architectures");
-    json_put_text(&writer, "GPT2LMHeadModel");
-    json_put_end(&writer);
-    print_uint(&writer, "vocab_size", model->vocabulary);
-    print_uint(&writer, "n_positions", model->context);
-    print_uint(&writer, "n_embd", model->width);
-    print_uint(&writer, "n_layer", model->layers);
-    print_uint(&writer, "n_head", model->heads);
-    print_text(&writer, "activation_function", "gelu_new");
-    print_real(&writer, "layer_norm_epsilon", 1e-5);
-    put_end_tokens(&writer, model->vocabulary);
-    put_dropout(&writer);
+    for (uint32_t i = 0; i < count; i++)
+        put_member(&writer, &members[i]);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
     return file_write_atomic(&file_ops_real, path, 0644, buf_slice(&text), reason);
@@ -160,7 +144,7 @@ static enum err export_to(const struct stored *stored, const char *out, struct r
     snprintf(weights, sizeof weights, "%s/model.safetensors", out);
     snprintf(config, sizeof config, "%s/config.json", out);
     TRY(write_weights(stored, weights, reason));
-    return stored->spec.model.kind == SPEC_GPT ? write_config(&stored->spec.model, config, reason)
+    return stored->model.files->config != NULL ? write_config(&stored->model, config, reason)
                                                : ERR_OK;
 }
 

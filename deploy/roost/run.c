@@ -1,4 +1,5 @@
 /* roost run: starts a run on a cluster of daemons and watches it. */
+#include "common/model/model.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
 #include "common/time.h"
@@ -62,7 +63,7 @@ static enum err run(struct run_options *options, struct watch_signals *signals,
     TRY(start(options, &client, &launch, reason));
     if (options->detach)
         return ERR_OK;
-    uint64_t tokens = launch.spec.model.kind == SPEC_GPT ? launch.spec.model.context : 1;
+    uint64_t tokens = model_sample(&launch.spec.model).predictions;
     struct progress progress = progress_new(tokens);
     struct watch watch = {.client = &client, .progress = &progress, .signals = signals};
     TRY(watch_run(&watch, &answer, &status, reason));

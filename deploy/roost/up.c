@@ -7,6 +7,7 @@
  * Servers and workers that end by themselves are started again, as systemd would. With --churn or
  * --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
+#include "common/model/model.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
@@ -465,8 +466,7 @@ static enum err up_run(const struct up_options *options, struct reason *reason)
     if (err == ERR_OK)
         err = watch_signals_start(&signals);
     if (err == ERR_OK) {
-        bool tokens = up->launch.spec.model.kind == SPEC_GPT;
-        up->progress = progress_new(tokens ? up->launch.spec.model.context : 1);
+        up->progress = progress_new(model_sample(&up->launch.spec.model).predictions);
         err = train(up, signals, reason);
         progress_clear(&up->progress);
         if (err != ERR_OK)

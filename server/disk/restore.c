@@ -1,4 +1,4 @@
-/* One tensor per parameter, read where it lies in the mapped file. */
+/* Tensors are read where they lie in the mapped file. */
 #include "server/disk/restore.h"
 
 #include "common/file.h"
@@ -8,17 +8,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Where a parameter's values are; data NULL: it is not exported. */
+/* Where a tensor's values are. */
 struct source {
     const uint8_t *data;
     enum safetensors_dtype dtype;
-    struct model_export about;
 };
 
 struct restore {
     const struct model *model;
     struct file_map map;
-    struct source *sources; /* one per parameter */
+    struct source *sources; /* one per tensor of the model */
 };
 
 static float half_value(uint16_t half)
@@ -51,41 +50,36 @@ static float value_at(const struct source *source, uint64_t index)
     return value;
 }
 
-/* Names come as the Hub has them, or as state_dict() does. */
-#define PREFIX "transformer."
-
-static const struct safetensors_tensor *find(const struct safetensors *header, const char *name)
+/* A tensor of the file by the Hub's name, or by state_dict()'s. */
+static const struct safetensors_tensor *find(const struct restore *restore,
+                                             const struct safetensors *header, const char *name)
 {
-    char prefixed[MODEL_NAME_BYTES + sizeof PREFIX];
-    snprintf(prefixed, sizeof prefixed, PREFIX "%s", name);
+    char prefixed[2 * MODEL_NAME_BYTES];
+    snprintf(prefixed, sizeof prefixed, "%s%s", restore->model->files->prefix, name);
     const struct safetensors_tensor *tensor = safetensors_find(header, name);
     return tensor != NULL ? tensor : safetensors_find(header, prefixed);
 }
 
-static bool same_shape(const struct safetensors_tensor *tensor, const struct model_export *about)
+static bool same_shape(const struct safetensors_tensor *tensor, const struct model_tensor *wanted)
 {
-    bool same = tensor->dims == about->dims;
-    for (uint32_t i = 0; same && i < about->dims; i++)
-        same = tensor->shape[i] == about->shape[i];
+    bool same = tensor->dims == wanted->dims;
+    for (uint32_t i = 0; same && i < wanted->dims; i++)
+        same = tensor->shape[i] == wanted->shape[i];
     return same;
 }
 
 static enum err find_source(struct restore *restore, const struct safetensors *header,
-                            uint32_t parameter, const char *path, struct reason *reason)
+                            uint32_t number, const char *path, struct reason *reason)
 {
-    struct source *source = &restore->sources[parameter];
-    enum err err = model_export(restore->model, parameter, &source->about);
-    if (err == ERR_NOT_FOUND)
-        return ERR_OK; /* the loss is no weight */
-    TRY(err);
-    const struct model_export *about = &source->about;
-    const struct safetensors_tensor *tensor = find(header, about->name);
+    struct source *source = &restore->sources[number];
+    const struct model_tensor *wanted = &restore->model->tensors[number];
+    const struct safetensors_tensor *tensor = find(restore, header, wanted->name);
     if (tensor == NULL)
-        return reason_set(reason, ERR_NOT_FOUND, "%s: no tensor %s", path, about->name);
-    if (!same_shape(tensor, about))
+        return reason_set(reason, ERR_NOT_FOUND, "%s: no tensor %s", path, wanted->name);
+    if (!same_shape(tensor, wanted))
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: %s has another shape than the model's (%u, %u)", path, tensor->name,
-                          about->shape[0], about->dims == 2 ? about->shape[1] : 1);
+                          wanted->shape[0], wanted->shape[1]);
     if (tensor->dtype != SAFETENSORS_F32 && tensor->dtype != SAFETENSORS_F16 &&
         tensor->dtype != SAFETENSORS_BF16)
         return reason_set(reason, ERR_UNSUPPORTED, "%s: %s is %s, not F32, F16 or BF16", path,
@@ -95,7 +89,7 @@ static enum err find_source(struct restore *restore, const struct safetensors *h
     return ERR_OK;
 }
 
-/* ---- tensors that are no parameter's ---- */
+/* ---- tensors that the model has no place for ---- */
 
 static bool ends_in(const char *name, const char *ending)
 {
@@ -103,25 +97,28 @@ static bool ends_in(const char *name, const char *ending)
     return length >= ending_length && strcmp(name + length - ending_length, ending) == 0;
 }
 
-/* Causal masks, which older files hold. */
-static bool is_mask(const char *name)
+static bool is_passed_over(const struct model_files *files, const char *name)
 {
-    return ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias");
+    bool passed_over = false;
+    for (size_t i = 0; files->passed_over != NULL && files->passed_over[i] != NULL; i++)
+        passed_over |= ends_in(name, files->passed_over[i]);
+    return passed_over;
 }
 
-/* A gpt's head is its token embedding: a head of its own would be lost. */
-static enum err check_head(const struct restore *restore, const struct safetensors *header,
-                           const struct safetensors_tensor *head, const char *path,
+/* The model has one tensor for the two: a twin with other values would be lost. */
+static enum err check_twin(const struct restore *restore, const struct safetensors *header,
+                           const struct safetensors_tensor *twin, const char *path,
                            struct reason *reason)
 {
-    const struct safetensors_tensor *tokens = find(header, "wte.weight");
+    const char *name = restore->model->files->twin_of;
+    const struct safetensors_tensor *other = find(restore, header, name);
     const uint8_t *data = restore->map.bytes.data + header->buffer_offset;
-    uint64_t bytes = head->end - head->begin;
-    if (tokens != NULL && tokens->dtype == head->dtype && tokens->end - tokens->begin == bytes &&
-        memcmp(data + head->begin, data + tokens->begin, bytes) == 0)
+    uint64_t bytes = twin->end - twin->begin;
+    if (other != NULL && other->dtype == twin->dtype && other->end - other->begin == bytes &&
+        memcmp(data + twin->begin, data + other->begin, bytes) == 0)
         return ERR_OK;
-    return reason_set(reason, ERR_SPEC_DIFFERS, "%s: %s differs from wte.weight, its twin here",
-                      path, head->name);
+    return reason_set(reason, ERR_SPEC_DIFFERS, "%s: %s differs from %s, its twin here", path,
+                      twin->name, name);
 }
 
 /* A tensor that was not asked for: another model's weights must not be half read. */
@@ -130,18 +127,18 @@ static enum err check_place(const struct restore *restore, const struct safetens
                             struct reason *reason)
 {
     const struct model *model = restore->model;
+    const struct model_files *files = model->files;
     const char *name = tensor->name;
-    struct model_export about;
-    if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
-        name += strlen(PREFIX);
-    uint32_t p = model_find(model, name);
-    if (p < model->parameters_count && model_export(model, p, &about) == ERR_OK)
+    if (strncmp(name, files->prefix, strlen(files->prefix)) == 0)
+        name += strlen(files->prefix);
+    if (model_find_tensor(model, name) < model->tensors_count)
         return ERR_OK;
-    if (model->settings.kind == SPEC_GPT && strcmp(name, "lm_head.weight") == 0)
-        return check_head(restore, header, tensor, path, reason);
-    return is_mask(name) ? ERR_OK
-                         : reason_set(reason, ERR_SPEC_DIFFERS, "%s: the model has no place for %s",
-                                      path, tensor->name);
+    if (files->twin != NULL && strcmp(name, files->twin) == 0)
+        return check_twin(restore, header, tensor, path, reason);
+    return is_passed_over(files, name)
+               ? ERR_OK
+               : reason_set(reason, ERR_SPEC_DIFFERS, "%s: the model has no place for %s", path,
+                            tensor->name);
 }
 
 enum err restore_open(const char *path, const struct model *model, struct restore **ret_restore,
@@ -151,15 +148,15 @@ enum err restore_open(const char *path, const struct model *model, struct restor
     if (restore == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to read %s", path);
     restore->model = model;
-    restore->sources = calloc(model->parameters_count, sizeof *restore->sources);
+    restore->sources = calloc(model->tensors_count, sizeof *restore->sources);
     if (restore->sources == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to read %s", path);
     TRY(file_map_open(path, &restore->map, reason));
     scoped(safetensors_release) struct safetensors header = {0};
     struct slice file = restore->map.bytes;
     TRY(safetensors_parse(path, file, file.bytes, &header, reason));
-    for (uint32_t p = 0; p < model->parameters_count; p++)
-        TRY(find_source(restore, &header, p, path, reason));
+    for (uint32_t i = 0; i < model->tensors_count; i++)
+        TRY(find_source(restore, &header, i, path, reason));
     for (size_t i = 0; i < header.count; i++)
         TRY(check_place(restore, &header, &header.tensors[i], path, reason));
     *ret_restore = restore;
@@ -176,18 +173,39 @@ void restore_free(struct restore *restore)
     free(restore);
 }
 
+/* The tensor that has the row of that parameter; tensors_count: none, it is padding or the loss. */
+static uint32_t tensor_of_row(const struct model *model, const struct model_parameter *parameter,
+                              uint32_t row)
+{
+    for (uint32_t i = 0; i < parameter->tensors_count; i++) {
+        const struct model_tensor *tensor = &model->tensors[parameter->tensor_first + i];
+        if (row >= tensor->row && row - tensor->row < tensor->rows)
+            return parameter->tensor_first + i;
+    }
+    return model->tensors_count;
+}
+
+static void restore_row(const struct restore *restore, const struct model_chunk *chunk,
+                        uint32_t row, float *out)
+{
+    const struct model *model = restore->model;
+    uint32_t i = tensor_of_row(model, &model->parameters[chunk->parameter], row);
+    if (i == model->tensors_count) {
+        memset(out, 0, chunk->cols * sizeof *out);
+        return;
+    }
+    const struct model_tensor *tensor = &model->tensors[i];
+    uint64_t file_cols = tensor->shape[1];
+    row -= tensor->row;
+    for (uint32_t col = chunk->col; col < chunk->col + chunk->cols; col++) {
+        uint64_t at = tensor->transpose ? col * file_cols + row : row * file_cols + col;
+        *out++ = value_at(&restore->sources[i], at);
+    }
+}
+
 void restore_chunk(const struct restore *restore, uint32_t chunk, float *out)
 {
     const struct model_chunk *c = &restore->model->chunks[chunk];
-    const struct source *source = &restore->sources[c->parameter];
-    const struct model_export *about = &source->about;
-    uint32_t file_rows = about->shape[0], file_cols = about->dims == 2 ? about->shape[1] : 1;
-    uint32_t rows = about->transpose ? file_cols : file_rows; /* of the storage, without padding */
-    for (uint32_t r = c->row; r < c->row + c->rows; r++) {
-        for (uint32_t col = c->col; col < c->col + c->cols; col++) {
-            uint64_t at =
-                about->transpose ? (uint64_t)col * file_cols + r : (uint64_t)r * file_cols + col;
-            *out++ = source->data != NULL && r < rows ? value_at(source, at) : 0;
-        }
-    }
+    for (uint32_t r = 0; r < c->rows; r++)
+        restore_row(restore, c, c->row + r, out + (size_t)r * c->cols);
 }

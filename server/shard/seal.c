@@ -3,6 +3,7 @@
 
 #include "common/clip.h"
 #include "common/digest.h"
+#include "common/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ struct seal_settings seal_settings_of_spec(const struct spec *spec)
         .beta1 = optimizer.betas[0],
         .beta2 = optimizer.betas[1],
         .mean_slots = spec->consistency.kind == SPEC_LOCAL ? spec->train.slots : 0,
-        .sample_predictions = spec->model.kind == SPEC_GPT ? spec->model.context : 1,
+        .sample_predictions = model_sample(&spec->model).predictions,
         .skip_max = spec->train.skip_max,
     };
 }

@@ -11,7 +11,7 @@
 /* Models whose grid takes no time. */
 static bool is_moderate(const struct spec_model *model)
 {
-    if (model->kind == SPEC_GPT)
+    if (model_sample(model).tokens)
         return model->layers <= 4 && model->width <= 512 && model->context <= 4096 &&
                model->vocabulary <= 4096;
     for (uint32_t i = 0; i < model->sizes_count; i++)
@@ -26,6 +26,7 @@ static void cut(const struct spec_model *settings)
     struct reason reason;
     check(model_init(&model, settings, &reason) == ERR_OK);
     model_check(&model);
+    model_check_tables(&model);
     model_release(&model);
 }
 

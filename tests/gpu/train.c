@@ -245,7 +245,6 @@ static void *of_module(const char *name)
 /* One unit's memory, all of it filled the same way, and its result. */
 struct unit_trial {
     struct unit_call call;
-    const struct unit_operations *operations;
     float *memory;
     size_t floats;
 };
@@ -253,8 +252,8 @@ struct unit_trial {
 static void trial_work(void *context)
 {
     const struct unit_trial *trial = context;
-    trial->operations->forward(&trial->call);
-    trial->operations->backward(&trial->call);
+    unit_forward(&trial->call);
+    unit_backward(&trial->call);
 }
 
 static float *trial_take(struct unit_trial *trial, uint64_t bytes)
@@ -307,7 +306,7 @@ static void trial_fill(const struct unit_trial *trial)
 static void assert_captured(const struct kernels *k, const struct model *model, uint32_t number)
 {
     float *weights[16], *gradients[16];
-    struct unit_trial trial = {.operations = unit_operations(model)};
+    struct unit_trial trial = {0};
     struct unit_sizes sizes;
     trial.call = (struct unit_call){.k = k,
                                     .model = model,
@@ -317,7 +316,7 @@ static void assert_captured(const struct kernels *k, const struct model *model, 
                                     .training = true,
                                     .weights = weights,
                                     .gradients = gradients};
-    trial.operations->sizes(k, model, number, 1, 4096, &sizes);
+    unit_size(k, model, number, 1, 4096, &sizes);
     trial_place(&trial, &sizes, weights, gradients);
     size_t bytes = trial.floats * sizeof(float);
     assert_non_null(trial.memory = k->alloc(k, bytes));

@@ -2,7 +2,6 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
-#include "worker/model/unit.h"
 
 #include <stdlib.h>
 
@@ -39,7 +38,7 @@ static enum err dump_samples(const char *dir, const struct spec *spec, const str
                              const struct executor_samples *samples, struct reason *reason)
 {
     uint64_t count = spec_run_samples(spec);
-    uint64_t input_bytes = count * unit_inputs(model).count * sizeof(float);
+    uint64_t input_bytes = count * model_sample(&model->settings).inputs * sizeof(float);
     uint64_t target_bytes = count * model->sample_tokens * sizeof(int32_t);
     if (count > UINT32_MAX)
         return reason_set(reason, ERR_INVALID, "too many samples to dump");
@@ -48,7 +47,7 @@ static enum err dump_samples(const char *dir, const struct spec *spec, const str
     if (!inputs || !targets)
         return ERR_NOMEM;
     TRY(samples->read(samples->context, TICKET_TRAIN, 0, (uint32_t)count, inputs, targets));
-    TRY(write_file(dir, "inputs", model->settings.kind == SPEC_GPT ? "i32" : "f32",
+    TRY(write_file(dir, "inputs", model_sample(&model->settings).tokens ? "i32" : "f32",
                    (struct slice){inputs, input_bytes}, reason));
     return write_file(dir, "targets", "i32", (struct slice){(const uint8_t *)targets, target_bytes},
                       reason);

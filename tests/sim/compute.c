@@ -29,14 +29,12 @@ static enum err read_samples(void *context, enum ticket_kind kind, uint64_t firs
                              void *ret_inputs, int32_t *ret_targets)
 {
     const struct compute *compute = context;
-    const struct spec_model *model = &compute->scenario->spec.model;
-    bool gpt = model->kind == SPEC_GPT;
-    uint32_t inputs = gpt ? model->context : model->sizes[0];
-    uint32_t classes = gpt ? model->vocabulary : model->sizes[model->sizes_count - 1];
+    const struct model_sample about = model_sample(&compute->scenario->spec.model);
+    uint32_t inputs = about.inputs, classes = about.classes;
     for (uint32_t i = 0; i < count; i++) {
         struct rand_state random = {(first + i) * 1000 + kind};
         for (uint32_t j = 0; j < inputs; j++) {
-            if (gpt)
+            if (about.tokens)
                 ((int32_t *)ret_inputs)[i * inputs + j] = (int32_t)rand_below(&random, classes);
             else
                 ((float *)ret_inputs)[i * inputs + j] = (float)rand_unit(&random) - 0.5F;

@@ -56,20 +56,18 @@ static inline enum err fixture_read(void *context, enum ticket_kind kind, uint64
                                     uint32_t count, void *ret_inputs, int32_t *ret_targets)
 {
     const struct fixture *f = context;
-    bool gpt = f->settings.kind == SPEC_GPT;
-    uint32_t inputs = gpt ? f->settings.context : f->settings.sizes[0];
-    uint32_t classes =
-        gpt ? f->settings.vocabulary : f->settings.sizes[f->settings.sizes_count - 1];
+    const struct model_sample about = model_sample(&f->settings);
+    uint32_t inputs = about.inputs, classes = about.classes;
     struct rand_state state = {0};
     for (uint32_t i = 0; i < count; i++) {
         state.state = (first + i) * 1000 + kind;
         for (uint32_t j = 0; j < inputs; j++) {
-            if (gpt)
+            if (about.tokens)
                 ((int32_t *)ret_inputs)[i * inputs + j] = (int32_t)rand_below(&state, classes);
             else
                 ((float *)ret_inputs)[i * inputs + j] = (float)rand_unit(&state) - 0.5F;
         }
-        for (uint32_t j = 0; j < f->model.sample_tokens; j++)
+        for (uint32_t j = 0; j < about.predictions; j++)
             *ret_targets++ = (int32_t)rand_below(&state, classes);
     }
     return ERR_OK;

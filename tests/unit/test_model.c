@@ -154,6 +154,7 @@ TEST(units_are_the_layers_and_say_what_they_use)
 static void expect_exact_cover(const struct model *model)
 {
     model_check(model);
+    model_check_tables(model);
     for (uint32_t p = 0; p < model->parameters_count; p++) {
         const struct model_parameter *parameter = &model->parameters[p];
         scoped(free_scoped) uint8_t *seen = calloc(parameter->weights, 1);
@@ -397,17 +398,17 @@ TEST(exported_parameters_have_the_hub_shapes)
                 {"h.3.mlp.c_proj.weight", 3072, 768, true},
                 {"ln_f.bias", 768, 1, false}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct model_export export;
-        assert_int_equal(model_export(&model, model_find(&model, rows[i].name), &export), ERR_OK);
-        assert_string_equal(export.name, rows[i].name);
-        assert_int_equal(export.shape[0], rows[i].rows);
-        assert_int_equal(export.shape[1], rows[i].cols);
-        assert_int_equal(export.transpose, rows[i].transpose);
-        assert_int_equal(export.dims, rows[i].cols == 1 ? 1 : 2);
+        uint32_t number = model_find_tensor(&model, rows[i].name);
+        assert_true(number < model.tensors_count);
+        const struct model_tensor *tensor = &model.tensors[number];
+        assert_string_equal(model.parameters[tensor->parameter].name, rows[i].name);
+        assert_int_equal(tensor->shape[0], rows[i].rows);
+        assert_int_equal(tensor->shape[1], rows[i].cols);
+        assert_int_equal(tensor->transpose, rows[i].transpose);
+        assert_int_equal(tensor->dims, rows[i].cols == 1 ? 1 : 2);
     }
-    struct model_export export;
-    assert_int_equal(model_export(&model, model.loss_parameter, &export), ERR_NOT_FOUND);
+    assert_int_equal(model_find_tensor(&model, "loss"), model.tensors_count);
     scoped(model_release) struct model mlp = made_mlp(2, 100, 3);
-    assert_int_equal(model_export(&mlp, 0, &export), ERR_OK);
-    assert_false(export.transpose);
+    assert_int_equal(mlp.tensors_count, 4);
+    assert_false(mlp.tensors[0].transpose);
 }

@@ -1,4 +1,5 @@
-/* A model's units as code: forward beside backward, one implementation for each kind of model.
+/* A model's units as code: what carries out a unit's operations (common/model/model.h), forward and
+ * backward, on any backend.
  *
  * The executor gives a unit its arrays for one act on one microbatch; the unit calls kernels and
  * keeps nothing of its own. Activations flow as (N, width) arrays, N predictions = samples ×
@@ -43,28 +44,18 @@ struct unit_call {
     int32_t *correct; /* (N), likewise */
 };
 
+void unit_size(const struct kernels *k, const struct model *model, uint32_t unit, uint32_t samples,
+               uint64_t logits_bytes_max, struct unit_sizes *ret_sizes);
+
 /* The last unit's forward is fused with the classifier's backward, block of rows by block of rows
  * (never all logits at once): when training, it adds the head's weight gradients and keeps the
  * gradient of the head's input, in `saved` or already in dinput; its backward goes on from there.
  * dloss is 1 / sample_tokens: gradients are sums over samples of the mean loss. */
-struct unit_operations {
-    void (*sizes)(const struct kernels *k, const struct model *model, uint32_t unit,
-                  uint32_t samples, uint64_t logits_bytes_max, struct unit_sizes *ret_sizes);
-    void (*forward)(const struct unit_call *call);
-    void (*backward)(const struct unit_call *call);
-};
+void unit_forward(const struct unit_call *call);
+void unit_backward(const struct unit_call *call);
 
-extern const struct unit_operations unit_mlp; /* mlp.c */
-extern const struct unit_operations unit_gpt; /* gpt.c */
-
-const struct unit_operations *unit_operations(const struct model *model);
-
-/* One sample's inputs: int32 tokens, or floats, which are elements on the device. Its targets are
- * sample_tokens int32. */
-struct unit_inputs {
-    uint32_t count;
-    bool tokens;
-};
-struct unit_inputs unit_inputs(const struct model *model);
+/* logits (N, unit_logits_count()) of the last unit, instead of losses. */
+uint32_t unit_logits_count(const struct model *model); /* the vocabulary and its padding */
+void unit_logits(const struct unit_call *call, element *logits);
 
 #endif
