@@ -273,8 +273,7 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
             return;
         err = choose_servers(coordinator);
     } else if (run->next_map == NEXT_MAP_OF_CUT) {
-        err = restore_map(coordinator);
-        run->next_map = NEXT_MAP_PRESENT;
+        err = restore_map(coordinator); /* again: a cut may be recorded while servers are awaited */
     }
     if (err != ERR_OK)
         run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
@@ -374,6 +373,8 @@ void generation_go_back(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     leave_steps(run);
+    if (run->moves.changing)
+        cuts_forget(&run->cuts); /* the first cut of the servers that are not to be after all */
     run->moves.changing = false;
     run->moves.changes = (struct move_status){0};
     run->next_map = NEXT_MAP_OF_CUT;

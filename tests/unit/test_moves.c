@@ -253,6 +253,34 @@ TEST(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left)
     tear_down(&f);
 }
 
+TEST(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins)
+{
+    struct fixture f;
+    set_up(&f);
+    step(&f);
+    add_third(&f);
+    step(&f); /* chunks move to server 2 */
+    assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
+    step(&f);
+    assert_int_equal(f.stored.server_count, 3);
+    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
+    step(&f); /* … and back */
+    commit_said(&f);
+    uint64_t version = f.commit.step + 1, generation = f.generation;
+    acknowledge(&f);
+    manifest(&f, 0, version, ERR_OK);
+    lose(&f, 2);
+    lose(&f, 0);
+    connect(&f, 0, 20); /* a rewind to the cut of three, which waits for server 2 */
+    assert_int_equal(f.generation, generation);
+    manifest(&f, 1, version, ERR_OK);
+    assert_int_equal(f.stored.server_count, 2);
+    assert_int_equal(f.generation, generation + 1);
+    assert_int_equal(status(&f).version, version);
+    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
+    tear_down(&f);
+}
+
 TEST(nobody_drains_when_nobody_could_take_the_chunks)
 {
     struct fixture f;
