@@ -64,6 +64,7 @@ void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
     ledger->generation = generation;
+    ledger->left_out = false;
     ledger->start = ledger->version = ledger->decided = shard_version(thread->shard);
     for (uint32_t i = 0; i <= delay_of(sim); i++)
         begin_step(sim, thread, ledger->start + i);
@@ -87,11 +88,21 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
                       sim->compute.piece_first[entry->chunk] + entry->part);
 }
 
+/* The coordinator that went on in its generation did so without it, or it has heard only of the one
+ * before. */
+static bool is_left_out(const struct sim *sim, const struct sim_thread *thread)
+{
+    uint64_t term = sim->servers[thread->index].term;
+    return thread->ledger.left_out || ledger_is_late(sim, thread->ledger.generation, term);
+}
+
 /* 15 */
 static void check_owner(struct sim *sim, const struct sim_thread *thread, uint64_t step,
                         uint32_t chunk)
 {
     const struct ledger_owner mine = {thread->ledger.generation, thread->index};
+    if (is_left_out(sim, thread))
+        return; /* no seal has its sums */
     check(step < SIM_STEPS_MAX);
     struct ledger_owner *owner =
         &sim->ledger.owners[step * sim->compute.model.chunks_count + chunk];
@@ -265,9 +276,9 @@ void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
 }
 
 void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
-                    const struct transfer *transfer, enum err err)
+                    const struct transfer *transfer, enum err err, bool again)
 {
-    bool ours = false;
+    bool ours = again;
     for (uint32_t i = 0; i < thread->chunk_count; i++)
         ours = ours || thread->chunks[i].chunk == transfer->chunk;
     if (err == ERR_OK && (!ours || transfer->generation != thread->ledger.generation ||
@@ -340,6 +351,18 @@ void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
     sim->ledger.adopted_generation = adopted.generation;
     sim->ledger.adopted_term = term;
     sim->options.progress->adopted++;
+}
+
+void ledger_left_out(struct sim *sim, uint32_t server)
+{
+    struct sim_server *who = &sim->servers[server];
+    size_t count = (size_t)SIM_STEPS_MAX * sim->compute.model.chunks_count;
+    for (uint32_t t = 0; t < who->thread_count; t++)
+        who->threads[t].ledger.left_out = true;
+    for (size_t i = 0; i < count; i++)
+        if (sim->ledger.owners[i].generation == sim->ledger.generation &&
+            sim->ledger.owners[i].server == server)
+            sim->ledger.owners[i] = (struct ledger_owner){0};
 }
 
 bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term)
@@ -430,9 +453,10 @@ static uint64_t newest_decision(const struct sim *sim, uint64_t generation)
     uint64_t newest = 0;
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
         for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
-            const struct server_ledger *ledger = &sim->servers[s].threads[t].ledger;
-            if (ledger->generation == generation && ledger->decided > newest)
-                newest = ledger->decided;
+            const struct sim_thread *thread = &sim->servers[s].threads[t];
+            if (thread->ledger.generation == generation && !is_left_out(sim, thread) &&
+                thread->ledger.decided > newest)
+                newest = thread->ledger.decided;
         }
     return newest;
 }
@@ -455,7 +479,8 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
         for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
             const struct sim_thread *thread = &sim->servers[s].threads[t];
-            bool ours = thread->ledger.generation == ticket->generation;
+            bool ours =
+                thread->ledger.generation == ticket->generation && !is_left_out(sim, thread);
             lost = lost || (ours && thread->shard == NULL);
             if (ours && thread->shard != NULL)
                 look_completed(sim, thread, ticket, newest, chunks);

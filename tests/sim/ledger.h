@@ -54,9 +54,10 @@ void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
 void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
                       struct counted *const *copies);
 
-/* A chunk was taken, or not. */
+/* A chunk was taken, or not. `again`: this server had taken it before, and may have given it away
+ * since. */
 void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
-                    const struct transfer *transfer, enum err err);
+                    const struct transfer *transfer, enum err err, bool again);
 
 /* ---- the coordinator; 3, 4, 9, 10, 13, 15 ---- */
 
@@ -64,6 +65,9 @@ void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
 void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut);
 /* The coordinator of that term goes on there (P7). */
 void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term);
+/* … without that server: what it holds of the generation comes to nothing, also what it was told by
+ * the coordinator before and nobody else has heard of. */
+void ledger_left_out(struct sim *sim, uint32_t server);
 /* Another coordinator goes on in that generation: what one of this term does there comes to
  * nothing. */
 bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term);

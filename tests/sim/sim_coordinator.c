@@ -318,8 +318,14 @@ static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
                   struct cut_name adopted)
 {
     ledger_adopted(sim, adopted, coordinator->term);
-    if (sim_coordinator_holds_office(sim, coordinator))
-        sim->store.past.recorded = adopted.version;
+    if (!sim_coordinator_holds_office(sim, coordinator))
+        return;
+    sim->store.past.recorded = adopted.version;
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
+        const struct server_entry *entry = entry_of(coordinator->core, s);
+        if (entry == NULL || entry->map_index == SERVERS_NONE)
+            ledger_left_out(sim, s);
+    }
 }
 
 static void step(struct sim *sim, const struct sim_coordinator *coordinator,

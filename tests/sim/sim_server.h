@@ -15,6 +15,7 @@ enum { SIM_WRITES_MAX = 32, SIM_WINDOW_WORDS = 4, SIM_GIVE_UPS_MAX = 64 };
 /* What the ledger knows of a shard. */
 struct server_ledger {
     uint64_t generation;
+    bool left_out;    /* a coordinator went on in this generation without it: ledger_left_out() */
     uint64_t start;   /* the version it began with */
     uint64_t version; /* readable in all chunks */
     uint64_t decided; /* steps */

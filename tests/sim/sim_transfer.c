@@ -151,7 +151,21 @@ void sim_transfer_again(struct sim *sim, const struct event *event)
 
 /* ---- the new owner ---- */
 
-static enum err arrive(struct sim *sim, struct sim_server *server, const struct message *message)
+/* The new owner has taken the chunk before, from this transfer or one like it. */
+static bool was_taken(const struct sim *sim, uint32_t server, const struct transfer *header)
+{
+    for (size_t i = 0; i < sim->transfers.count; i++) {
+        const struct sim_transfer *transfer = &sim->transfers.list[i];
+        if (transfer->taken && transfer->to == server &&
+            transfer->header.generation == header->generation &&
+            transfer->header.version == header->version && transfer->header.chunk == header->chunk)
+            return true;
+    }
+    return false;
+}
+
+static enum err arrive(struct sim *sim, struct sim_server *server, uint64_t number,
+                       const struct message *message)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_HEADER_BYTES_MAX};
     struct transfer header;
@@ -166,7 +180,8 @@ static enum err arrive(struct sim *sim, struct sim_server *server, const struct 
     enum err err = shard_arrive(thread->shard, &header, cursor, &thread->effects);
     sim_trace(sim, "s%u is given chunk %u of version %llu: %s", server->index, header.chunk,
               (unsigned long long)header.version, err_name(err));
-    ledger_arrived(sim, thread, &header, err);
+    ledger_arrived(sim, thread, &header, err, was_taken(sim, server->index, &header));
+    find(sim, number)->taken |= err == ERR_OK;
     sim_server_carry_out(sim, server, thread, true);
     return err;
 }
@@ -189,7 +204,7 @@ void sim_transfer_arrived(struct sim *sim, struct event *event)
         }
         return;
     }
-    enum err err = arrive(sim, server, event->message);
+    enum err err = arrive(sim, server, event->number, event->message);
     uint64_t delay_us = network_delay_us(sim, place_of(transfer->to), place_of(transfer->from));
     if (!network_lost(sim, place_of(transfer->to), place_of(transfer->from)))
         put_answer(sim, event->number, sim->now_us + delay_us, err);

@@ -19,6 +19,7 @@ struct sim_transfer {
     struct transfer header;
     uint64_t deadline_us;
     bool answered;
+    bool taken; /* the new owner has it */
 };
 
 struct sim_transfers {

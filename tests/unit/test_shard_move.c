@@ -386,6 +386,26 @@ TEST(the_next_commit_waits_for_what_comes)
     tear_down(&f);
 }
 
+/* The answer to its first transfer was lost, and it is about to go on to the next server. */
+TEST(p11_a_chunk_that_is_given_again_on_its_way_to_the_next_is_here_still)
+{
+    struct fixture f;
+    set_up(&f, 0);
+    move_begun(&f, false);
+    const struct transfer first = f.transfer;
+    assert_int_equal(arrive(&f, &first), ERR_OK);
+    push_all(&f, NEW, 1, 5);
+    push_all(&f, NEW, 1, 9);
+    assert_int_equal(commit(&f, NEW, 1, false, &leaving), ERR_OK);
+    work(&f, NEW);
+    assert_int_equal(f.transfer.version, 2);
+    assert_int_equal(arrive(&f, &first), ERR_OK);
+    assert_int_equal(pull(&f, NEW, 2, 5), ERR_OK); /* it is what it was */
+    shard_transferred(f.shards[NEW], &f.transfer, ERR_OK);
+    assert_int_equal(arrive(&f, &first), ERR_TOO_LATE);
+    tear_down(&f);
+}
+
 TEST(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again)
 {
     struct fixture f;
