@@ -25,6 +25,20 @@ static struct arena_block *block_new(struct arena *arena, size_t bytes)
     return block;
 }
 
+/* Out of line: a message's small pieces come from the arena itself, and many are taken a step. */
+static __attribute__((noinline)) void *take_from_block(struct arena *arena, size_t bytes)
+{
+    struct arena_block *block = arena->blocks;
+    if (block == NULL || bytes > block->capacity - block->used)
+        block = block_new(arena, bytes);
+    if (block == NULL)
+        return NULL;
+    void *piece = block->data + block->used;
+    block->used += bytes;
+    arena->bytes += bytes;
+    return piece;
+}
+
 void *arena_take(struct arena *arena, size_t bytes)
 {
     if (bytes > SIZE_MAX - 15)
@@ -38,15 +52,7 @@ void *arena_take(struct arena *arena, size_t bytes)
         arena->bytes += bytes;
         return piece;
     }
-    struct arena_block *block = arena->blocks;
-    if (block == NULL || bytes > block->capacity - block->used)
-        block = block_new(arena, bytes);
-    if (block == NULL)
-        return NULL;
-    void *piece = block->data + block->used;
-    block->used += bytes;
-    arena->bytes += bytes;
-    return piece;
+    return take_from_block(arena, bytes);
 }
 
 void *arena_array(struct arena *arena, size_t count, size_t bytes)
