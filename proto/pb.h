@@ -1,5 +1,5 @@
-/* protobuf-c behind the encoder: memory from an arena, limits, and one way to say what is wrong.
- * For files of proto/ only. */
+/* protobuf-c behind the encoder: memory from an arena, limits, and one sentence for each way to be
+ * wrong. For files of proto/ only. */
 #ifndef ROOST_PROTO_PB_H
 #define ROOST_PROTO_PB_H
 
@@ -12,53 +12,49 @@
 
 /* A decoded message takes a few times its bytes in small structs. */
 #define PB_ARENA_BYTES_MAX ((size_t)8 * WIRE_CONTROL_BYTES_MAX)
-/* What an encoder's messages lie in, to the end of its scope. */
-#define PB_ARENA(name) scoped(arena_release) struct arena name = {.bytes_max = PB_ARENA_BYTES_MAX}
 
 enum err pb_pack(const ProtobufCMessage *message, struct buf *buf) MUST_USE;
 /* The unpacked message in `arena`. */
 enum err pb_unpack(const ProtobufCMessageDescriptor *descriptor, struct slice bytes,
                    struct arena *arena, void *ret_message, struct reason *reason) MUST_USE;
 
-/* The array that protobuf-c wants: pointers to `count` messages of `bytes` each, in `arena`. NULL:
- * no memory, or `messages` is NULL for that reason. */
-void *pb_pointers(void *messages, size_t count, size_t bytes, struct arena *arena);
+/* What protobuf-c wants for an array: pointers to `count` new messages of `bytes` each, not filled,
+ * in `arena`. NULL: no memory. */
+void *pb_new_list(size_t count, size_t bytes, struct arena *arena) MUST_USE;
 
+/* Which field a sentence is about: "ticket." and "kind". */
+struct pb_label {
+    const char *prefix, *field;
+};
+
+/* What a peer sent, judged; ERR_MALFORMED names the field and its limit. The sentences of what is
+ * tested for every number of every message are written out of line. */
+enum err pb_too_large(uint64_t value, uint64_t max, struct pb_label label, struct reason *reason);
+static inline MUST_USE enum err pb_range(uint64_t value, uint64_t max, struct pb_label label,
+                                         struct reason *reason)
+{
+    return value <= max ? ERR_OK : pb_too_large(value, max, label, reason);
+}
+/* An enum whose values are min to max. */
+enum err pb_choice(int value, int min, int max, struct pb_label label,
+                   struct reason *reason) MUST_USE;
+enum err pb_finite(float value, const char *label, struct reason *reason) MUST_USE;
+/* An `enum err` from the wire; unknown codes are malformed. */
+enum err pb_code(uint32_t value, struct pb_label label, enum err *ret_code,
+                 struct reason *reason) MUST_USE;
 /* `text` of at most `bytes_max` bytes without control characters but newline and tab. */
-enum err pb_text(const char *text, size_t bytes_max, const char *field, const char **ret_text,
+enum err pb_text(const char *text, size_t bytes_max, struct pb_label label, const char **ret_text,
                  struct reason *reason) MUST_USE;
 /* The same into a fixed array of `ret_bytes`. */
-enum err pb_name(const char *text, const char *field, char *ret_name, size_t ret_bytes,
+enum err pb_name(const char *text, struct pb_label label, char *ret_name, size_t ret_bytes,
                  struct reason *reason) MUST_USE;
 /* Exactly WIRE_DIGEST_BYTES, or zeros for an empty field. */
-enum err pb_digest(const ProtobufCBinaryData *data, const char *field,
+enum err pb_digest(const ProtobufCBinaryData *data, struct pb_label label,
                    uint8_t ret_digest[static WIRE_DIGEST_BYTES], struct reason *reason) MUST_USE;
-enum err pb_range(uint64_t value, uint64_t max, const char *field, struct reason *reason) MUST_USE;
-/* An `enum err` from the wire; unknown codes are malformed. */
-enum err pb_code(uint32_t value, const char *field, enum err *ret_code,
-                 struct reason *reason) MUST_USE;
+/* Each of `count` numbers names a chunk. */
+enum err pb_chunks(const uint32_t *chunks, size_t count, struct reason *reason) MUST_USE;
 /* `message` is there. */
 enum err pb_there(const void *message, const char *field, struct reason *reason) MUST_USE;
-
-/* A node that names slots of some step; whether of this one is the core's to judge. */
-enum err pb_node(const Roost__V1__Node *node, struct node *ret_node,
-                 struct reason *reason) MUST_USE;
-/* The pieces that several messages share; the pb side lives in the caller's frame. */
-void pb_put_node(struct node node, Roost__V1__Node *ret_node);
-
-struct pb_ticket {
-    Roost__V1__Ticket ticket;
-    Roost__V1__Node node;
-};
-void pb_put_ticket(const struct ticket *ticket, struct pb_ticket *ret_ticket);
-enum err pb_ticket(const Roost__V1__Ticket *ticket, struct ticket *ret_ticket,
-                   struct reason *reason) MUST_USE;
-
-/* Chunk ranges, as pointers to pb messages in `arena`; and back. */
-enum err pb_put_ranges(const struct chunk_range *ranges, uint32_t count, struct arena *arena,
-                       Roost__V1__ChunkRange ***ret_ranges) MUST_USE;
-enum err pb_ranges(Roost__V1__ChunkRange *const *ranges, size_t count, struct arena *arena,
-                   const struct chunk_range **ret_ranges, struct reason *reason) MUST_USE;
 
 /* protobuf-c's strings are not const; it does not write to what it packs. */
 static inline char *pb_string(const char *text)

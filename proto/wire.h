@@ -1,8 +1,9 @@
-/* What is said on the wire, as our structs: every message of roost.proto that carries the protocol,
- * and the functions between them and bytes. All validation of what a peer sends is here, once:
- * after a successful decode every number is within the limits below and every array within its
- * count; what depends on the run (is this chunk mine, is this slot one of the step's) is the
- * receiving core's to judge, and answered with an `enum err`, never with a check().
+/* The messages of roost.proto that carry the protocol, as our structs, and the functions between
+ * them and bytes. wire_messages.inc declares each message once: its fields, and what a peer may
+ * send in them. Encoders, decoders and tests are made of that. All validation of what a peer sends
+ * is there: after a successful decode every number is within the limits below and every array
+ * within its count. What depends on the run (is this chunk mine, is this slot one of the step's)
+ * the receiving core judges, and answers with an `enum err`, never with a check().
  *
  * These structs are also what the pure cores take and give, and what the simulator delivers. They
  * are plain data. Arrays behind pointers belong to the arena of the decode (`struct wire_arena`)
