@@ -194,7 +194,7 @@ static enum err commit_step(struct reference *r, struct seal_metrics *ret_metric
     return ERR_OK;
 }
 
-/* What a node of this step is computed on (README.md, table of consistency). */
+/* What a node of this step is computed on (docs/spec.md, table of consistency). */
 static uint64_t version_of(const struct reference *r, struct node node, const uint8_t *behind)
 {
     uint32_t delay = spec_staleness(r->options.spec);

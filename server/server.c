@@ -304,7 +304,7 @@ static void stop(struct server *server, uint64_t now_ns, uint64_t number)
         drain(server, now_ns);
 }
 
-static void handle_office(struct server *server, uint64_t now_ns, struct event *event)
+static void handle_control(struct server *server, uint64_t now_ns, struct event *event)
 {
     struct control *control = server->control;
     switch (event->kind) {
@@ -336,7 +336,7 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
     else if (event->kind == EVENT_LINK_MESSAGE)
         link_message(server->link, event->number, event->message);
     else if (server->control != NULL)
-        handle_office(server, now_ns, event);
+        handle_control(server, now_ns, event);
     event_release(event);
 }
 

@@ -13,8 +13,8 @@
  * servers under a new generation, which begins from a cut that has all that anybody was told is
  * there (P12):
  *  1 quiet: while servers are to come or go, no ticket of a step is granted that none was granted
- * of before. So soon a commit says that all chunks have all tickets that were ever granted in this
- *    generation; that commit is a cut, and until it is recorded nothing at all is granted. Whoever
+ *    of before. So soon a commit comes by which all chunks have all tickets that were ever granted
+ *    in this generation; that commit is a cut, and until it is recorded nothing at all is granted. Whoever
  *    pushes now, however late, pushes what is taken already: nobody can be told that something is
  *    there which the cut does not have, and the journals have nothing beyond it. Without that, an
  *    old owner could acknowledge a push after the new one had read its journal.

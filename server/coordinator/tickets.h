@@ -13,7 +13,7 @@
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
  * step is not computed twice.
  *
- * A slot is computed on one version, whoever does it and however often (README.md, table of
+ * A slot is computed on one version, whoever does it and however often (docs/spec.md, table of
  * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for
  * the first time. So what a name stands for has the same bits from every attempt, and a version
  * that a slot may still need stays readable (P5).

@@ -20,9 +20,11 @@
  * so, for the step that the coordinator has not committed yet. The loss of a step is summed as its
  * tickets come, for people only.
  *
- * Invariants (async_check): 1 a chunk's version is what it began with and the tickets it took;
- * 2 `behind` counts the chunks that miss tickets of the open step; 3 what waits for the log is in
- * no bitmap, at most once a chunk and ticket, and inside the window. */
+ * Invariants (async_check):
+ *  1 a chunk's version is what it began with and the tickets it took;
+ *  2 `behind` counts the chunks that miss tickets of the open step;
+ *  3 what waits for the log is in no bitmap, at most once a chunk and ticket, and inside the
+ *    window. */
 #ifndef ROOST_SERVER_SHARD_ASYNC_H
 #define ROOST_SERVER_SHARD_ASYNC_H
 

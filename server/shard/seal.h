@@ -1,4 +1,4 @@
-/* From the reduced sums of a step to its one decision ("seal and commit" in README.md).
+/* From the reduced sums of a step to its one decision.
  *
  * Shards, not workers, say that a step is done: each reports the sum of squares of each of its
  * chunks. The coordinator adds them in chunk order, whatever the order of the reports, and does all

@@ -6,38 +6,38 @@
 #include "common/tree.h"
 #include "proto/wire.h"
 
-#define SIM_EVENTS(X)                                                                              \
-    X(STREAM_DATA)   /* index: the end it arrives at; number: stream; message */                   \
-    X(STREAM_END)    /* index: the end that learns of it; number: stream */                        \
-    X(CALL_REQUEST)  /* number: call; message */                                                   \
-    X(CALL_RESPONSE) /* index: worker; number: call; detail: err; message */                       \
-    X(CALL_DEADLINE) /* index: worker; number: call */                                             \
-    X(WORKER_START)  /* index: worker */                                                           \
-    X(WORKER_WAKE)   /* index: worker; number: life */                                             \
-    X(WORKER_BEAT)   /* index: worker; number: membership */                                       \
-    X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */  \
-    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                            \
-    X(SERVER_START)   /* index: server */                                                          \
-    X(SERVER_CONNECT) /* index: server; number: boot */                                            \
-    X(SERVER_WORK)    /* index: server; number: boot */                                            \
-    X(SERVER_LOGGED)  /* index: server; number: boot */                                            \
-    X(SERVER_WRITTEN) /* index: server; number: boot */                                            \
-    X(SERVER_FILE)  /* index: server; number: boot; detail: the cut whose file is a stage further  \
-                     */                                                                            \
-    X(SERVER_DRAIN) /* index: server; an operator asks (again) that it gives its chunks away */    \
-    X(SERVER_FORSAKE)    /* index: server; an operator asks to go on without it */                 \
-    X(SERVER_GIVE_UP)    /* index: server; number: boot; it was told to end and waits no longer */ \
-    X(TRANSFER_ARRIVED)  /* index: server; number: transfer; message */                            \
-    X(TRANSFER_ANSWERED) /* index: server; number: transfer; detail: err */                        \
-    X(TRANSFER_AGAIN)    /* index: server; number: transfer */                                     \
-    X(COORDINATOR_START) /* index: coordinator */                                                  \
-    X(COORDINATOR_TICK)  /* index: coordinator; number: term */                                    \
-    X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */        \
+#define SIM_EVENTS(X)                                                                                \
+    X(STREAM_DATA)   /* index: the end it arrives at; number: stream; message */                     \
+    X(STREAM_END)    /* index: the end that learns of it; number: stream */                          \
+    X(CALL_REQUEST)  /* number: call; message */                                                     \
+    X(CALL_RESPONSE) /* index: worker; number: call; detail: err; message */                         \
+    X(CALL_DEADLINE) /* index: worker; number: call */                                               \
+    X(WORKER_START)  /* index: worker */                                                             \
+    X(WORKER_WAKE)   /* index: worker; number: life */                                               \
+    X(WORKER_BEAT)   /* index: worker; number: membership */                                         \
+    X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */    \
+    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                              \
+    X(SERVER_START)   /* index: server */                                                            \
+    X(SERVER_CONNECT) /* index: server; number: boot */                                              \
+    X(SERVER_WORK)    /* index: server; number: boot */                                              \
+    X(SERVER_LOGGED)  /* index: server; number: boot */                                              \
+    X(SERVER_WRITTEN) /* index: server; number: boot */                                              \
+    X(SERVER_FILE) /* index: server; number: boot; detail: the cut whose file is a stage further  \
+                     */  \
+    X(SERVER_DRAIN)   /* index: server; an operator asks (again) that it gives its chunks away */    \
+    X(SERVER_FORSAKE) /* index: server; an operator asks to go on without it */                      \
+    X(SERVER_GIVE_UP) /* index: server; number: boot; it was told to end and waits no longer */      \
+    X(TRANSFER_ARRIVED)   /* index: server; number: transfer; message */                             \
+    X(TRANSFER_ANSWERED)  /* index: server; number: transfer; detail: err */                         \
+    X(TRANSFER_AGAIN)     /* index: server; number: transfer */                                      \
+    X(COORDINATOR_START)  /* index: coordinator */                                                   \
+    X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                     \
+    X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */          \
     X(COORDINATOR_OVER) /* index: coordinator; number: term; it learns that another has its office \
-                         */                                                                        \
-    X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                             \
-    X(CLOG)             /* index: end; number: stream; detail: nothing arrives there before */     \
-    X(FAULT)            /* index: its kind */                                                      \
+                         */ \
+    X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                               \
+    X(CLOG)             /* index: end; number: stream; detail: nothing arrives there before */       \
+    X(FAULT)            /* index: its kind */                                                        \
     X(CALM)             /* the faults are over */
 
 #define SIM_EVENT_ENUM(name) EVENT_##name,

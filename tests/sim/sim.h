@@ -20,12 +20,14 @@
  *     weights;
  *   4 versions grow by one within a generation, also when another coordinator goes on in it, which
  *     does so with the newest decision that anybody heard of (P7); generations, boots and terms
- * never go back, and a generation is stored before it is prepared; 5 no push and no pull waits for
- * ever on an open stream, and none is parked for who is gone; 6 at most WIRE_CREDITS pushes, and as
- * many pulls that are not parked, are unanswered; 7 the cores' own numbered invariants (their
- * *_check()); 8 once the faults are over the run ends within a bounded time; nobody's loop spins;
- * no worker stops with an error; 9 a ticket is complete only when every server has counted all of
- * it; 10 a recorded cut is durable on the disk of every server and newer than the one before, and
+ *     never go back, and a generation is stored before it is prepared;
+ *   5 no push and no pull waits for ever on an open stream, and none is parked for who is gone;
+ *   6 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered;
+ *   7 the cores' own numbered invariants (their *_check());
+ *   8 once the faults are over the run ends within a bounded time; nobody's loop spins; no worker
+ *     stops with an error;
+ *   9 a ticket is complete only when every server has counted all of it;
+ *  10 a recorded cut is durable on the disk of every server and newer than the one before, and
  *     found again, whole;
  *  11 what belongs to another generation, boot or term is not counted, served or acted on;
  *  12 the lowest missing slot is always admitted: BUSY never stops the step;
