@@ -141,8 +141,9 @@ enum err service_serve(struct service *service, uint64_t run, const struct spec 
 
 /* ---- a coordinator's daemon ---- */
 
-struct fixture {
-    void **folder;
+struct control_fixture {
+    void *folder;
+    struct rpc_stream streams[2]; /* of servers and members */
     struct store *store;
     struct shards shards;
     struct logger logger;
@@ -151,13 +152,13 @@ struct fixture {
     uint64_t calls;
 };
 
-static inline void open_office(struct fixture *f)
+static inline void open_office(struct control_fixture *f)
 {
     const struct control_config config = {
         .store = f->store,
         .shards = &f->shards,
         .name = "here",
-        .run_dir = folder_path(f->folder, "run"),
+        .run_dir = folder_path(&f->folder, "run"),
         .heartbeat_ms = 2000,
         .lease_ms = LEASE_MS,
         .stop_ms = 1000,
@@ -169,17 +170,20 @@ static inline void open_office(struct fixture *f)
     control_local_server(f->control, f->now_ns, NULL);
 }
 
-static inline struct fixture open_daemon(void **state)
+static inline void control_set_up(struct control_fixture *f)
 {
-    struct fixture f = {.folder = state, .logger = {.fd = -1}, .now_ns = 100 * SECOND};
+    f->logger.fd = -1;
+    f->now_ns = 100 * SECOND;
+    assert_int_equal(folder_make(&f->folder), 0);
     served_run = 0;
     answer.count = 0;
-    assert_int_equal(store_open_sqlite(folder_path(state, "roost.db"), &f.store, NULL), ERR_OK);
-    return f;
+    assert_int_equal(store_open_sqlite(folder_path(&f->folder, "roost.db"), &f->store, NULL),
+                     ERR_OK);
 }
 
-static inline void close_daemon(struct fixture *f)
+static inline void control_tear_down(struct control_fixture *f)
 {
+    folder_remove(&f->folder);
     control_free(f->control);
     store_free(f->store);
     buf_release(&answer.response);
@@ -188,7 +192,7 @@ static inline void close_daemon(struct fixture *f)
 
 /* ---- what comes from outside ---- */
 
-static inline struct call *call_new(struct fixture *f, enum call_kind kind)
+static inline struct call *call_new(struct control_fixture *f, enum call_kind kind)
 {
     struct call *call = calloc(1, sizeof *call);
     assert_non_null(call);
@@ -199,7 +203,7 @@ static inline struct call *call_new(struct fixture *f, enum call_kind kind)
 }
 
 /* Says it, and how it was answered: at once. */
-static inline enum err say(struct fixture *f, struct call *call)
+static inline enum err say(struct control_fixture *f, struct call *call)
 {
     unsigned before = answer.count;
     uint64_t number = call->number;
@@ -210,7 +214,7 @@ static inline enum err say(struct fixture *f, struct call *call)
 }
 
 /* Says it; the answer comes later. */
-static inline uint64_t say_and_wait(struct fixture *f, struct call *call)
+static inline uint64_t say_and_wait(struct control_fixture *f, struct call *call)
 {
     unsigned before = answer.count;
     uint64_t number = call->number;
@@ -219,7 +223,7 @@ static inline uint64_t say_and_wait(struct fixture *f, struct call *call)
     return number;
 }
 
-static inline struct call *run_call(struct fixture *f, const char *text, bool resume)
+static inline struct call *run_call(struct control_fixture *f, const char *text, bool resume)
 {
     struct call *call = call_new(f, CALL_START_RUN);
     call->start_run = (struct start_run_request){.spec = text,
@@ -232,7 +236,7 @@ static inline struct call *run_call(struct fixture *f, const char *text, bool re
     return call;
 }
 
-static inline enum err start_run(struct fixture *f)
+static inline enum err start_run(struct control_fixture *f)
 {
     return say(f, run_call(f, spec, false));
 }
@@ -254,7 +258,7 @@ static inline struct rpc_message *nonsense_new(void)
 }
 
 /* This daemon's own shards report. */
-static inline void report(struct fixture *f, struct server_report report)
+static inline void report(struct control_fixture *f, struct server_report report)
 {
     report.boot = BOOT;
     struct rpc_message *message = message_of(&report);
@@ -262,24 +266,24 @@ static inline void report(struct fixture *f, struct server_report report)
     rpc_message_unref(message);
 }
 
-static inline void ready(struct fixture *f)
+static inline void ready(struct control_fixture *f)
 {
     report(f, (struct server_report){.kind = SERVER_READY,
                                      .ready = {.cut = {f->shards.generation, 0}, .text = ""}});
 }
 
 /* The server's file of the cut is written. */
-static inline void manifest(struct fixture *f, uint64_t version)
+static inline void manifest(struct control_fixture *f, uint64_t version)
 {
     char name[64];
     snprintf(name, sizeof name, "run/checkpoints/g%d-v%d", (int)f->shards.generation, (int)version);
-    assert_int_equal(file_make_dirs(folder_path(f->folder, name), 0755, NULL), ERR_OK);
+    assert_int_equal(file_make_dirs(folder_path(&f->folder, name), 0755, NULL), ERR_OK);
     report(f, (struct server_report){.kind = SERVER_MANIFEST,
                                      .manifest = {.cut = {f->shards.generation, version}}});
 }
 
 /* A run whose version 0 is recorded: tickets are granted. */
-static inline void train(struct fixture *f)
+static inline void train(struct control_fixture *f)
 {
     assert_int_equal(start_run(f), ERR_OK);
     assert_true(control_loading(f->control));
@@ -288,7 +292,7 @@ static inline void train(struct fixture *f)
     assert_false(control_loading(f->control));
 }
 
-static inline uint64_t join(struct fixture *f)
+static inline uint64_t join(struct control_fixture *f)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
     struct join_reply reply;
@@ -301,7 +305,8 @@ static inline uint64_t join(struct fixture *f)
     return reply.member;
 }
 
-static inline struct call *acquire_call(struct fixture *f, uint64_t member, uint64_t sequence)
+static inline struct call *acquire_call(struct control_fixture *f, uint64_t member,
+                                        uint64_t sequence)
 {
     struct call *call = call_new(f, CALL_ACQUIRE);
     call->acquire = (struct acquire_request){.member = member,
@@ -311,7 +316,7 @@ static inline struct call *acquire_call(struct fixture *f, uint64_t member, uint
     return call;
 }
 
-static inline struct status_reply status(struct fixture *f, struct arena *arena)
+static inline struct status_reply status(struct control_fixture *f, struct arena *arena)
 {
     struct status_reply reply;
     assert_int_equal(say(f, call_new(f, CALL_STATUS)), ERR_OK);
@@ -320,7 +325,7 @@ static inline struct status_reply status(struct fixture *f, struct arena *arena)
     return reply;
 }
 
-static inline bool store_has_active_run(struct fixture *f)
+static inline bool store_has_active_run(struct control_fixture *f)
 {
     scoped(store_run_release) struct store_run run = {0};
     struct reason reason;

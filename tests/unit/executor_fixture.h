@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fixture {
+struct executor_fixture {
     struct spec_model settings;
     struct spec_train train;
     const struct kernels *k;
@@ -55,7 +55,7 @@ static inline struct spec_train fixture_train(void)
 static inline enum err fixture_read(void *context, enum ticket_kind kind, uint64_t first,
                                     uint32_t count, void *ret_inputs, int32_t *ret_targets)
 {
-    const struct fixture *f = context;
+    const struct executor_fixture *f = context;
     const struct model_sample about = model_sample(&f->settings);
     uint32_t inputs = about.inputs, classes = about.classes;
     struct rand_state state = {0};
@@ -73,7 +73,7 @@ static inline enum err fixture_read(void *context, enum ticket_kind kind, uint64
     return ERR_OK;
 }
 
-static inline void fixture_weights(struct fixture *f, struct executor *executor)
+static inline void fixture_weights(struct executor_fixture *f, struct executor *executor)
 {
     float values[MODEL_CHUNK_WEIGHTS_MAX];
     for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
@@ -88,7 +88,7 @@ static inline void fixture_weights(struct fixture *f, struct executor *executor)
     }
 }
 
-static inline struct executor *fixture_executor(struct fixture *f, uint32_t node_slots_max)
+static inline struct executor *fixture_executor(struct executor_fixture *f, uint32_t node_slots_max)
 {
     struct executor *executor = NULL;
     struct reason reason = {.text = ""};
@@ -101,12 +101,12 @@ static inline struct executor *fixture_executor(struct fixture *f, uint32_t node
     return executor;
 }
 
-static inline void fixture_init(struct fixture *f, struct spec_model settings,
-                                struct spec_train train)
+static inline void executor_set_up(struct executor_fixture *f)
 {
     struct reason reason = {.text = ""};
     char why[256];
-    *f = (struct fixture){.settings = settings, .train = train};
+    if (f->train.slots == 0)
+        f->train = fixture_train();
     if (!kernels_new(&(struct kernels_options){.gemm_core = "auto"}, &f->k, why, sizeof why))
         fail_msg("%s", why);
     assert_int_equal(model_init(&f->model, &f->settings, &reason), ERR_OK);
@@ -114,7 +114,7 @@ static inline void fixture_init(struct fixture *f, struct spec_model settings,
     f->executor = fixture_executor(f, 8);
 }
 
-static inline void fixture_release(struct fixture *f)
+static inline void executor_tear_down(struct executor_fixture *f)
 {
     executor_free(f->executor);
     model_release(&f->model);
@@ -126,8 +126,8 @@ static inline struct ticket fixture_ticket(uint64_t step, uint32_t level, uint32
     return (struct ticket){.kind = TICKET_TRAIN, .step = step, .node = {level, index}};
 }
 
-static inline struct executor_loss fixture_run(struct fixture *f, struct executor *executor,
-                                               struct ticket ticket)
+static inline struct executor_loss fixture_run(struct executor_fixture *f,
+                                               struct executor *executor, struct ticket ticket)
 {
     static const struct executor_hooks none = {0};
     struct executor_loss loss;
@@ -136,7 +136,7 @@ static inline struct executor_loss fixture_run(struct fixture *f, struct executo
 }
 
 /* Floats of all gradients of all uses, and a copy of them. */
-static inline size_t fixture_gradient_floats(const struct fixture *f)
+static inline size_t fixture_gradient_floats(const struct executor_fixture *f)
 {
     size_t floats = 0;
     for (uint32_t use = 0; use < f->model.uses_count; use++)
@@ -144,7 +144,8 @@ static inline size_t fixture_gradient_floats(const struct fixture *f)
     return floats;
 }
 
-static inline float *fixture_gradients(const struct fixture *f, const struct executor *executor)
+static inline float *fixture_gradients(const struct executor_fixture *f,
+                                       const struct executor *executor)
 {
     float *copy = malloc(fixture_gradient_floats(f) * sizeof *copy);
     float *at = copy;

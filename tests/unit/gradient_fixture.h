@@ -13,7 +13,7 @@ static inline enum err gradient_read(void *context, enum ticket_kind kind, uint6
     return fixture_read(context, TICKET_TRAIN, first, count, ret_inputs, ret_targets);
 }
 
-static inline double gradient_loss(struct fixture *f)
+static inline double gradient_loss(struct executor_fixture *f)
 {
     static const struct executor_hooks none = {0};
     const struct executor_samples samples = {f, gradient_read, f->train.slot_samples};
@@ -24,8 +24,8 @@ static inline double gradient_loss(struct fixture *f)
 }
 
 /* The loss' slope along `direction` of one parameter, from both sides. */
-static inline double gradient_slope(struct fixture *f, uint32_t parameter, const double *direction,
-                                    double step)
+static inline double gradient_slope(struct executor_fixture *f, uint32_t parameter,
+                                    const double *direction, double step)
 {
     float *weights = executor_weights(f->executor, parameter);
     uint64_t count = f->model.parameters[parameter].weights;
@@ -43,7 +43,7 @@ static inline double gradient_slope(struct fixture *f, uint32_t parameter, const
 }
 
 /* Of one parameter: along its gradient, and along a random direction. */
-static inline void gradient_check(struct fixture *f, uint32_t parameter)
+static inline void gradient_check(struct executor_fixture *f, uint32_t parameter)
 {
     const double step = 1e-3;
     const struct model_parameter *p = &f->model.parameters[parameter];
@@ -78,12 +78,12 @@ static inline void gradient_check(struct fixture *f, uint32_t parameter)
 
 static inline void gradient_check_all(struct spec_model settings)
 {
-    struct fixture f;
-    fixture_init(&f, settings, fixture_train());
+    struct executor_fixture f = {.settings = settings};
+    executor_set_up(&f);
     fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
     for (uint32_t parameter = 0; parameter < f.model.loss_parameter; parameter++)
         gradient_check(&f, parameter);
-    fixture_release(&f);
+    executor_tear_down(&f);
 }
 
 #endif

@@ -23,7 +23,7 @@ struct player {
     bool told_leave;
 };
 
-struct fixture {
+struct moves_fixture {
     struct coordinator *coordinator;
     uint64_t now_ms, generation;
     struct player players[SERVERS];
@@ -38,7 +38,7 @@ struct fixture {
     uint64_t member, sequence, granted; /* the newest ticket; UINT64_MAX: none */
 };
 
-static inline void obey_prepare(struct fixture *f, struct player *player,
+static inline void obey_prepare(struct moves_fixture *f, struct player *player,
                                 const struct server_command *command)
 {
     player->generation = f->generation = command->prepare.generation;
@@ -51,7 +51,8 @@ static inline void obey_prepare(struct fixture *f, struct player *player,
                 !command->prepare.joins;
 }
 
-static inline void obey_commit(struct fixture *f, uint32_t i, const struct server_command *command)
+static inline void obey_commit(struct moves_fixture *f, uint32_t i,
+                               const struct server_command *command)
 {
     f->committed = f->told[i] = true;
     f->commit = command->commit;
@@ -66,7 +67,8 @@ static inline void obey_commit(struct fixture *f, uint32_t i, const struct serve
         }
 }
 
-static inline void obey(struct fixture *f, uint64_t link, const struct server_command *command)
+static inline void obey(struct moves_fixture *f, uint64_t link,
+                        const struct server_command *command)
 {
     for (uint32_t i = 0; i < SERVERS; i++) {
         if (f->players[i].link != link)
@@ -80,13 +82,13 @@ static inline void obey(struct fixture *f, uint64_t link, const struct server_co
     }
 }
 
-static inline void hear(struct fixture *f, const struct acquire_reply *reply)
+static inline void hear(struct moves_fixture *f, const struct acquire_reply *reply)
 {
     if (reply->result == ACQUIRE_TICKET && reply->ticket.kind == TICKET_TRAIN)
         f->granted = reply->ticket.step * SLOTS + reply->ticket.node.index;
 }
 
-static inline void look(struct fixture *f)
+static inline void look(struct moves_fixture *f)
 {
     size_t count;
     const struct effect *effects = coordinator_effects(f->coordinator, &count);
@@ -108,7 +110,7 @@ static inline void look(struct fixture *f)
     coordinator_check(f->coordinator);
 }
 
-static inline struct coordinator_status status(const struct fixture *f)
+static inline struct coordinator_status status(const struct moves_fixture *f)
 {
     struct coordinator_status result;
     coordinator_status(f->coordinator, &result);
@@ -117,7 +119,7 @@ static inline struct coordinator_status status(const struct fixture *f)
 
 /* ---- servers ---- */
 
-static inline void report(struct fixture *f, uint32_t i, struct server_report report)
+static inline void report(struct moves_fixture *f, uint32_t i, struct server_report report)
 {
     report.boot = f->players[i].boot;
     assert_int_equal(
@@ -125,7 +127,7 @@ static inline void report(struct fixture *f, uint32_t i, struct server_report re
     look(f);
 }
 
-static inline void connect(struct fixture *f, uint32_t i, uint64_t boot)
+static inline void connect(struct moves_fixture *f, uint32_t i, uint64_t boot)
 {
     struct player *player = &f->players[i];
     struct server_report hello = {.kind = SERVER_HELLO, .boot = boot};
@@ -143,14 +145,14 @@ static inline void connect(struct fixture *f, uint32_t i, uint64_t boot)
     look(f);
 }
 
-static inline void lose(struct fixture *f, uint32_t i)
+static inline void lose(struct moves_fixture *f, uint32_t i)
 {
     coordinator_server_lost(f->coordinator, f->now_ms, f->players[i].link);
     f->players[i].link = 0;
     look(f);
 }
 
-static inline void ready(struct fixture *f, uint32_t i)
+static inline void ready(struct moves_fixture *f, uint32_t i)
 {
     uint64_t version = status(f).version;
     report(f, i,
@@ -159,7 +161,8 @@ static inline void ready(struct fixture *f, uint32_t i)
                                             .applied_low = version * SLOTS}});
 }
 
-static inline void cannot_prepare(struct fixture *f, uint32_t i, enum err code, const char *text)
+static inline void cannot_prepare(struct moves_fixture *f, uint32_t i, enum err code,
+                                  const char *text)
 {
     struct server_report sorry = {
         .kind = SERVER_READY,
@@ -167,7 +170,7 @@ static inline void cannot_prepare(struct fixture *f, uint32_t i, enum err code, 
     report(f, i, sorry);
 }
 
-static inline void manifest(struct fixture *f, uint32_t i, uint64_t version, enum err code)
+static inline void manifest(struct moves_fixture *f, uint32_t i, uint64_t version, enum err code)
 {
     report(f, i,
            (struct server_report){
@@ -175,7 +178,7 @@ static inline void manifest(struct fixture *f, uint32_t i, uint64_t version, enu
                .manifest = {.cut = {f->players[i].generation, version}, .code = code}});
 }
 
-static inline uint32_t owned(const struct fixture *f, uint32_t i)
+static inline uint32_t owned(const struct moves_fixture *f, uint32_t i)
 {
     uint32_t count = 0;
     for (uint32_t c = 0; c < CHUNKS && f->players[i].generation == f->generation; c++)
@@ -184,7 +187,7 @@ static inline uint32_t owned(const struct fixture *f, uint32_t i)
 }
 
 /* The cut of that version is written by all that have chunks. */
-static inline void record(struct fixture *f, uint64_t version)
+static inline void record(struct moves_fixture *f, uint64_t version)
 {
     bool owns[SERVERS];
     for (uint32_t i = 0; i < SERVERS; i++)
@@ -194,7 +197,7 @@ static inline void record(struct fixture *f, uint64_t version)
             manifest(f, i, version, ERR_OK);
 }
 
-static inline void reduce(struct fixture *f, uint32_t i)
+static inline void reduce(struct moves_fixture *f, uint32_t i)
 {
     struct chunk_seal seals[CHUNKS];
     struct server_report reduced = {.kind = SERVER_REDUCED};
@@ -211,7 +214,7 @@ static inline void reduce(struct fixture *f, uint32_t i)
 }
 
 /* Everybody reduces, so the coordinator commits; whoever was told so is noted, not answered. */
-static inline void commit_said(struct fixture *f)
+static inline void commit_said(struct moves_fixture *f)
 {
     bool owns[SERVERS];
     f->committed = false;
@@ -225,13 +228,13 @@ static inline void commit_said(struct fixture *f)
     assert_true(f->committed);
 }
 
-static inline void acknowledge_one(struct fixture *f, uint32_t i, uint64_t step)
+static inline void acknowledge_one(struct moves_fixture *f, uint32_t i, uint64_t step)
 {
     report(f, i,
            (struct server_report){.kind = SERVER_COMMITTED, .committed = {f->generation, step}});
 }
 
-static inline void acknowledge(struct fixture *f)
+static inline void acknowledge(struct moves_fixture *f)
 {
     uint64_t step = f->commit.step;
     bool told[SERVERS];
@@ -241,7 +244,7 @@ static inline void acknowledge(struct fixture *f)
             acknowledge_one(f, i, step);
 }
 
-static inline enum err drain(struct fixture *f, uint32_t i, struct reason *reason)
+static inline enum err drain(struct moves_fixture *f, uint32_t i, struct reason *reason)
 {
     char name[8];
     snprintf(name, sizeof name, "s%u", i);
@@ -270,9 +273,9 @@ static inline struct coordinator_run run_of_two(void)
     };
 }
 
-static inline void set_up_office(struct fixture *f)
+static inline void moves_set_up(struct moves_fixture *f)
 {
-    *f = (struct fixture){.now_ms = 1000};
+    f->now_ms = 1000;
     f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
                                                                     .heartbeat_ms = 100,
                                                                     .lease_ms = 1000,
@@ -282,7 +285,7 @@ static inline void set_up_office(struct fixture *f)
     assert_non_null(f->coordinator);
 }
 
-static inline void start(struct fixture *f, const struct coordinator_run *run,
+static inline void start(struct moves_fixture *f, const struct coordinator_run *run,
                          const struct coordinator_past *past)
 {
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
@@ -290,9 +293,8 @@ static inline void start(struct fixture *f, const struct coordinator_run *run,
 }
 
 /* Servers 0 and 1 hold version 0, whose cut is recorded. */
-static inline void set_up_run(struct fixture *f, const struct coordinator_run *run)
+static inline void train_run(struct moves_fixture *f, const struct coordinator_run *run)
 {
-    set_up_office(f);
     connect(f, 0, 10);
     connect(f, 1, 11);
     start(f, run, NULL);
@@ -303,7 +305,7 @@ static inline void set_up_run(struct fixture *f, const struct coordinator_run *r
     assert_int_equal(status(f).state, RUN_TRAINING);
 }
 
-static inline void tear_down(struct fixture *f)
+static inline void moves_tear_down(struct moves_fixture *f)
 {
     coordinator_free(f->coordinator);
 }

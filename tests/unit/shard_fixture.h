@@ -21,7 +21,7 @@ static const struct shard_chunk chunks[COUNT] = {
     {.chunk = LOSS, .n = 4, .parts = 1, .rule = MODEL_NONE, .loss = true},
 };
 
-struct fixture {
+struct shard_fixture {
     struct kernels table; /* a copy: tests may change it */
     const struct kernels *kernels;
     struct shard_config config;
@@ -30,11 +30,10 @@ struct fixture {
     uint64_t id;
 };
 
-static inline void set_up(struct fixture *f)
+static inline void shard_set_up(struct shard_fixture *f)
 {
     struct kernels_options options = {.backend = KERNELS_CPU};
     char reason[256];
-    memset(f, 0, sizeof *f);
     assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
     f->table = *f->kernels;
     f->config = (struct shard_config){
@@ -60,7 +59,7 @@ static inline void fill_initial(struct shard *shard, uint32_t count)
             shard_state(shard, c).weights[i] = (float)(c + 1) + (float)i / 64;
 }
 
-static inline void start(struct fixture *f)
+static inline void start(struct shard_fixture *f)
 {
     assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
     fill_initial(f->shard, f->config.chunk_count);
@@ -68,14 +67,8 @@ static inline void start(struct fixture *f)
     shard_check(f->shard);
 }
 
-static inline void set_up_and_start(struct fixture *f)
-{
-    set_up(f);
-    start(f);
-}
-
 /* Drops the references that effects gave us. */
-static inline void clear(struct fixture *f)
+static inline void clear(struct shard_fixture *f)
 {
     for (uint32_t i = 0; i < f->effects.count; i++) {
         struct shard_effect *e = &f->effects.items[i];
@@ -87,14 +80,14 @@ static inline void clear(struct fixture *f)
     f->effects.count = 0;
 }
 
-static inline void tear_down(struct fixture *f)
+static inline void shard_tear_down(struct shard_fixture *f)
 {
     clear(f);
     shard_free(f->shard);
     kernels_free(f->kernels);
 }
 
-static inline struct shard_effect *effect(struct fixture *f, enum shard_effect_kind kind)
+static inline struct shard_effect *effect(struct shard_fixture *f, enum shard_effect_kind kind)
 {
     for (uint32_t i = 0; i < f->effects.count; i++)
         if (f->effects.items[i].kind == kind)
@@ -139,7 +132,7 @@ struct message {
     struct slice slices[2];
 };
 
-static inline void message_begin(struct fixture *f, struct message *m, uint64_t step,
+static inline void message_begin(struct shard_fixture *f, struct message *m, uint64_t step,
                                  struct node node)
 {
     memset(m, 0, sizeof *m);
@@ -155,7 +148,7 @@ static inline void message_add(struct message *m, uint32_t chunk, uint32_t part,
     m->value_count += n;
 }
 
-static inline void message_all(struct fixture *f, struct message *m, uint64_t step,
+static inline void message_all(struct shard_fixture *f, struct message *m, uint64_t step,
                                struct node node)
 {
     message_begin(f, m, step, node);
@@ -166,7 +159,7 @@ static inline void message_all(struct fixture *f, struct message *m, uint64_t st
     message_add(m, LOSS, 0, 4);
 }
 
-static inline struct push_ack send(struct fixture *f, uint64_t sender, struct message *m)
+static inline struct push_ack send(struct shard_fixture *f, uint64_t sender, struct message *m)
 {
     clear(f);
     const uint8_t *bytes = (const uint8_t *)m->values;
@@ -182,14 +175,14 @@ static inline struct push_ack send(struct fixture *f, uint64_t sender, struct me
     return ack->ack;
 }
 
-static inline enum err push_all(struct fixture *f, uint64_t step, struct node node)
+static inline enum err push_all(struct shard_fixture *f, uint64_t step, struct node node)
 {
     struct message m;
     message_all(f, &m, step, node);
     return send(f, ALICE, &m).code;
 }
 
-static inline void push_step(struct fixture *f, uint64_t step)
+static inline void push_step(struct shard_fixture *f, uint64_t step)
 {
     for (uint32_t slot = 0; slot < SLOTS; slot++)
         assert_int_equal(push_all(f, step, (struct node){0, slot}), ERR_OK);
@@ -209,7 +202,7 @@ static inline struct commit decision(uint64_t step)
                            .bias2 = 1};
 }
 
-static inline enum err commit(struct fixture *f, const struct commit *commit)
+static inline enum err commit(struct shard_fixture *f, const struct commit *commit)
 {
     clear(f);
     enum err err = shard_commit(f->shard, BOOT, commit, NULL, &f->effects);
@@ -217,7 +210,7 @@ static inline enum err commit(struct fixture *f, const struct commit *commit)
     return err;
 }
 
-static inline bool work(struct fixture *f)
+static inline bool work(struct shard_fixture *f)
 {
     bool more;
     clear(f);
@@ -227,7 +220,7 @@ static inline bool work(struct fixture *f)
 }
 
 /* Carries out until COMMITTED; snapshots on the way are dropped. */
-static inline void work_until_committed(struct fixture *f, uint64_t step)
+static inline void work_until_committed(struct shard_fixture *f, uint64_t step)
 {
     for (uint32_t i = 0; i < 100; i++) {
         work(f);
@@ -241,7 +234,7 @@ static inline void work_until_committed(struct fixture *f, uint64_t step)
     fail_msg("step %d is never committed", (int)step);
 }
 
-static inline void do_step(struct fixture *f, uint64_t step)
+static inline void do_step(struct shard_fixture *f, uint64_t step)
 {
     push_step(f, step);
     struct commit c = decision(step);
@@ -251,8 +244,9 @@ static inline void do_step(struct fixture *f, uint64_t step)
 
 /* ---- pulls ---- */
 
-static inline struct shard_effect *pull_some(struct fixture *f, uint64_t sender, uint64_t version,
-                                             const uint32_t *numbers, uint32_t count)
+static inline struct shard_effect *pull_some(struct shard_fixture *f, uint64_t sender,
+                                             uint64_t version, const uint32_t *numbers,
+                                             uint32_t count)
 {
     clear(f);
     struct pull pull = {++f->id, GENERATION, version, count, numbers};
@@ -263,7 +257,8 @@ static inline struct shard_effect *pull_some(struct fixture *f, uint64_t sender,
     return &f->effects.items[0];
 }
 
-static inline struct shard_effect *pull_one(struct fixture *f, uint64_t version, uint32_t number)
+static inline struct shard_effect *pull_one(struct shard_fixture *f, uint64_t version,
+                                            uint32_t number)
 {
     return pull_some(f, ALICE, version, &number, 1);
 }

@@ -23,7 +23,9 @@ static const char small[] = "model: {kind: mlp, layers: [2, 100, 3]}\n"
                             "optimizer: {kind: momentum, lr: 0.5, momentum: 0.5}\n";
 
 /* A server with its shards, a worker's stream to it, and all that came of both. */
-struct world {
+struct shards_fixture {
+    uint32_t threads;
+    void *folder;
     struct shards *shards;
     struct rpc_loop *loop;
     struct rpc_method method;
@@ -52,7 +54,7 @@ struct world {
 
 static inline void take_report(void *owner, const struct server_report *report)
 {
-    struct world *world = owner;
+    struct shards_fixture *world = owner;
     thread_lock(&world->lock);
     assert_true(world->report_count < REPORTS_MAX);
     world->reports[world->report_count++] = *report;
@@ -63,7 +65,7 @@ static inline void take_report(void *owner, const struct server_report *report)
 }
 
 /* Reports of a kind that have come so far. */
-static inline unsigned reports_of(struct world *world, enum server_report_kind kind)
+static inline unsigned reports_of(struct shards_fixture *world, enum server_report_kind kind)
 {
     unsigned count = 0;
     thread_lock(&world->lock);
@@ -74,8 +76,8 @@ static inline unsigned reports_of(struct world *world, enum server_report_kind k
 }
 
 /* The n-th report (from 1) of a kind, which will come. */
-static inline struct server_report wait_report(struct world *world, enum server_report_kind kind,
-                                               unsigned n)
+static inline struct server_report wait_report(struct shards_fixture *world,
+                                               enum server_report_kind kind, unsigned n)
 {
     for (unsigned seen = 0;;) {
         unsigned found = 0;
@@ -94,7 +96,7 @@ static inline struct server_report wait_report(struct world *world, enum server_
 
 /* ---- the worker's end ---- */
 
-static inline void keep_weights(struct world *world, const struct from_shard *message,
+static inline void keep_weights(struct shards_fixture *world, const struct from_shard *message,
                                 const struct rpc_message *bytes)
 {
     struct cursor cursor = {bytes->slices, bytes->slice_count, 0, 0};
@@ -112,7 +114,7 @@ static inline void keep_weights(struct world *world, const struct from_shard *me
 static inline void client_message(void *owner, struct rpc_stream *stream, struct rpc_message *bytes)
 {
     (void)stream;
-    struct world *world = owner;
+    struct shards_fixture *world = owner;
     struct arena arena = {.bytes_max = 1 << 17};
     struct from_shard message;
     struct reason reason;
@@ -137,7 +139,7 @@ static inline void client_closed(void *owner, struct rpc_stream *stream, enum er
                                  const struct reason *reason)
 {
     (void)stream;
-    struct world *world = owner;
+    struct shards_fixture *world = owner;
     thread_lock(&world->lock);
     world->closed_err = err;
     world->closed_reason = *reason;
@@ -148,14 +150,14 @@ static inline void client_closed(void *owner, struct rpc_stream *stream, enum er
 static const struct rpc_stream_events client_events = {.message = client_message,
                                                        .closed = client_closed};
 
-static inline void open_stream(struct world *world)
+static inline void open_stream(struct shards_fixture *world)
 {
     assert_int_equal(rpc_stream_open(world->channel, "/roost.v1.Shard/Exchange", &client_events,
                                      world, &world->stream),
                      ERR_OK);
 }
 
-static inline void send_message(struct world *world, const struct to_shard *message,
+static inline void send_message(struct shards_fixture *world, const struct to_shard *message,
                                 struct counted *body)
 {
     struct buf header = {0};
@@ -165,14 +167,14 @@ static inline void send_message(struct world *world, const struct to_shard *mess
         rpc_stream_send(world->stream, RPC_NORMAL, &header, &part, body == NULL ? 0 : 1), ERR_OK);
 }
 
-static inline void hello(struct world *world)
+static inline void hello(struct shards_fixture *world)
 {
     struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 42}};
     send_message(world, &message, NULL);
     tally_wait(&world->tally, WELCOME, 1);
 }
 
-static inline uint64_t pull(struct world *world, uint64_t version, const uint32_t *chunks,
+static inline uint64_t pull(struct shards_fixture *world, uint64_t version, const uint32_t *chunks,
                             uint32_t count)
 {
     struct to_shard message = {.kind = TO_SHARD_PULL,
@@ -185,7 +187,7 @@ static inline uint64_t pull(struct world *world, uint64_t version, const uint32_
     return world->id;
 }
 
-static inline void pull_all(struct world *world, uint64_t version)
+static inline void pull_all(struct shards_fixture *world, uint64_t version)
 {
     uint32_t chunks[WIRE_ENTRIES_MAX];
     for (uint32_t c = 0; c < world->model.chunks_count; c++)
@@ -194,7 +196,8 @@ static inline void pull_all(struct world *world, uint64_t version)
 }
 
 /* All chunks and parts of a node, each value chunk + slot + 1. */
-static inline void push_all(struct world *world, uint64_t step, uint32_t slot, uint64_t digest)
+static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_t slot,
+                            uint64_t digest)
 {
     struct push_entry entries[64];
     struct counted *body = counted_new(VALUES_MAX * sizeof(float));
@@ -221,7 +224,7 @@ static inline void push_all(struct world *world, uint64_t step, uint32_t slot, u
     counted_unref(body);
 }
 
-static inline struct from_shard last_received(struct world *world)
+static inline struct from_shard last_received(struct shards_fixture *world)
 {
     thread_lock(&world->lock);
     struct from_shard last = world->received[world->received_count - 1];
@@ -231,15 +234,15 @@ static inline struct from_shard last_received(struct world *world)
 
 /* ---- the coordinator's end ---- */
 
-static inline void command(struct world *world, struct server_command command)
+static inline void command(struct shards_fixture *world, struct server_command command)
 {
     command.boot = BOOT;
     command.term = TERM;
     shards_command(world->shards, &command);
 }
 
-static inline struct server_command prepare_command(const struct world *world, const char *spec,
-                                                    uint64_t generation)
+static inline struct server_command prepare_command(const struct shards_fixture *world,
+                                                    const char *spec, uint64_t generation)
 {
     static struct chunk_range all;
     all = (struct chunk_range){0, world->model.chunks_count, 0};
@@ -253,7 +256,7 @@ static inline struct server_command prepare_command(const struct world *world, c
                                                .ranges = &all}};
 }
 
-static inline void commit_step(struct world *world, uint64_t step, bool cut)
+static inline void commit_step(struct shards_fixture *world, uint64_t step, bool cut)
 {
     command(world, (struct server_command){.kind = SERVER_COMMIT,
                                            .commit = {.generation = world->generation,
@@ -275,7 +278,7 @@ static inline void shards_failed(const struct logger *logger, const struct reaso
     fail_msg("%s", reason->text);
 }
 
-static inline void shards_up(struct world *world, uint32_t threads)
+static inline void shards_up(struct shards_fixture *world, uint32_t threads)
 {
     struct reason reason;
     struct shards_config config = {.threads = threads,
@@ -291,7 +294,7 @@ static inline void shards_up(struct world *world, uint32_t threads)
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
 }
 
-static inline void shards_down(struct world *world)
+static inline void shards_down(struct shards_fixture *world)
 {
     rpc_stream_unref(world->stream);
     world->stream = NULL;
@@ -301,16 +304,15 @@ static inline void shards_down(struct world *world)
     rpc_loop_free(world->loop);
 }
 
-static inline struct world *world_new(void **state, const char *spec_text, uint32_t threads)
+static inline void shards_set_up(struct shards_fixture *world)
 {
-    struct world *world = calloc(1, sizeof *world);
     struct spec spec;
     struct reason reason;
-    assert_non_null(world);
-    assert_int_equal(spec_parse(slice_of(spec_text), "spec", NULL, &spec, &reason), ERR_OK);
+    assert_int_equal(folder_make(&world->folder), 0);
+    assert_int_equal(spec_parse(slice_of(small), "spec", NULL, &spec, &reason), ERR_OK);
     assert_int_equal(model_init(&world->model, &spec.model, &reason), ERR_OK);
     world->generation = 1;
-    world->dir = folder_path(state, "checkpoints");
+    world->dir = folder_path(&world->folder, "checkpoints");
     world->logger = (struct logger){LOG_LEVEL_ERROR, -1};
     world->offsets = calloc(world->model.chunks_count, sizeof *world->offsets);
     uint32_t at = 0;
@@ -321,11 +323,10 @@ static inline struct world *world_new(void **state, const char *spec_text, uint3
     world->values = calloc(at, sizeof *world->values);
     thread_mutex_init(&world->lock);
     tally_init(&world->tally);
-    shards_up(world, threads);
-    return world;
+    shards_up(world, world->threads);
 }
 
-static inline void world_free(struct world *world)
+static inline void shards_tear_down(struct shards_fixture *world)
 {
     shards_down(world);
     tally_release(&world->tally);
@@ -333,13 +334,12 @@ static inline void world_free(struct world *world)
     model_release(&world->model);
     free(world->values);
     free(world->offsets);
-    free(world);
+    folder_remove(&world->folder);
 }
 
 /* A run that is prepared, its first cut written, and a stream that said hello. */
-static inline struct world *prepared_world(void **state, uint32_t threads)
+static inline void prepare(struct shards_fixture *world)
 {
-    struct world *world = world_new(state, small, threads);
     command(world, prepare_command(world, small, 1));
     struct server_report ready = wait_report(world, SERVER_READY, 1);
     assert_int_equal(ready.ready.code, ERR_OK);
@@ -350,10 +350,9 @@ static inline struct world *prepared_world(void **state, uint32_t threads)
     assert_int_equal(manifest.manifest.cut.version, 0);
     open_stream(world);
     hello(world);
-    return world;
 }
 
-static inline void assert_initial(struct world *world)
+static inline void assert_initial(struct shards_fixture *world)
 {
     float expected[MODEL_CHUNK_WEIGHTS_MAX];
     for (uint32_t c = 0; c < world->model.chunks_count; c++) {
@@ -366,7 +365,7 @@ static inline void assert_initial(struct world *world)
 }
 
 /* Weights messages a pull of all chunks is answered with: one per thread that owns some. */
-static inline unsigned answers(const struct world *world, uint32_t threads)
+static inline unsigned answers(const struct shards_fixture *world, uint32_t threads)
 {
     return threads < world->model.chunks_count ? threads : world->model.chunks_count;
 }

@@ -16,7 +16,9 @@ static const struct shard_chunk chunks[COUNT] = {
     {.chunk = LOSS, .n = MODEL_LOSS_WEIGHTS, .parts = 1, .rule = MODEL_NONE, .loss = true},
 };
 
-struct fixture {
+struct async_fixture {
+    enum spec_optimizer_kind optimizer;
+    bool logged;
     const struct kernels *kernels;
     struct shard_config config;
     struct shard *shard;
@@ -24,18 +26,17 @@ struct fixture {
     uint64_t id;
 };
 
-static struct shard *new_shard(const struct fixture *f)
+static struct shard *new_shard(const struct async_fixture *f)
 {
     struct shard *shard = NULL;
     assert_int_equal(shard_new(&f->config, &shard), ERR_OK);
     return shard;
 }
 
-static void set_up(struct fixture *f, enum spec_optimizer_kind optimizer, bool logged)
+static void async_set_up(struct async_fixture *f)
 {
     struct kernels_options options = {.backend = KERNELS_CPU};
     char reason[256];
-    memset(f, 0, sizeof *f);
     assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
     f->config = (struct shard_config){
         .kernels = f->kernels,
@@ -46,15 +47,15 @@ static void set_up(struct fixture *f, enum spec_optimizer_kind optimizer, bool l
         .ahead_max = SLOTS,
         .parked_bytes_max = 1000,
         .snapshot_copies = 1,
-        .optimizer = {.kind = optimizer, .betas = {0.9, 0.999}, .eps = 1e-8, .momentum = 0.5},
+        .optimizer = {.kind = f->optimizer, .betas = {0.9, 0.999}, .eps = 1e-8, .momentum = 0.5},
         .async = {.on = true,
-                  .logged = logged,
+                  .logged = f->logged,
                   .staleness_max = 10,
                   .window = WINDOW,
                   .slot_samples = 1,
                   .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
-                           .beta1 = optimizer == SPEC_ADAMW ? 0.9 : 0,
-                           .beta2 = optimizer == SPEC_ADAMW ? 0.999 : 0}},
+                           .beta1 = f->optimizer == SPEC_ADAMW ? 0.9 : 0,
+                           .beta2 = f->optimizer == SPEC_ADAMW ? 0.999 : 0}},
         .chunk_count = COUNT,
         .chunks = chunks,
     };
@@ -64,7 +65,7 @@ static void set_up(struct fixture *f, enum spec_optimizer_kind optimizer, bool l
 }
 
 /* Drops the references that effects gave us. */
-static void clear(struct fixture *f)
+static void clear(struct async_fixture *f)
 {
     for (uint32_t i = 0; i < f->effects.count; i++) {
         struct shard_effect *e = &f->effects.items[i];
@@ -78,14 +79,14 @@ static void clear(struct fixture *f)
     f->effects.count = 0;
 }
 
-static void tear_down(struct fixture *f)
+static void async_tear_down(struct async_fixture *f)
 {
     clear(f);
     shard_free(f->shard);
     kernels_free(f->kernels);
 }
 
-static const struct shard_effect *effect(const struct fixture *f, enum shard_effect_kind kind)
+static const struct shard_effect *effect(const struct async_fixture *f, enum shard_effect_kind kind)
 {
     for (uint32_t i = 0; i < f->effects.count; i++)
         if (f->effects.items[i].kind == kind)
@@ -102,7 +103,7 @@ struct message {
     uint32_t value_count;
 };
 
-static struct message message_of(struct fixture *f, uint64_t ticket)
+static struct message message_of(struct async_fixture *f, uint64_t ticket)
 {
     return (struct message){.push = {.id = ++f->id,
                                      .generation = GENERATION,
@@ -122,7 +123,7 @@ static void add(struct message *m, uint32_t chunk, uint64_t version, float value
         m->values[m->value_count++] = value;
 }
 
-static struct push_ack send(struct fixture *f, struct message *m)
+static struct push_ack send(struct async_fixture *f, struct message *m)
 {
     clear(f);
     m->push.entries = m->entries;
@@ -135,7 +136,7 @@ static struct push_ack send(struct fixture *f, struct message *m)
 }
 
 /* Drops what effects hold: the shard writes over their entries. */
-static uint64_t version_of(struct fixture *f, uint32_t index)
+static uint64_t version_of(struct async_fixture *f, uint32_t index)
 {
     clear(f);
     struct shard_effects effects = {0};
@@ -145,7 +146,7 @@ static uint64_t version_of(struct fixture *f, uint32_t index)
 }
 
 /* The whole ticket, with gradients of 1, computed on what the chunks have now. */
-static enum err push_ticket(struct fixture *f, uint64_t ticket)
+static enum err push_ticket(struct async_fixture *f, uint64_t ticket)
 {
     uint64_t versions[COUNT];
     for (uint32_t i = 0; i < COUNT; i++)
@@ -157,13 +158,13 @@ static enum err push_ticket(struct fixture *f, uint64_t ticket)
     return send(f, &m).code;
 }
 
-static void assert_weights(const struct fixture *f, uint32_t index, float value)
+static void assert_weights(const struct async_fixture *f, uint32_t index, float value)
 {
     for (uint32_t i = 0; i < N; i++)
         assert_true(shard_state(f->shard, index).weights[i] == value);
 }
 
-static void work(struct fixture *f)
+static void work(struct async_fixture *f)
 {
     for (bool more = true; more;) {
         clear(f);
@@ -174,44 +175,39 @@ static void work(struct fixture *f)
 
 /* ---- tickets ---- */
 
-TEST(each_chunk_takes_each_ticket_once_in_any_order)
+TEST_F(each_chunk_takes_each_ticket_once_in_any_order, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     struct rand_state rand = {5};
     enum { TICKETS = 200 };
     for (uint32_t round = 0; round < 20000; round++) {
         uint64_t ticket = rand_below(&rand, TICKETS);
         uint32_t chunk = rand_below(&rand, 2) == 0 ? FIRST : TIED, index = chunk == TIED;
-        uint64_t before = version_of(&f, index);
-        struct message m = message_of(&f, ticket);
+        uint64_t before = version_of(f, index);
+        struct message m = message_of(f, ticket);
         add(&m, chunk, before, 1);
-        enum err err = send(&f, &m).code;
+        enum err err = send(f, &m).code;
         assert_true(err == ERR_OK || err == ERR_BEYOND);
-        assert_true(shard_state(f.shard, index).weights[0] == -(float)version_of(&f, index));
+        assert_true(shard_state(f->shard, index).weights[0] == -(float)version_of(f, index));
     }
-    assert_weights(&f, 0, -TICKETS);
-    assert_weights(&f, 1, -TICKETS);
-    assert_int_equal(version_of(&f, 0), TICKETS);
-    assert_true(shard_statistics(f.shard).duplicates > 1000);
-    tear_down(&f);
+    assert_weights(f, 0, -TICKETS);
+    assert_weights(f, 1, -TICKETS);
+    assert_int_equal(version_of(f, 0), TICKETS);
+    assert_true(shard_statistics(f->shard).duplicates > 1000);
 }
 
-TEST(a_pull_brings_the_newest_of_each_chunk_and_is_written_down)
+TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
-    struct message m = message_of(&f, 2);
+    struct message m = message_of(f, 2);
     add(&m, TIED, 0, 3);
-    assert_int_equal(send(&f, &m).code, ERR_OK);
-    const struct shard_effect *took = effect(&f, SHARD_ORDER);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    const struct shard_effect *took = effect(f, SHARD_ORDER);
     assert_int_equal(took->order.kind, SHARD_ORDER_TAKE);
     assert_int_equal(took->order.ticket, 2);
     assert_int_equal(took->order.attempt, 1002);
     assert_int_equal(took->order.count, 1);
     assert_int_equal(took->order.entries[0].chunk, TIED);
     assert_int_equal(took->order.entries[0].version, 0);
-    clear(&f);
+    clear(f);
     const uint32_t wanted[] = {TIED, FIRST};
     struct pull pull = {.id = 7,
                         .generation = GENERATION,
@@ -219,30 +215,29 @@ TEST(a_pull_brings_the_newest_of_each_chunk_and_is_written_down)
                         .chunks = wanted,
                         .newest = true,
                         .attempt = 9};
-    shard_pull(f.shard, ALICE, &pull, &f.effects);
-    const struct shard_effect *weights = &f.effects.items[0];
+    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    const struct shard_effect *weights = &f->effects.items[0];
     assert_int_equal(weights->kind, SHARD_WEIGHTS);
     assert_int_equal(weights->weights.header.versions[0], 1);
     assert_int_equal(weights->weights.header.versions[1], 0);
     assert_true(((const float *)(const void *)weights->weights.copies[0]->data)[0] == -3);
     assert_true(((const float *)(const void *)weights->weights.copies[1]->data)[0] == 0);
-    const struct shard_effect *gave = effect(&f, SHARD_ORDER);
+    const struct shard_effect *gave = effect(f, SHARD_ORDER);
     assert_int_equal(gave->order.kind, SHARD_ORDER_PULL);
     assert_int_equal(gave->order.attempt, 9);
     assert_int_equal(gave->order.entries[0].chunk, TIED);
     assert_int_equal(gave->order.entries[0].version, 1);
-    clear(&f);
+    clear(f);
     pull.attempt = 0; /* a validation's: nothing depends on it */
-    shard_pull(f.shard, ALICE, &pull, &f.effects);
-    assert_null(effect(&f, SHARD_ORDER));
-    clear(&f);
+    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    assert_null(effect(f, SHARD_ORDER));
+    clear(f);
     pull.newest = false;
-    shard_pull(f.shard, ALICE, &pull, &f.effects);
-    assert_int_equal(effect(&f, SHARD_REFUSAL)->refusal.code, ERR_MALFORMED);
-    tear_down(&f);
+    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    assert_int_equal(effect(f, SHARD_REFUSAL)->refusal.code, ERR_MALFORMED);
 }
 
-static enum err refusal_of(struct fixture *f, struct message *m)
+static enum err refusal_of(struct async_fixture *f, struct message *m)
 {
     uint64_t versions[] = {version_of(f, 0), version_of(f, 1)};
     struct push_ack ack = send(f, m);
@@ -253,75 +248,66 @@ static enum err refusal_of(struct fixture *f, struct message *m)
     return ack.code;
 }
 
-TEST(what_does_not_fit_is_refused_and_changes_nothing)
+TEST_F(what_does_not_fit_is_refused_and_changes_nothing, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 0; ticket < 12; ticket++)
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
-    struct message m = message_of(&f, 20);
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+    struct message m = message_of(f, 20);
     add(&m, FIRST, 1, 1); /* 11 behind */
-    assert_int_equal(refusal_of(&f, &m), ERR_STALE);
+    assert_int_equal(refusal_of(f, &m), ERR_STALE);
     m.entries[0].version = 2;
     m.push.boot = BOOT - 1;
-    assert_int_equal(refusal_of(&f, &m), ERR_STALE);
+    assert_int_equal(refusal_of(f, &m), ERR_STALE);
     m.push.boot = BOOT;
     m.entries[0].version = 13;
-    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
     m.entries[0].version = 2;
     m.entries[0].part = 1;
-    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
     m.entries[0].part = 0;
     m.push.node.level = 1;
-    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
     m.push.node.level = 0;
     m.push.step = UINT64_MAX / SLOTS;
-    assert_int_equal(refusal_of(&f, &m), ERR_MALFORMED);
+    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
     m.push.step = (12 + WINDOW) / SLOTS;
     m.push.node.index = 0;
-    assert_int_equal(refusal_of(&f, &m), ERR_BEYOND);
+    assert_int_equal(refusal_of(f, &m), ERR_BEYOND);
     m.push.step = 5;
     m.push.generation = GENERATION - 1;
-    assert_int_equal(refusal_of(&f, &m), ERR_OLD_GENERATION);
+    assert_int_equal(refusal_of(f, &m), ERR_OLD_GENERATION);
     m.push.generation = GENERATION;
-    assert_int_equal(send(&f, &m).code, ERR_OK); /* 10 behind */
-    struct message loss = message_of(&f, 20);
+    assert_int_equal(send(f, &m).code, ERR_OK); /* 10 behind */
+    struct message loss = message_of(f, 20);
     add(&loss, LOSS, 0, 1); /* nobody pulls it */
-    assert_int_equal(send(&f, &loss).code, ERR_OK);
-    tear_down(&f);
+    assert_int_equal(send(f, &loss).code, ERR_OK);
 }
 
-TEST(entries_before_the_refused_one_are_taken)
+TEST_F(entries_before_the_refused_one_are_taken, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
-    struct message m = message_of(&f, 0);
+    struct message m = message_of(f, 0);
     add(&m, FIRST, 0, 1);
     add(&m, TIED, 1, 1); /* it has version 0 */
-    struct push_ack ack = send(&f, &m);
+    struct push_ack ack = send(f, &m);
     assert_int_equal(ack.code, ERR_MALFORMED);
     assert_int_equal(ack.first_refused, 1);
-    assert_int_equal(version_of(&f, 0), 1);
-    assert_int_equal(version_of(&f, 1), 0);
-    tear_down(&f);
+    assert_int_equal(version_of(f, 0), 1);
+    assert_int_equal(version_of(f, 1), 0);
 }
 
-TEST(the_scale_clips_and_a_scale_of_0_leaves_the_weights)
+TEST_F(the_scale_clips_and_a_scale_of_0_leaves_the_weights, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
-    struct message m = message_of(&f, 0);
+    struct message m = message_of(f, 0);
     add(&m, FIRST, 0, 8);
     m.push.scale = 0.25f;
-    assert_int_equal(send(&f, &m).code, ERR_OK);
-    assert_weights(&f, 0, -2);
-    struct message nan = message_of(&f, 1);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_weights(f, 0, -2);
+    struct message nan = message_of(f, 1);
     add(&nan, FIRST, 1, __builtin_nanf(""));
     nan.push.scale = 0;
-    assert_int_equal(send(&f, &nan).code, ERR_OK);
-    assert_weights(&f, 0, -2);
-    assert_int_equal(version_of(&f, 0), 2);
-    tear_down(&f);
+    assert_int_equal(send(f, &nan).code, ERR_OK);
+    assert_weights(f, 0, -2);
+    assert_int_equal(version_of(f, 0), 2);
 }
 
 /* ---- steps ---- */
@@ -331,70 +317,61 @@ static struct commit commit_of(uint64_t step, bool cut)
     return (struct commit){.generation = GENERATION, .term = TERM, .step = step, .cut = cut};
 }
 
-TEST(a_step_is_reduced_when_every_chunk_has_all_its_tickets)
+TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 2 * SLOTS; ticket-- > 1;) {
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
-        assert_null(effect(&f, SHARD_REDUCED));
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_null(effect(f, SHARD_REDUCED));
     }
-    struct message m = message_of(&f, 0);
+    struct message m = message_of(f, 0);
     add(&m, FIRST, 7, 1);
     add(&m, TIED, 7, 1);
-    assert_int_equal(send(&f, &m).code, ERR_OK);
-    assert_null(effect(&f, SHARD_REDUCED)); /* the loss misses it */
-    assert_int_equal(push_ticket(&f, 0), ERR_OK);
-    const struct shard_effect *reduced = effect(&f, SHARD_REDUCED);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_null(effect(f, SHARD_REDUCED)); /* the loss misses it */
+    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_int_equal(reduced->reduced.step, 0);
     assert_true(reduced->reduced.has_loss && reduced->reduced.loss_sum == 1 + 2 + 3 + 4);
     assert_true(reduced->reduced.seal_count == COUNT && reduced->reduced.seals[0].finite);
-    clear(&f);
+    clear(f);
     struct commit commit = commit_of(0, false);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
     bool more;
-    assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
-    assert_int_equal(effect(&f, SHARD_COMMITTED)->committed.step, 0);
-    assert_int_equal(effect(&f, SHARD_REDUCED)->reduced.step, 1); /* complete as well */
-    assert_true(effect(&f, SHARD_REDUCED)->reduced.loss_sum == 5 + 6 + 7 + 8);
-    assert_int_equal(shard_version(f.shard), 1);
-    clear(&f);
-    shard_report(f.shard, &f.effects);
-    assert_int_equal(effect(&f, SHARD_REDUCED)->reduced.step, 1);
-    tear_down(&f);
+    assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+    assert_int_equal(effect(f, SHARD_COMMITTED)->committed.step, 0);
+    assert_int_equal(effect(f, SHARD_REDUCED)->reduced.step, 1); /* complete as well */
+    assert_true(effect(f, SHARD_REDUCED)->reduced.loss_sum == 5 + 6 + 7 + 8);
+    assert_int_equal(shard_version(f->shard), 1);
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_int_equal(effect(f, SHARD_REDUCED)->reduced.step, 1);
 }
 
-TEST(the_step_after_one_that_is_being_committed_is_not_reduced_yet)
+TEST_F(the_step_after_one_that_is_being_committed_is_not_reduced_yet, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
     struct commit commit = commit_of(0, false);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
-    clear(&f);
-    shard_report(f.shard, &f.effects);
-    assert_null(effect(&f, SHARD_REDUCED));
-    work(&f);
-    shard_report(f.shard, &f.effects);
-    assert_null(effect(&f, SHARD_REDUCED));
-    tear_down(&f);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_null(effect(f, SHARD_REDUCED));
+    work(f);
+    shard_report(f->shard, &f->effects);
+    assert_null(effect(f, SHARD_REDUCED));
 }
 
-TEST(a_commit_may_run_ahead_of_a_shard_that_lost_tickets)
+TEST_F(a_commit_may_run_ahead_of_a_shard_that_lost_tickets, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     struct commit commit = commit_of(6, false);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
-    work(&f);
-    assert_int_equal(shard_version(f.shard), 7);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    work(f);
+    assert_int_equal(shard_version(f->shard), 7);
     for (uint64_t ticket = 0; ticket < 8 * SLOTS; ticket++) {
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
-        assert_true((effect(&f, SHARD_REDUCED) != NULL) == (ticket == 8 * SLOTS - 1));
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_true((effect(f, SHARD_REDUCED) != NULL) == (ticket == 8 * SLOTS - 1));
     }
-    tear_down(&f);
 }
 
 /* ---- cuts ---- */
@@ -413,181 +390,158 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
         ERR_OK);
 }
 
-TEST(a_cut_knows_what_each_chunk_took)
+TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
 {
-    struct fixture f;
-    set_up(&f, SPEC_MOMENTUM, false);
-    assert_int_equal(push_ticket(&f, 0), ERR_OK);
-    assert_int_equal(push_ticket(&f, 5), ERR_OK);
-    clear(&f);
+    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    assert_int_equal(push_ticket(f, 5), ERR_OK);
+    clear(f);
     struct commit commit = commit_of(0, true);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
-    struct shard *again = new_shard(&f);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    struct shard *again = new_shard(f);
     uint32_t index = 0;
     for (bool more = true; more;) {
-        clear(&f);
-        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
-        const struct shard_effect *snapshot = effect(&f, SHARD_SNAPSHOT);
+        clear(f);
+        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        const struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot == NULL)
             continue;
         fill_from(again, snapshot, index++);
         assert_int_equal(snapshot->snapshot.last, index == COUNT);
-        clear(&f);
+        clear(f);
         if (index == 1) /* chunks of a cut need not agree */
-            assert_int_equal(push_ticket(&f, 1), ERR_OK);
+            assert_int_equal(push_ticket(f, 1), ERR_OK);
     }
     assert_int_equal(index, COUNT);
     assert_int_equal(shard_start(again), ERR_OK);
     shard_check(again);
-    struct shard *first = f.shard;
-    f.shard = again;
-    assert_int_equal(version_of(&f, 0), 2);
-    assert_int_equal(version_of(&f, 1), 3);
-    assert_int_equal(push_ticket(&f, 1), ERR_OK);
-    f.shard = first;
+    struct shard *first = f->shard;
+    f->shard = again;
+    assert_int_equal(version_of(f, 0), 2);
+    assert_int_equal(version_of(f, 1), 3);
+    assert_int_equal(push_ticket(f, 1), ERR_OK);
+    f->shard = first;
     for (uint32_t i = 0; i < 2; i++)
         assert_memory_equal(shard_state(again, i).weights, shard_state(first, i).weights,
                             N * sizeof(float));
-    clear(&f); /* effects of `again` */
+    clear(f); /* effects of `again` */
     shard_free(again);
-    tear_down(&f);
 }
 
-TEST(samples_of_tickets_that_a_cut_has_count_in_their_step)
+TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
 {
-    struct fixture f;
     const uint64_t extra[3 + WINDOW / 64] = {3, 3, 2, 1 << 3}; /* 0, 1 and, of step 1, 5 */
-    set_up(&f, SPEC_SGD, false);
     for (uint32_t i = 0; i < COUNT; i++)
-        assert_int_equal(shard_load_extra(f.shard, i, (const uint8_t *)extra), ERR_OK);
+        assert_int_equal(shard_load_extra(f->shard, i, (const uint8_t *)extra), ERR_OK);
     for (uint64_t ticket = 2; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
-    const struct shard_effect *reduced = effect(&f, SHARD_REDUCED);
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_non_null(reduced);
     assert_true(reduced->reduced.sample_count == 2 + 3 + 4); /* of a ticket in the cut 1 each */
     assert_true(reduced->reduced.loss_sum == 9);             /* at the mean of 3 and 4 samples */
-    tear_down(&f);
 }
 
-TEST(an_extra_of_another_run_is_corrupt)
+TEST_F(an_extra_of_another_run_is_corrupt, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     uint64_t extra[3 + WINDOW / 64] = {2, 2, 1, 2};
-    assert_int_equal(sizeof extra, shard_extra_bytes(f.shard));
-    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_OK);
+    assert_int_equal(sizeof extra, shard_extra_bytes(f->shard));
+    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_OK);
     extra[0] = 3; /* versions are tickets taken */
-    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
     extra[0] = 2, extra[1] = 3;
-    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
     extra[1] = 2, extra[3] = 1;
-    assert_int_equal(shard_load_extra(f.shard, 0, (uint8_t *)extra), ERR_CORRUPT);
-    tear_down(&f);
+    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
 }
 
 /* ---- logged ---- */
 
-TEST(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk)
+TEST_F(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk, async, .logged = true)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, true);
-    assert_int_equal(push_ticket(&f, 0), ERR_OK);
-    assert_int_equal(f.effects.items[0].after, COUNT);
-    const struct shard_effect *order = effect(&f, SHARD_ORDER);
+    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    assert_int_equal(f->effects.items[0].after, COUNT);
+    const struct shard_effect *order = effect(f, SHARD_ORDER);
     assert_int_equal(order->order.count, COUNT);
     for (uint32_t i = 0; i < COUNT; i++)
         assert_non_null(order->order.entries[i].gradient);
-    assert_int_equal(version_of(&f, 0), 0);
-    assert_weights(&f, 0, 0);
-    assert_int_equal(push_ticket(&f, 0), ERR_OK); /* again: waits for the same */
-    assert_int_equal(f.effects.items[0].after, COUNT);
-    assert_null(effect(&f, SHARD_ORDER));
-    assert_int_equal(push_ticket(&f, 1), ERR_OK);
-    assert_int_equal(effect(&f, SHARD_ORDER)->order.entries[0].version, 1);
-    shard_logged(f.shard, COUNT);
-    work(&f);
-    assert_int_equal(shard_taken(f.shard), COUNT);
-    assert_weights(&f, 0, -1);
-    assert_int_equal(version_of(&f, 0), 1);
-    assert_int_equal(push_ticket(&f, 0), ERR_OK); /* on disk: at once */
-    assert_int_equal(f.effects.items[0].after, 0);
-    shard_logged(f.shard, 2 * COUNT);
-    work(&f);
-    assert_weights(&f, 1, -2);
-    tear_down(&f);
+    assert_int_equal(version_of(f, 0), 0);
+    assert_weights(f, 0, 0);
+    assert_int_equal(push_ticket(f, 0), ERR_OK); /* again: waits for the same */
+    assert_int_equal(f->effects.items[0].after, COUNT);
+    assert_null(effect(f, SHARD_ORDER));
+    assert_int_equal(push_ticket(f, 1), ERR_OK);
+    assert_int_equal(effect(f, SHARD_ORDER)->order.entries[0].version, 1);
+    shard_logged(f->shard, COUNT);
+    work(f);
+    assert_int_equal(shard_taken(f->shard), COUNT);
+    assert_weights(f, 0, -1);
+    assert_int_equal(version_of(f, 0), 1);
+    assert_int_equal(push_ticket(f, 0), ERR_OK); /* on disk: at once */
+    assert_int_equal(f->effects.items[0].after, 0);
+    shard_logged(f->shard, 2 * COUNT);
+    work(f);
+    assert_weights(f, 1, -2);
 }
 
 /* What the log got before the cut goes with it (order_writer.c): so the cut must have it. */
-TEST(p12_a_cut_waits_for_what_the_log_got_before_it)
+TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
 {
-    struct fixture f;
     bool more = true;
-    set_up(&f, SPEC_SGD, true);
-    assert_int_equal(push_ticket(&f, 0), ERR_OK);
-    clear(&f);
+    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    clear(f);
     struct commit commit = commit_of(0, true);
-    assert_int_equal(shard_commit(f.shard, BOOT, &commit, NULL, &f.effects), ERR_OK);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
     while (more) {
-        clear(&f);
-        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
-        assert_null(effect(&f, SHARD_SNAPSHOT));
+        clear(f);
+        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        assert_null(effect(f, SHARD_SNAPSHOT));
     }
-    shard_logged(f.shard, COUNT);
-    while (effect(&f, SHARD_SNAPSHOT) == NULL) {
-        clear(&f);
-        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
+    shard_logged(f->shard, COUNT);
+    while (effect(f, SHARD_SNAPSHOT) == NULL) {
+        clear(f);
+        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
     }
     const float *weights =
-        (const float *)(const void *)effect(&f, SHARD_SNAPSHOT)->snapshot.copy->data;
+        (const float *)(const void *)effect(f, SHARD_SNAPSHOT)->snapshot.copy->data;
     assert_true(weights[0] == -1);
-    tear_down(&f);
 }
 
-TEST(a_step_is_reduced_only_when_it_is_on_disk)
+TEST_F(a_step_is_reduced_only_when_it_is_on_disk, async, .logged = true)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, true);
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++) {
-        assert_int_equal(push_ticket(&f, ticket), ERR_OK);
-        assert_null(effect(&f, SHARD_REDUCED));
+        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_null(effect(f, SHARD_REDUCED));
     }
-    shard_logged(f.shard, SLOTS * COUNT);
+    shard_logged(f->shard, SLOTS * COUNT);
     uint32_t reduced = 0;
     for (bool more = true; more;) {
-        clear(&f);
-        assert_int_equal(shard_work(f.shard, &f.effects, &more), ERR_OK);
-        reduced += effect(&f, SHARD_REDUCED) != NULL;
+        clear(f);
+        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        reduced += effect(f, SHARD_REDUCED) != NULL;
     }
     assert_int_equal(reduced, 1);
-    tear_down(&f);
 }
 
-TEST(more_than_the_log_may_hold_is_busy)
+TEST_F(more_than_the_log_may_hold_is_busy, async, .logged = true)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, true);
-    f.config.async.staleness_max = 1000;
-    f.config.async.window = 4096;
-    shard_free(f.shard);
-    f.shard = new_shard(&f);
-    assert_int_equal(shard_start(f.shard), ERR_OK);
+    f->config.async.staleness_max = 1000;
+    f->config.async.window = 4096;
+    shard_free(f->shard);
+    f->shard = new_shard(f);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
     uint64_t ticket = 0;
     enum err err = ERR_OK;
     while (err == ERR_OK)
-        err = push_ticket(&f, ticket++);
+        err = push_ticket(f, ticket++);
     assert_int_equal(err, ERR_BUSY);
     assert_int_equal(ticket, ASYNC_WAITING_MAX / COUNT + 1);
-    shard_logged(f.shard, 10);
-    work(&f);
-    assert_int_equal(push_ticket(&f, ticket - 1), ERR_OK);
-    tear_down(&f);
+    shard_logged(f->shard, 10);
+    work(f);
+    assert_int_equal(push_ticket(f, ticket - 1), ERR_OK);
 }
 
-TEST(the_log_played_again_gives_the_same_bits)
+TEST_F(the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_ADAMW)
 {
-    struct fixture f;
-    set_up(&f, SPEC_ADAMW, false);
-    struct shard *again = new_shard(&f);
+    struct shard *again = new_shard(f);
     struct rand_state rand = {9};
     uint64_t order[] = {3, 0, 2, 1, 6, 4};
     const float losses[MODEL_LOSS_WEIGHTS] = {1, 2, 3};
@@ -595,12 +549,12 @@ TEST(the_log_played_again_gives_the_same_bits)
     for (uint32_t i = 0; i < 6; i++) {
         struct async_record loss = {MODEL_LOSS_WEIGHTS, order[i], i, 0.5f, losses};
         assert_int_equal(shard_redo(again, LOSS, &loss), ERR_OK);
-        struct message m = message_of(&f, order[i]);
+        struct message m = message_of(f, order[i]);
         m.push.scale = i == 0 || i == 2 ? 0 : 0.5f;
         add(&m, FIRST, i, 0);
         for (uint32_t k = 0; k < N; k++)
             m.values[k] = (float)rand_unit(&rand);
-        assert_int_equal(send(&f, &m).code, ERR_OK);
+        assert_int_equal(send(f, &m).code, ERR_OK);
         struct async_record record = {N, order[i], i, m.push.scale, m.values};
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK);
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK); /* known already */
@@ -614,28 +568,24 @@ TEST(the_log_played_again_gives_the_same_bits)
     }
     shard_check(again);
     for (uint32_t s = 0; s < 2; s++)
-        assert_memory_equal(shard_state(again, 0).state[s], shard_state(f.shard, 0).state[s],
+        assert_memory_equal(shard_state(again, 0).state[s], shard_state(f->shard, 0).state[s],
                             N * sizeof(float));
-    assert_memory_equal(shard_state(again, 0).weights, shard_state(f.shard, 0).weights,
+    assert_memory_equal(shard_state(again, 0).weights, shard_state(f->shard, 0).weights,
                         N * sizeof(float));
     shard_free(again);
-    tear_down(&f);
 }
 
-TEST(what_all_chunks_have_is_told)
+TEST_F(what_all_chunks_have_is_told, async)
 {
-    struct fixture f;
-    set_up(&f, SPEC_SGD, false);
     uint64_t words[WINDOW / 64];
     struct applied met = {0, WINDOW, words};
-    assert_int_equal(push_ticket(&f, 0), ERR_OK);
-    assert_int_equal(push_ticket(&f, 2), ERR_OK);
-    struct message m = message_of(&f, 1);
+    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    assert_int_equal(push_ticket(f, 2), ERR_OK);
+    struct message m = message_of(f, 1);
     add(&m, FIRST, 2, 1);
-    assert_int_equal(send(&f, &m).code, ERR_OK);
-    assert_true(shard_meet(f.shard, &met, true));
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_true(shard_meet(f->shard, &met, true));
     assert_int_equal(met.low, 1);
     assert_int_equal(applied_find(&met, 2), APPLIED_TAKEN);
     assert_int_equal(applied_find(&met, 1), APPLIED_NEW);
-    tear_down(&f);
 }

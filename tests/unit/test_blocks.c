@@ -10,7 +10,7 @@
 enum { ROWS = 12, COLS = 10 };
 
 /* One parameter of 12 × 10, and chunks that take a block of it, whole rows of it, all of it. */
-struct fixture {
+struct blocks_fixture {
     const struct kernels *k;
     struct model_parameter parameters[2];
     struct model_chunk chunks[4];
@@ -18,10 +18,10 @@ struct fixture {
     float values[ROWS * COLS];
 };
 
-static void init(struct fixture *f)
+static void blocks_set_up(struct blocks_fixture *f)
 {
     char why[256];
-    *f = (struct fixture){
+    *f = (struct blocks_fixture){
         .parameters = {{.rows = ROWS, .cols = COLS, .weights = ROWS * COLS},
                        {.rows = MODEL_LOSS_WEIGHTS, .cols = 1, .weights = MODEL_LOSS_WEIGHTS}},
         .chunks = {{.row = 3, .rows = 5, .col = 4, .cols = 3, .weights = 15},
@@ -40,6 +40,11 @@ static void init(struct fixture *f)
         f->values[i] = (float)i; /* exact in bf16 */
 }
 
+static void blocks_tear_down(struct blocks_fixture *f)
+{
+    kernels_free(f->k);
+}
+
 /* Cuts `bytes` in up to 40 slices at random places; empty ones are among them. */
 static size_t cut(struct rand_state *state, const uint8_t *bytes, size_t count,
                   struct slice *ret_slices)
@@ -55,7 +60,7 @@ static size_t cut(struct rand_state *state, const uint8_t *bytes, size_t count,
     return slices;
 }
 
-static void check_chunk(struct fixture *f, uint32_t chunk, enum codec codec, uint64_t seed)
+static void check_chunk(struct blocks_fixture *f, uint32_t chunk, enum codec codec, uint64_t seed)
 {
     struct rand_state state = {seed};
     uint8_t bytes[4 * ROWS * COLS + 8] = {0};
@@ -79,27 +84,21 @@ static void check_chunk(struct fixture *f, uint32_t chunk, enum codec codec, uin
     assert_int_equal(cursor_bytes(&cursor), 5);
 }
 
-TEST(chunks_are_read_from_slices_that_end_anywhere)
+TEST_F(chunks_are_read_from_slices_that_end_anywhere, blocks)
 {
-    struct fixture f;
-    init(&f);
     for (uint64_t seed = 0; seed < 200; seed++)
         for (uint32_t chunk = 0; chunk < 3; chunk++)
             for (enum codec codec = 0; codec < CODEC_COUNT; codec++)
-                check_chunk(&f, chunk, codec, seed);
-    kernels_free(f.k);
+                check_chunk(f, chunk, codec, seed);
 }
 
-TEST(the_loss_is_always_fp32)
+TEST_F(the_loss_is_always_fp32, blocks)
 {
-    struct fixture f;
-    init(&f);
     const float loss[4] = {1.0F / 3, 5, 7, 0};
     uint8_t bytes[16];
-    assert_int_equal(blocks_bytes(&f.model, 3, CODEC_BF16), 16);
-    assert_int_equal(blocks_codec(&f.model, 3, CODEC_BF16), CODEC_FP32);
-    assert_int_equal(blocks_codec(&f.model, 0, CODEC_BF16), CODEC_BF16);
-    blocks_encode(f.k, &f.model, 3, CODEC_BF16, loss, bytes);
+    assert_int_equal(blocks_bytes(&f->model, 3, CODEC_BF16), 16);
+    assert_int_equal(blocks_codec(&f->model, 3, CODEC_BF16), CODEC_FP32);
+    assert_int_equal(blocks_codec(&f->model, 0, CODEC_BF16), CODEC_BF16);
+    blocks_encode(f->k, &f->model, 3, CODEC_BF16, loss, bytes);
     assert_memory_equal(bytes, loss, sizeof loss);
-    kernels_free(f.k);
 }

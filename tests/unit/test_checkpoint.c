@@ -28,7 +28,8 @@ static struct file_ops quick_ops(void)
 }
 
 /* An mlp with few weights in several chunks, and values for each. */
-struct fixture {
+struct cut_fixture {
+    void *folder;
     struct model model;
     char dir[320]; /* RUN/checkpoints */
     char run[300];
@@ -49,13 +50,13 @@ static void chunk_values(const struct model *model, uint32_t chunk, float *out)
         out[i] = value(chunk, i / n, i % n);
 }
 
-static void set_up(struct fixture *f, void **state)
+static void cut_set_up(struct cut_fixture *f)
 {
-    memset(f, 0, sizeof *f);
+    assert_int_equal(folder_make(&f->folder), 0);
     struct spec_model settings = {
         .kind = SPEC_MLP, .sizes_count = 3, .sizes = {2, 3, 2}, .tensor_max = 1};
     assert_int_equal(model_init(&f->model, &settings, &f->reason), ERR_OK);
-    snprintf(f->run, sizeof f->run, "%s", folder_path(state, "run"));
+    snprintf(f->run, sizeof f->run, "%s", folder_path(&f->folder, "run"));
     snprintf(f->dir, sizeof f->dir, "%s/checkpoints", f->run);
     f->record = (struct checkpoint_record){.name = cut,
                                            .run = UINT64_MAX - 1,
@@ -66,13 +67,14 @@ static void set_up(struct fixture *f, void **state)
     memset(f->record.data_digest.bytes, 0xcd, 32);
 }
 
-static void tear_down(struct fixture *f)
+static void cut_tear_down(struct cut_fixture *f)
 {
+    folder_remove(&f->folder);
     model_release(&f->model);
 }
 
 /* One server's file: its share of the chunks (every second), last one first. */
-static enum err write_server(struct fixture *f, const struct file_ops *ops,
+static enum err write_server(struct cut_fixture *f, const struct file_ops *ops,
                              struct checkpoint_name name, uint32_t server, struct digest *manifest)
 {
     scoped(checkpoint_writer_free_scoped) struct checkpoint_writer *writer = NULL;
@@ -88,7 +90,7 @@ static enum err write_server(struct fixture *f, const struct file_ops *ops,
     return checkpoint_writer_finish(writer, manifest, &f->reason);
 }
 
-static void write_cut(struct fixture *f, struct checkpoint_name name, bool recorded)
+static void write_cut(struct cut_fixture *f, struct checkpoint_name name, bool recorded)
 {
     struct file_ops ops = quick_ops();
     f->record.name = name;
@@ -99,44 +101,41 @@ static void write_cut(struct fixture *f, struct checkpoint_name name, bool recor
 }
 
 /* Opens and reads everything: OK only when every byte is as it was written. */
-static enum err read_all(struct fixture *f)
+static enum err read_all(struct cut_fixture *f)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     TRY(checkpoint_open(f->dir, cut, &checkpoint, &f->reason));
     return checkpoint_verify(checkpoint, &f->reason);
 }
 
-TEST_IN_FOLDER(what_is_written_is_read)
+TEST_F(what_is_written_is_read, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, cut, true);
+    write_cut(f, cut, true);
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    assert_int_equal(checkpoint_open(f.dir, cut, &checkpoint, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_open(f->dir, cut, &checkpoint, &f->reason), ERR_OK);
     const struct checkpoint_record *record = checkpoint_about(checkpoint);
     assert_int_equal(record->name.version, 1200);
     assert_int_equal(record->counters.samples, 64000);
     assert_int_equal(record->counters.applied, 1190);
     assert_int_equal(record->counters.skips_in_row, 2);
-    assert_true(record->run == f.record.run);
-    assert_string_equal(record->spec, f.record.spec);
-    assert_memory_equal(&record->fingerprint, &f.record.fingerprint, 32);
-    assert_memory_equal(&record->data_digest, &f.record.data_digest, 32);
+    assert_true(record->run == f->record.run);
+    assert_string_equal(record->spec, f->record.spec);
+    assert_memory_equal(&record->fingerprint, &f->record.fingerprint, 32);
+    assert_memory_equal(&record->data_digest, &f->record.data_digest, 32);
     assert_int_equal(record->server_count, SERVERS);
     assert_int_equal(checkpoint_arrays(checkpoint).states, STATES);
     assert_int_equal(checkpoint_arrays(checkpoint).versions, VERSIONS);
-    assert_int_equal(checkpoint_fits(checkpoint, &f.model, STATES, &f.reason), ERR_OK);
-    for (uint32_t c = 0; c < f.model.chunks_count; c++) {
+    assert_int_equal(checkpoint_fits(checkpoint, &f->model, STATES, &f->reason), ERR_OK);
+    for (uint32_t c = 0; c < f->model.chunks_count; c++) {
         struct checkpoint_chunk chunk;
         float values[64];
-        chunk_values(&f.model, c, values);
-        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &f.reason), ERR_OK);
-        assert_int_equal(chunk.n, f.model.chunks[c].weights);
+        chunk_values(&f->model, c, values);
+        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &f->reason), ERR_OK);
+        assert_int_equal(chunk.n, f->model.chunks[c].weights);
         assert_memory_equal(chunk.values, values, (1 + STATES + VERSIONS) * chunk.n * 4);
     }
     struct checkpoint_chunk none;
-    assert_int_equal(checkpoint_read(checkpoint, 1000, &none, &f.reason), ERR_NOT_FOUND);
-    tear_down(&f);
+    assert_int_equal(checkpoint_read(checkpoint, 1000, &none, &f->reason), ERR_NOT_FOUND);
 }
 
 static enum err read_value(void *context, uint32_t chunk, uint32_t array, float *ret_values)
@@ -147,24 +146,21 @@ static enum err read_value(void *context, uint32_t chunk, uint32_t array, float 
     return ERR_OK;
 }
 
-TEST_IN_FOLDER(the_digest_is_the_runs)
+TEST_F(the_digest_is_the_runs, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, cut, true);
+    write_cut(f, cut, true);
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    assert_int_equal(checkpoint_open_any(f.run, &checkpoint, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_open_any(f->run, &checkpoint, &f->reason), ERR_OK);
     struct digest digest, expected;
-    struct state_digest_source source = {&f.model, read_value, 1 + STATES};
-    assert_int_equal(state_digest(&f.model, &source, &expected), ERR_OK);
-    assert_int_equal(checkpoint_digest(checkpoint, &f.model, &digest, &f.reason), ERR_OK);
+    struct state_digest_source source = {&f->model, read_value, 1 + STATES};
+    assert_int_equal(state_digest(&f->model, &source, &expected), ERR_OK);
+    assert_int_equal(checkpoint_digest(checkpoint, &f->model, &digest, &f->reason), ERR_OK);
     assert_memory_equal(digest.bytes, expected.bytes, 32);
     float parameter[64], chunk[64];
-    assert_int_equal(checkpoint_read_parameter(checkpoint, &f.model, 0, 2, parameter, &f.reason),
+    assert_int_equal(checkpoint_read_parameter(checkpoint, &f->model, 0, 2, parameter, &f->reason),
                      ERR_OK);
-    model_gather(&f.model, 0, chunk, parameter);
+    model_gather(&f->model, 0, chunk, parameter);
     assert_true(chunk[1] == value(0, 2, 1));
-    tear_down(&f);
 }
 
 static void replace(const char *path, struct slice bytes)
@@ -180,101 +176,92 @@ static void flip(const char *path, const struct buf *bytes, size_t at, uint8_t b
     bytes->data[at] ^= bit;
 }
 
-TEST_IN_FOLDER(a_flipped_bit_anywhere_is_found)
+TEST_F(a_flipped_bit_anywhere_is_found, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, cut, true);
-    assert_int_equal(read_all(&f), ERR_OK);
+    write_cut(f, cut, true);
+    assert_int_equal(read_all(f), ERR_OK);
     for (uint32_t s = 0; s <= SERVERS; s++) {
         struct checkpoint_path path;
-        assert_int_equal(checkpoint_file(f.dir, cut, s, &path), ERR_OK);
+        assert_int_equal(checkpoint_file(f->dir, cut, s, &path), ERR_OK);
         if (s == SERVERS)
             strcpy(strrchr(path.text, '/'), "/cut.json");
         scoped(buf_release) struct buf bytes = {0};
-        assert_int_equal(file_read(path.text, 100000, &bytes, &f.reason), ERR_OK);
+        assert_int_equal(file_read(path.text, 100000, &bytes, &f->reason), ERR_OK);
         for (size_t i = 0; i < bytes.bytes; i++) {
             flip(path.text, &bytes, i, (uint8_t)(1 << i % 8));
-            f.reason.text[0] = 0;
-            enum err err = read_all(&f);
+            f->reason.text[0] = 0;
+            enum err err = read_all(f);
             if (err != ERR_CORRUPT && err != ERR_UNSUPPORTED && err != ERR_MALFORMED)
                 fail_msg("%s: byte %zu: %s", path.text, i, err_name(err));
-            assert_non_null(strstr(f.reason.text, "g3-v1200/"));
+            assert_non_null(strstr(f->reason.text, "g3-v1200/"));
         }
         flip(path.text, &bytes, 0, 0);
     }
-    assert_int_equal(read_all(&f), ERR_OK);
-    tear_down(&f);
+    assert_int_equal(read_all(f), ERR_OK);
 }
 
-TEST_IN_FOLDER(a_file_of_another_length_is_found)
+TEST_F(a_file_of_another_length_is_found, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, cut, true);
+    write_cut(f, cut, true);
     struct checkpoint_path path;
-    assert_int_equal(checkpoint_file(f.dir, cut, 1, &path), ERR_OK);
+    assert_int_equal(checkpoint_file(f->dir, cut, 1, &path), ERR_OK);
     scoped(buf_release) struct buf bytes = {0};
-    assert_int_equal(file_read(path.text, 100000, &bytes, &f.reason), ERR_OK);
+    assert_int_equal(file_read(path.text, 100000, &bytes, &f->reason), ERR_OK);
     for (size_t length = 0; length < bytes.bytes; length++) {
         struct slice part = {bytes.data, length};
         replace(path.text, part);
-        assert_int_equal(read_all(&f), ERR_CORRUPT);
+        assert_int_equal(read_all(f), ERR_CORRUPT);
     }
     assert_int_equal(buf_append(&bytes, "", 1), ERR_OK);
     replace(path.text, buf_slice(&bytes));
-    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_int_equal(read_all(f), ERR_CORRUPT);
     assert_int_equal(unlink(path.text), 0);
-    assert_int_equal(read_all(&f), ERR_NOT_FOUND);
-    assert_non_null(strstr(f.reason.text, "server-1.roost"));
-    tear_down(&f);
+    assert_int_equal(read_all(f), ERR_NOT_FOUND);
+    assert_non_null(strstr(f->reason.text, "server-1.roost"));
 }
 
-TEST_IN_FOLDER(a_file_of_another_cut_or_server_is_found)
+TEST_F(a_file_of_another_cut_or_server_is_found, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
     struct checkpoint_name other = {3, 1201};
-    write_cut(&f, other, true);
-    write_cut(&f, cut, true);
+    write_cut(f, other, true);
+    write_cut(f, cut, true);
     struct checkpoint_path from, to;
-    assert_int_equal(checkpoint_file(f.dir, other, 0, &from), ERR_OK);
-    assert_int_equal(checkpoint_file(f.dir, cut, 0, &to), ERR_OK);
+    assert_int_equal(checkpoint_file(f->dir, other, 0, &from), ERR_OK);
+    assert_int_equal(checkpoint_file(f->dir, cut, 0, &to), ERR_OK);
     assert_int_equal(rename(from.text, to.text), 0);
-    assert_int_equal(read_all(&f), ERR_CORRUPT);
-    assert_non_null(strstr(f.reason.text, "another cut or server"));
-    write_cut(&f, cut, true);
-    assert_int_equal(checkpoint_file(f.dir, cut, 1, &from), ERR_OK);
+    assert_int_equal(read_all(f), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "another cut or server"));
+    write_cut(f, cut, true);
+    assert_int_equal(checkpoint_file(f->dir, cut, 1, &from), ERR_OK);
     assert_int_equal(rename(from.text, to.text), 0);
-    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_int_equal(read_all(f), ERR_CORRUPT);
     /* The same cut written once more has the same bytes, so its manifests are the same. */
-    struct digest manifest = f.record.manifests[0];
-    write_cut(&f, cut, false);
-    assert_memory_equal(&manifest, &f.record.manifests[0], sizeof manifest);
+    struct digest manifest = f->record.manifests[0];
+    write_cut(f, cut, false);
+    assert_memory_equal(&manifest, &f->record.manifests[0], sizeof manifest);
     /* Another file of the same name: cut.json knows better. */
-    f.shift = 1;
-    assert_int_equal(write_server(&f, &file_ops_real, cut, 1, &manifest), ERR_OK);
-    assert_int_equal(read_all(&f), ERR_CORRUPT);
-    assert_non_null(strstr(f.reason.text, "cut.json"));
-    f.shift = 0;
-    write_cut(&f, cut, false);
-    assert_int_equal(read_all(&f), ERR_OK);
+    f->shift = 1;
+    assert_int_equal(write_server(f, &file_ops_real, cut, 1, &manifest), ERR_OK);
+    assert_int_equal(read_all(f), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "cut.json"));
+    f->shift = 0;
+    write_cut(f, cut, false);
+    assert_int_equal(read_all(f), ERR_OK);
     /* cut.json of another cut in this folder. */
-    assert_int_equal(checkpoint_folder(f.dir, cut, &to), ERR_OK);
-    assert_int_equal(checkpoint_folder(f.dir, other, &from), ERR_OK);
+    assert_int_equal(checkpoint_folder(f->dir, cut, &to), ERR_OK);
+    assert_int_equal(checkpoint_folder(f->dir, other, &from), ERR_OK);
     strcat(to.text, "/cut.json");
     strcat(from.text, "/cut.json");
     assert_int_equal(rename(from.text, to.text), 0);
-    assert_int_equal(read_all(&f), ERR_CORRUPT);
+    assert_int_equal(read_all(f), ERR_CORRUPT);
     /* A folder under another name. */
-    write_cut(&f, cut, true);
-    assert_int_equal(checkpoint_folder(f.dir, cut, &from), ERR_OK);
-    assert_int_equal(checkpoint_folder(f.dir, (struct checkpoint_name){4, 1}, &to), ERR_OK);
+    write_cut(f, cut, true);
+    assert_int_equal(checkpoint_folder(f->dir, cut, &from), ERR_OK);
+    assert_int_equal(checkpoint_folder(f->dir, (struct checkpoint_name){4, 1}, &to), ERR_OK);
     assert_int_equal(rename(from.text, to.text), 0);
     struct checkpoint *none = NULL;
-    assert_int_equal(checkpoint_open(f.dir, (struct checkpoint_name){4, 1}, &none, &f.reason),
+    assert_int_equal(checkpoint_open(f->dir, (struct checkpoint_name){4, 1}, &none, &f->reason),
                      ERR_CORRUPT);
-    tear_down(&f);
 }
 
 /* The fail_at-th write, fsync or rename (from 1) fails. */
@@ -306,10 +293,8 @@ static int fault_rename(const struct file_ops *ops, const char *from, const char
     return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
 }
 
-TEST_IN_FOLDER(a_full_disk_leaves_nothing_behind)
+TEST_F(a_full_disk_leaves_nothing_behind, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
     int fail_at = 1;
     for (enum err err = ERR_NO_SPACE; err != ERR_OK; fail_at++) {
         struct faults faults = {.ops = file_ops_real, .fail_at = fail_at};
@@ -318,129 +303,113 @@ TEST_IN_FOLDER(a_full_disk_leaves_nothing_behind)
         faults.ops.rename = fault_rename;
         faults.ops.context = &faults;
         struct digest manifest;
-        err = write_server(&f, &faults.ops, cut, 0, &manifest);
+        err = write_server(f, &faults.ops, cut, 0, &manifest);
         if (err == ERR_OK)
             break;
         assert_int_equal(err, ERR_NO_SPACE);
-        assert_non_null(strstr(f.reason.text, "No space left"));
+        assert_non_null(strstr(f->reason.text, "No space left"));
         struct checkpoint_path path;
-        assert_int_equal(checkpoint_file(f.dir, cut, 0, &path), ERR_OK);
+        assert_int_equal(checkpoint_file(f->dir, cut, 0, &path), ERR_OK);
         strcat(path.text, ".tmp");
         assert_int_equal(access(path.text, F_OK), -1);
     }
     assert_true(fail_at > 6);
-    tear_down(&f);
 }
 
-TEST_IN_FOLDER(only_recorded_cuts_count)
+TEST_F(only_recorded_cuts_count, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
     struct checkpoint_name newest;
-    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_NOT_FOUND);
-    write_cut(&f, (struct checkpoint_name){1, 500}, false);
-    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_NOT_FOUND);
-    write_cut(&f, (struct checkpoint_name){1, 1000}, true);
-    write_cut(&f, (struct checkpoint_name){2, 100}, true);
-    write_cut(&f, (struct checkpoint_name){2, 20}, true);
-    write_cut(&f, (struct checkpoint_name){2, 200}, false);
+    assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_NOT_FOUND);
+    write_cut(f, (struct checkpoint_name){1, 500}, false);
+    assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_NOT_FOUND);
+    write_cut(f, (struct checkpoint_name){1, 1000}, true);
+    write_cut(f, (struct checkpoint_name){2, 100}, true);
+    write_cut(f, (struct checkpoint_name){2, 20}, true);
+    write_cut(f, (struct checkpoint_name){2, 200}, false);
     char foreign[400]; /* not a name that we write */
-    snprintf(foreign, sizeof foreign, "%s/g9-v05", f.dir);
+    snprintf(foreign, sizeof foreign, "%s/g9-v05", f->dir);
     assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
     strcat(foreign, "/cut.json");
     replace(foreign, (struct slice){(const uint8_t *)"{}", 2});
-    assert_int_equal(checkpoint_newest(f.dir, &newest, &f.reason), ERR_OK);
+    assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_OK);
     assert_int_equal(newest.generation, 2); /* a newer generation is newer */
     assert_int_equal(newest.version, 100);
-    tear_down(&f);
 }
 
-static bool is_there(struct fixture *f, struct checkpoint_name name)
+static bool is_there(struct cut_fixture *f, struct checkpoint_name name)
 {
     struct checkpoint_path path;
     assert_int_equal(checkpoint_folder(f->dir, name, &path), ERR_OK);
     return access(path.text, F_OK) == 0;
 }
 
-TEST_IN_FOLDER(old_cuts_and_leftovers_are_pruned)
+TEST_F(old_cuts_and_leftovers_are_pruned, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
     const struct checkpoint_name oldest = {1, 0}, leftover = {1, 10}, older = {1, 20},
                                  newest = {2, 20}, writing = {2, 30};
-    write_cut(&f, oldest, true);
-    write_cut(&f, leftover, false);
-    write_cut(&f, older, true);
-    write_cut(&f, newest, true);
-    write_cut(&f, writing, false);
+    write_cut(f, oldest, true);
+    write_cut(f, leftover, false);
+    write_cut(f, older, true);
+    write_cut(f, newest, true);
+    write_cut(f, writing, false);
     char foreign[400];
-    snprintf(foreign, sizeof foreign, "%s/g1-v05", f.dir); /* not ours */
+    snprintf(foreign, sizeof foreign, "%s/g1-v05", f->dir); /* not ours */
     assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
-    assert_int_equal(checkpoint_prune(f.dir, newest, 2, &f.reason), ERR_OK);
-    assert_false(is_there(&f, oldest));
-    assert_false(is_there(&f, leftover));
-    assert_true(is_there(&f, older));
-    assert_true(is_there(&f, newest));
-    assert_true(is_there(&f, writing));
+    assert_int_equal(checkpoint_prune(f->dir, newest, 2, &f->reason), ERR_OK);
+    assert_false(is_there(f, oldest));
+    assert_false(is_there(f, leftover));
+    assert_true(is_there(f, older));
+    assert_true(is_there(f, newest));
+    assert_true(is_there(f, writing));
     assert_int_equal(access(foreign, F_OK), 0);
-    assert_int_equal(checkpoint_prune(f.dir, newest, 1, &f.reason), ERR_OK);
-    assert_false(is_there(&f, older));
-    assert_true(is_there(&f, newest));
-    tear_down(&f);
+    assert_int_equal(checkpoint_prune(f->dir, newest, 1, &f->reason), ERR_OK);
+    assert_false(is_there(f, older));
+    assert_true(is_there(f, newest));
 }
 
 /* Its cut.json is there, but the coordinator may die before the store knows. */
-TEST_IN_FOLDER(a_cut_newer_than_the_recorded_one_takes_nobodys_place)
+TEST_F(a_cut_newer_than_the_recorded_one_takes_nobodys_place, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
     const struct checkpoint_name recorded = {1, 10}, next = {1, 20};
-    write_cut(&f, recorded, true);
-    write_cut(&f, next, true);
-    assert_int_equal(checkpoint_prune(f.dir, recorded, 1, &f.reason), ERR_OK);
-    assert_true(is_there(&f, recorded));
-    assert_true(is_there(&f, next));
-    tear_down(&f);
+    write_cut(f, recorded, true);
+    write_cut(f, next, true);
+    assert_int_equal(checkpoint_prune(f->dir, recorded, 1, &f->reason), ERR_OK);
+    assert_true(is_there(f, recorded));
+    assert_true(is_there(f, next));
 }
 
-TEST_IN_FOLDER(a_path_may_be_the_run_its_checkpoints_or_one_cut)
+TEST_F(a_path_may_be_the_run_its_checkpoints_or_one_cut, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, (struct checkpoint_name){1, 7}, true);
-    write_cut(&f, cut, true);
+    write_cut(f, (struct checkpoint_name){1, 7}, true);
+    write_cut(f, cut, true);
     char folder[400];
-    snprintf(folder, sizeof folder, "%s/g1-v7", f.dir);
-    const char *paths[] = {f.run, f.dir, folder};
+    snprintf(folder, sizeof folder, "%s/g1-v7", f->dir);
+    const char *paths[] = {f->run, f->dir, folder};
     const uint64_t versions[] = {1200, 1200, 7};
     for (int i = 0; i < 3; i++) {
         scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-        assert_int_equal(checkpoint_open_any(paths[i], &checkpoint, &f.reason), ERR_OK);
+        assert_int_equal(checkpoint_open_any(paths[i], &checkpoint, &f->reason), ERR_OK);
         assert_int_equal(checkpoint_about(checkpoint)->name.version, versions[i]);
     }
     struct checkpoint *none = NULL;
-    assert_int_equal(checkpoint_open_any("/nowhere", &none, &f.reason), ERR_NOT_FOUND);
-    tear_down(&f);
+    assert_int_equal(checkpoint_open_any("/nowhere", &none, &f->reason), ERR_NOT_FOUND);
 }
 
-TEST_IN_FOLDER(another_model_is_told)
+TEST_F(another_model_is_told, cut)
 {
-    struct fixture f;
-    set_up(&f, state);
-    write_cut(&f, cut, true);
+    write_cut(f, cut, true);
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    assert_int_equal(checkpoint_open(f.dir, cut, &checkpoint, &f.reason), ERR_OK);
-    assert_int_equal(checkpoint_fits(checkpoint, &f.model, 1, &f.reason), ERR_SPEC_DIFFERS);
+    assert_int_equal(checkpoint_open(f->dir, cut, &checkpoint, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_fits(checkpoint, &f->model, 1, &f->reason), ERR_SPEC_DIFFERS);
     const uint32_t sizes[3][4] = {{2, 4, 2}, {2, 3, 3, 2}, {2, 2}};
     for (uint32_t i = 0; i < 3; i++) {
         struct spec_model settings = {.kind = SPEC_MLP, .tensor_max = 1};
         settings.sizes_count = i == 2 ? 2 : i + 3;
         memcpy(settings.sizes, sizes[i], sizeof sizes[i]);
         scoped(model_release) struct model model;
-        assert_int_equal(model_init(&model, &settings, &f.reason), ERR_OK);
-        assert_int_equal(checkpoint_fits(checkpoint, &model, STATES, &f.reason), ERR_SPEC_DIFFERS);
+        assert_int_equal(model_init(&model, &settings, &f->reason), ERR_OK);
+        assert_int_equal(checkpoint_fits(checkpoint, &model, STATES, &f->reason), ERR_SPEC_DIFFERS);
     }
-    tear_down(&f);
 }
 
 /* Tables whose digests are right but whose places are not: nothing outside the file is read. */

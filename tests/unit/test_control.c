@@ -5,250 +5,217 @@
 
 /* ---- runs ---- */
 
-TEST_IN_FOLDER(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored)
+TEST_F(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(say(&f, run_call(&f, "model: {kind: mlp}\nnonsense: 3\n", false)),
-                     ERR_INVALID);
+    open_office(f);
+    assert_int_equal(say(f, run_call(f, "model: {kind: mlp}\nnonsense: 3\n", false)), ERR_INVALID);
     assert_non_null(strstr(answer.text, ":2:"));
-    assert_false(store_has_active_run(&f));
+    assert_false(store_has_active_run(f));
     assert_int_equal(served_run, 0);
-    assert_int_equal(f.shards.prepared, 0);
-    close_daemon(&f);
+    assert_int_equal(f->shards.prepared, 0);
 }
 
-TEST_IN_FOLDER(a_run_that_names_no_directory_gets_the_daemons)
+TEST_F(a_run_that_names_no_directory_gets_the_daemons, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(start_run(&f), ERR_OK);
-    assert_int_equal(f.shards.prepared, 1);
-    assert_int_equal(access(folder_path(state, "run/run.yaml"), F_OK), 0);
-    assert_true(store_has_active_run(&f));
-    close_daemon(&f);
+    open_office(f);
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(f->shards.prepared, 1);
+    assert_int_equal(access(folder_path(&f->folder, "run/run.yaml"), F_OK), 0);
+    assert_true(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(a_second_run_is_refused_while_one_is_active)
+TEST_F(a_second_run_is_refused_while_one_is_active, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(start_run(&f), ERR_OK);
-    ready(&f);
-    manifest(&f, 0);
-    struct call *call = run_call(&f, spec, false);
-    call->start_run.directory = folder_path(state, "other");
-    assert_int_equal(say(&f, call), ERR_EXISTS);
+    open_office(f);
+    assert_int_equal(start_run(f), ERR_OK);
+    ready(f);
+    manifest(f, 0);
+    struct call *call = run_call(f, spec, false);
+    call->start_run.directory = folder_path(&f->folder, "other");
+    assert_int_equal(say(f, call), ERR_EXISTS);
     scoped(store_run_release) struct store_run other = {0};
     struct reason reason;
-    assert_int_equal(store_find_run(f.store, folder_path(state, "other"), &other, &reason),
+    assert_int_equal(store_find_run(f->store, folder_path(&f->folder, "other"), &other, &reason),
                      ERR_NOT_FOUND);
-    assert_int_equal(f.shards.prepared, 1);
-    close_daemon(&f);
+    assert_int_equal(f->shards.prepared, 1);
 }
 
-TEST_IN_FOLDER(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been)
+TEST_F(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(mkdir(folder_path(state, "run"), 0755), 0);
-    assert_int_equal(mkdir(folder_path(state, "run/steps.jsonl"), 0755),
+    open_office(f);
+    assert_int_equal(mkdir(folder_path(&f->folder, "run"), 0755), 0);
+    assert_int_equal(mkdir(folder_path(&f->folder, "run/steps.jsonl"), 0755),
                      0); /* no log can be there */
-    assert_int_not_equal(start_run(&f), ERR_OK);
+    assert_int_not_equal(start_run(f), ERR_OK);
     assert_non_null(strstr(answer.text, "steps.jsonl"));
-    assert_false(store_has_active_run(&f)); /* nor does a restart begin it */
-    assert_int_equal(rmdir(folder_path(state, "run/steps.jsonl")), 0);
-    assert_int_equal(start_run(&f), ERR_OK);
-    assert_true(store_has_active_run(&f));
-    close_daemon(&f);
+    assert_false(store_has_active_run(f)); /* nor does a restart begin it */
+    assert_int_equal(rmdir(folder_path(&f->folder, "run/steps.jsonl")), 0);
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_true(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(a_resume_of_nothing_is_refused)
+TEST_F(a_resume_of_nothing_is_refused, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(say(&f, run_call(&f, spec, true)), ERR_NOT_FOUND);
-    assert_false(store_has_active_run(&f));
-    close_daemon(&f);
+    open_office(f);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NOT_FOUND);
+    assert_false(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(a_resume_on_other_data_is_refused_and_the_stored_run_stays)
+TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    train(&f);
-    struct call *stop = call_new(&f, CALL_STOP_RUN);
+    open_office(f);
+    train(f);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
     stop->stop_run.reason = "a test";
-    assert_int_equal(say(&f, stop), ERR_OK);
-    manifest(&f, 0);
-    assert_false(store_has_active_run(&f));
-    struct call *call = run_call(&f, spec, true);
+    assert_int_equal(say(f, stop), ERR_OK);
+    manifest(f, 0);
+    assert_false(store_has_active_run(f));
+    struct call *call = run_call(f, spec, true);
     call->start_run.data_digest[0] = 9;
-    assert_int_equal(say(&f, call), ERR_DATA_SET);
-    assert_false(store_has_active_run(&f));
-    assert_int_equal(say(&f, run_call(&f, spec, true)), ERR_OK);
-    assert_true(store_has_active_run(&f));
-    close_daemon(&f);
+    assert_int_equal(say(f, call), ERR_DATA_SET);
+    assert_false(store_has_active_run(f));
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_true(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(data_that_this_daemon_would_serve_otherwise_is_refused)
+TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(say(&f, run_call(&f, spec_served, false)), ERR_DATA_SET);
-    assert_false(store_has_active_run(&f));
+    open_office(f);
+    assert_int_equal(say(f, run_call(f, spec_served, false)), ERR_DATA_SET);
+    assert_false(store_has_active_run(f));
     assert_int_equal(served_run, 0);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(a_successor_goes_on_with_the_stored_run_in_a_new_generation)
+TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    control_continue(f.control, f.now_ns); /* nothing is stored yet */
-    assert_int_equal(f.shards.prepared, 0);
-    train(&f);
-    uint64_t generation = f.shards.generation;
-    control_free(f.control);
-    open_office(&f);
-    control_continue(f.control, f.now_ns);
-    assert_int_equal(f.shards.prepared, 2);
-    assert_true(f.shards.generation > generation);
+    open_office(f);
+    control_continue(f->control, f->now_ns); /* nothing is stored yet */
+    assert_int_equal(f->shards.prepared, 0);
+    train(f);
+    uint64_t generation = f->shards.generation;
+    control_free(f->control);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(f->shards.prepared, 2);
+    assert_true(f->shards.generation > generation);
     assert_true(served_run != 0);
     assert_false(served_data);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(a_stored_run_that_cannot_go_on_waits_for_an_operator)
+TEST_F(a_stored_run_that_cannot_go_on_waits_for_an_operator, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    train(&f);
-    control_free(f.control);
-    assert_int_equal(file_remove_tree(folder_path(state, "run"), NULL), ERR_OK);
-    FILE *file = fopen(folder_path(state, "run"), "w"); /* where its directory was */
+    open_office(f);
+    train(f);
+    control_free(f->control);
+    assert_int_equal(file_remove_tree(folder_path(&f->folder, "run"), NULL), ERR_OK);
+    FILE *file = fopen(folder_path(&f->folder, "run"), "w"); /* where its directory was */
     assert_non_null(file);
     fclose(file);
-    open_office(&f);
-    control_continue(f.control, f.now_ns);
-    assert_int_equal(control_failed(f.control), ERR_OK);
-    assert_false(control_loading(f.control));
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_false(control_loading(f->control));
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
-    assert_int_equal(status(&f, &arena).state, RUN_NONE);
-    close_daemon(&f);
+    assert_int_equal(status(f, &arena).state, RUN_NONE);
 }
 
-TEST_IN_FOLDER(p7_a_term_that_was_taken_ends_the_daemon)
+TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
 {
-    struct fixture f = open_daemon(state);
     uint64_t term;
-    open_office(&f);
-    assert_int_equal(start_run(&f), ERR_OK);
-    ready(&f);
-    assert_int_equal(store_take_term(f.store, &term, NULL), ERR_OK);
-    assert_int_equal(control_failed(f.control), ERR_OK);
-    manifest(&f, 0); /* a fact to store */
-    assert_int_equal(control_failed(f.control), ERR_OLD_TERM);
-    close_daemon(&f);
+    open_office(f);
+    assert_int_equal(start_run(f), ERR_OK);
+    ready(f);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    manifest(f, 0); /* a fact to store */
+    assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
 }
 
 /* ---- other calls ---- */
 
-TEST_IN_FOLDER(the_coordinators_own_server_is_not_drained)
+TEST_F(the_coordinators_own_server_is_not_drained, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    struct call *call = call_new(&f, CALL_DRAIN);
+    open_office(f);
+    struct call *call = call_new(f, CALL_DRAIN);
     call->drain.server = "here";
-    assert_int_equal(say(&f, call), ERR_INVALID);
+    assert_int_equal(say(f, call), ERR_INVALID);
     assert_non_null(strstr(answer.text, "the coordinator's"));
-    call = call_new(&f, CALL_DRAIN);
+    call = call_new(f, CALL_DRAIN);
     call->drain.server = "nobody";
-    assert_int_equal(say(&f, call), ERR_NOT_FOUND);
-    close_daemon(&f);
+    assert_int_equal(say(f, call), ERR_NOT_FOUND);
 }
 
-TEST_IN_FOLDER(without_a_run_what_needs_one_is_refused)
+TEST_F(without_a_run_what_needs_one_is_refused, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(say(&f, call_new(&f, CALL_CHECKPOINT)), ERR_NO_RUN);
-    struct call *call = call_new(&f, CALL_STOP_RUN);
+    open_office(f);
+    assert_int_equal(say(f, call_new(f, CALL_CHECKPOINT)), ERR_NO_RUN);
+    struct call *call = call_new(f, CALL_STOP_RUN);
     call->stop_run.reason = "";
-    assert_int_equal(say(&f, call), ERR_NO_RUN);
-    call = call_new(&f, CALL_JOIN);
+    assert_int_equal(say(f, call), ERR_NO_RUN);
+    call = call_new(f, CALL_JOIN);
     call->join = (struct join_request){.wire_version = WIRE_VERSION};
-    assert_int_equal(say(&f, call), ERR_NO_RUN);
-    assert_int_equal(say(&f, acquire_call(&f, 7, 1)), ERR_UNKNOWN_MEMBER);
-    close_daemon(&f);
+    assert_int_equal(say(f, call), ERR_NO_RUN);
+    assert_int_equal(say(f, acquire_call(f, 7, 1)), ERR_UNKNOWN_MEMBER);
 }
 
-TEST_IN_FOLDER(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before)
+TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    train(&f);
-    uint64_t number = say_and_wait(&f, call_new(&f, CALL_CHECKPOINT));
-    struct call *call = call_new(&f, CALL_STOP_RUN);
+    open_office(f);
+    train(f);
+    uint64_t number = say_and_wait(f, call_new(f, CALL_CHECKPOINT));
+    struct call *call = call_new(f, CALL_STOP_RUN);
     call->stop_run.reason = "a test";
     unsigned before = answer.count;
-    control_call(f.control, f.now_ns, call);
+    control_call(f->control, f->now_ns, call);
     assert_int_equal(answer.count, before + 2); /* nothing is in flight: it stops at once */
     assert_int_equal(answer.number_before, number);
     assert_int_equal(answer.err_before, ERR_NO_RUN);
     assert_int_equal(answer.err, ERR_OK);
-    assert_false(store_has_active_run(&f));
-    close_daemon(&f);
+    assert_false(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(a_member_that_asks_anew_gets_one_answer)
+TEST_F(a_member_that_asks_anew_gets_one_answer, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    train(&f);
-    uint64_t member = join(&f);
-    assert_int_equal(say(&f, acquire_call(&f, member, 1)), ERR_OK);
-    uint64_t other = join(&f);
-    uint64_t parked = say_and_wait(&f, acquire_call(&f, other, 1)); /* both slots are out */
+    open_office(f);
+    train(f);
+    uint64_t member = join(f);
+    assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
+    uint64_t other = join(f);
+    uint64_t parked = say_and_wait(f, acquire_call(f, other, 1)); /* both slots are out */
     unsigned before = answer.count;
-    control_call(f.control, f.now_ns, acquire_call(&f, other, 2));
+    control_call(f->control, f->now_ns, acquire_call(f, other, 2));
     assert_int_equal(answer.count, before + 1);
     assert_int_equal(answer.number, parked);
     assert_int_equal(answer.err, ERR_CANCELLED);
-    control_call_cancelled(f.control, parked); /* late */
+    control_call_cancelled(f->control, parked); /* late */
     assert_int_equal(answer.count, before + 1);
-    control_call_cancelled(f.control, f.calls);
+    control_call_cancelled(f->control, f->calls);
     assert_int_equal(answer.count, before + 2);
     assert_int_equal(answer.err, ERR_CANCELLED);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(a_pause_leaves_the_run_to_the_next_start)
+TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_true(control_paused(f.control)); /* no run */
-    train(&f);
-    assert_false(control_paused(f.control));
-    control_pause(f.control, f.now_ns, "a test");
-    for (int i = 0; i < 10 && !control_paused(f.control); i++) {
-        f.now_ns += SECOND;
-        control_tick(f.control, f.now_ns);
+    open_office(f);
+    assert_true(control_paused(f->control)); /* no run */
+    train(f);
+    assert_false(control_paused(f->control));
+    control_pause(f->control, f->now_ns, "a test");
+    for (int i = 0; i < 10 && !control_paused(f->control); i++) {
+        f->now_ns += SECOND;
+        control_tick(f->control, f->now_ns);
     }
-    assert_true(control_paused(f.control));
-    assert_true(store_has_active_run(&f));
-    close_daemon(&f);
+    assert_true(control_paused(f->control));
+    assert_true(store_has_active_run(f));
 }
 
-TEST_IN_FOLDER(the_status_line_counts_servers_workers_and_steps)
+TEST_F(the_status_line_counts_servers_workers_and_steps, control)
 {
-    struct fixture f = open_daemon(state);
     struct buf line = {0};
-    open_office(&f);
-    train(&f);
-    join(&f);
-    assert_int_equal(control_status_line(f.control, &line), ERR_OK);
+    open_office(f);
+    train(f);
+    join(f);
+    assert_int_equal(control_status_line(f->control, &line), ERR_OK);
     assert_non_null(strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, cut 0"));
     buf_release(&line);
-    close_daemon(&f);
 }

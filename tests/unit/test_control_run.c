@@ -1,5 +1,5 @@
 /* The run that an operator asks for: new, continued, or refused. */
-#include "tests/unit/unit.h"
+#include "tests/unit/folder.h"
 
 #include "common/file.h"
 #include "common/files/checkpoint.h"
@@ -23,8 +23,9 @@ static const char spec_longer[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
 static const char spec_other[] = "model: {kind: mlp, layers: [2, 9, 3]}\n"
                                  "data: {kind: spiral}\n";
 
-struct fixture {
-    char directory[64];
+struct plan_fixture {
+    void *folder;
+    const char *directory;
     struct store *store;
     uint64_t term;
     struct start_run_request request;
@@ -32,13 +33,12 @@ struct fixture {
     struct reason reason;
 };
 
-static void setup(struct fixture *f)
+static void plan_set_up(struct plan_fixture *f)
 {
-    char path[80];
-    *f = (struct fixture){.directory = "/tmp/roost-test-control-XXXXXX"};
-    assert_non_null(mkdtemp(f->directory));
-    snprintf(path, sizeof path, "%s/roost.db", f->directory);
-    assert_int_equal(store_open_sqlite(path, &f->store, NULL), ERR_OK);
+    assert_int_equal(folder_make(&f->folder), 0);
+    f->directory = folder_path(&f->folder, ".");
+    assert_int_equal(store_open_sqlite(folder_path(&f->folder, "roost.db"), &f->store, NULL),
+                     ERR_OK);
     assert_int_equal(store_take_term(f->store, &f->term, NULL), ERR_OK);
     f->request = (struct start_run_request){.spec = spec,
                                             .servers_min = 2,
@@ -49,7 +49,7 @@ static void setup(struct fixture *f)
     f->request.data_digest[0] = 9;
 }
 
-static enum err plan(struct fixture *f)
+static enum err plan(struct plan_fixture *f)
 {
     const struct control_wish wish = {&f->request, f->directory};
     control_plan_release(&f->plan);
@@ -57,7 +57,7 @@ static enum err plan(struct fixture *f)
 }
 
 /* The run of the fixture's request, stored. */
-static void store_run(struct fixture *f)
+static void store_run(struct plan_fixture *f)
 {
     assert_int_equal(plan(f), ERR_OK);
     assert_true(f->plan.is_new);
@@ -65,19 +65,17 @@ static void store_run(struct fixture *f)
     f->request.resume = true;
 }
 
-static void teardown(struct fixture *f)
+static void plan_tear_down(struct plan_fixture *f)
 {
     control_plan_release(&f->plan);
     store_free(f->store);
-    assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
+    folder_remove(&f->folder);
 }
 
-TEST(the_core_learns_the_spec_and_the_grid)
+TEST_F(the_core_learns_the_spec_and_the_grid, plan)
 {
-    struct fixture f;
-    setup(&f);
-    assert_int_equal(plan(&f), ERR_OK);
-    const struct coordinator_run *settings = &f.plan.run->settings;
+    assert_int_equal(plan(f), ERR_OK);
+    const struct coordinator_run *settings = &f->plan.run->settings;
     assert_int_equal(settings->steps, 10);
     assert_int_equal(settings->slots, 4);
     assert_int_equal(settings->node_slots, 0);
@@ -89,84 +87,65 @@ TEST(the_core_learns_the_spec_and_the_grid)
     uint32_t chunks = 0;
     for (uint32_t i = 0; i < settings->parameter_count; i++)
         chunks += settings->parameters[i].chunk_count;
-    assert_int_equal(chunks, f.plan.run->model.chunks_count);
+    assert_int_equal(chunks, f->plan.run->model.chunks_count);
     assert_non_null(strstr(settings->checkpoint_dir, "/checkpoints"));
-    teardown(&f);
 }
 
-TEST(p4_with_a_lossy_codec_the_node_size_is_the_runs)
+TEST_F(p4_with_a_lossy_codec_the_node_size_is_the_runs, plan)
 {
-    struct fixture f;
-    setup(&f);
-    f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\n"
-                     "data: {kind: spiral}\n"
-                     "train: {precision: bf16}\n";
-    assert_int_equal(plan(&f), ERR_OK);
-    assert_int_equal(f.plan.run->settings.node_slots, 1);
-    teardown(&f);
+    f->request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                      "data: {kind: spiral}\n"
+                      "train: {precision: bf16}\n";
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.run->settings.node_slots, 1);
 }
 
-TEST(a_bad_spec_is_refused_with_its_place)
+TEST_F(a_bad_spec_is_refused_with_its_place, plan)
 {
-    struct fixture f;
-    setup(&f);
-    f.request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\nnonsense: 3\n";
-    assert_int_equal(plan(&f), ERR_INVALID);
-    assert_non_null(strstr(f.reason.text, ":2:"));
-    teardown(&f);
+    f->request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\nnonsense: 3\n";
+    assert_int_equal(plan(f), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text, ":2:"));
 }
 
-TEST(a_resume_of_nothing_is_refused)
+TEST_F(a_resume_of_nothing_is_refused, plan)
 {
-    struct fixture f;
-    setup(&f);
-    f.request.resume = true;
-    assert_int_equal(plan(&f), ERR_NOT_FOUND);
-    teardown(&f);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_NOT_FOUND);
 }
 
-TEST(a_resume_says_what_differs_and_what_it_does_to_the_digest)
+TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
 {
-    struct fixture f;
-    setup(&f);
-    store_run(&f);
-    f.request.spec = spec_longer;
-    assert_int_equal(plan(&f), ERR_OK);
-    assert_false(f.plan.is_new);
-    assert_int_equal(f.plan.run->settings.steps, 20);
-    const char *notes = (const char *)f.plan.notes.data;
+    store_run(f);
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.is_new);
+    assert_int_equal(f->plan.run->settings.steps, 20);
+    const char *notes = (const char *)f->plan.notes.data;
     assert_non_null(strstr(notes, "train.steps: 10 -> 20"));
     assert_non_null(strstr(notes, "optimizer.lr"));
     assert_non_null(strstr(notes, "will differ"));
-    teardown(&f);
 }
 
-TEST(a_resume_without_a_spec_takes_the_stored_one)
+TEST_F(a_resume_without_a_spec_takes_the_stored_one, plan)
 {
-    struct fixture f;
-    setup(&f);
-    store_run(&f);
-    f.request.spec = "";
-    assert_int_equal(plan(&f), ERR_OK);
-    assert_int_equal(f.plan.run->settings.steps, 10);
-    teardown(&f);
+    store_run(f);
+    f->request.spec = "";
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.run->settings.steps, 10);
 }
 
-TEST(another_model_or_data_set_cannot_be_resumed)
+TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
 {
-    struct fixture f;
-    setup(&f);
-    store_run(&f);
-    f.request.spec = spec_other;
-    assert_int_equal(plan(&f), ERR_SPEC_DIFFERS);
-    f.request.spec = spec;
-    f.request.data_digest[0] = 8;
-    assert_int_equal(plan(&f), ERR_DATA_SET);
-    teardown(&f);
+    store_run(f);
+    f->request.spec = spec_other;
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    f->request.spec = spec;
+    f->request.data_digest[0] = 8;
+    assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
 /* A recorded cut of version 5 in the directory, of a run that the store has never heard of. */
-static void record_cut(struct fixture *f)
+static void record_cut(struct plan_fixture *f)
 {
     char path[80];
     struct checkpoint_writer *writer;
@@ -188,29 +167,23 @@ static void record_cut(struct fixture *f)
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
 }
 
-TEST(a_directory_with_checkpoints_is_not_overwritten)
+TEST_F(a_directory_with_checkpoints_is_not_overwritten, plan)
 {
-    struct fixture f;
-    setup(&f);
-    record_cut(&f);
-    assert_int_equal(plan(&f), ERR_EXISTS);
-    assert_non_null(strstr(f.reason.text, "resume"));
-    teardown(&f);
+    record_cut(f);
+    assert_int_equal(plan(f), ERR_EXISTS);
+    assert_non_null(strstr(f->reason.text, "resume"));
 }
 
-TEST(a_run_is_resumed_from_its_directory_when_the_store_is_gone)
+TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)
 {
-    struct fixture f;
-    setup(&f);
-    record_cut(&f);
-    f.request.resume = true;
-    assert_int_equal(plan(&f), ERR_OK);
-    assert_true(f.plan.is_new && f.plan.has_past);
-    assert_int_equal(f.plan.past.generation, 3);
-    assert_int_equal(f.plan.past.cut.name.version, 5);
-    assert_int_equal(f.plan.past.cut.counters.samples, 40);
-    assert_int_equal(f.plan.past.fingerprint[0], 4);
-    f.request.data_digest[0] = 1;
-    assert_int_equal(plan(&f), ERR_DATA_SET);
-    teardown(&f);
+    record_cut(f);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.is_new && f->plan.has_past);
+    assert_int_equal(f->plan.past.generation, 3);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+    assert_int_equal(f->plan.past.cut.counters.samples, 40);
+    assert_int_equal(f->plan.past.fingerprint[0], 4);
+    f->request.data_digest[0] = 1;
+    assert_int_equal(plan(f), ERR_DATA_SET);
 }

@@ -3,23 +3,21 @@
 
 /* ---- reports and streams ---- */
 
-TEST_IN_FOLDER(reports_that_do_not_decode_or_belong_elsewhere_change_nothing)
+TEST_F(reports_that_do_not_decode_or_belong_elsewhere_change_nothing, control)
 {
-    struct fixture f = open_daemon(state);
-    open_office(&f);
-    assert_int_equal(start_run(&f), ERR_OK);
+    open_office(f);
+    assert_int_equal(start_run(f), ERR_OK);
     struct rpc_message *nonsense = nonsense_new();
-    control_report(f.control, f.now_ns, nonsense);
+    control_report(f->control, f->now_ns, nonsense);
     rpc_message_unref(nonsense);
-    report(&f, (struct server_report){.kind = SERVER_MANIFEST, .manifest = {.cut = {99, 4}}});
-    report(&f, (struct server_report){.kind = SERVER_COMMITTED,
-                                      .committed = {f.shards.generation, 77}});
-    assert_int_equal(control_failed(f.control), ERR_OK);
-    assert_true(control_loading(f.control));
-    ready(&f);
-    manifest(&f, 0);
-    assert_false(control_loading(f.control));
-    close_daemon(&f);
+    report(f, (struct server_report){.kind = SERVER_MANIFEST, .manifest = {.cut = {99, 4}}});
+    report(f, (struct server_report){.kind = SERVER_COMMITTED,
+                                     .committed = {f->shards.generation, 77}});
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_true(control_loading(f->control));
+    ready(f);
+    manifest(f, 0);
+    assert_false(control_loading(f->control));
 }
 
 static struct connection *new_connection(struct rpc_stream *stream, bool is_server)
@@ -30,94 +28,84 @@ static struct connection *new_connection(struct rpc_stream *stream, bool is_serv
     return connection;
 }
 
-static void server_says(struct fixture *f, struct connection *connection, struct server_report said)
+static void server_says(struct control_fixture *f, struct connection *connection,
+                        struct server_report said)
 {
     struct rpc_message *message = message_of(&said);
     control_connection_message(f->control, f->now_ns, connection, message);
     rpc_message_unref(message);
 }
 
-TEST_IN_FOLDER(a_servers_stream_that_begins_with_no_hello_is_closed)
+TEST_F(a_servers_stream_that_begins_with_no_hello_is_closed, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream stream = {0};
-    open_office(&f);
-    struct connection *connection = new_connection(&stream, true);
-    server_says(&f, connection, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
-    assert_true(stream.finished);
-    assert_int_equal(stream.err, ERR_MALFORMED);
+    open_office(f);
+    struct connection *connection = new_connection(&f->streams[0], true);
+    server_says(f, connection, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
+    assert_true(f->streams[0].finished);
+    assert_int_equal(f->streams[0].err, ERR_MALFORMED);
     assert_false(connection->listed);
     connection_unref(connection);
-    close_daemon(&f);
 }
 
 static const struct server_report far_hello = {
     .kind = SERVER_HELLO, .boot = FAR_BOOT, .hello = {.name = "far", .address = "far:1"}};
 
-TEST_IN_FOLDER(a_late_report_is_harmless_and_nonsense_ends_the_stream)
+TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream stream = {0};
-    open_office(&f);
-    train(&f);
-    struct connection *connection = new_connection(&stream, true);
-    server_says(&f, connection, far_hello);
+    open_office(f);
+    train(f);
+    struct connection *connection = new_connection(&f->streams[0], true);
+    server_says(f, connection, far_hello);
     assert_true(connection->listed);
-    server_says(&f, connection, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
-    server_says(&f, connection, (struct server_report){.kind = SERVER_STATISTICS, .boot = BOOT});
-    server_says(&f, connection, far_hello);
-    assert_false(stream.finished); /* another generation, another boot, or no report at all */
+    server_says(f, connection, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
+    server_says(f, connection, (struct server_report){.kind = SERVER_STATISTICS, .boot = BOOT});
+    server_says(f, connection, far_hello);
+    assert_false(
+        f->streams[0].finished); /* another generation, another boot, or no report at all */
     struct rpc_message *nonsense = nonsense_new();
-    control_connection_message(f.control, f.now_ns, connection, nonsense);
+    control_connection_message(f->control, f->now_ns, connection, nonsense);
     rpc_message_unref(nonsense);
-    assert_true(stream.finished);
-    assert_int_equal(stream.err, ERR_MALFORMED);
-    control_connection_closed(f.control, f.now_ns, connection);
+    assert_true(f->streams[0].finished);
+    assert_int_equal(f->streams[0].err, ERR_MALFORMED);
+    control_connection_closed(f->control, f->now_ns, connection);
     assert_false(connection->listed);
     connection_unref(connection);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(a_server_that_says_hello_again_ends_its_older_stream)
+TEST_F(a_server_that_says_hello_again_ends_its_older_stream, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream streams[2] = {{0}};
-    open_office(&f);
-    struct connection *older = new_connection(&streams[0], true);
-    struct connection *newer = new_connection(&streams[1], true);
-    server_says(&f, older, far_hello);
-    server_says(&f, newer, far_hello);
-    assert_true(streams[0].finished);
+    open_office(f);
+    struct connection *older = new_connection(&f->streams[0], true);
+    struct connection *newer = new_connection(&f->streams[1], true);
+    server_says(f, older, far_hello);
+    server_says(f, newer, far_hello);
+    assert_true(f->streams[0].finished);
     assert_false(older->listed);
-    assert_false(streams[1].finished);
+    assert_false(f->streams[1].finished);
     assert_true(newer->listed);
     connection_unref(older);
     connection_unref(newer);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(p3_the_stream_of_an_earlier_start_is_closed)
+TEST_F(p3_the_stream_of_an_earlier_start_is_closed, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream streams[2] = {{0}};
     struct server_report late = far_hello;
     late.boot = FAR_BOOT - 1;
-    open_office(&f);
-    struct connection *newer = new_connection(&streams[0], true);
-    struct connection *older = new_connection(&streams[1], true);
-    server_says(&f, newer, far_hello);
-    server_says(&f, older, late);
-    assert_true(streams[1].finished);
-    assert_int_equal(streams[1].err, ERR_OLD_BOOT);
+    open_office(f);
+    struct connection *newer = new_connection(&f->streams[0], true);
+    struct connection *older = new_connection(&f->streams[1], true);
+    server_says(f, newer, far_hello);
+    server_says(f, older, late);
+    assert_true(f->streams[1].finished);
+    assert_int_equal(f->streams[1].err, ERR_OLD_BOOT);
     assert_false(older->listed);
-    assert_false(streams[0].finished);
+    assert_false(f->streams[0].finished);
     assert_true(newer->listed);
     connection_unref(older);
     connection_unref(newer);
-    close_daemon(&f);
 }
 
-static void member_says(struct fixture *f, struct connection *connection, uint64_t member)
+static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)
 {
     scoped(buf_release) struct buf bytes = {0};
     assert_int_equal(wire_encode_member_report(&(struct member_report){member}, &bytes), ERR_OK);
@@ -126,65 +114,56 @@ static void member_says(struct fixture *f, struct connection *connection, uint64
     rpc_message_unref(message);
 }
 
-TEST_IN_FOLDER(the_stream_of_a_member_that_is_none_is_closed)
+TEST_F(the_stream_of_a_member_that_is_none_is_closed, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream stream = {0};
-    open_office(&f);
-    train(&f);
-    struct connection *connection = new_connection(&stream, false);
-    member_says(&f, connection, 4711);
-    assert_true(stream.finished);
-    assert_int_equal(stream.err, ERR_UNKNOWN_MEMBER);
+    open_office(f);
+    train(f);
+    struct connection *connection = new_connection(&f->streams[0], false);
+    member_says(f, connection, 4711);
+    assert_true(f->streams[0].finished);
+    assert_int_equal(f->streams[0].err, ERR_UNKNOWN_MEMBER);
     assert_false(connection->listed);
     connection_unref(connection);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(a_member_has_one_stream_and_loses_it_when_it_is_silent)
+TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream streams[2] = {{0}};
-    open_office(&f);
-    train(&f);
-    uint64_t member = join(&f);
-    struct connection *older = new_connection(&streams[0], false);
-    struct connection *newer = new_connection(&streams[1], false);
-    member_says(&f, older, member);
-    member_says(&f, newer, member);
-    assert_true(streams[0].finished);
-    assert_int_equal(streams[0].err, ERR_CANCELLED);
-    control_connection_closed(f.control, f.now_ns, older); /* not the member's end */
-    control_tick(f.control, f.now_ns);
-    assert_true(streams[1].sent > 0); /* the coordinator lives */
-    assert_false(streams[1].finished);
-    f.now_ns += 2 * LEASE_MS * (SECOND / 1000);
-    assert_true(control_next_ns(f.control) < f.now_ns);
-    control_tick(f.control, f.now_ns);
-    assert_true(streams[1].finished);
-    assert_int_equal(streams[1].err, ERR_UNKNOWN_MEMBER);
-    member_says(&f, newer, member); /* on its way when it was closed */
+    open_office(f);
+    train(f);
+    uint64_t member = join(f);
+    struct connection *older = new_connection(&f->streams[0], false);
+    struct connection *newer = new_connection(&f->streams[1], false);
+    member_says(f, older, member);
+    member_says(f, newer, member);
+    assert_true(f->streams[0].finished);
+    assert_int_equal(f->streams[0].err, ERR_CANCELLED);
+    control_connection_closed(f->control, f->now_ns, older); /* not the member's end */
+    control_tick(f->control, f->now_ns);
+    assert_true(f->streams[1].sent > 0); /* the coordinator lives */
+    assert_false(f->streams[1].finished);
+    f->now_ns += 2 * LEASE_MS * (SECOND / 1000);
+    assert_true(control_next_ns(f->control) < f->now_ns);
+    control_tick(f->control, f->now_ns);
+    assert_true(f->streams[1].finished);
+    assert_int_equal(f->streams[1].err, ERR_UNKNOWN_MEMBER);
+    member_says(f, newer, member); /* on its way when it was closed */
     connection_unref(older);
     connection_unref(newer);
-    close_daemon(&f);
 }
 
-TEST_IN_FOLDER(the_end_answers_who_waits_and_ends_streams)
+TEST_F(the_end_answers_who_waits_and_ends_streams, control)
 {
-    struct fixture f = open_daemon(state);
-    struct rpc_stream stream = {0};
-    open_office(&f);
-    train(&f);
-    struct connection *connection = new_connection(&stream, false);
-    member_says(&f, connection, join(&f));
-    say_and_wait(&f, call_new(&f, CALL_CHECKPOINT));
+    open_office(f);
+    train(f);
+    struct connection *connection = new_connection(&f->streams[0], false);
+    member_says(f, connection, join(f));
+    say_and_wait(f, call_new(f, CALL_CHECKPOINT));
     unsigned before = answer.count;
-    control_free(f.control);
-    f.control = NULL;
+    control_free(f->control);
+    f->control = NULL;
     assert_int_equal(answer.count, before + 1);
     assert_int_equal(answer.err, ERR_CANCELLED);
-    assert_true(stream.finished);
-    assert_int_equal(stream.err, ERR_UNREACHABLE);
+    assert_true(f->streams[0].finished);
+    assert_int_equal(f->streams[0].err, ERR_UNREACHABLE);
     connection_unref(connection);
-    close_daemon(&f);
 }

@@ -2,7 +2,7 @@
  * and what that ends. */
 #include "tests/unit/shards_fixture.h"
 
-static void assert_closed(struct world *world, const char *words)
+static void assert_closed(struct shards_fixture *world, const char *words)
 {
     tally_wait(&world->tally, CLOSED, 1);
     assert_int_equal(world->closed_err, ERR_MALFORMED);
@@ -10,48 +10,43 @@ static void assert_closed(struct world *world, const char *words)
         fail_msg("closed with: %s", world->closed_reason.text);
 }
 
-TEST_IN_FOLDER(a_stream_begins_with_hello)
+TEST_F(a_stream_begins_with_hello, shards, .threads = 1)
 {
-    struct world *world = world_new(state, small, 1);
-    open_stream(world);
-    pull_all(world, 0);
-    assert_closed(world, "hello is the first");
-    world_free(world);
+    open_stream(f);
+    pull_all(f, 0);
+    assert_closed(f, "hello is the first");
 }
 
-TEST_IN_FOLDER(a_second_hello_ends_the_stream)
+TEST_F(a_second_hello_ends_the_stream, shards, .threads = 1)
 {
-    struct world *world = world_new(state, small, 1);
-    open_stream(world);
-    hello(world);
+    open_stream(f);
+    hello(f);
     struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 43}};
-    send_message(world, &message, NULL);
-    assert_closed(world, "hello is the first");
-    world_free(world);
+    send_message(f, &message, NULL);
+    assert_closed(f, "hello is the first");
 }
 
-TEST_IN_FOLDER(noise_ends_the_stream_and_nothing_else)
+TEST_F(noise_ends_the_stream_and_nothing_else, shards, .threads = 1)
 {
-    struct world *world = prepared_world(state, 1);
+    prepare(f);
     for (int i = 0; i < 3; i++) { /* what follows the first is not even looked at */
         struct buf noise = {0};
         assert_int_equal(buf_append(&noise, "\xff\xfe\xfd noise", 9), ERR_OK);
-        enum err err = rpc_stream_send(world->stream, RPC_NORMAL, &noise, NULL, 0);
+        enum err err = rpc_stream_send(f->stream, RPC_NORMAL, &noise, NULL, 0);
         assert_true(err == ERR_OK || err == ERR_CANCELLED);
     }
-    assert_closed(world, "");
-    rpc_stream_unref(world->stream);
-    open_stream(world);
-    hello(world);
-    tally_wait(&world->tally, WELCOME, 2);
-    pull_all(world, 0);
-    tally_wait(&world->tally, WEIGHTS, 1);
-    assert_initial(world);
-    world_free(world);
+    assert_closed(f, "");
+    rpc_stream_unref(f->stream);
+    open_stream(f);
+    hello(f);
+    tally_wait(&f->tally, WELCOME, 2);
+    pull_all(f, 0);
+    tally_wait(&f->tally, WEIGHTS, 1);
+    assert_initial(f);
 }
 
 /* While its thread makes millions of weights, a shard answers nothing. */
-static void prepare_large(struct world *world)
+static void prepare_large(struct shards_fixture *world)
 {
     static const char large[] = "model: {kind: mlp, layers: [2, 2000, 2000, 3]}\n"
                                 "data: {kind: spiral}\n"
@@ -67,78 +62,71 @@ static void prepare_large(struct world *world)
     command(world, prepare);
 }
 
-TEST_IN_FOLDER(more_pulls_than_credits_end_the_stream)
+TEST_F(more_pulls_than_credits_end_the_stream, shards, .threads = 1)
 {
-    struct world *world = world_new(state, small, 1);
-    open_stream(world);
-    hello(world);
-    prepare_large(world);
+    open_stream(f);
+    hello(f);
+    prepare_large(f);
     const uint32_t first = 0;
     for (int i = 0; i < WIRE_CREDITS + 1; i++)
-        pull(world, 0, &first, 1);
-    assert_closed(world, "more pulls");
-    assert_int_equal(wait_report(world, SERVER_READY, 1).ready.code, ERR_OK);
+        pull(f, 0, &first, 1);
+    assert_closed(f, "more pulls");
+    assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
     /* Many more chunks than copies that the writer may have. */
-    assert_int_equal(wait_report(world, SERVER_MANIFEST, 1).manifest.code, ERR_OK);
-    world_free(world);
+    assert_int_equal(wait_report(f, SERVER_MANIFEST, 1).manifest.code, ERR_OK);
 }
 
-TEST_IN_FOLDER(more_pushes_than_credits_end_the_stream)
+TEST_F(more_pushes_than_credits_end_the_stream, shards, .threads = 1)
 {
-    struct world *world = world_new(state, small, 1);
-    open_stream(world);
-    hello(world);
-    prepare_large(world);
+    open_stream(f);
+    hello(f);
+    prepare_large(f);
     for (uint32_t i = 0; i < WIRE_CREDITS + 1; i++)
-        push_all(world, 0, 0, 1);
-    assert_closed(world, "more pushes");
-    assert_int_equal(wait_report(world, SERVER_READY, 1).ready.code, ERR_OK);
-    world_free(world);
+        push_all(f, 0, 0, 1);
+    assert_closed(f, "more pushes");
+    assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
 }
 
-TEST_IN_FOLDER(an_acknowledgement_gives_its_credit_back)
+TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2)
 {
-    struct world *world = prepared_world(state, 2);
+    prepare(f);
     for (uint32_t i = 1; i <= 3 * WIRE_CREDITS; i++) {
-        push_all(world, 0, 0, 1);
-        tally_wait(&world->tally, ACK, i);
-        assert_int_equal(last_received(world).ack.code, ERR_OK);
+        push_all(f, 0, 0, 1);
+        tally_wait(&f->tally, ACK, i);
+        assert_int_equal(last_received(f).ack.code, ERR_OK);
     }
-    world_free(world);
 }
 
 /* What a stream asked for just before it went is not parked after it was forgotten. */
-TEST_IN_FOLDER(pulls_that_outlive_their_stream_are_passed_over)
+TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
 {
-    struct world *world = world_new(state, small, 1);
-    open_stream(world);
-    hello(world);
-    struct rpc_stream *other = world->stream;
-    open_stream(world);
-    tally_wait(&world->tally, WELCOME, 1);
+    open_stream(f);
+    hello(f);
+    struct rpc_stream *other = f->stream;
+    open_stream(f);
+    tally_wait(&f->tally, WELCOME, 1);
     struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 43}};
-    send_message(world, &message, NULL);
-    tally_wait(&world->tally, WELCOME, 2);
-    prepare_large(world);
+    send_message(f, &message, NULL);
+    tally_wait(&f->tally, WELCOME, 2);
+    prepare_large(f);
     const uint32_t first = 0;
     for (uint32_t i = 0; i < WIRE_CREDITS; i++) { /* a batch of the shard thread */
-        push_all(world, 0, 0, 1);
-        pull(world, 1, &first, 1);
+        push_all(f, 0, 0, 1);
+        pull(f, 1, &first, 1);
     }
-    struct rpc_stream *stays = world->stream;
-    world->stream = other;
+    struct rpc_stream *stays = f->stream;
+    f->stream = other;
     for (uint32_t i = 0; i < WIRE_CREDITS; i++)
-        pull(world, 1, &first, 1);
-    send_message(world, &message, NULL); /* a second hello: ended after all that came before */
-    tally_wait(&world->tally, CLOSED, 1);
-    assert_int_equal(wait_report(world, SERVER_READY, 1).ready.code, ERR_OK);
-    tally_wait(&world->tally, ACK, WIRE_CREDITS);
-    command(world, (struct server_command){.kind = SERVER_END}); /* tells all that are parked */
-    wait_report(world, SERVER_READY, 1);
-    tally_wait(&world->tally, REFUSAL, 2 * WIRE_CREDITS);
+        pull(f, 1, &first, 1);
+    send_message(f, &message, NULL); /* a second hello: ended after all that came before */
+    tally_wait(&f->tally, CLOSED, 1);
+    assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
+    tally_wait(&f->tally, ACK, WIRE_CREDITS);
+    command(f, (struct server_command){.kind = SERVER_END}); /* tells all that are parked */
+    wait_report(f, SERVER_READY, 1);
+    tally_wait(&f->tally, REFUSAL, 2 * WIRE_CREDITS);
     rpc_stream_unref(other);
-    world->stream = stays;
-    world_free(world);
+    f->stream = stays;
 }
 
 int main(void)

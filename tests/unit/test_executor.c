@@ -6,7 +6,8 @@
 #include "common/scoped.h"
 
 /* The sum of a node's slots, each computed as a ticket of its own, in tree order. */
-static float *tree_sum(struct fixture *f, struct executor *single, uint64_t step, struct node node)
+static float *tree_sum(struct executor_fixture *f, struct executor *single, uint64_t step,
+                       struct node node)
 {
     if (node.level == 0) {
         fixture_run(f, single, fixture_ticket(step, 0, node.index));
@@ -25,10 +26,9 @@ static float *tree_sum(struct fixture *f, struct executor *single, uint64_t step
 
 static void check_nodes(struct spec_model settings, uint32_t slots)
 {
-    struct fixture f;
-    struct spec_train train = fixture_train();
-    train.slots = slots;
-    fixture_init(&f, settings, train);
+    struct executor_fixture f = {.settings = settings, .train = fixture_train()};
+    f.train.slots = slots;
+    executor_set_up(&f);
     struct executor *single = fixture_executor(&f, 1);
     for (uint32_t level = 0; level <= tree_level(slots); level++) {
         for (uint32_t index = 0; node_valid((struct node){level, index}, slots); index++) {
@@ -41,7 +41,7 @@ static void check_nodes(struct spec_model settings, uint32_t slots)
         }
     }
     executor_free(single);
-    fixture_release(&f);
+    executor_tear_down(&f);
 }
 
 TEST(a_node_has_the_bits_of_its_slots_summed_in_tree_order)
@@ -53,90 +53,78 @@ TEST(a_node_has_the_bits_of_its_slots_summed_in_tree_order)
     check_nodes(fixture_gpt(), 1);
 }
 
-TEST(a_node_holds_few_gradient_sets)
+TEST_F(a_node_holds_few_gradient_sets, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    struct executor *executor = fixture_executor(&f, 1);
+    struct executor *executor = fixture_executor(f, 1);
     struct executor_memory one = executor_memory(executor);
     assert_int_equal(one.gradient_sets, 1);
-    assert_int_equal(executor_memory(f.executor).gradient_sets, 4);
-    assert_int_equal(executor_memory(f.executor).gradients, 4 * one.gradients);
+    assert_int_equal(executor_memory(f->executor).gradient_sets, 4);
+    assert_int_equal(executor_memory(f->executor).gradients, 4 * one.gradients);
     assert_int_equal(one.total, one.weights + one.gradients + one.activations + one.scratch);
     executor_free(executor);
-    fixture_release(&f);
 }
 
-TEST(recompute_gives_the_same_bits_in_less_memory)
+TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor *keeping = f.executor;
-    f.train.recompute = true;
-    struct executor *recomputing = fixture_executor(&f, 8);
-    fixture_run(&f, keeping, fixture_ticket(0, 1, 1));
-    fixture_run(&f, recomputing, fixture_ticket(0, 1, 1));
-    float *kept = fixture_gradients(&f, keeping), *again = fixture_gradients(&f, recomputing);
-    assert_memory_equal(kept, again, fixture_gradient_floats(&f) * sizeof(float));
+    struct executor *keeping = f->executor;
+    f->train.recompute = true;
+    struct executor *recomputing = fixture_executor(f, 8);
+    fixture_run(f, keeping, fixture_ticket(0, 1, 1));
+    fixture_run(f, recomputing, fixture_ticket(0, 1, 1));
+    float *kept = fixture_gradients(f, keeping), *again = fixture_gradients(f, recomputing);
+    assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
     assert_true(executor_memory(recomputing).activations < executor_memory(keeping).activations);
     assert_int_equal(program_count(executor_program(recomputing), ACT_RC), 3 * 2);
     free(kept);
     free(again);
     executor_free(recomputing);
-    fixture_release(&f);
 }
 
 /* Another order of rows, all microbatches forward first, is another program, not other code. */
-TEST(a_program_of_another_shape_runs_as_well)
+TEST_F(a_program_of_another_shape_runs_as_well, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
     const char *text = "LOAD,ZERO,0UNSHARD,1UNSHARD,2UNSHARD,0F0,0F1,1F0,1F1,2F0,2F1,2B0,2B1,2SUM,"
                        "2LOSS,2REDUCE_GRAD,"
                        "1B0,1B1,1REDUCE_GRAD,0B0,0B1,0REDUCE_GRAD";
     scoped(program_release) struct program program = {0};
     assert_int_equal(
         program_parse((struct slice){(const uint8_t *)text, strlen(text)}, &program, NULL), ERR_OK);
-    const struct executor_options options = {.kernels = f.k,
-                                             .model = &f.model,
-                                             .train = &f.train,
+    const struct executor_options options = {.kernels = f->k,
+                                             .model = &f->model,
+                                             .train = &f->train,
                                              .node_slots_max = 8,
                                              .program = &program};
     struct executor *other = NULL;
     assert_int_equal(executor_new(&options, &other, NULL), ERR_OK);
-    fixture_weights(&f, other);
-    fixture_run(&f, f.executor, fixture_ticket(0, 2, 0));
-    fixture_run(&f, other, fixture_ticket(0, 2, 0));
-    float *a = fixture_gradients(&f, f.executor), *b = fixture_gradients(&f, other);
-    assert_memory_equal(a, b, fixture_gradient_floats(&f) * sizeof(float));
-    assert_true(executor_memory(other).activations > executor_memory(f.executor).activations);
+    fixture_weights(f, other);
+    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
+    fixture_run(f, other, fixture_ticket(0, 2, 0));
+    float *a = fixture_gradients(f, f->executor), *b = fixture_gradients(f, other);
+    assert_memory_equal(a, b, fixture_gradient_floats(f) * sizeof(float));
+    assert_true(executor_memory(other).activations > executor_memory(f->executor).activations);
     free(a);
     free(b);
     executor_free(other);
-    fixture_release(&f);
 }
 
-TEST(a_program_that_does_not_fit_is_refused)
+TEST_F(a_program_that_does_not_fit_is_refused, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
     scoped(program_release) struct program program = {0};
     struct executor *executor = NULL;
     struct reason reason;
     const struct executor_options options = {
-        .kernels = f.k, .model = &f.model, .train = &f.train, .program = &program};
+        .kernels = f->k, .model = &f->model, .train = &f->train, .program = &program};
     assert_int_equal(program_training(&program, &(struct program_shape){3, 3}), ERR_OK);
     assert_int_equal(executor_new(&options, &executor, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "3 microbatches, the model has 3 and a slot 2"));
     program.microbatches = 2;
     assert_int_equal(executor_new(&options, &executor, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "no such microbatch"));
-    fixture_release(&f);
 }
 
 /* ---- local steps ---- */
 
-static struct executor *local_executor(struct fixture *f, uint32_t steps)
+static struct executor *local_executor(struct executor_fixture *f, uint32_t steps)
 {
     struct executor *executor = NULL;
     const struct executor_options options = {.kernels = f->k,
@@ -154,76 +142,67 @@ static struct executor *local_executor(struct fixture *f, uint32_t steps)
     return executor;
 }
 
-TEST(local_steps_leave_the_pulled_weights_as_they_were)
+TEST_F(local_steps_leave_the_pulled_weights_as_they_were, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor *local = local_executor(&f, 3);
+    struct executor *local = local_executor(f, 3);
     assert_true(executor_memory(local).local == 3 * executor_memory(local).weights);
-    struct executor_loss loss = fixture_run(&f, local, fixture_ticket(1, 0, 2));
-    assert_int_equal(loss.samples, 3 * f.train.slot_samples);
-    float *first = fixture_gradients(&f, local);
-    for (uint32_t p = 0; p < f.model.parameters_count; p++)
-        assert_memory_equal(executor_weights(local, p), executor_weights(f.executor, p),
-                            f.model.parameters[p].weights * sizeof(float));
-    fixture_run(&f, local, fixture_ticket(1, 0, 3)); /* another slot leaves no trace */
-    fixture_run(&f, local, fixture_ticket(1, 0, 2));
-    float *again = fixture_gradients(&f, local);
-    assert_memory_equal(first, again, fixture_gradient_floats(&f) * sizeof(float));
+    struct executor_loss loss = fixture_run(f, local, fixture_ticket(1, 0, 2));
+    assert_int_equal(loss.samples, 3 * f->train.slot_samples);
+    float *first = fixture_gradients(f, local);
+    for (uint32_t p = 0; p < f->model.parameters_count; p++)
+        assert_memory_equal(executor_weights(local, p), executor_weights(f->executor, p),
+                            f->model.parameters[p].weights * sizeof(float));
+    fixture_run(f, local, fixture_ticket(1, 0, 3)); /* another slot leaves no trace */
+    fixture_run(f, local, fixture_ticket(1, 0, 2));
+    float *again = fixture_gradients(f, local);
+    assert_memory_equal(first, again, fixture_gradient_floats(f) * sizeof(float));
     free(first);
     free(again);
     executor_free(local);
-    fixture_release(&f);
 }
 
-TEST(a_node_of_local_slots_is_the_sum_of_their_differences)
+TEST_F(a_node_of_local_slots_is_the_sum_of_their_differences, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor *local = local_executor(&f, 2);
-    size_t floats = fixture_gradient_floats(&f);
-    fixture_run(&f, local, fixture_ticket(0, 0, 2));
-    float *left = fixture_gradients(&f, local);
-    fixture_run(&f, local, fixture_ticket(0, 0, 3));
-    float *right = fixture_gradients(&f, local);
-    fixture_run(&f, local, fixture_ticket(0, 1, 1));
-    float *both = fixture_gradients(&f, local);
+    struct executor *local = local_executor(f, 2);
+    size_t floats = fixture_gradient_floats(f);
+    fixture_run(f, local, fixture_ticket(0, 0, 2));
+    float *left = fixture_gradients(f, local);
+    fixture_run(f, local, fixture_ticket(0, 0, 3));
+    float *right = fixture_gradients(f, local);
+    fixture_run(f, local, fixture_ticket(0, 1, 1));
+    float *both = fixture_gradients(f, local);
     for (size_t i = 0; i < floats; i++)
         assert_true(both[i] == left[i] + right[i]);
     free(left);
     free(right);
     free(both);
     executor_free(local);
-    fixture_release(&f);
 }
 
 /* A tied parameter's difference is one part; servers add the parts. */
-TEST(a_difference_is_in_the_first_part)
+TEST_F(a_difference_is_in_the_first_part, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
     uint32_t tied = 0;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor *local = local_executor(&f, 2);
-    fixture_run(&f, local, fixture_ticket(0, 0, 0));
-    for (uint32_t p = 0; p < f.model.parameters_count; p++) {
+    struct executor *local = local_executor(f, 2);
+    fixture_run(f, local, fixture_ticket(0, 0, 0));
+    for (uint32_t p = 0; p < f->model.parameters_count; p++) {
         bool moved = false;
-        for (uint64_t i = 0; i < f.model.parameters[p].weights; i++) {
+        for (uint64_t i = 0; i < f->model.parameters[p].weights; i++) {
             moved |= executor_gradient(local, p, 0)[i] != 0;
-            for (uint32_t part = 1; part < f.model.parameters[p].parts; part++)
+            for (uint32_t part = 1; part < f->model.parameters[p].parts; part++)
                 assert_true(executor_gradient(local, p, part)[i] == 0);
         }
         assert_true(moved);
-        tied += f.model.parameters[p].parts > 1;
+        tied += f->model.parameters[p].parts > 1;
     }
     assert_int_equal(tied, 1);
     executor_free(local);
-    fixture_release(&f);
 }
 
 /* ---- hooks ---- */
 
 struct record {
-    struct fixture *f;
+    struct executor_fixture *f;
     char text[256];
     uint32_t fail_pull, fail_push; /* unit + 1 */
     uint32_t rows_left;            /* until cancelled; 0: never */
@@ -251,7 +230,8 @@ static bool record_cancelled(void *context)
     return record->rows_left > 0 && --record->rows_left == 0;
 }
 
-static enum err run_recorded(struct fixture *f, struct record *record, struct ticket ticket)
+static enum err run_recorded(struct executor_fixture *f, struct record *record,
+                             struct ticket ticket)
 {
     const struct executor_hooks hooks = {record, record_pull, record_push, record_cancelled};
     struct executor_loss loss;
@@ -259,82 +239,68 @@ static enum err run_recorded(struct fixture *f, struct record *record, struct ti
     return executor_run(f->executor, &ticket, &f->samples, &hooks, &loss);
 }
 
-TEST(a_node_pulls_upwards_and_pushes_downwards_once)
+TEST_F(a_node_pulls_upwards_and_pushes_downwards_once, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    struct record record = {.f = &f};
-    assert_int_equal(run_recorded(&f, &record, fixture_ticket(0, 0, 5)), ERR_OK);
+    struct record record = {.f = f};
+    assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 0, 5)), ERR_OK);
     assert_string_equal(record.text, "<0<1<2>2>1>0");
-    assert_int_equal(run_recorded(&f, &record, fixture_ticket(0, 3, 0)), ERR_OK);
+    assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 3, 0)), ERR_OK);
     assert_string_equal(record.text, "<0<1<2>2>1>0");
-    fixture_release(&f);
 }
 
-TEST(an_error_of_a_hook_ends_the_run_there)
+TEST_F(an_error_of_a_hook_ends_the_run_there, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    struct record record = {.f = &f, .fail_pull = 2};
-    assert_int_equal(run_recorded(&f, &record, fixture_ticket(0, 1, 0)), ERR_TOO_LATE);
+    struct record record = {.f = f, .fail_pull = 2};
+    assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 1, 0)), ERR_TOO_LATE);
     assert_string_equal(record.text, "<0<1");
-    record = (struct record){.f = &f, .fail_push = 2};
-    assert_int_equal(run_recorded(&f, &record, fixture_ticket(0, 1, 0)), ERR_OLD_GENERATION);
+    record = (struct record){.f = f, .fail_push = 2};
+    assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 1, 0)), ERR_OLD_GENERATION);
     assert_string_equal(record.text, "<0<1<2>2>1");
-    fixture_release(&f);
 }
 
-TEST(a_cancelled_run_ends_between_rows_and_the_next_one_is_right)
+TEST_F(a_cancelled_run_ends_between_rows_and_the_next_one_is_right, executor,
+       .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    fixture_run(&f, f.executor, fixture_ticket(0, 2, 0));
-    float *wanted = fixture_gradients(&f, f.executor);
+    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
+    float *wanted = fixture_gradients(f, f->executor);
     for (uint32_t rows = 1; rows < 60; rows += 7) {
-        struct record record = {.f = &f, .rows_left = rows};
-        assert_int_equal(run_recorded(&f, &record, fixture_ticket(0, 2, 0)), ERR_CANCELLED);
+        struct record record = {.f = f, .rows_left = rows};
+        assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 2, 0)), ERR_CANCELLED);
     }
-    fixture_run(&f, f.executor, fixture_ticket(0, 2, 0));
-    float *got = fixture_gradients(&f, f.executor);
-    assert_memory_equal(got, wanted, fixture_gradient_floats(&f) * sizeof(float));
+    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
+    float *got = fixture_gradients(f, f->executor);
+    assert_memory_equal(got, wanted, fixture_gradient_floats(f) * sizeof(float));
     free(wanted);
     free(got);
-    fixture_release(&f);
 }
 
-TEST(nodes_that_the_run_does_not_have_are_refused)
+TEST_F(nodes_that_the_run_does_not_have_are_refused, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    struct executor *executor = fixture_executor(&f, 2);
+    struct executor *executor = fixture_executor(f, 2);
     const struct executor_hooks none = {0};
     struct executor_loss loss;
     struct ticket tickets[] = {fixture_ticket(0, 0, 6), fixture_ticket(0, 4, 0),
                                fixture_ticket(0, 2, 0), fixture_ticket(0, 31, UINT32_MAX)};
     for (size_t i = 0; i < sizeof tickets / sizeof *tickets; i++)
-        assert_int_equal(executor_run(executor, &tickets[i], &f.samples, &none, &loss),
+        assert_int_equal(executor_run(executor, &tickets[i], &f->samples, &none, &loss),
                          ERR_MALFORMED);
     struct ticket shorter = fixture_ticket(0, 2, 1); /* four slots by name, two in fact */
-    assert_int_equal(executor_run(executor, &shorter, &f.samples, &none, &loss), ERR_OK);
+    assert_int_equal(executor_run(executor, &shorter, &f->samples, &none, &loss), ERR_OK);
     executor_free(executor);
-    fixture_release(&f);
 }
 
 /* ---- losses ---- */
 
-TEST(the_loss_chunk_carries_losses_samples_and_hits)
+TEST_F(the_loss_chunk_carries_losses_samples_and_hits, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor_loss loss = fixture_run(&f, f.executor, fixture_ticket(2, 1, 2));
-    const float *chunk = executor_gradient(f.executor, f.model.loss_parameter, 0);
+    struct executor_loss loss = fixture_run(f, f->executor, fixture_ticket(2, 1, 2));
+    const float *chunk = executor_gradient(f->executor, f->model.loss_parameter, 0);
     assert_true((double)chunk[MODEL_LOSS_SUM] == loss.loss_sum);
     assert_true(chunk[MODEL_LOSS_COUNT] == 8);
     assert_int_equal(loss.samples, 8);
     assert_true((uint64_t)chunk[MODEL_LOSS_CORRECT] == loss.correct);
     assert_true(chunk[MODEL_LOSS_RESERVED] == 0);
     assert_true(loss.loss_sum > 8 * 3.0 && loss.loss_sum < 8 * 20.0); /* log 37 and more */
-    fixture_release(&f);
 }
 
 /* Held-out samples of the made-up set are other ones: read the training set's instead. */
@@ -345,15 +311,13 @@ static enum err read_training(void *context, enum ticket_kind kind, uint64_t fir
     return fixture_read(context, TICKET_TRAIN, first, count, ret_inputs, ret_targets);
 }
 
-TEST(validation_is_the_training_loss_without_gradients)
+TEST_F(validation_is_the_training_loss_without_gradients, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    struct executor *executor = fixture_executor(&f, 0);
-    const struct executor_samples samples = {&f, read_training, 24};
+    struct executor *executor = fixture_executor(f, 0);
+    const struct executor_samples samples = {f, read_training, 24};
     const struct executor_hooks none = {0};
     struct ticket ticket = fixture_ticket(0, 0, 2);
-    struct executor_loss trained = fixture_run(&f, f.executor, ticket), validated;
+    struct executor_loss trained = fixture_run(f, f->executor, ticket), validated;
     ticket.kind = TICKET_VALIDATE;
     assert_int_equal(executor_validate(executor, &ticket, &samples, &none, &validated), ERR_OK);
     assert_true((float)validated.loss_sum == (float)trained.loss_sum);
@@ -361,21 +325,19 @@ TEST(validation_is_the_training_loss_without_gradients)
     assert_int_equal(validated.correct, trained.correct);
     assert_int_equal(executor_memory(executor).gradients, 0);
     executor_free(executor);
-    fixture_release(&f);
 }
 
-TEST(held_out_samples_may_end_inside_a_slot)
+TEST_F(held_out_samples_may_end_inside_a_slot, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
     const struct executor_hooks none = {0};
     struct executor_loss all, part, sum = {0};
     struct ticket root = {.kind = TICKET_VALIDATE, .node = {2, 0}};
-    f.samples.held_out = 11; /* slots of 4, 4 and 3 */
-    assert_int_equal(executor_validate(f.executor, &root, &f.samples, &none, &all), ERR_OK);
+    f->samples.held_out = 11; /* slots of 4, 4 and 3 */
+    assert_int_equal(executor_validate(f->executor, &root, &f->samples, &none, &all), ERR_OK);
     for (uint32_t slot = 0; slot < 3; slot++) {
         struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, slot}};
-        assert_int_equal(executor_validate(f.executor, &ticket, &f.samples, &none, &part), ERR_OK);
+        assert_int_equal(executor_validate(f->executor, &ticket, &f->samples, &none, &part),
+                         ERR_OK);
         sum.loss_sum += part.loss_sum;
         sum.samples += part.samples;
         sum.correct += part.correct;
@@ -385,17 +347,15 @@ TEST(held_out_samples_may_end_inside_a_slot)
     assert_int_equal(sum.samples, 11);
     assert_int_equal(sum.correct, all.correct);
     struct ticket beyond = {.kind = TICKET_VALIDATE, .node = {0, 3}};
-    assert_int_equal(executor_validate(f.executor, &beyond, &f.samples, &none, &part),
+    assert_int_equal(executor_validate(f->executor, &beyond, &f->samples, &none, &part),
                      ERR_MALFORMED);
-    fixture_release(&f);
 }
 
 TEST(logits_are_never_more_than_the_limit)
 {
-    struct fixture f;
-    struct spec_model settings = fixture_gpt();
-    settings.vocabulary = 1000;
-    fixture_init(&f, settings, fixture_train());
+    struct executor_fixture f = {.settings = fixture_gpt()};
+    f.settings.vocabulary = 1000;
+    executor_set_up(&f);
     struct executor_loss wanted = fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
     uint64_t whole = executor_memory(f.executor).scratch;
     f.train.logits_bytes_max = 9 * 1024 * sizeof(float); /* 9 rows; a microbatch has 14 */
@@ -410,34 +370,31 @@ TEST(logits_are_never_more_than_the_limit)
     assert_int_equal(executor_validate(blocked, &ticket, &samples, &none, &got), ERR_OK);
     assert_true(got.loss_sum - wanted.loss_sum < 1e-5 && wanted.loss_sum - got.loss_sum < 1e-5);
     executor_free(blocked);
-    fixture_release(&f);
+    executor_tear_down(&f);
 }
 
 /* ---- chunks ---- */
 
-TEST(chunks_come_out_as_they_went_in)
+TEST_F(chunks_come_out_as_they_went_in, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
     static uint8_t bytes[4 * MODEL_CHUNK_WEIGHTS_MAX];
-    fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
-    for (uint32_t chunk = 0; chunk < f.model.chunks_count; chunk++) {
-        uint32_t parameter = f.model.chunks[chunk].parameter;
-        uint32_t part = f.model.parameters[parameter].parts - 1;
-        uint64_t digest = executor_encode(f.executor, chunk, part, CODEC_FP32, bytes);
-        struct slice slice = {bytes, blocks_bytes(&f.model, chunk, CODEC_FP32)};
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
+    for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
+        uint32_t parameter = f->model.chunks[chunk].parameter;
+        uint32_t part = f->model.parameters[parameter].parts - 1;
+        uint64_t digest = executor_encode(f->executor, chunk, part, CODEC_FP32, bytes);
+        struct slice slice = {bytes, blocks_bytes(&f->model, chunk, CODEC_FP32)};
         assert_true(digest == digest_fast64(slice));
         struct cursor cursor = {.slices = &slice, .slice_count = 1};
-        executor_decode(f.executor, chunk, CODEC_FP32, &cursor);
+        executor_decode(f->executor, chunk, CODEC_FP32, &cursor);
     }
     /* Every chunk once: the weights are now the last part's gradients. */
-    for (uint32_t i = 0; i < f.model.parameters_count; i++) {
-        const struct model_parameter *parameter = &f.model.parameters[i];
-        assert_memory_equal(executor_weights(f.executor, i),
-                            executor_gradient(f.executor, i, parameter->parts - 1),
+    for (uint32_t i = 0; i < f->model.parameters_count; i++) {
+        const struct model_parameter *parameter = &f->model.parameters[i];
+        assert_memory_equal(executor_weights(f->executor, i),
+                            executor_gradient(f->executor, i, parameter->parts - 1),
                             parameter->weights * sizeof(float));
     }
-    fixture_release(&f);
 }
 
 /* ---- memory ---- */
@@ -467,34 +424,30 @@ static void counting_free(const struct kernels *k, void *memory)
     free(memory);
 }
 
-TEST(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says)
+TEST_F(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says, executor,
+       .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    counting = (struct counting){.k = *f.k};
+    counting = (struct counting){.k = *f->k};
     counting.k.alloc = counting_alloc;
     counting.k.free = counting_free;
-    const struct kernels *k = f.k;
-    f.k = &counting.k;
-    struct executor *executor = fixture_executor(&f, 8);
+    const struct kernels *k = f->k;
+    f->k = &counting.k;
+    struct executor *executor = fixture_executor(f, 8);
     uint32_t calls = counting.calls;
     assert_true(counting.bytes == executor_memory(executor).total);
-    fixture_run(&f, executor, fixture_ticket(0, 3, 0));
+    fixture_run(f, executor, fixture_ticket(0, 3, 0));
     assert_int_equal(counting.calls, calls);
     executor_free(executor);
-    f.k = k;
-    fixture_release(&f);
+    f->k = k;
 }
 
-TEST(every_refused_allocation_is_an_error_and_leaks_nothing)
+TEST_F(every_refused_allocation_is_an_error_and_leaks_nothing, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    counting = (struct counting){.k = *f.k};
+    counting = (struct counting){.k = *f->k};
     counting.k.alloc = counting_alloc;
     counting.k.free = counting_free;
     const struct executor_options options = {
-        .kernels = &counting.k, .model = &f.model, .train = &f.train, .node_slots_max = 4};
+        .kernels = &counting.k, .model = &f->model, .train = &f->train, .node_slots_max = 4};
     struct executor *executor = NULL;
     enum err err = ERR_NOMEM;
     for (uint32_t refuse = 1; err == ERR_NOMEM; refuse++) {
@@ -505,5 +458,4 @@ TEST(every_refused_allocation_is_an_error_and_leaks_nothing)
     }
     assert_int_equal(err, ERR_OK);
     executor_free(executor);
-    fixture_release(&f);
 }

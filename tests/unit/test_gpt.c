@@ -37,31 +37,27 @@ TEST(units_use_parameters_in_the_order_of_the_code)
         "wte.weight",
         "loss",
     };
-    struct fixture f;
-    struct spec_model settings = fixture_gpt();
-    settings.layers = 1;
-    fixture_init(&f, settings, fixture_train());
+    struct executor_fixture f = {.settings = fixture_gpt()};
+    f.settings.layers = 1;
+    executor_set_up(&f);
     assert_int_equal(f.model.uses_count, sizeof names / sizeof *names);
     for (uint32_t use = 0; use < f.model.uses_count; use++)
         assert_string_equal(f.model.parameters[f.model.uses[use].parameter].name, names[use]);
-    fixture_release(&f);
+    executor_tear_down(&f);
 }
 
-TEST(padded_vocabulary_has_no_gradient_and_no_influence)
+TEST_F(padded_vocabulary_has_no_gradient_and_no_influence, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    uint32_t wte = model_find(&f.model, "wte.weight");
-    const struct model_parameter *p = &f.model.parameters[wte];
+    uint32_t wte = model_find(&f->model, "wte.weight");
+    const struct model_parameter *p = &f->model.parameters[wte];
     uint64_t first = (uint64_t)p->shape[0] * p->cols;
     assert_true(first < p->weights);
-    struct executor_loss before = fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
+    struct executor_loss before = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t i = first; i < p->weights; i++)
-            assert_true(executor_gradient(f.executor, wte, part)[i] == 0);
+            assert_true(executor_gradient(f->executor, wte, part)[i] == 0);
     for (uint64_t i = first; i < p->weights; i++)
-        executor_weights(f.executor, wte)[i] = 9;
-    struct executor_loss after = fixture_run(&f, f.executor, fixture_ticket(0, 0, 0));
+        executor_weights(f->executor, wte)[i] = 9;
+    struct executor_loss after = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
     assert_true(after.loss_sum == before.loss_sum);
-    fixture_release(&f);
 }

@@ -33,7 +33,7 @@ struct cut_name shards_held(struct shards *shards)
 }
 
 /* The coordinator's side: a Serve method that counts what it hears. */
-struct world {
+struct link_fixture {
     struct shards shards;
     struct inbox *inbox;
     struct rpc_loop *loop;
@@ -51,7 +51,7 @@ static enum err serve_open(void *owner, struct rpc_stream *stream, const struct 
                            void **ret_owner, struct reason *reason)
 {
     (void)peer, (void)reason;
-    struct world *world = owner;
+    struct link_fixture *world = owner;
     thread_lock(&world->lock);
     rpc_stream_unref(world->stream);
     world->stream = rpc_stream_ref(stream);
@@ -63,7 +63,7 @@ static enum err serve_open(void *owner, struct rpc_stream *stream, const struct 
 static void serve_message(void *owner, struct rpc_stream *stream, struct rpc_message *take_message)
 {
     (void)stream;
-    struct world *world = owner;
+    struct link_fixture *world = owner;
     struct arena arena = {.bytes_max = 1 << 20};
     struct server_report report;
     uint8_t bytes[4096];
@@ -85,29 +85,25 @@ static void serve_message(void *owner, struct rpc_stream *stream, struct rpc_mes
 
 static const struct rpc_stream_events serve_events = {.open = serve_open, .message = serve_message};
 
-static int setup(void **state)
+static void link_set_up(struct link_fixture *world)
 {
-    static struct world world; /* cmocka's setup has no other place for it */
-    memset(&world, 0, sizeof world);
     const struct inbox_limits limits = {sizeof(struct event), 64};
-    world.logger = (struct logger){.fd = -1};
-    tally_init(&world.shards.tally);
-    thread_mutex_init(&world.lock);
-    assert_int_equal(inbox_new(limits, &world.inbox), ERR_OK);
+    world->logger = (struct logger){.fd = -1};
+    tally_init(&world->shards.tally);
+    thread_mutex_init(&world->lock);
+    assert_int_equal(inbox_new(limits, &world->inbox), ERR_OK);
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 2;
     settings.reconnect_ms_min = settings.reconnect_ms_max = 20;
-    world.loop = loop_new(&settings);
-    world.method = (struct rpc_method){.path = "/roost.v1.Cluster/Serve",
-                                       .kind = RPC_STREAM,
-                                       .roles = TLS_ROLES_ALL,
-                                       .owner = &world,
-                                       .events = &serve_events};
-    *state = &world;
-    return 0;
+    world->loop = loop_new(&settings);
+    world->method = (struct rpc_method){.path = "/roost.v1.Cluster/Serve",
+                                        .kind = RPC_STREAM,
+                                        .roles = TLS_ROLES_ALL,
+                                        .owner = world,
+                                        .events = &serve_events};
 }
 
-static void open_link(struct world *world, const char *coordinator)
+static void open_link(struct link_fixture *world, const char *coordinator)
 {
     const struct link_config config = {.loop = world->loop,
                                        .coordinator = coordinator,
@@ -122,15 +118,14 @@ static void open_link(struct world *world, const char *coordinator)
     link_attach(world->link, &world->shards);
 }
 
-static void open_server(struct world *world, char *ret_address, size_t bytes)
+static void open_server(struct link_fixture *world, char *ret_address, size_t bytes)
 {
     world->server = server_new(world->loop, NULL, &world->method, 1);
     snprintf(ret_address, bytes, "127.0.0.1:%u", rpc_server_port(world->server));
 }
 
-static int teardown(void **state)
+static void link_tear_down(struct link_fixture *world)
 {
-    struct world *world = *state;
     struct event event;
     size_t count;
     link_free(world->link);
@@ -142,11 +137,10 @@ static int teardown(void **state)
     inbox_free(world->inbox);
     tally_release(&world->shards.tally);
     thread_mutex_release(&world->lock);
-    return 0;
 }
 
 /* The daemon's main loop, until counts[what] is `count`. */
-static void turn_until(struct world *world, unsigned what, unsigned count)
+static void turn_until(struct link_fixture *world, unsigned what, unsigned count)
 {
     uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
     while (tally_of(&world->shards.tally, what) < count && time_now_ns() < deadline_ns) {
@@ -171,26 +165,24 @@ static struct server_report committed(uint64_t step)
     return report;
 }
 
-TEST(a_connection_begins_with_a_hello_and_then_everything_again, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_connection_begins_with_a_hello_and_then_everything_again, link)
 {
-    struct world *world = *state;
     char address[32];
-    open_server(world, address, sizeof address);
-    open_link(world, address);
-    turn_until(world, HELLO, 1);
-    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
-    thread_lock(&world->lock);
-    assert_string_equal(world->hello.hello.name, "s1");
-    assert_string_equal(world->hello.hello.address, "here:1");
-    assert_int_equal(world->hello.boot, 5);
-    assert_int_equal(world->hello.hello.generation, 7);
-    assert_int_equal(world->hello.hello.version, 100);
-    thread_unlock(&world->lock);
+    open_server(f, address, sizeof address);
+    open_link(f, address);
+    turn_until(f, HELLO, 1);
+    assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
+    thread_lock(&f->lock);
+    assert_string_equal(f->hello.hello.name, "s1");
+    assert_string_equal(f->hello.hello.address, "here:1");
+    assert_int_equal(f->hello.boot, 5);
+    assert_int_equal(f->hello.hello.generation, 7);
+    assert_int_equal(f->hello.hello.version, 100);
+    thread_unlock(&f->lock);
 }
 
 /* What the server has heard the link may learn a moment later, from a thread of the library. */
-static bool comes_to_be_connected(struct world *world)
+static bool comes_to_be_connected(struct link_fixture *world)
 {
     uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
     while (!link_connected(world->link) && time_now_ns() < deadline_ns)
@@ -198,105 +190,96 @@ static bool comes_to_be_connected(struct world *world)
     return link_connected(world->link);
 }
 
-TEST(reports_go_out_from_any_thread, .setup_func = setup, .teardown_func = teardown)
+TEST_F(reports_go_out_from_any_thread, link)
 {
-    struct world *world = *state;
     char address[32];
-    open_server(world, address, sizeof address);
-    open_link(world, address);
+    open_server(f, address, sizeof address);
+    open_link(f, address);
     struct server_report early = committed(1);
-    link_report(world->link,
-                &early); /* before there is a stream: said again later, by the shards */
-    turn_until(world, HELLO, 1);
+    link_report(f->link, &early); /* before there is a stream: said again later, by the shards */
+    turn_until(f, HELLO, 1);
     struct server_report report = committed(9);
-    link_report(world->link, &report);
-    turn_until(world, REPORT, 1);
-    assert_int_equal(world->reported_step, 9);
-    assert_true(comes_to_be_connected(world));
+    link_report(f->link, &report);
+    turn_until(f, REPORT, 1);
+    assert_int_equal(f->reported_step, 9);
+    assert_true(comes_to_be_connected(f));
 }
 
-TEST(commands_reach_the_shards, .setup_func = setup, .teardown_func = teardown)
+TEST_F(commands_reach_the_shards, link)
 {
-    struct world *world = *state;
     char address[32];
     struct buf bytes = {0};
-    open_server(world, address, sizeof address);
-    open_link(world, address);
-    turn_until(world, HELLO, 1);
+    open_server(f, address, sizeof address);
+    open_link(f, address);
+    turn_until(f, HELLO, 1);
     struct server_command command = {.kind = SERVER_COMMIT, .term = 3, .boot = 5};
     command.commit.step = 41;
     assert_int_equal(wire_encode_server_command(&command, &bytes), ERR_OK);
-    thread_lock(&world->lock);
-    assert_int_equal(rpc_stream_send(world->stream, RPC_NORMAL, &bytes, NULL, 0), ERR_OK);
-    thread_unlock(&world->lock);
-    turn_until(world, COMMAND, 1);
-    assert_int_equal(world->shards.command.commit.step, 41);
-    assert_int_equal(world->shards.command.term, 3);
+    thread_lock(&f->lock);
+    assert_int_equal(rpc_stream_send(f->stream, RPC_NORMAL, &bytes, NULL, 0), ERR_OK);
+    thread_unlock(&f->lock);
+    turn_until(f, COMMAND, 1);
+    assert_int_equal(f->shards.command.commit.step, 41);
+    assert_int_equal(f->shards.command.term, 3);
 }
 
-TEST(a_broken_stream_is_opened_again_with_a_new_hello, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_broken_stream_is_opened_again_with_a_new_hello, link)
 {
-    struct world *world = *state;
     char address[32];
-    open_server(world, address, sizeof address);
-    open_link(world, address);
+    open_server(f, address, sizeof address);
+    open_link(f, address);
     for (unsigned i = 1; i <= 3; i++) {
-        turn_until(world, HELLO, i);
-        thread_lock(&world->lock);
-        rpc_stream_finish(world->stream, ERR_UNREACHABLE, "gone");
-        thread_unlock(&world->lock);
+        turn_until(f, HELLO, i);
+        thread_lock(&f->lock);
+        rpc_stream_finish(f->stream, ERR_UNREACHABLE, "gone");
+        thread_unlock(&f->lock);
     }
-    turn_until(world, HELLO, 4);
-    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 4);
+    turn_until(f, HELLO, 4);
+    assert_int_equal(tally_of(&f->shards.tally, AGAIN), 4);
 }
 
-TEST(a_coordinator_that_comes_later_is_found, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_coordinator_that_comes_later_is_found, link)
 {
-    struct world *world = *state;
     char address[32];
-    open_server(world, address, sizeof address);
-    rpc_server_free(world->server); /* now nobody listens there */
-    world->server = NULL;
-    open_link(world, address);
-    turn_until(world, AGAIN, 2); /* at least one attempt was refused */
+    open_server(f, address, sizeof address);
+    rpc_server_free(f->server); /* now nobody listens there */
+    f->server = NULL;
+    open_link(f, address);
+    turn_until(f, AGAIN, 2); /* at least one attempt was refused */
     struct rpc_server_config config = {
-        .loop = world->loop, .address = address, .methods = &world->method, .method_count = 1};
+        .loop = f->loop, .address = address, .methods = &f->method, .method_count = 1};
     struct reason reason = {0};
-    assert_int_equal(rpc_server_new(&config, &world->server, &reason), ERR_OK);
-    turn_until(world, HELLO, 1);
+    assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
+    turn_until(f, HELLO, 1);
 }
 
-TEST(the_coordinators_own_reports_go_through_its_inbox, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(the_coordinators_own_reports_go_through_its_inbox, link)
 {
-    struct world *world = *state;
     struct event event;
     size_t count;
-    open_link(world, NULL);
+    open_link(f, NULL);
     struct server_report report = committed(6);
-    link_report(world->link, &report);
-    assert_int_equal(inbox_take(world->inbox, 0, 1, &event, &count), ERR_OK);
+    link_report(f->link, &report);
+    assert_int_equal(inbox_take(f->inbox, 0, 1, &event, &count), ERR_OK);
     assert_int_equal(event.kind, EVENT_REPORT);
     assert_true(event.message->bytes > 0);
     event_release(&event);
-    assert_true(link_connected(world->link));
+    assert_true(link_connected(f->link));
 }
 
-TEST(an_own_report_without_room_is_asked_for_again, .setup_func = setup, .teardown_func = teardown)
+TEST_F(an_own_report_without_room_is_asked_for_again, link)
 {
-    struct world *world = *state;
-    open_link(world, NULL);
+    open_link(f, NULL);
     struct server_report report = committed(6);
     for (int i = 0; i < 64; i++)
-        link_report(world->link, &report);
-    link_tick(world->link, time_now_ns());
-    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 0);
-    link_report(world->link, &report); /* the inbox is full */
-    link_tick(world->link, time_now_ns());
-    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
-    link_tick(world->link, time_now_ns());
-    assert_int_equal(tally_of(&world->shards.tally, AGAIN), 1);
+        link_report(f->link, &report);
+    link_tick(f->link, time_now_ns());
+    assert_int_equal(tally_of(&f->shards.tally, AGAIN), 0);
+    link_report(f->link, &report); /* the inbox is full */
+    link_tick(f->link, time_now_ns());
+    assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
+    link_tick(f->link, time_now_ns());
+    assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
 }
 
 int main(void)

@@ -17,19 +17,16 @@ TEST(gradients_are_the_slopes_of_the_loss)
     gradient_check_all(settings);
 }
 
-TEST(logits_in_blocks_of_a_row_give_the_same_gradients)
+TEST_F(logits_in_blocks_of_a_row_give_the_same_gradients, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    f.train.logits_bytes_max = 1;
-    struct executor *blocked = fixture_executor(&f, 1);
-    fixture_run(&f, f.executor, fixture_ticket(0, 0, 1));
-    fixture_run(&f, blocked, fixture_ticket(0, 0, 1));
-    float *whole = fixture_gradients(&f, f.executor), *rows = fixture_gradients(&f, blocked);
-    for (size_t i = 0; i < fixture_gradient_floats(&f); i++)
+    f->train.logits_bytes_max = 1;
+    struct executor *blocked = fixture_executor(f, 1);
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    fixture_run(f, blocked, fixture_ticket(0, 0, 1));
+    float *whole = fixture_gradients(f, f->executor), *rows = fixture_gradients(f, blocked);
+    for (size_t i = 0; i < fixture_gradient_floats(f); i++)
         assert_true(fabsf(whole[i] - rows[i]) < 1e-5F);
     free(whole);
     free(rows);
     executor_free(blocked);
-    fixture_release(&f);
 }

@@ -1,14 +1,14 @@
 /* Servers that come and go, as the coordinator sees them (P11). */
 #include "tests/unit/moves_fixture.h"
 
-static void set_up(struct fixture *f)
+static void train(struct moves_fixture *f)
 {
     struct coordinator_run run = run_of_two();
-    set_up_run(f, &run);
+    train_run(f, &run);
 }
 
 /* All acknowledge the commit; who was told to write a file of its cut has written it. */
-static void finish(struct fixture *f)
+static void finish(struct moves_fixture *f)
 {
     const struct commit commit = f->commit;
     bool told[SERVERS];
@@ -19,13 +19,13 @@ static void finish(struct fixture *f)
             manifest(f, i, commit.step + 1, ERR_OK);
 }
 
-static void step(struct fixture *f)
+static void step(struct moves_fixture *f)
 {
     commit_said(f);
     finish(f);
 }
 
-static void add_third(struct fixture *f)
+static void add_third(struct moves_fixture *f)
 {
     connect(f, 2, 12);
     assert_int_equal(f->players[2].generation, f->generation);
@@ -33,7 +33,7 @@ static void add_third(struct fixture *f)
     ready(f, 2);
 }
 
-static enum err give_up(struct fixture *f, uint32_t i)
+static enum err give_up(struct moves_fixture *f, uint32_t i)
 {
     char name[8];
     snprintf(name, sizeof name, "s%u", i);
@@ -42,112 +42,104 @@ static enum err give_up(struct fixture *f, uint32_t i)
     return err;
 }
 
-TEST(a_server_that_joins_gets_its_even_share_with_a_commit)
+TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    step(&f);
-    uint64_t map_number = status(&f).map_number;
-    add_third(&f);
-    assert_int_equal(status(&f).generation, f.generation);
-    commit_said(&f);
-    assert_true(f.told[2]);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1) + owned(&f, 2), CHUNKS);
-    assert_in_range(owned(&f, 2), 1, 2);
-    assert_true(status(&f).map_number > map_number);
-    finish(&f);
-    uint32_t share = owned(&f, 2);
+    train(f);
+    step(f);
+    uint64_t map_number = status(f).map_number;
+    add_third(f);
+    assert_int_equal(status(f).generation, f->generation);
+    commit_said(f);
+    assert_true(f->told[2]);
+    assert_int_equal(owned(f, 0) + owned(f, 1) + owned(f, 2), CHUNKS);
+    assert_in_range(owned(f, 2), 1, 2);
+    assert_true(status(f).map_number > map_number);
+    finish(f);
+    uint32_t share = owned(f, 2);
     for (uint32_t i = 0; i < 3; i++)
-        step(&f);
-    assert_int_equal(owned(&f, 2), share); /* even: nothing moves any more */
-    tear_down(&f);
+        step(f);
+    assert_int_equal(owned(f, 2), share); /* even: nothing moves any more */
 }
 
-TEST(the_next_commit_waits_for_the_new_owner)
+TEST_F(the_next_commit_waits_for_the_new_owner, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_third(&f);
-    commit_said(&f);
-    uint64_t step = f.commit.step;
-    acknowledge_one(&f, 0, step);
-    acknowledge_one(&f, 1, step);
-    f.committed = false;
+    train(f);
+    add_third(f);
+    commit_said(f);
+    uint64_t step = f->commit.step;
+    acknowledge_one(f, 0, step);
+    acknowledge_one(f, 1, step);
+    f->committed = false;
     for (uint32_t i = 0; i < SERVERS; i++)
-        reduce(&f, i);
-    assert_false(f.committed); /* P6: its chunks are on their way */
-    acknowledge_one(&f, 2, step);
-    assert_true(f.committed);
-    tear_down(&f);
+        reduce(f, i);
+    assert_false(f->committed); /* P6: its chunks are on their way */
+    acknowledge_one(f, 2, step);
+    assert_true(f->committed);
 }
 
-TEST(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded)
+TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    step(&f);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_false(f.drained.drained);
-    assert_int_equal(f.drained.chunks_left, owned(&f, 1));
-    step(&f); /* its chunks move */
-    assert_int_equal(owned(&f, 1), 0);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    assert_false(f.players[1].told_leave);
-    commit_said(&f); /* a cut, of server 0 alone */
-    assert_true(f.commit.cut);
-    assert_false(f.told[1]);
-    assert_int_equal(f.file[0], 0);
-    assert_false(f.players[1].told_leave);
-    finish(&f);
-    assert_true(f.players[1].told_leave);
-    assert_int_equal(f.stored.server_count, 1);
-    assert_string_equal(f.stored.servers[0].name, "s0");
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_true(f.drained.drained);
-    lose(&f, 1);
-    step(&f); /* nobody waits for it */
-    assert_int_equal(status(&f).moves.servers_drained, 1);
-    tear_down(&f);
+    train(f);
+    step(f);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_false(f->drained.drained);
+    assert_int_equal(f->drained.chunks_left, owned(f, 1));
+    step(f); /* its chunks move */
+    assert_int_equal(owned(f, 1), 0);
+    assert_int_equal(owned(f, 0), CHUNKS);
+    assert_false(f->players[1].told_leave);
+    commit_said(f); /* a cut, of server 0 alone */
+    assert_true(f->commit.cut);
+    assert_false(f->told[1]);
+    assert_int_equal(f->file[0], 0);
+    assert_false(f->players[1].told_leave);
+    finish(f);
+    assert_true(f->players[1].told_leave);
+    assert_int_equal(f->stored.server_count, 1);
+    assert_string_equal(f->stored.servers[0].name, "s0");
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_true(f->drained.drained);
+    lose(f, 1);
+    step(f); /* nobody waits for it */
+    assert_int_equal(status(f).moves.servers_drained, 1);
 }
 
-static void ask_for_cut(struct fixture *f)
+static void ask_for_cut(struct moves_fixture *f)
 {
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
 }
 
-TEST(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file)
+TEST_F(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_third(&f);
-    step(&f);
-    ask_for_cut(&f);
-    commit_said(&f); /* the cut of version 2, with a file of the third */
-    assert_int_not_equal(f.file[2], WIRE_FILE_NONE);
-    acknowledge(&f);
-    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
-    step(&f);
-    assert_int_equal(owned(&f, 2), 0);
-    commit_said(&f); /* the cut of version 4, without it */
-    assert_true(f.commit.cut);
-    acknowledge(&f);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_false(f.players[2].told_leave);
+    train(f);
+    add_third(f);
+    step(f);
+    ask_for_cut(f);
+    commit_said(f); /* the cut of version 2, with a file of the third */
+    assert_int_not_equal(f->file[2], WIRE_FILE_NONE);
+    acknowledge(f);
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    step(f);
+    assert_int_equal(owned(f, 2), 0);
+    commit_said(f); /* the cut of version 4, without it */
+    assert_true(f->commit.cut);
+    acknowledge(f);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_false(f->players[2].told_leave);
     for (uint32_t i = 0; i < SERVERS; i++)
-        manifest(&f, i, 2, ERR_OK);
-    assert_int_equal(status(&f).cut.version, 2);
-    assert_false(f.players[2].told_leave);
-    manifest(&f, 0, 4, ERR_OK);
-    manifest(&f, 1, 4, ERR_OK);
-    assert_int_equal(status(&f).cut.version, 4);
-    assert_true(f.players[2].told_leave);
-    tear_down(&f);
+        manifest(f, i, 2, ERR_OK);
+    assert_int_equal(status(f).cut.version, 2);
+    assert_false(f->players[2].told_leave);
+    manifest(f, 0, 4, ERR_OK);
+    manifest(f, 1, 4, ERR_OK);
+    assert_int_equal(status(f).cut.version, 4);
+    assert_true(f->players[2].told_leave);
 }
 
 /* A cut of version 1 that the store has not answered for. */
-static void set_up_slow_store(struct fixture *f)
+static void train_on_a_slow_store(struct moves_fixture *f)
 {
-    set_up(f);
+    train(f);
     ask_for_cut(f);
     f->store_is_slow = true;
     step(f);
@@ -155,305 +147,270 @@ static void set_up_slow_store(struct fixture *f)
     assert_int_equal(status(f).cut.version, 0);
 }
 
-static void store(struct fixture *f)
+static void store(struct moves_fixture *f)
 {
     coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
     look(f);
 }
 
-TEST(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest)
+TEST_F(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest, moves)
 {
-    struct fixture f;
-    set_up_slow_store(&f);
-    uint64_t generation = f.generation;
-    lose(&f, 1);
-    connect(&f, 1, 21);
-    assert_int_equal(f.generation, generation);
-    store(&f);
-    assert_true(f.generation > generation);
-    assert_int_equal(status(&f).version, 1);
-    tear_down(&f);
+    train_on_a_slow_store(f);
+    uint64_t generation = f->generation;
+    lose(f, 1);
+    connect(f, 1, 21);
+    assert_int_equal(f->generation, generation);
+    store(f);
+    assert_true(f->generation > generation);
+    assert_int_equal(status(f).version, 1);
 }
 
-TEST(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_more)
+TEST_F(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_more, moves)
 {
-    struct fixture f;
-    set_up_slow_store(&f);
-    uint64_t generation = f.generation;
-    lose(&f, 1);
-    assert_int_equal(give_up(&f, 1), ERR_OK);
-    assert_int_equal(f.generation, generation);
-    store(&f);
-    assert_true(f.generation > generation);
-    assert_int_equal(status(&f).version, 1);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    generation = f.generation;
-    lose(&f, 0);
-    connect(&f, 0, 20);
-    assert_true(f.generation > generation);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    tear_down(&f);
+    train_on_a_slow_store(f);
+    uint64_t generation = f->generation;
+    lose(f, 1);
+    assert_int_equal(give_up(f, 1), ERR_OK);
+    assert_int_equal(f->generation, generation);
+    store(f);
+    assert_true(f->generation > generation);
+    assert_int_equal(status(f).version, 1);
+    assert_int_equal(owned(f, 0), CHUNKS);
+    generation = f->generation;
+    lose(f, 0);
+    connect(f, 0, 20);
+    assert_true(f->generation > generation);
+    assert_int_equal(owned(f, 0), CHUNKS);
 }
 
-TEST(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut)
+TEST_F(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    uint32_t share = owned(&f, 1);
-    add_third(&f);
-    step(&f);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    step(&f);
-    assert_int_equal(owned(&f, 1), 0);
-    uint64_t generation = f.generation;
-    lose(&f, 2); /* what was added is lost, and the newest cut, of version 0, does not know it */
-    connect(&f, 2, 22);
-    assert_true(f.generation > generation);
-    assert_int_equal(status(&f).version, 0);
-    assert_int_equal(owned(&f, 1), share);
-    assert_int_equal(owned(&f, 2), 0);
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    ready(&f, 2); /* it joins again */
-    step(&f);
-    assert_int_equal(owned(&f, 1), 0); /* and the drain goes on */
-    assert_true(owned(&f, 2) > 0);
-    tear_down(&f);
+    train(f);
+    uint32_t share = owned(f, 1);
+    add_third(f);
+    step(f);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    step(f);
+    assert_int_equal(owned(f, 1), 0);
+    uint64_t generation = f->generation;
+    lose(f, 2); /* what was added is lost, and the newest cut, of version 0, does not know it */
+    connect(f, 2, 22);
+    assert_true(f->generation > generation);
+    assert_int_equal(status(f).version, 0);
+    assert_int_equal(owned(f, 1), share);
+    assert_int_equal(owned(f, 2), 0);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    ready(f, 2); /* it joins again */
+    step(f);
+    assert_int_equal(owned(f, 1), 0); /* and the drain goes on */
+    assert_true(owned(f, 2) > 0);
 }
 
 /* The newest cut's map is that of others since s0 was given up, so the map stays as it is. */
-TEST(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left)
+TEST_F(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_third(&f);
-    lose(&f, 0);
-    assert_int_equal(give_up(&f, 0), ERR_OK);
-    ready(&f, 1);
-    ready(&f, 2);
-    commit_said(&f);
-    assert_true(f.commit.cut);
-    acknowledge(&f);
-    manifest(&f, 1, 1, ERR_NO_SPACE);
-    connect(&f, 0, 20);
-    ready(&f, 0);
-    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
-    step(&f);
-    assert_int_equal(owned(&f, 2), 0);
-    assert_true(owned(&f, 0) > 0);
-    commit_said(&f); /* its cut is not recorded yet */
-    acknowledge(&f);
-    assert_true(f.players[2].told_leave); /* it was the second of three */
-    uint64_t generation = f.generation;
-    lose(&f, 1);
-    connect(&f, 1, 21);
-    assert_true(f.generation > generation);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
-    tear_down(&f);
+    train(f);
+    add_third(f);
+    lose(f, 0);
+    assert_int_equal(give_up(f, 0), ERR_OK);
+    ready(f, 1);
+    ready(f, 2);
+    commit_said(f);
+    assert_true(f->commit.cut);
+    acknowledge(f);
+    manifest(f, 1, 1, ERR_NO_SPACE);
+    connect(f, 0, 20);
+    ready(f, 0);
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    step(f);
+    assert_int_equal(owned(f, 2), 0);
+    assert_true(owned(f, 0) > 0);
+    commit_said(f); /* its cut is not recorded yet */
+    acknowledge(f);
+    assert_true(f->players[2].told_leave); /* it was the second of three */
+    uint64_t generation = f->generation;
+    lose(f, 1);
+    connect(f, 1, 21);
+    assert_true(f->generation > generation);
+    assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
 }
 
-TEST(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins)
+TEST_F(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    step(&f);
-    add_third(&f);
-    step(&f); /* chunks move to server 2 */
-    assert_int_equal(coordinator_checkpoint(f.coordinator), ERR_OK);
-    step(&f);
-    assert_int_equal(f.stored.server_count, 3);
-    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
-    step(&f); /* … and back */
-    commit_said(&f);
-    uint64_t version = f.commit.step + 1, generation = f.generation;
-    acknowledge(&f);
-    manifest(&f, 0, version, ERR_OK);
-    lose(&f, 2);
-    lose(&f, 0);
-    connect(&f, 0, 20); /* a rewind to the cut of three, which waits for server 2 */
-    assert_int_equal(f.generation, generation);
-    manifest(&f, 1, version, ERR_OK);
-    assert_int_equal(f.stored.server_count, 2);
-    assert_int_equal(f.generation, generation + 1);
-    assert_int_equal(status(&f).version, version);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
-    tear_down(&f);
+    train(f);
+    step(f);
+    add_third(f);
+    step(f); /* chunks move to server 2 */
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    step(f);
+    assert_int_equal(f->stored.server_count, 3);
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    step(f); /* … and back */
+    commit_said(f);
+    uint64_t version = f->commit.step + 1, generation = f->generation;
+    acknowledge(f);
+    manifest(f, 0, version, ERR_OK);
+    lose(f, 2);
+    lose(f, 0);
+    connect(f, 0, 20); /* a rewind to the cut of three, which waits for server 2 */
+    assert_int_equal(f->generation, generation);
+    manifest(f, 1, version, ERR_OK);
+    assert_int_equal(f->stored.server_count, 2);
+    assert_int_equal(f->generation, generation + 1);
+    assert_int_equal(status(f).version, version);
+    assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
 }
 
-TEST(nobody_drains_when_nobody_could_take_the_chunks)
+TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    assert_int_equal(drain(&f, 2, NULL), ERR_NOT_FOUND);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(drain(&f, 0, NULL), ERR_INVALID);
+    train(f);
+    assert_int_equal(drain(f, 2, NULL), ERR_NOT_FOUND);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(drain(f, 0, NULL), ERR_INVALID);
     /* A daemon that is told to end may end all the same. */
-    report(&f, 0, (struct server_report){.kind = SERVER_DRAIN});
-    assert_true(f.players[0].told_leave);
-    tear_down(&f);
+    report(f, 0, (struct server_report){.kind = SERVER_DRAIN});
+    assert_true(f->players[0].told_leave);
 }
 
-TEST(who_drained_by_itself_and_is_back_gets_a_share_again)
+TEST_F(who_drained_by_itself_and_is_back_gets_a_share_again, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    report(&f, 1, (struct server_report){.kind = SERVER_DRAIN});
-    step(&f);
-    step(&f);
-    assert_true(f.players[1].told_leave);
-    lose(&f, 1);
-    connect(&f, 1, 31);
-    ready(&f, 1);
-    step(&f);
-    assert_true(owned(&f, 1) > 0);
-    tear_down(&f);
+    train(f);
+    report(f, 1, (struct server_report){.kind = SERVER_DRAIN});
+    step(f);
+    step(f);
+    assert_true(f->players[1].told_leave);
+    lose(f, 1);
+    connect(f, 1, 31);
+    ready(f, 1);
+    step(f);
+    assert_true(owned(f, 1) > 0);
 }
 
-TEST(one_that_cannot_hold_the_run_stays_out)
+TEST_F(one_that_cannot_hold_the_run_stays_out, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    connect(&f, 2, 12);
-    cannot_prepare(&f, 2, ERR_NOMEM, "too small");
-    step(&f);
-    assert_int_equal(status(&f).state, RUN_TRAINING);
-    assert_int_equal(owned(&f, 2), 0);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(drain(&f, 0, NULL), ERR_INVALID); /* nor could it take chunks */
-    lose(&f, 2);
-    step(&f);
-    tear_down(&f);
+    train(f);
+    connect(f, 2, 12);
+    cannot_prepare(f, 2, ERR_NOMEM, "too small");
+    step(f);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_int_equal(owned(f, 2), 0);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(drain(f, 0, NULL), ERR_INVALID); /* nor could it take chunks */
+    lose(f, 2);
+    step(f);
 }
 
-TEST(who_may_leave_is_told_so_until_it_has_heard)
+TEST_F(who_may_leave_is_told_so_until_it_has_heard, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    connect(&f, 2, 12);
-    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
-    assert_true(f.players[2].told_leave);
-    connect(&f, 2, 12); /* over a link that was broken then */
-    assert_true(f.players[2].told_leave);
-    connect(&f, 2, 13); /* another start: it joins */
-    assert_false(f.players[2].told_leave);
-    tear_down(&f);
+    train(f);
+    connect(f, 2, 12);
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    assert_true(f->players[2].told_leave);
+    connect(f, 2, 12); /* over a link that was broken then */
+    assert_true(f->players[2].told_leave);
+    connect(f, 2, 13); /* another start: it joins */
+    assert_false(f->players[2].told_leave);
 }
 
-TEST(a_run_that_waits_for_servers_keeps_those_it_needs)
+TEST_F(a_run_that_waits_for_servers_keeps_those_it_needs, moves)
 {
-    struct fixture f;
     struct coordinator_run run = run_of_two();
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    start(&f, &run, NULL);
-    assert_int_equal(drain(&f, 0, NULL), ERR_INVALID); /* it needs two */
-    tear_down(&f);
+    connect(f, 0, 10);
+    start(f, &run, NULL);
+    assert_int_equal(drain(f, 0, NULL), ERR_INVALID); /* it needs two */
 }
 
-TEST(a_run_does_not_begin_on_a_server_that_may_leave)
+TEST_F(a_run_does_not_begin_on_a_server_that_may_leave, moves)
 {
-    struct fixture f;
     struct coordinator_run run = run_of_two();
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    assert_int_equal(drain(&f, 0, NULL), ERR_OK); /* before there is a run */
-    start(&f, &run, NULL);
-    connect(&f, 1, 11);
-    assert_int_equal(f.generation, 0); /* it waits for a second one */
-    connect(&f, 2, 12);
-    assert_int_equal(f.players[0].generation, 0);
-    assert_int_not_equal(f.players[2].generation, 0);
-    tear_down(&f);
+    connect(f, 0, 10);
+    assert_int_equal(drain(f, 0, NULL), ERR_OK); /* before there is a run */
+    start(f, &run, NULL);
+    connect(f, 1, 11);
+    assert_int_equal(f->generation, 0); /* it waits for a second one */
+    connect(f, 2, 12);
+    assert_int_equal(f->players[0].generation, 0);
+    assert_int_not_equal(f->players[2].generation, 0);
 }
 
-TEST(p11_a_server_of_the_newest_cut_waits_for_one_without_it)
+TEST_F(p11_a_server_of_the_newest_cut_waits_for_one_without_it, moves)
 {
-    struct fixture f;
     struct coordinator_run run = run_of_two();
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    connect(&f, 1, 11);
-    start(&f, &run, &past);
-    ready(&f, 0);
-    ready(&f, 1);
-    connect(&f, 2, 12); /* the run goes on without it, from its file */
-    assert_int_equal(drain(&f, 2, NULL), ERR_OK);
-    assert_false(f.drained.drained);
-    step(&f);
-    assert_true(f.players[2].told_leave);
-    tear_down(&f);
+    connect(f, 0, 10);
+    connect(f, 1, 11);
+    start(f, &run, &past);
+    ready(f, 0);
+    ready(f, 1);
+    connect(f, 2, 12); /* the run goes on without it, from its file */
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    assert_false(f->drained.drained);
+    step(f);
+    assert_true(f->players[2].told_leave);
 }
 
-TEST(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others)
+TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    step(&f);
-    assert_int_equal(give_up(&f, 1), ERR_INVALID); /* it is there */
-    uint64_t generation = f.generation;
-    lose(&f, 1);
-    assert_int_equal(give_up(&f, 1), ERR_OK);
-    assert_int_equal(f.generation, generation + 1);
-    assert_int_equal(status(&f).version, 0);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    ready(&f, 0);
-    step(&f); /* with a cut that is nobody else's */
-    assert_int_equal(f.stored.name.version, 1);
-    assert_int_equal(f.stored.server_count, 1);
-    assert_int_equal(status(&f).moves.servers_drained, 1);
-    connect(&f, 1, 11); /* it was somewhere else only */
-    ready(&f, 1);
-    step(&f);
-    assert_in_range(owned(&f, 1), 1, CHUNKS - 1);
-    tear_down(&f);
+    train(f);
+    step(f);
+    assert_int_equal(give_up(f, 1), ERR_INVALID); /* it is there */
+    uint64_t generation = f->generation;
+    lose(f, 1);
+    assert_int_equal(give_up(f, 1), ERR_OK);
+    assert_int_equal(f->generation, generation + 1);
+    assert_int_equal(status(f).version, 0);
+    assert_int_equal(owned(f, 0), CHUNKS);
+    ready(f, 0);
+    step(f); /* with a cut that is nobody else's */
+    assert_int_equal(f->stored.name.version, 1);
+    assert_int_equal(f->stored.server_count, 1);
+    assert_int_equal(status(f).moves.servers_drained, 1);
+    connect(f, 1, 11); /* it was somewhere else only */
+    ready(f, 1);
+    step(f);
+    assert_in_range(owned(f, 1), 1, CHUNKS - 1);
 }
 
-TEST(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it)
+TEST_F(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    lose(&f, 1);
-    assert_int_equal(give_up(&f, 1), ERR_OK);
-    ready(&f, 0);
-    lose(&f, 0);
-    connect(&f, 0, 20); /* before there is another cut */
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    ready(&f, 0);
-    step(&f);
-    assert_int_equal(status(&f).version, 1);
-    tear_down(&f);
+    train(f);
+    lose(f, 1);
+    assert_int_equal(give_up(f, 1), ERR_OK);
+    ready(f, 0);
+    lose(f, 0);
+    connect(f, 0, 20); /* before there is another cut */
+    assert_int_equal(owned(f, 0), CHUNKS);
+    ready(f, 0);
+    step(f);
+    assert_int_equal(status(f).version, 1);
 }
 
-TEST(others_that_are_lost_are_awaited_when_one_is_given_up)
+TEST_F(others_that_are_lost_are_awaited_when_one_is_given_up, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_third(&f);
-    step(&f);
-    uint64_t generation = f.generation;
-    lose(&f, 0);
-    lose(&f, 1);
-    assert_int_equal(give_up(&f, 1), ERR_OK);
-    assert_int_equal(f.generation, generation);
-    connect(&f, 0, 20);
-    assert_int_equal(f.generation, generation + 1);
-    assert_int_equal(owned(&f, 0) + owned(&f, 2), CHUNKS);
-    tear_down(&f);
+    train(f);
+    add_third(f);
+    step(f);
+    uint64_t generation = f->generation;
+    lose(f, 0);
+    lose(f, 1);
+    assert_int_equal(give_up(f, 1), ERR_OK);
+    assert_int_equal(f->generation, generation);
+    connect(f, 0, 20);
+    assert_int_equal(f->generation, generation + 1);
+    assert_int_equal(owned(f, 0) + owned(f, 2), CHUNKS);
 }
 
-TEST(nobody_is_given_up_when_nobody_could_take_the_chunks)
+TEST_F(nobody_is_given_up_when_nobody_could_take_the_chunks, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    lose(&f, 0);
-    lose(&f, 1);
-    assert_int_equal(give_up(&f, 2), ERR_NOT_FOUND);
-    assert_int_equal(give_up(&f, 0), ERR_OK); /* the other one may come back */
-    assert_int_equal(give_up(&f, 1), ERR_INVALID);
-    assert_int_equal(give_up(&f, 0), ERR_OK); /* it is no more */
-    tear_down(&f);
+    train(f);
+    lose(f, 0);
+    lose(f, 1);
+    assert_int_equal(give_up(f, 2), ERR_NOT_FOUND);
+    assert_int_equal(give_up(f, 0), ERR_OK); /* the other one may come back */
+    assert_int_equal(give_up(f, 1), ERR_INVALID);
+    assert_int_equal(give_up(f, 0), ERR_OK); /* it is no more */
 }

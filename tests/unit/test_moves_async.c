@@ -13,15 +13,15 @@ static struct coordinator_run async_run(void)
     return run;
 }
 
-static void set_up(struct fixture *f)
+static void train(struct moves_fixture *f)
 {
     struct coordinator_run run = async_run();
-    set_up_run(f, &run);
+    train_run(f, &run);
 }
 
 /* Everybody reduces the open step, so the coordinator commits; all acknowledge. No chunk moves with
  * a commit. */
-static void commit(struct fixture *f)
+static void commit(struct moves_fixture *f)
 {
     commit_said(f);
     assert_int_equal(f->move_count, 0);
@@ -29,7 +29,7 @@ static void commit(struct fixture *f)
 }
 
 /* The next ticket that a worker is given now; UINT64_MAX: none. */
-static uint64_t granted(struct fixture *f)
+static uint64_t granted(struct moves_fixture *f)
 {
     struct join_reply reply;
     if (f->member == 0) {
@@ -47,7 +47,7 @@ static uint64_t granted(struct fixture *f)
 }
 
 /* Server 1 drains, nothing was granted beyond step 0, whose cut is recorded: server 0 prepares. */
-static void drain_until_change(struct fixture *f)
+static void drain_until_change(struct moves_fixture *f)
 {
     assert_int_equal(granted(f), 0);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
@@ -58,7 +58,7 @@ static void drain_until_change(struct fixture *f)
 }
 
 /* Server 2 joins, and the cut of step 0 is recorded: all prepare. */
-static void add_until_change(struct fixture *f)
+static void add_until_change(struct moves_fixture *f)
 {
     connect(f, 2, 12);
     assert_int_equal(owned(f, 2), 0);
@@ -68,333 +68,297 @@ static void add_until_change(struct fixture *f)
     record(f, 1);
 }
 
-TEST(p12_before_chunks_move_a_cut_has_all_that_was_granted)
+TEST_F(p12_before_chunks_move_a_cut_has_all_that_was_granted, moves)
 {
-    struct fixture f;
-    set_up(&f);
+    train(f);
     for (uint64_t ticket = 0; ticket < 3; ticket++)
-        assert_int_equal(granted(&f), ticket);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(granted(&f), 3); /* step 1 is begun, */
-    commit(&f);
-    assert_false(f.commit.cut);
-    assert_int_equal(granted(&f), UINT64_MAX); /* step 2 is not */
-    uint64_t generation = f.generation;
-    commit(&f);
-    assert_true(f.commit.cut);
-    assert_int_equal(granted(&f), UINT64_MAX);
-    assert_int_equal(f.generation, generation);
-    record(&f, 2);
-    assert_true(f.generation > generation);
-    tear_down(&f);
+        assert_int_equal(granted(f), ticket);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(granted(f), 3); /* step 1 is begun, */
+    commit(f);
+    assert_false(f->commit.cut);
+    assert_int_equal(granted(f), UINT64_MAX); /* step 2 is not */
+    uint64_t generation = f->generation;
+    commit(f);
+    assert_true(f->commit.cut);
+    assert_int_equal(granted(f), UINT64_MAX);
+    assert_int_equal(f->generation, generation);
+    record(f, 2);
+    assert_true(f->generation > generation);
 }
 
-TEST(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers)
+TEST_F(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    drain_until_change(&f);
-    assert_true(f.players[0].cuts);
-    ready(&f, 0);
-    assert_int_equal(granted(&f), UINT64_MAX);
-    assert_false(f.players[1].told_leave);
-    record(&f, 1);
-    assert_true(f.players[1].told_leave);
-    assert_int_equal(granted(&f), 2);
-    assert_int_equal(f.stored.server_count, 1);
-    assert_string_equal(f.stored.servers[0].name, "s0");
-    assert_int_equal(status(&f).moves.servers_drained, 1);
-    assert_int_equal(status(&f).moves.servers_added, 0);
-    assert_true(status(&f).moves.chunks > 0);
-    lose(&f, 1);
-    f.now_ms += 50;
-    commit(&f); /* nobody waits for it */
-    assert_int_equal((uint64_t)status(&f).moves.gap_ms_max, 50);
-    tear_down(&f);
+    train(f);
+    drain_until_change(f);
+    assert_true(f->players[0].cuts);
+    ready(f, 0);
+    assert_int_equal(granted(f), UINT64_MAX);
+    assert_false(f->players[1].told_leave);
+    record(f, 1);
+    assert_true(f->players[1].told_leave);
+    assert_int_equal(granted(f), 2);
+    assert_int_equal(f->stored.server_count, 1);
+    assert_string_equal(f->stored.servers[0].name, "s0");
+    assert_int_equal(status(f).moves.servers_drained, 1);
+    assert_int_equal(status(f).moves.servers_added, 0);
+    assert_true(status(f).moves.chunks > 0);
+    lose(f, 1);
+    f->now_ms += 50;
+    commit(f); /* nobody waits for it */
+    assert_int_equal((uint64_t)status(f).moves.gap_ms_max, 50);
 }
 
-TEST(a_server_that_is_added_gets_its_share)
+TEST_F(a_server_that_is_added_gets_its_share, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_until_change(&f);
-    assert_in_range(owned(&f, 2), 1, 2);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1) + owned(&f, 2), CHUNKS);
+    train(f);
+    add_until_change(f);
+    assert_in_range(owned(f, 2), 1, 2);
+    assert_int_equal(owned(f, 0) + owned(f, 1) + owned(f, 2), CHUNKS);
     for (uint32_t i = 0; i < SERVERS; i++)
-        ready(&f, i);
-    record(&f, 1);
-    assert_int_equal(status(&f).moves.servers_added, 1);
-    assert_int_equal(granted(&f), 2);
-    uint64_t generation = f.generation;
-    commit(&f);
-    assert_false(f.commit.cut);
-    assert_int_equal(f.generation, generation); /* even: nothing moves any more */
-    tear_down(&f);
+        ready(f, i);
+    record(f, 1);
+    assert_int_equal(status(f).moves.servers_added, 1);
+    assert_int_equal(granted(f), 2);
+    uint64_t generation = f->generation;
+    commit(f);
+    assert_false(f->commit.cut);
+    assert_int_equal(f->generation, generation); /* even: nothing moves any more */
 }
 
-TEST(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains)
+TEST_F(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    connect(&f, 2, 12);
-    drain_until_change(&f);
-    assert_int_equal(owned(&f, 2), 0);
-    tear_down(&f);
+    train(f);
+    connect(f, 2, 12);
+    drain_until_change(f);
+    assert_int_equal(owned(f, 2), 0);
 }
 
-TEST(one_that_would_get_nothing_is_not_worth_a_generation)
+TEST_F(one_that_would_get_nothing_is_not_worth_a_generation, moves)
 {
-    struct fixture f;
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
     run.parameter_count = run.servers_min = 1;
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    start(&f, &run, NULL);
-    ready(&f, 0);
-    record(&f, 0);
-    connect(&f, 1, 11);
-    ready(&f, 1);
-    commit(&f);
-    assert_false(f.commit.cut);
-    assert_int_equal(drain(&f, 0, NULL), ERR_OK); /* but it can take over */
-    commit(&f);
-    assert_true(f.commit.cut);
-    record(&f, 2);
-    assert_int_equal(owned(&f, 1), CHUNKS);
-    tear_down(&f);
+    connect(f, 0, 10);
+    start(f, &run, NULL);
+    ready(f, 0);
+    record(f, 0);
+    connect(f, 1, 11);
+    ready(f, 1);
+    commit(f);
+    assert_false(f->commit.cut);
+    assert_int_equal(drain(f, 0, NULL), ERR_OK); /* but it can take over */
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 2);
+    assert_int_equal(owned(f, 1), CHUNKS);
 }
 
-TEST(p12_a_worker_need_not_know_a_server_without_chunks)
+TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
 {
-    struct fixture f;
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
     run.parameter_count = 1;
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    connect(&f, 1, 11);
-    start(&f, &run, NULL);
-    ready(&f, 0);
-    ready(&f, 1);
-    manifest(&f, 0, 0, ERR_OK);
-    manifest(&f, 1, 0, ERR_OK);
-    assert_int_equal(granted(&f), 0);
+    connect(f, 0, 10);
+    connect(f, 1, 11);
+    start(f, &run, NULL);
+    ready(f, 0);
+    ready(f, 1);
+    manifest(f, 0, 0, ERR_OK);
+    manifest(f, 1, 0, ERR_OK);
+    assert_int_equal(granted(f), 0);
     const uint64_t boots[] = {10, 0};
     const struct complete_request done = {
-        .member = f.member,
-        .ticket = {.kind = TICKET_TRAIN, .generation = f.generation},
+        .member = f->member,
+        .ticket = {.kind = TICKET_TRAIN, .generation = f->generation},
         .boot_count = 2,
         .boots = boots};
-    assert_int_equal(coordinator_complete(f.coordinator, f.now_ms, &done), ERR_OK);
-    look(&f);
-    assert_int_equal(granted(&f), 1);
-    tear_down(&f);
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &done), ERR_OK);
+    look(f);
+    assert_int_equal(granted(f), 1);
 }
 
-TEST(a_newcomer_that_vanishes_is_not_waited_for)
+TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    connect(&f, 2, 12);
-    ready(&f, 2);
-    commit(&f);
-    lose(&f, 2); /* before anything has changed: it goes on */
-    record(&f, 1);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
-    assert_int_equal(granted(&f), 2);
-    connect(&f, 2, 13);
-    ready(&f, 2);
-    commit(&f);
-    assert_true(f.commit.cut);
-    uint64_t generation = f.generation;
-    record(&f, 2);
-    assert_true(f.generation > generation);
-    assert_int_equal(status(&f).version, 2);
-    generation = f.generation;
-    lose(&f, 2); /* and in the middle: back to the old ones */
-    assert_true(f.generation > generation);
-    assert_int_equal(owned(&f, 0) + owned(&f, 1), CHUNKS);
-    assert_false(f.players[0].cuts);
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(granted(&f), 4);
-    assert_int_equal(status(&f).moves.servers_added, 0);
-    tear_down(&f);
+    train(f);
+    connect(f, 2, 12);
+    ready(f, 2);
+    commit(f);
+    lose(f, 2); /* before anything has changed: it goes on */
+    record(f, 1);
+    assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
+    assert_int_equal(granted(f), 2);
+    connect(f, 2, 13);
+    ready(f, 2);
+    commit(f);
+    assert_true(f->commit.cut);
+    uint64_t generation = f->generation;
+    record(f, 2);
+    assert_true(f->generation > generation);
+    assert_int_equal(status(f).version, 2);
+    generation = f->generation;
+    lose(f, 2); /* and in the middle: back to the old ones */
+    assert_true(f->generation > generation);
+    assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
+    assert_false(f->players[0].cuts);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(granted(f), 4);
+    assert_int_equal(status(f).moves.servers_added, 0);
 }
 
-TEST(p12_what_may_be_recorded_is_not_gone_back_from)
+TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_until_change(&f);
+    train(f);
+    add_until_change(f);
     for (uint32_t i = 0; i < SERVERS; i++)
-        ready(&f, i);
-    f.store_is_slow = true;
-    record(&f, 1);
-    uint64_t generation = f.generation;
-    assert_int_equal(f.stored.server_count, 3); /* it is being stored */
-    lose(&f, 2);
-    connect(&f, 2, 22);
-    assert_int_equal(f.generation, generation);
-    assert_int_equal(granted(&f), UINT64_MAX);
-    coordinator_cut_stored(f.coordinator, f.now_ms, f.stored.name, ERR_OK);
-    look(&f);
-    ready(&f, 2);
-    assert_int_equal(granted(&f), 2);
-    commit(&f);
-    tear_down(&f);
+        ready(f, i);
+    f->store_is_slow = true;
+    record(f, 1);
+    uint64_t generation = f->generation;
+    assert_int_equal(f->stored.server_count, 3); /* it is being stored */
+    lose(f, 2);
+    connect(f, 2, 22);
+    assert_int_equal(f->generation, generation);
+    assert_int_equal(granted(f), UINT64_MAX);
+    coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
+    look(f);
+    ready(f, 2);
+    assert_int_equal(granted(f), 2);
+    commit(f);
 }
 
-TEST(when_a_cut_fails_training_goes_on_where_it_was)
+TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    assert_int_equal(granted(&f), 0);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    commit(&f);
-    manifest(&f, 0, 1, ERR_NO_SPACE);
-    assert_int_equal(granted(&f), 2); /* a step more, and another cut */
-    commit(&f);
-    assert_true(f.commit.cut);
-    record(&f, 2);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    ready(&f, 0);
-    manifest(&f, 0, 2, ERR_NO_SPACE); /* the new generation's own */
-    assert_true(owned(&f, 1) > 0);
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(granted(&f), 4);
-    assert_false(f.players[1].told_leave);
-    tear_down(&f);
+    train(f);
+    assert_int_equal(granted(f), 0);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    commit(f);
+    manifest(f, 0, 1, ERR_NO_SPACE);
+    assert_int_equal(granted(f), 2); /* a step more, and another cut */
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 2);
+    assert_int_equal(owned(f, 0), CHUNKS);
+    ready(f, 0);
+    manifest(f, 0, 2, ERR_NO_SPACE); /* the new generation's own */
+    assert_true(owned(f, 1) > 0);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(granted(f), 4);
+    assert_false(f->players[1].told_leave);
 }
 
-TEST(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step)
+TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    assert_int_equal(granted(&f), 0);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    commit(&f);
-    lose(&f, 0);
-    connect(&f, 0, 20); /* its file of the cut may be there or not */
-    ready(&f, 0);
-    acknowledge_one(&f, 0, f.commit.step);
-    assert_int_equal(granted(&f), 2);
-    commit(&f);
-    assert_true(f.commit.cut);
-    record(&f, 2);
-    assert_int_equal(owned(&f, 0), CHUNKS);
-    tear_down(&f);
+    train(f);
+    assert_int_equal(granted(f), 0);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    commit(f);
+    lose(f, 0);
+    connect(f, 0, 20); /* its file of the cut may be there or not */
+    ready(f, 0);
+    acknowledge_one(f, 0, f->commit.step);
+    assert_int_equal(granted(f), 2);
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 2);
+    assert_int_equal(owned(f, 0), CHUNKS);
 }
 
-TEST(who_cannot_read_the_others_files_keeps_its_own)
+TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves)
 {
-    struct fixture f;
     struct reason reason;
-    set_up(&f);
-    uint32_t share = owned(&f, 1);
-    drain_until_change(&f);
-    cannot_prepare(&f, 0, ERR_NOT_FOUND, "no such file");
-    assert_int_equal(owned(&f, 1), share);
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(granted(&f), 2);
-    assert_int_equal(drain(&f, 1, &reason), ERR_INVALID);
+    train(f);
+    uint32_t share = owned(f, 1);
+    drain_until_change(f);
+    cannot_prepare(f, 0, ERR_NOT_FOUND, "no such file");
+    assert_int_equal(owned(f, 1), share);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(granted(f), 2);
+    assert_int_equal(drain(f, 1, &reason), ERR_INVALID);
     assert_string_equal(reason.text, "server s0 cannot take over chunks: no such file");
-    commit(&f);
-    assert_false(f.commit.cut);
-    tear_down(&f);
+    commit(f);
+    assert_false(f->commit.cut);
 }
 
-TEST(a_newcomer_that_cannot_read_the_cut_stays_out)
+TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    add_until_change(&f);
-    cannot_prepare(&f, 2, ERR_NOT_FOUND, "no such file");
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(owned(&f, 2), 0);
-    assert_int_equal(granted(&f), 2);
-    commit(&f);
-    assert_false(f.commit.cut);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK); /* the others can */
-    tear_down(&f);
+    train(f);
+    add_until_change(f);
+    cannot_prepare(f, 2, ERR_NOT_FOUND, "no such file");
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(owned(f, 2), 0);
+    assert_int_equal(granted(f), 2);
+    commit(f);
+    assert_false(f->commit.cut);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK); /* the others can */
 }
 
-TEST(nobody_drains_when_nobody_could_take_the_chunks)
+TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(drain(&f, 0, NULL), ERR_INVALID);
-    tear_down(&f);
+    train(f);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(drain(f, 0, NULL), ERR_INVALID);
 }
 
-TEST(a_drain_that_the_end_meets_is_over_with_it)
+TEST_F(a_drain_that_the_end_meets_is_over_with_it, moves)
 {
-    struct fixture f;
-    set_up(&f);
-    commit(&f);
-    assert_int_equal(granted(&f), 2);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(coordinator_stop(f.coordinator, f.now_ms, "told to"), ERR_OK);
-    look(&f);
-    commit(&f);
-    record(&f, 2);
-    assert_int_equal(status(&f).state, RUN_STOPPED);
-    assert_true(f.players[1].told_leave);
-    tear_down(&f);
+    train(f);
+    commit(f);
+    assert_int_equal(granted(f), 2);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "told to"), ERR_OK);
+    look(f);
+    commit(f);
+    record(f, 2);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_true(f->players[1].told_leave);
 }
 
-TEST(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then)
+TEST_F(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then, moves)
 {
-    struct fixture f;
     struct coordinator_run run = async_run();
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
-    set_up_office(&f);
-    connect(&f, 1, 11);
-    connect(&f, 2, 12);
-    start(&f, &run, &past);
-    assert_int_equal(drain(&f, 1, NULL), ERR_OK);
-    assert_int_equal(f.generation, 0); /* it waits for s0 */
-    connect(&f, 0, 10);
-    assert_true(owned(&f, 0) > 0);
-    assert_true(owned(&f, 1) > 0);
-    assert_int_equal(owned(&f, 2), 0);
-    assert_false(f.players[0].cuts);
-    ready(&f, 0);
-    ready(&f, 1);
-    ready(&f, 2);
-    commit(&f);
-    assert_true(f.commit.cut);
-    record(&f, 8);
-    assert_true(owned(&f, 2) > 0);
-    assert_int_equal(owned(&f, 0) + owned(&f, 2), CHUNKS);
-    tear_down(&f);
+    connect(f, 1, 11);
+    connect(f, 2, 12);
+    start(f, &run, &past);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(f->generation, 0); /* it waits for s0 */
+    connect(f, 0, 10);
+    assert_true(owned(f, 0) > 0);
+    assert_true(owned(f, 1) > 0);
+    assert_int_equal(owned(f, 2), 0);
+    assert_false(f->players[0].cuts);
+    ready(f, 0);
+    ready(f, 1);
+    ready(f, 2);
+    commit(f);
+    assert_true(f->commit.cut);
+    record(f, 8);
+    assert_true(owned(f, 2) > 0);
+    assert_int_equal(owned(f, 0) + owned(f, 2), CHUNKS);
 }
 
-TEST(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs)
+TEST_F(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs, moves)
 {
-    struct fixture f;
     struct coordinator_run run = async_run();
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
     run.cut_servers = false;
-    set_up_office(&f);
-    connect(&f, 0, 10);
-    connect(&f, 1, 11);
-    start(&f, &run, &past);
-    assert_true(f.players[0].cuts && f.players[1].cuts);
-    ready(&f, 0);
-    ready(&f, 1);
-    assert_int_equal(granted(&f), UINT64_MAX);
-    record(&f, 7);
-    assert_int_equal(granted(&f), 14);
-    assert_string_equal(f.stored.servers[1].name, "s1");
-    tear_down(&f);
+    connect(f, 0, 10);
+    connect(f, 1, 11);
+    start(f, &run, &past);
+    assert_true(f->players[0].cuts && f->players[1].cuts);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(granted(f), UINT64_MAX);
+    record(f, 7);
+    assert_int_equal(granted(f), 14);
+    assert_string_equal(f->stored.servers[1].name, "s1");
 }

@@ -1,5 +1,5 @@
 /* What systemd is told, by a socket that takes its place. */
-#include "tests/unit/unit.h"
+#include "tests/unit/folder.h"
 
 #include "server/notify.h"
 
@@ -10,41 +10,35 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-struct fixture {
-    char folder[64];
+struct notify_fixture {
+    void *folder;
     struct sockaddr_un address;
     int socket;
 };
 
-static int setup(void **state)
+static void notify_set_up(struct notify_fixture *f)
 {
-    static struct fixture f;
-    f = (struct fixture){.folder = "/tmp/roost-test-notify-XXXXXX"};
-    assert_non_null(mkdtemp(f.folder));
-    f.address.sun_family = AF_UNIX;
-    snprintf(f.address.sun_path, sizeof f.address.sun_path, "%s/socket", f.folder);
-    f.socket = socket(AF_UNIX, SOCK_DGRAM, 0);
-    assert_true(f.socket >= 0);
-    assert_int_equal(bind(f.socket, (struct sockaddr *)&f.address, sizeof f.address), 0);
-    setenv("NOTIFY_SOCKET", f.address.sun_path, 1);
-    *state = &f;
-    return 0;
+    assert_int_equal(folder_make(&f->folder), 0);
+    f->address.sun_family = AF_UNIX;
+    snprintf(f->address.sun_path, sizeof f->address.sun_path, "%s",
+             folder_path(&f->folder, "socket"));
+    f->socket = socket(AF_UNIX, SOCK_DGRAM, 0);
+    assert_true(f->socket >= 0);
+    assert_int_equal(bind(f->socket, (struct sockaddr *)&f->address, sizeof f->address), 0);
+    setenv("NOTIFY_SOCKET", f->address.sun_path, 1);
 }
 
-static int teardown(void **state)
+static void notify_tear_down(struct notify_fixture *f)
 {
-    struct fixture *f = *state;
     unsetenv("NOTIFY_SOCKET");
     unsetenv("WATCHDOG_USEC");
     unsetenv("WATCHDOG_PID");
     close(f->socket);
-    unlink(f->address.sun_path);
-    rmdir(f->folder);
-    return 0;
+    folder_remove(&f->folder);
 }
 
 /* The datagram is there when the call has returned; without libsystemd there is none. */
-static void hears(const struct fixture *f, const char *expected)
+static void hears(const struct notify_fixture *f, const char *expected)
 {
     char heard[256] = {0};
     ssize_t bytes = recv(f->socket, heard, sizeof heard - 1, MSG_DONTWAIT);
@@ -57,9 +51,8 @@ static void hears(const struct fixture *f, const char *expected)
 #endif
 }
 
-TEST(each_state_is_said_in_systemds_words, .setup_func = setup, .teardown_func = teardown)
+TEST_F(each_state_is_said_in_systemds_words, notify)
 {
-    const struct fixture *f = *state;
     notify_ready();
     hears(f, "READY=1");
     notify_status("training, 100% sure");
@@ -72,7 +65,7 @@ TEST(each_state_is_said_in_systemds_words, .setup_func = setup, .teardown_func =
     hears(f, "STOPPING=1");
 }
 
-TEST(a_watchdog_is_answered_twice_in_its_time, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_watchdog_is_answered_twice_in_its_time, notify)
 {
     char pid[32];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
@@ -86,9 +79,8 @@ TEST(a_watchdog_is_answered_twice_in_its_time, .setup_func = setup, .teardown_fu
     assert_true(notify_alive_every_ns() == UINT64_MAX);
 }
 
-TEST(without_systemd_nothing_is_said, .setup_func = setup, .teardown_func = teardown)
+TEST_F(without_systemd_nothing_is_said, notify)
 {
-    const struct fixture *f = *state;
     char heard[64];
     unsetenv("NOTIFY_SOCKET");
     notify_ready();

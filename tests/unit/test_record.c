@@ -1,5 +1,5 @@
 /* What a run leaves for people. */
-#include "tests/unit/unit.h"
+#include "tests/unit/folder.h"
 
 #include "common/files/json.h"
 #include "server/disk/record.h"
@@ -7,19 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fixture {
-    char directory[64];
+struct record_fixture {
+    void *folder;
+    const char *directory;
     struct record record;
     uint64_t reached;
 };
 
-static void setup(struct fixture *f)
+static void record_set_up(struct record_fixture *f)
 {
-    *f = (struct fixture){.directory = "/tmp/roost-test-record-XXXXXX"};
-    assert_non_null(mkdtemp(f->directory));
+    assert_int_equal(folder_make(&f->folder), 0);
+    f->directory = folder_path(&f->folder, ".");
 }
 
-static void open_at(struct fixture *f, uint64_t version)
+static void open_at(struct record_fixture *f, uint64_t version)
 {
     struct reason reason = {0};
     assert_int_equal(record_open(&f->record,
@@ -28,14 +29,14 @@ static void open_at(struct fixture *f, uint64_t version)
                      ERR_OK);
 }
 
-static void teardown(struct fixture *f)
+static void record_tear_down(struct record_fixture *f)
 {
     record_release(&f->record);
-    assert_int_equal(file_remove_tree(f->directory, NULL), ERR_OK);
+    folder_remove(&f->folder);
 }
 
 /* A file of the run, as text. */
-static char *text_of(const struct fixture *f, const char *name)
+static char *text_of(const struct record_fixture *f, const char *name)
 {
     char path[128];
     struct buf text = {0};
@@ -45,7 +46,7 @@ static char *text_of(const struct fixture *f, const char *name)
     return (char *)text.data;
 }
 
-static size_t rows(const struct fixture *f)
+static size_t rows(const struct record_fixture *f)
 {
     char *text = text_of(f, "steps.jsonl");
     size_t count = 0;
@@ -55,27 +56,26 @@ static size_t rows(const struct fixture *f)
     return count;
 }
 
-static void step(struct fixture *f, uint64_t number)
+static void step(struct record_fixture *f, uint64_t number)
 {
     record_step(&f->record,
                 &(struct step_row){.step = number, .generation = 1, .samples = 8, .slots = 4});
 }
 
-TEST(a_step_is_one_object_a_line)
+TEST_F(a_step_is_one_object_a_line, record)
 {
-    struct fixture f;
     struct json *row;
     uint64_t number;
     double loss;
-    setup(&f);
-    open_at(&f, 0);
-    record_step(&f.record, &(struct step_row){.step = 3,
-                                              .metrics = {.loss = 0.5, .samples = 31, .digest = 10},
-                                              .step_samples = 32,
-                                              .slots = 8,
-                                              .workers = 2});
-    record_flush(&f.record);
-    char *text = text_of(&f, "steps.jsonl");
+    open_at(f, 0);
+    record_step(&f->record,
+                &(struct step_row){.step = 3,
+                                   .metrics = {.loss = 0.5, .samples = 31, .digest = 10},
+                                   .step_samples = 32,
+                                   .slots = 8,
+                                   .workers = 2});
+    record_flush(&f->record);
+    char *text = text_of(f, "steps.jsonl");
     struct slice bytes = {(const uint8_t *)text, strlen(text)};
     assert_int_equal(json_parse("row", bytes, &row, NULL), ERR_OK);
     assert_int_equal(json_get_uint(row, "step", &number, NULL), ERR_OK);
@@ -99,53 +99,43 @@ TEST(a_step_is_one_object_a_line)
     assert_string_equal(digest, "000000000000000a");
     json_free(row);
     free(text);
-    teardown(&f);
 }
 
-TEST(the_effective_spec_lies_beside)
+TEST_F(the_effective_spec_lies_beside, record)
 {
-    struct fixture f;
-    setup(&f);
-    open_at(&f, 0);
-    char *text = text_of(&f, "run.yaml");
+    open_at(f, 0);
+    char *text = text_of(f, "run.yaml");
     assert_string_equal(text, "train: {}\n");
     free(text);
-    teardown(&f);
 }
 
-TEST(rows_that_a_rewind_undid_come_once)
+TEST_F(rows_that_a_rewind_undid_come_once, record)
 {
-    struct fixture f;
-    setup(&f);
-    open_at(&f, 0);
+    open_at(f, 0);
     for (uint64_t i = 0; i < 6; i++) {
-        step(&f, i);
+        step(f, i);
         if (i == 3)
-            record_validation(&f.record, &(struct validation_row){.version = 4});
+            record_validation(&f->record, &(struct validation_row){.version = 4});
     }
-    record_rewind(&f.record, 4);
-    record_flush(&f.record);
-    assert_int_equal(rows(&f), 4); /* 0 … 3; the validation of version 4 is done again, too */
-    step(&f, 4);
-    record_flush(&f.record);
-    assert_int_equal(rows(&f), 5);
-    teardown(&f);
+    record_rewind(&f->record, 4);
+    record_flush(&f->record);
+    assert_int_equal(rows(f), 4); /* 0 … 3; the validation of version 4 is done again, too */
+    step(f, 4);
+    record_flush(&f->record);
+    assert_int_equal(rows(f), 5);
 }
 
-TEST(a_continued_run_goes_on_behind_its_cut)
+TEST_F(a_continued_run_goes_on_behind_its_cut, record)
 {
-    struct fixture f;
-    setup(&f);
-    open_at(&f, 0);
+    open_at(f, 0);
     for (uint64_t i = 0; i < 6; i++)
-        step(&f, i);
-    record_release(&f.record);
-    open_at(&f, 2);
-    assert_int_equal(f.reached, 6);
-    assert_int_equal(rows(&f), 6); /* until it is known whether it is rewound */
-    record_rewind(&f.record, 2);
-    assert_int_equal(rows(&f), 2);
-    teardown(&f);
+        step(f, i);
+    record_release(&f->record);
+    open_at(f, 2);
+    assert_int_equal(f->reached, 6);
+    assert_int_equal(rows(f), 6); /* until it is known whether it is rewound */
+    record_rewind(&f->record, 2);
+    assert_int_equal(rows(f), 2);
 }
 
 static uint64_t reach_of(const char *text, uint64_t version)
@@ -161,16 +151,13 @@ TEST(rows_lead_as_far_as_none_is_missing)
     assert_int_equal(reach_of("{\"step\":3}\n{\"step\":4", 3), 4);
 }
 
-TEST(a_step_s_row_can_be_written_by_itself)
+TEST_F(a_step_s_row_can_be_written_by_itself, record)
 {
-    struct fixture f;
-    setup(&f);
-    open_at(&f, 0);
-    step(&f, 0);
-    assert_int_equal(rows(&f), 0);
-    record_write(&f.record);
-    assert_int_equal(rows(&f), 1);
-    teardown(&f);
+    open_at(f, 0);
+    step(f, 0);
+    assert_int_equal(rows(f), 0);
+    record_write(&f->record);
+    assert_int_equal(rows(f), 1);
 }
 
 TEST(a_torn_or_foreign_row_ends_what_is_kept)

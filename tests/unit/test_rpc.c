@@ -4,9 +4,11 @@
 #include <grpc/support/sync.h>
 
 enum { REQUESTED, CANCELLED, ANSWERED };
+enum { METHODS = 5 };
 
 /* What the methods and the tests share. */
-struct world {
+struct rpc_fixture {
+    struct rpc_method methods[METHODS];
     struct rpc_loop *loop;
     struct authority authority;
     struct tls_identity server_identity, worker_identity, operator_identity;
@@ -22,7 +24,7 @@ struct world {
 
 static void echo(void *owner, struct rpc_request *request, struct slice bytes)
 {
-    struct world *world = owner;
+    struct rpc_fixture *world = owner;
     thread_lock(&world->lock);
     world->peer = *rpc_request_peer(request);
     world->left_ms = rpc_request_left_ms(request);
@@ -39,14 +41,14 @@ static void echo(void *owner, struct rpc_request *request, struct slice bytes)
 static void park(void *owner, struct rpc_request *request, struct slice bytes)
 {
     (void)bytes;
-    struct world *world = owner;
+    struct rpc_fixture *world = owner;
     thread_lock(&world->lock);
     world->parked = request;
     thread_unlock(&world->lock);
     tally_add(&world->tally, REQUESTED);
 }
 
-static struct rpc_request *unpark(struct world *world)
+static struct rpc_request *unpark(struct rpc_fixture *world)
 {
     thread_lock(&world->lock);
     struct rpc_request *request = world->parked;
@@ -57,7 +59,7 @@ static struct rpc_request *unpark(struct world *world)
 
 static void park_cancelled(void *owner, struct rpc_request *request)
 {
-    struct world *world = owner;
+    struct rpc_fixture *world = owner;
     thread_lock(&world->lock);
     assert_ptr_equal(world->parked, request);
     thread_unlock(&world->lock);
@@ -81,8 +83,7 @@ static void too_long(void *owner, struct rpc_request *request, struct slice byte
     rpc_reply(request, &answer);
 }
 
-enum { METHODS = 5 };
-static void methods_fill(struct world *world, struct rpc_method methods[static METHODS])
+static void methods_fill(struct rpc_fixture *world, struct rpc_method methods[static METHODS])
 {
     methods[0] = (struct rpc_method){
         .path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .owner = world, .requested = echo};
@@ -102,32 +103,26 @@ static void methods_fill(struct world *world, struct rpc_method methods[static M
         .path = "/test.T/TooLong", .roles = TLS_ROLES_ALL, .owner = world, .requested = too_long};
 }
 
-static int setup(void **state)
+static void rpc_set_up(struct rpc_fixture *world)
 {
-    static struct world world; /* cmocka's setup has no other place for it */
-    static struct rpc_method methods[METHODS];
-    memset(&world, 0, sizeof world);
-    methods_fill(&world, methods);
+    methods_fill(world, world->methods);
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 2;
-    world.loop = loop_new(&settings);
-    tally_init(&world.tally);
-    thread_mutex_init(&world.lock);
-    world.authority = authority_new("nest");
-    world.server_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_SERVER);
-    world.worker_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_WORKER);
-    world.operator_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_OPERATOR);
-    world.server = server_new(world.loop, &world.server_identity, methods, METHODS);
-    unsigned port = rpc_server_port(world.server);
-    world.worker = channel_new(world.loop, port, &world.worker_identity);
-    world.operator_ = channel_new(world.loop, port, &world.operator_identity);
-    *state = &world;
-    return 0;
+    world->loop = loop_new(&settings);
+    tally_init(&world->tally);
+    thread_mutex_init(&world->lock);
+    world->authority = authority_new("nest");
+    world->server_identity = identity_of_role(&world->authority, "nest", TLS_ROLE_SERVER);
+    world->worker_identity = identity_of_role(&world->authority, "nest", TLS_ROLE_WORKER);
+    world->operator_identity = identity_of_role(&world->authority, "nest", TLS_ROLE_OPERATOR);
+    world->server = server_new(world->loop, &world->server_identity, world->methods, METHODS);
+    unsigned port = rpc_server_port(world->server);
+    world->worker = channel_new(world->loop, port, &world->worker_identity);
+    world->operator_ = channel_new(world->loop, port, &world->operator_identity);
 }
 
-static int teardown(void **state)
+static void rpc_tear_down(struct rpc_fixture *world)
 {
-    struct world *world = *state;
     rpc_channel_free(world->worker);
     rpc_channel_free(world->operator_);
     rpc_server_free(world->server);
@@ -138,105 +133,94 @@ static int teardown(void **state)
     authority_release(&world->authority);
     thread_mutex_release(&world->lock);
     tally_release(&world->tally);
-    return 0;
 }
 
-TEST(a_call_is_answered_and_the_handler_knows_who_calls, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_call_is_answered_and_the_handler_knows_who_calls, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
     struct reason reason = {0};
     for (int i = 0; i < 2; i++) {
         buf_clear(&response);
         assert_int_equal(
-            rpc_call(world->worker, "/test.T/Echo", slice_of("hello"), 5000, &response, &reason),
+            rpc_call(f->worker, "/test.T/Echo", slice_of("hello"), 5000, &response, &reason),
             ERR_OK);
     }
     assert_int_equal(response.bytes, 5);
     assert_memory_equal(response.data, "hello", 5);
     buf_release(&response);
-    assert_int_equal(world->peer.holder.role, TLS_ROLE_WORKER);
-    assert_string_equal(world->peer.holder.name, "test-worker");
-    assert_string_equal(world->peer.holder.cluster, "nest");
-    assert_memory_equal(world->peer.address, "127.0.0.1:", 10);
-    assert_in_range(world->left_ms, 1, 6000); /* it travels rounded up */
-    assert_int_not_equal(world->numbers[0], world->numbers[1]);
+    assert_int_equal(f->peer.holder.role, TLS_ROLE_WORKER);
+    assert_string_equal(f->peer.holder.name, "test-worker");
+    assert_string_equal(f->peer.holder.cluster, "nest");
+    assert_memory_equal(f->peer.address, "127.0.0.1:", 10);
+    assert_in_range(f->left_ms, 1, 6000); /* it travels rounded up */
+    assert_int_not_equal(f->numbers[0], f->numbers[1]);
 }
 
-TEST(a_long_request_arrives_in_one_piece, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_long_request_arrives_in_one_piece, rpc)
 {
-    struct world *world = *state;
     struct buf request = {0}, response = {0};
     assert_int_equal(buf_reserve(&request, 1000000), ERR_OK);
     request.bytes = 1000000;
     for (size_t i = 0; i < request.bytes; i++)
         request.data[i] = (uint8_t)(i * 31 >> 3);
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, NULL),
-        ERR_OK);
+        rpc_call(f->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, NULL), ERR_OK);
     assert_int_equal(response.bytes, request.bytes);
     assert_memory_equal(response.data, request.data, request.bytes);
     buf_release(&request);
     buf_release(&response);
 }
 
-TEST(an_empty_message_is_a_message, .setup_func = setup, .teardown_func = teardown)
+TEST_F(an_empty_message_is_a_message, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
-    assert_int_equal(
-        rpc_call(world->worker, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL), ERR_OK);
+    assert_int_equal(rpc_call(f->worker, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL),
+                     ERR_OK);
     assert_int_equal(response.bytes, 0);
     buf_release(&response);
 }
 
-TEST(every_error_arrives_as_itself, .setup_func = setup, .teardown_func = teardown)
+TEST_F(every_error_arrives_as_itself, rpc)
 {
-    struct world *world = *state;
     for (unsigned code = 1; code < ERR_COUNT; code++) {
         uint8_t byte = (uint8_t)code;
         struct buf response = {0};
         struct reason reason = {0};
-        assert_int_equal(rpc_call(world->worker, "/test.T/Fail", (struct slice){&byte, 1}, 5000,
-                                  &response, &reason),
-                         code);
+        assert_int_equal(
+            rpc_call(f->worker, "/test.T/Fail", (struct slice){&byte, 1}, 5000, &response, &reason),
+            code);
         assert_string_equal(reason.text, "said so");
     }
 }
 
-TEST(an_unknown_method_is_unsupported, .setup_func = setup, .teardown_func = teardown)
+TEST_F(an_unknown_method_is_unsupported, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/Nothing", slice_of("x"), 5000, &response, &reason),
+        rpc_call(f->worker, "/test.T/Nothing", slice_of("x"), 5000, &response, &reason),
         ERR_UNSUPPORTED);
     assert_string_equal(reason.text, "no method /test.T/Nothing here");
 }
 
-TEST(a_role_may_call_only_its_methods, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_role_may_call_only_its_methods, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
+        rpc_call(f->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
         ERR_DENIED);
     assert_string_equal(reason.text, "role worker may not call /test.T/Administer");
     assert_int_equal(
-        rpc_call(world->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL),
-        ERR_OK);
+        rpc_call(f->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL), ERR_OK);
     buf_release(&response);
 }
 
-TEST(a_request_over_a_limit_is_refused, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_request_over_a_limit_is_refused, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
     struct reason reason = {0};
-    assert_int_equal(rpc_call(world->operator_, "/test.T/Administer", slice_of("12345678901"), 5000,
+    assert_int_equal(rpc_call(f->operator_, "/test.T/Administer", slice_of("12345678901"), 5000,
                               &response, &reason),
                      ERR_MALFORMED);
     assert_string_equal(reason.text, "message has 11 bytes, the limit is 10");
@@ -245,24 +229,22 @@ TEST(a_request_over_a_limit_is_refused, .setup_func = setup, .teardown_func = te
     memset(request.data, 0, (1 << 20) + 1);
     request.bytes = (1 << 20) + 1;
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
+        rpc_call(f->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
         ERR_INVALID);
     buf_release(&request);
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/TooLong", slice_of("x"), 5000, &response, &reason),
+        rpc_call(f->worker, "/test.T/TooLong", slice_of("x"), 5000, &response, &reason),
         ERR_INVALID);
 }
 
-TEST(a_message_over_the_servers_limit_is_refused_by_the_library, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_message_over_the_servers_limit_is_refused_by_the_library, rpc)
 {
-    struct world *world = *state;
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1;
     settings.message_bytes_max = 4 << 20;
     struct rpc_loop *loop = loop_new(&settings);
     struct rpc_channel *channel =
-        channel_new(loop, rpc_server_port(world->server), &world->worker_identity);
+        channel_new(loop, rpc_server_port(f->server), &f->worker_identity);
     struct buf request = {0}, response = {0};
     struct reason reason = {0};
     assert_int_equal(buf_reserve(&request, 2 << 20), ERR_OK);
@@ -277,20 +259,18 @@ TEST(a_message_over_the_servers_limit_is_refused_by_the_library, .setup_func = s
     rpc_loop_free(loop);
 }
 
-TEST(a_deadline_that_passes_ends_the_call_at_both_ends, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_deadline_that_passes_ends_the_call_at_both_ends, rpc)
 {
-    struct world *world = *state;
     struct buf response = {0};
     /* The connection stands already: otherwise the time may pass before the server hears of it. */
     assert_int_equal(
-        rpc_call(world->worker, "/test.T/Echo", slice_of("x"), FIXTURE_WAIT_MS, &response, NULL),
+        rpc_call(f->worker, "/test.T/Echo", slice_of("x"), FIXTURE_WAIT_MS, &response, NULL),
         ERR_OK);
     buf_clear(&response);
-    assert_int_equal(rpc_call(world->worker, "/test.T/Park", slice_of("x"), 1000, &response, NULL),
+    assert_int_equal(rpc_call(f->worker, "/test.T/Park", slice_of("x"), 1000, &response, NULL),
                      ERR_DEADLINE);
-    tally_wait(&world->tally, CANCELLED, 1);
-    rpc_fail(unpark(world), ERR_BUSY, "nobody hears this");
+    tally_wait(&f->tally, CANCELLED, 1);
+    rpc_fail(unpark(f), ERR_BUSY, "nobody hears this");
 }
 
 struct answer {
@@ -322,129 +302,118 @@ static struct rpc_call *start(struct rpc_channel *channel, const char *path, str
     return call;
 }
 
-TEST(a_request_is_answered_later_from_another_thread, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_request_is_answered_later_from_another_thread, rpc)
 {
-    struct world *world = *state;
-    struct answer answer = {.tally = &world->tally};
-    struct rpc_call *call = start(world->worker, "/test.T/Park", &answer);
-    tally_wait(&world->tally, REQUESTED, 1);
+    struct answer answer = {.tally = &f->tally};
+    struct rpc_call *call = start(f->worker, "/test.T/Park", &answer);
+    tally_wait(&f->tally, REQUESTED, 1);
     struct buf response = {0};
     assert_int_equal(buf_append(&response, "late", 4), ERR_OK);
-    rpc_reply(unpark(world), &response);
-    tally_wait(&world->tally, ANSWERED, 1);
+    rpc_reply(unpark(f), &response);
+    tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     assert_string_equal(answer.text, "late");
     rpc_call_cancel(call); /* too late, and harmless */
     rpc_call_unref(call);
-    assert_int_equal(tally_of(&world->tally, CANCELLED), 0);
+    assert_int_equal(tally_of(&f->tally, CANCELLED), 0);
 }
 
-TEST(a_cancelled_call_is_cancelled_at_both_ends, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_cancelled_call_is_cancelled_at_both_ends, rpc)
 {
-    struct world *world = *state;
-    struct answer answer = {.tally = &world->tally};
-    struct rpc_call *call = start(world->worker, "/test.T/Park", &answer);
-    tally_wait(&world->tally, REQUESTED, 1);
+    struct answer answer = {.tally = &f->tally};
+    struct rpc_call *call = start(f->worker, "/test.T/Park", &answer);
+    tally_wait(&f->tally, REQUESTED, 1);
     rpc_call_cancel(call);
     rpc_call_unref(call);
-    tally_wait(&world->tally, ANSWERED, 1);
+    tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_CANCELLED);
-    tally_wait(&world->tally, CANCELLED, 1);
+    tally_wait(&f->tally, CANCELLED, 1);
     struct buf response = {0};
-    rpc_reply(unpark(world), &response);
+    rpc_reply(unpark(f), &response);
 }
 
-TEST(a_channel_freed_cancels_its_calls, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_channel_freed_cancels_its_calls, rpc)
 {
-    struct world *world = *state;
-    struct answer answer = {.tally = &world->tally};
+    struct answer answer = {.tally = &f->tally};
     struct rpc_channel *channel =
-        channel_new(world->loop, rpc_server_port(world->server), &world->worker_identity);
+        channel_new(f->loop, rpc_server_port(f->server), &f->worker_identity);
     rpc_call_unref(start(channel, "/test.T/Park", &answer));
-    tally_wait(&world->tally, REQUESTED, 1);
+    tally_wait(&f->tally, REQUESTED, 1);
     rpc_channel_free(channel);
-    assert_int_equal(tally_of(&world->tally, ANSWERED), 1);
+    assert_int_equal(tally_of(&f->tally, ANSWERED), 1);
     assert_int_equal(answer.err, ERR_CANCELLED);
-    tally_wait(&world->tally, CANCELLED, 1);
-    rpc_fail(unpark(world), ERR_BUSY, NULL);
+    tally_wait(&f->tally, CANCELLED, 1);
+    rpc_fail(unpark(f), ERR_BUSY, NULL);
 }
 
-TEST(a_request_may_be_answered_after_its_server_is_gone, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_request_may_be_answered_after_its_server_is_gone, rpc)
 {
-    struct world *world = *state;
-    struct answer answer = {.tally = &world->tally};
-    rpc_call_unref(start(world->worker, "/test.T/Park", &answer));
-    tally_wait(&world->tally, REQUESTED, 1);
-    rpc_server_free(world->server);
-    world->server = NULL;
-    tally_wait(&world->tally, ANSWERED, 1);
+    struct answer answer = {.tally = &f->tally};
+    rpc_call_unref(start(f->worker, "/test.T/Park", &answer));
+    tally_wait(&f->tally, REQUESTED, 1);
+    rpc_server_free(f->server);
+    f->server = NULL;
+    tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_UNREACHABLE);
-    assert_int_equal(tally_of(&world->tally, CANCELLED), 1);
+    assert_int_equal(tally_of(&f->tally, CANCELLED), 1);
     struct buf response = {0};
-    rpc_reply(unpark(world), &response);
+    rpc_reply(unpark(f), &response);
 }
 
-TEST(a_drained_server_answers_what_it_has_and_takes_no_more, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_drained_server_answers_what_it_has_and_takes_no_more, rpc)
 {
-    struct world *world = *state;
-    struct answer answer = {.tally = &world->tally};
-    rpc_call_unref(start(world->worker, "/test.T/Park", &answer));
-    tally_wait(&world->tally, REQUESTED, 1);
-    rpc_server_drain(world->server);
+    struct answer answer = {.tally = &f->tally};
+    rpc_call_unref(start(f->worker, "/test.T/Park", &answer));
+    tally_wait(&f->tally, REQUESTED, 1);
+    rpc_server_drain(f->server);
     struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(
-        rpc_call(world->operator_, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
+        rpc_call(f->operator_, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
         ERR_UNREACHABLE);
     assert_int_equal(buf_append(&response, "still", 5), ERR_OK);
-    rpc_reply(unpark(world), &response);
-    tally_wait(&world->tally, ANSWERED, 1);
+    rpc_reply(unpark(f), &response);
+    tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     assert_string_equal(answer.text, "still");
 }
 
-TEST(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, rpc)
 {
-    struct world *world = *state;
-    unsigned port = rpc_server_port(world->server);
-    rpc_server_free(world->server);
-    world->server = NULL;
-    struct rpc_channel *channel = channel_new(world->loop, port, &world->worker_identity);
+    unsigned port = rpc_server_port(f->server);
+    rpc_server_free(f->server);
+    f->server = NULL;
+    struct rpc_channel *channel = channel_new(f->loop, port, &f->worker_identity);
     struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(rpc_call(channel, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
                      ERR_UNREACHABLE);
     /* "Connection refused", or "FD shutdown" when the library saw the hang-up first. */
     assert_non_null(strstr(reason.text, "Failed to connect to remote host"));
-    struct answer answer = {.tally = &world->tally};
+    struct answer answer = {.tally = &f->tally};
     rpc_call_unref(start(channel, "/test.T/Echo", &answer));
 
     char address[32];
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     static struct rpc_method methods[METHODS];
-    methods_fill(world, methods);
-    struct rpc_server_config config = {.loop = world->loop,
+    methods_fill(f, methods);
+    struct rpc_server_config config = {.loop = f->loop,
                                        .address = address,
-                                       .identity = &world->server_identity,
+                                       .identity = &f->server_identity,
                                        .methods = methods,
                                        .method_count = METHODS};
-    assert_int_equal(rpc_server_new(&config, &world->server, &reason), ERR_OK);
-    tally_wait(&world->tally, ANSWERED, 1);
+    assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
+    tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     rpc_channel_free(channel);
 }
 
-TEST(a_taken_port_and_a_bad_address_are_said, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_taken_port_and_a_bad_address_are_said, rpc)
 {
-    struct world *world = *state;
     char address[32];
-    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(world->server));
+    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(f->server));
     struct rpc_server_config config = {
-        .loop = world->loop, .address = address, .identity = &world->server_identity};
+        .loop = f->loop, .address = address, .identity = &f->server_identity};
     struct rpc_server *server = NULL;
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_EXISTS);
@@ -460,8 +429,7 @@ TEST(a_taken_port_and_a_bad_address_are_said, .setup_func = setup, .teardown_fun
 }
 
 /* Debian's build of the library's locks would abort here, and now and then for no reason at all. */
-TEST(locks_taken_in_both_orders_do_not_end_the_process, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(locks_taken_in_both_orders_do_not_end_the_process, rpc)
 {
     gpr_mu locks[2];
     for (unsigned i = 0; i < 2; i++)

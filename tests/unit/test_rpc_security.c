@@ -13,7 +13,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 
-struct world {
+struct security_fixture {
     struct rpc_loop *loop;
     struct authority authority, foreign;
     struct tls_identity server_identity;
@@ -30,33 +30,27 @@ static void echo(void *owner, struct rpc_request *request, struct slice bytes)
 static const struct rpc_method methods[] = {
     {.path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .requested = echo}};
 
-static int setup(void **state)
+static void security_set_up(struct security_fixture *world)
 {
-    static struct world world; /* cmocka's setup has no other place for it */
-    memset(&world, 0, sizeof world);
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1;
-    world.loop = loop_new(&settings);
-    world.authority = authority_new("nest");
-    world.foreign = authority_new("nest");
-    world.server_identity = identity_of_role(&world.authority, "nest", TLS_ROLE_SERVER);
-    world.server = server_new(world.loop, &world.server_identity, methods, 1);
-    *state = &world;
-    return 0;
+    world->loop = loop_new(&settings);
+    world->authority = authority_new("nest");
+    world->foreign = authority_new("nest");
+    world->server_identity = identity_of_role(&world->authority, "nest", TLS_ROLE_SERVER);
+    world->server = server_new(world->loop, &world->server_identity, methods, 1);
 }
 
-static int teardown(void **state)
+static void security_tear_down(struct security_fixture *world)
 {
-    struct world *world = *state;
     rpc_server_free(world->server);
     rpc_loop_free(world->loop);
     tls_identity_release(&world->server_identity);
     authority_release(&world->authority);
     authority_release(&world->foreign);
-    return 0;
 }
 
-static enum err call_as(struct world *world, const struct tls_identity *identity,
+static enum err call_as(struct security_fixture *world, const struct tls_identity *identity,
                         struct reason *reason)
 {
     struct rpc_channel *channel =
@@ -75,23 +69,20 @@ static struct tls_holder worker_of(const char *cluster)
     return holder;
 }
 
-TEST(a_certificate_of_the_cluster_is_let_in, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_certificate_of_the_cluster_is_let_in, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
-    assert_int_equal(call_as(world, &identity, NULL), ERR_OK);
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    assert_int_equal(call_as(f, &identity, NULL), ERR_OK);
     tls_identity_release(&identity);
 }
 
-TEST(an_expired_certificate_is_refused_by_the_server, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(an_expired_certificate_is_refused_by_the_server, security)
 {
-    struct world *world = *state;
-    struct tls_identity identity = identity_new(&world->authority, &world->authority,
-                                                worker_of("nest"), fixture_now_s() - 3700);
+    struct tls_identity identity =
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s() - 3700);
     struct reason reason = {0};
-    assert_int_equal(call_as(world, &identity, &reason), ERR_UNREACHABLE);
+    assert_int_equal(call_as(f, &identity, &reason), ERR_UNREACHABLE);
     assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
     tls_identity_release(&identity);
 }
@@ -122,17 +113,16 @@ static struct tls_identity identity_in(const char *dir, enum tls_role role)
 
 /* Renewed certificates are taken by a server at the next handshake, by a channel that cannot
  * connect with what it has, and by a new channel. */
-TEST(certificates_are_renewed_without_a_restart, .setup_func = setup, .teardown_func = teardown)
+TEST_F(certificates_are_renewed_without_a_restart, security)
 {
-    struct world *world = *state;
     char dir[] = "/tmp/roost-renewed-XXXXXX";
     assert_non_null(mkdtemp(dir));
     certificates_make(dir);
     struct tls_identity server_identity = identity_in(dir, TLS_ROLE_SERVER);
     struct tls_identity worker_identity = identity_in(dir, TLS_ROLE_WORKER);
-    struct rpc_server *server = server_new(world->loop, &server_identity, methods, 1);
+    struct rpc_server *server = server_new(f->loop, &server_identity, methods, 1);
     unsigned port = rpc_server_port(server);
-    struct rpc_channel *before = channel_new(world->loop, port, &worker_identity);
+    struct rpc_channel *before = channel_new(f->loop, port, &worker_identity);
     struct buf response = {0};
     certificates_make(dir);
 
@@ -141,7 +131,7 @@ TEST(certificates_are_renewed_without_a_restart, .setup_func = setup, .teardown_
     do
         by_old = rpc_call(before, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
     while (by_old != ERR_OK && time_now_ns() < deadline_ns);
-    struct rpc_channel *after = channel_new(world->loop, port, &worker_identity);
+    struct rpc_channel *after = channel_new(f->loop, port, &worker_identity);
     by_new = rpc_call(after, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
 
     rpc_channel_free(after);
@@ -155,16 +145,14 @@ TEST(certificates_are_renewed_without_a_restart, .setup_func = setup, .teardown_
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 
-TEST(an_expired_certificate_is_found_before_it_is_used, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(an_expired_certificate_is_found_before_it_is_used, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
     identity.not_after_s = 1000000000;
     struct rpc_channel *channel = NULL;
     struct reason reason = {0};
-    assert_int_equal(rpc_channel_new(world->loop, "127.0.0.1:1", &identity, &channel, &reason),
+    assert_int_equal(rpc_channel_new(f->loop, "127.0.0.1:1", &identity, &channel, &reason),
                      ERR_UNTRUSTED);
     assert_string_equal(
         reason.text,
@@ -172,73 +160,65 @@ TEST(an_expired_certificate_is_found_before_it_is_used, .setup_func = setup,
     tls_identity_release(&identity);
 }
 
-TEST(a_certificate_of_another_ca_is_refused_by_the_server, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_certificate_of_another_ca_is_refused_by_the_server, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->foreign, &world->authority, worker_of("nest"), fixture_now_s());
+        identity_new(&f->foreign, &f->authority, worker_of("nest"), fixture_now_s());
     struct reason reason = {0};
-    assert_int_equal(call_as(world, &identity, &reason), ERR_UNREACHABLE);
+    assert_int_equal(call_as(f, &identity, &reason), ERR_UNREACHABLE);
     assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
     tls_identity_release(&identity);
 }
 
-TEST(a_server_of_another_ca_is_refused_by_the_client, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_server_of_another_ca_is_refused_by_the_client, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->foreign, worker_of("nest"), fixture_now_s());
+        identity_new(&f->authority, &f->foreign, worker_of("nest"), fixture_now_s());
     struct reason reason = {0};
-    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
     tls_identity_release(&identity);
 }
 
-TEST(a_certificate_of_another_cluster_is_refused, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_certificate_of_another_cluster_is_refused, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("other"), fixture_now_s());
+        identity_new(&f->authority, &f->authority, worker_of("other"), fixture_now_s());
     struct reason reason = {0};
-    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
     assert_string_equal(reason.text, "certificate is for cluster other; this is nest");
     tls_identity_release(&identity);
 }
 
-TEST(a_workers_certificate_does_not_make_a_server, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_workers_certificate_does_not_make_a_server, security)
 {
-    struct world *world = *state;
-    rpc_server_free(world->server);
+    rpc_server_free(f->server);
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
-    world->server = server_new(world->loop, &identity, methods, 1);
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    f->server = server_new(f->loop, &identity, methods, 1);
     struct reason reason = {0};
-    assert_int_equal(call_as(world, &identity, &reason), ERR_UNTRUSTED);
+    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
     tls_identity_release(&identity);
 }
 
-TEST(a_server_at_an_address_its_certificate_does_not_name_is_refused, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_server_at_an_address_its_certificate_does_not_name_is_refused, security)
 {
-    struct world *world = *state;
-    struct rpc_server_config config = {.loop = world->loop,
+    struct rpc_server_config config = {.loop = f->loop,
                                        .address = "127.0.0.2:0",
-                                       .identity = &world->server_identity,
+                                       .identity = &f->server_identity,
                                        .methods = methods,
                                        .method_count = 1};
     struct rpc_server *server = NULL;
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_OK);
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
     char address[32];
     snprintf(address, sizeof address, "127.0.0.2:%u", rpc_server_port(server));
     struct rpc_channel *channel = NULL;
     struct buf response = {0};
-    assert_int_equal(rpc_channel_new(world->loop, address, &identity, &channel, &reason), ERR_OK);
+    assert_int_equal(rpc_channel_new(f->loop, address, &identity, &channel, &reason), ERR_OK);
     enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, &reason);
     rpc_channel_free(channel);
     rpc_server_free(server);
@@ -247,31 +227,29 @@ TEST(a_server_at_an_address_its_certificate_does_not_name_is_refused, .setup_fun
         fail_msg("%s: %s", err_name(err), reason.text);
 }
 
-TEST(a_plain_client_gets_nothing_from_a_tls_server, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_plain_client_gets_nothing_from_a_tls_server, security)
 {
-    struct world *world = *state;
     struct reason reason = {0};
-    assert_int_equal(call_as(world, NULL, &reason), ERR_UNREACHABLE);
+    assert_int_equal(call_as(f, NULL, &reason), ERR_UNREACHABLE);
 }
 
-TEST(without_tls_only_loopback_is_allowed, .setup_func = setup, .teardown_func = teardown)
+TEST_F(without_tls_only_loopback_is_allowed, security)
 {
-    struct world *world = *state;
     static const char *const refused[] = {"0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.org:80",
                                           "128.0.0.1:80"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        struct rpc_server_config config = {.loop = world->loop, .address = refused[i]};
+        struct rpc_server_config config = {.loop = f->loop, .address = refused[i]};
         struct rpc_server *server = NULL;
         struct rpc_channel *channel = NULL;
         struct reason reason = {0};
         assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
         assert_non_null(strstr(reason.text, "not a loopback address"));
-        assert_int_equal(rpc_channel_new(world->loop, refused[i], NULL, &channel, &reason),
+        assert_int_equal(rpc_channel_new(f->loop, refused[i], NULL, &channel, &reason),
                          ERR_INVALID);
     }
     static const char *const fine[] = {"127.0.0.1:0", "127.1.2.3:0", "localhost:0"};
     for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
-        struct rpc_server_config config = {.loop = world->loop, .address = fine[i]};
+        struct rpc_server_config config = {.loop = f->loop, .address = fine[i]};
         struct rpc_server *server = NULL;
         assert_int_equal(rpc_server_new(&config, &server, NULL), ERR_OK);
         rpc_server_free(server);
@@ -308,7 +286,8 @@ static void use_certificate(SSL_CTX *context, const struct tls_identity *identit
 }
 
 /* Connects, says nothing, reads: true when the server sends something (its HTTP/2 settings). */
-static bool server_talks(struct world *world, int version, const struct tls_identity *identity)
+static bool server_talks(struct security_fixture *world, int version,
+                         const struct tls_identity *identity)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_min_proto_version(context, version);
@@ -329,22 +308,20 @@ static bool server_talks(struct world *world, int version, const struct tls_iden
     return talks;
 }
 
-TEST(a_client_needs_a_certificate, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_client_needs_a_certificate, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
-    assert_true(server_talks(world, TLS1_3_VERSION, &identity));
-    assert_false(server_talks(world, TLS1_3_VERSION, NULL));
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    assert_true(server_talks(f, TLS1_3_VERSION, &identity));
+    assert_false(server_talks(f, TLS1_3_VERSION, NULL));
     tls_identity_release(&identity);
 }
 
-TEST(tls_1_2_is_refused, .setup_func = setup, .teardown_func = teardown)
+TEST_F(tls_1_2_is_refused, security)
 {
-    struct world *world = *state;
     struct tls_identity identity =
-        identity_new(&world->authority, &world->authority, worker_of("nest"), fixture_now_s());
-    assert_false(server_talks(world, TLS1_2_VERSION, &identity));
+        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    assert_false(server_talks(f, TLS1_2_VERSION, &identity));
     tls_identity_release(&identity);
 }
 

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 enum { OPENED, RECEIVED, SENT, ENDED, CLOSED, RELEASED, SERVER_CLOSED };
+enum { METHODS = 7 };
 enum { MESSAGE_BYTES = 512 << 10, MESSAGES = 24, QUEUE_MAX = 8, ORDER_MAX = 64 };
 
 /* What both ends of a test share. */
-struct world {
+struct stream_fixture {
+    struct rpc_method methods[METHODS];
     struct rpc_loop *loop;
     struct rpc_server *server;
     struct rpc_channel *channel;
@@ -33,7 +35,7 @@ static enum err accept_stream(void *method_owner, struct rpc_stream *stream,
                               const struct rpc_peer *peer, void **ret_owner, struct reason *reason)
 {
     (void)reason;
-    struct world *world = method_owner;
+    struct stream_fixture *world = method_owner;
     assert_int_equal(peer->holder.role, TLS_ROLE_NONE);
     thread_lock(&world->lock);
     if (world->server_stream == NULL)
@@ -55,7 +57,7 @@ static void server_closed(void *owner, struct rpc_stream *stream, enum err err,
                           const struct reason *reason)
 {
     (void)stream, (void)reason;
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     thread_lock(&world->lock);
     world->server_closed_err = err;
     thread_unlock(&world->lock);
@@ -65,7 +67,7 @@ static void server_closed(void *owner, struct rpc_stream *stream, enum err err,
 /* Sends what came back, from memory of its own. */
 static void echo(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     size_t head = message->bytes < 10 ? message->bytes : 10;
     struct buf header = {0};
     assert_int_equal(buf_reserve(&header, head), ERR_OK);
@@ -102,7 +104,7 @@ static void answer_in_two_priorities(void *owner, struct rpc_stream *stream,
 
 static void answer_too_much(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     rpc_message_unref(message);
     thread_lock(&world->lock);
     for (uint8_t i = 0; i < QUEUE_MAX + 3; i++)
@@ -125,7 +127,7 @@ static void answer_and_finish(void *owner, struct rpc_stream *stream, struct rpc
 static void keep(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
     (void)stream;
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     thread_lock(&world->lock);
     world->kept = message;
     thread_unlock(&world->lock);
@@ -150,7 +152,7 @@ static const struct rpc_stream_events refuse_events = {.open = refuse_stream,
 static void receive(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
     (void)stream;
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     thread_lock(&world->lock);
     if (world->order_count < ORDER_MAX && message->bytes > 0)
         rpc_message_copy(message, 0, 1, &world->order[world->order_count++]);
@@ -168,7 +170,7 @@ static void receive(void *owner, struct rpc_stream *stream, struct rpc_message *
 static void sent(void *owner, struct rpc_stream *stream, size_t queued)
 {
     (void)stream, (void)queued;
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     tally_add(&world->tally, SENT);
 }
 
@@ -176,7 +178,7 @@ static void closed(void *owner, struct rpc_stream *stream, enum err err,
                    const struct reason *reason)
 {
     (void)stream;
-    struct world *world = owner;
+    struct stream_fixture *world = owner;
     thread_lock(&world->lock);
     world->closed_err = err;
     world->closed_reason = *reason;
@@ -187,14 +189,14 @@ static void closed(void *owner, struct rpc_stream *stream, enum err err,
 static const struct rpc_stream_events client_events = {
     .message = receive, .sent = sent, .closed = closed};
 
-static struct rpc_stream *open_stream(struct world *world, const char *path)
+static struct rpc_stream *open_stream(struct stream_fixture *world, const char *path)
 {
     struct rpc_stream *stream = NULL;
     assert_int_equal(rpc_stream_open(world->channel, path, &client_events, world, &stream), ERR_OK);
     return stream;
 }
 
-static void expect_closed(struct world *world, enum err err)
+static void expect_closed(struct stream_fixture *world, enum err err)
 {
     tally_wait(&world->tally, CLOSED, 1);
     if (world->closed_err != err)
@@ -204,7 +206,7 @@ static void expect_closed(struct world *world, enum err err)
 
 /* ---- One world per test ---- */
 
-static const struct rpc_method method_rows[] = {
+static const struct rpc_method method_rows[METHODS] = {
     {.path = "/test.T/Echo", .kind = RPC_STREAM, .events = &echo_events},
     {.path = "/test.T/Priority", .kind = RPC_STREAM, .events = &priority_events},
     {.path = "/test.T/Full", .kind = RPC_STREAM, .events = &full_events},
@@ -213,7 +215,6 @@ static const struct rpc_method method_rows[] = {
     {.path = "/test.T/Short", .kind = RPC_STREAM, .events = &keep_events, .request_bytes_max = 100},
     {.path = "/test.T/Refuse", .kind = RPC_STREAM, .events = &refuse_events},
 };
-enum { METHODS = sizeof method_rows / sizeof method_rows[0] };
 
 static struct rpc_settings settings_of_tests(void)
 {
@@ -225,7 +226,7 @@ static struct rpc_settings settings_of_tests(void)
     return settings;
 }
 
-static void world_init(struct world *world)
+static void world_init(struct stream_fixture *world)
 {
     memset(world, 0, sizeof *world);
     struct rpc_settings settings = settings_of_tests();
@@ -235,29 +236,24 @@ static void world_init(struct world *world)
     world->released = (struct counted_tally){&world->tally, RELEASED};
 }
 
-static void world_serve(struct world *world, struct rpc_method methods[static METHODS])
+static void world_serve(struct stream_fixture *world)
 {
-    memcpy(methods, method_rows, sizeof method_rows);
+    memcpy(world->methods, method_rows, sizeof method_rows);
     for (unsigned i = 0; i < METHODS; i++)
-        methods[i].owner = world;
-    world->server = server_new(world->loop, NULL, methods, METHODS);
+        world->methods[i].owner = world;
+    world->server = server_new(world->loop, NULL, world->methods, METHODS);
 }
 
-static int setup(void **state)
+static void stream_set_up(struct stream_fixture *world)
 {
-    static struct world world; /* cmocka's setup has no other place for it */
-    static struct rpc_method methods[METHODS];
-    world_init(&world);
-    world_serve(&world, methods);
-    world.channel = channel_new(world.loop, rpc_server_port(world.server), NULL);
-    *state = &world;
-    return 0;
+    world_init(world);
+    world_serve(world);
+    world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
 }
 
 /* First what may still open a stream, then what was kept of it. */
-static int teardown(void **state)
+static void stream_tear_down(struct stream_fixture *world)
 {
-    struct world *world = *state;
     rpc_channel_free(world->channel);
     rpc_server_free(world->server);
     rpc_stream_unref(world->server_stream);
@@ -265,12 +261,11 @@ static int teardown(void **state)
     rpc_loop_free(world->loop);
     thread_mutex_release(&world->lock);
     tally_release(&world->tally);
-    return 0;
 }
 
 /* ---- Tests ---- */
 
-static void send_filled(struct world *world, struct rpc_stream *stream)
+static void send_filled(struct stream_fixture *world, struct rpc_stream *stream)
 {
     struct buf header = {0};
     assert_int_equal(buf_append(&header, "0123456789", 10), ERR_OK);
@@ -280,133 +275,121 @@ static void send_filled(struct world *world, struct rpc_stream *stream)
     counted_unref(counted);
 }
 
-TEST(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
     for (unsigned i = 0; i < MESSAGES; i++) { /* a window of four */
         if (i >= 4)
-            tally_wait(&world->tally, RECEIVED, i - 3);
-        send_filled(world, stream);
+            tally_wait(&f->tally, RECEIVED, i - 3);
+        send_filled(f, stream);
     }
-    tally_wait(&world->tally, RECEIVED, MESSAGES);
-    tally_wait(&world->tally, SENT, MESSAGES);
+    tally_wait(&f->tally, RECEIVED, MESSAGES);
+    tally_wait(&f->tally, SENT, MESSAGES);
     rpc_stream_end(stream);
-    expect_closed(world, ERR_OK);
-    tally_wait(&world->tally, SERVER_CLOSED, 1);
-    assert_int_equal(world->server_closed_err, ERR_OK);
-    tally_wait(&world->tally, RELEASED, 2 * MESSAGES); /* both ends' */
-    assert_int_equal(world->bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
-    assert_int_equal(world->wrong_bytes, 0);
+    expect_closed(f, ERR_OK);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
+    assert_int_equal(f->server_closed_err, ERR_OK);
+    tally_wait(&f->tally, RELEASED, 2 * MESSAGES); /* both ends' */
+    assert_int_equal(f->bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
+    assert_int_equal(f->wrong_bytes, 0);
     rpc_stream_unref(stream);
 }
 
-TEST(urgent_messages_overtake_all_that_waits, .setup_func = setup, .teardown_func = teardown)
+TEST_F(urgent_messages_overtake_all_that_waits, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Priority");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Priority");
     assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
-    tally_wait(&world->tally, RECEIVED, 7);
+    tally_wait(&f->tally, RECEIVED, 7);
     static const uint8_t expected[] = {0, 10, 11, 12, 1, 2, 3};
-    assert_memory_equal(world->order, expected, sizeof expected);
+    assert_memory_equal(f->order, expected, sizeof expected);
     rpc_stream_cancel(stream);
     rpc_stream_unref(stream);
 }
 
-TEST(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Full");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Full");
     assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
-    tally_wait(&world->tally, RECEIVED, QUEUE_MAX + 2);
-    thread_lock(&world->lock);
+    tally_wait(&f->tally, RECEIVED, QUEUE_MAX + 2);
+    thread_lock(&f->lock);
     for (unsigned i = 0; i < QUEUE_MAX + 1; i++) /* one is under way, QUEUE_MAX wait */
-        assert_int_equal(world->send_errs[i], ERR_OK);
-    assert_int_equal(world->send_errs[QUEUE_MAX + 1], ERR_BUSY);
-    assert_int_equal(world->send_errs[QUEUE_MAX + 2], ERR_BUSY);
-    assert_int_equal(world->send_errs[QUEUE_MAX + 3], ERR_OK);
-    thread_unlock(&world->lock);
+        assert_int_equal(f->send_errs[i], ERR_OK);
+    assert_int_equal(f->send_errs[QUEUE_MAX + 1], ERR_BUSY);
+    assert_int_equal(f->send_errs[QUEUE_MAX + 2], ERR_BUSY);
+    assert_int_equal(f->send_errs[QUEUE_MAX + 3], ERR_OK);
+    thread_unlock(&f->lock);
     rpc_stream_unref(stream);
 }
 
-TEST(what_was_queued_arrives_before_the_servers_end, .setup_func = setup, .teardown_func = teardown)
+TEST_F(what_was_queued_arrives_before_the_servers_end, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Finish");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Finish");
     assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
-    expect_closed(world, ERR_MOVED);
-    assert_string_equal(world->closed_reason.text, "gone elsewhere");
-    assert_int_equal(world->order_count, 3);
+    expect_closed(f, ERR_MOVED);
+    assert_string_equal(f->closed_reason.text, "gone elsewhere");
+    assert_int_equal(f->order_count, 3);
     assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_CANCELLED);
     rpc_stream_cancel(stream); /* closed already, and harmless */
-    tally_wait(&world->tally, SERVER_CLOSED, 1);
-    assert_int_equal(world->server_closed_err, ERR_MOVED);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
+    assert_int_equal(f->server_closed_err, ERR_MOVED);
     rpc_stream_unref(stream);
 }
 
-TEST(a_stream_that_open_refuses_says_why, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_stream_that_open_refuses_says_why, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Refuse");
-    expect_closed(world, ERR_OLD_GENERATION);
-    assert_string_equal(world->closed_reason.text, "not today");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Refuse");
+    expect_closed(f, ERR_OLD_GENERATION);
+    assert_string_equal(f->closed_reason.text, "not today");
     rpc_stream_unref(stream);
-    rpc_server_free(world->server); /* waits for all events */
-    world->server = NULL;
-    assert_int_equal(tally_of(&world->tally, SERVER_CLOSED), 0);
+    rpc_server_free(f->server); /* waits for all events */
+    f->server = NULL;
+    assert_int_equal(tally_of(&f->tally, SERVER_CLOSED), 0);
 }
 
-TEST(a_message_may_be_kept_when_its_stream_is_gone, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_message_may_be_kept_when_its_stream_is_gone, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
-    send_filled(world, stream);
-    tally_wait(&world->tally, RECEIVED, 1);
+    struct rpc_stream *stream = open_stream(f, "/test.T/Keep");
+    send_filled(f, stream);
+    tally_wait(&f->tally, RECEIVED, 1);
     rpc_stream_cancel(stream);
-    expect_closed(world, ERR_CANCELLED);
-    tally_wait(&world->tally, SERVER_CLOSED, 1);
-    assert_int_equal(world->server_closed_err, ERR_CANCELLED);
-    assert_int_equal(send_byte(world->server_stream, RPC_NORMAL, 0), ERR_CANCELLED);
-    tally_wait(&world->tally, RELEASED, 1);
+    expect_closed(f, ERR_CANCELLED);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
+    assert_int_equal(f->server_closed_err, ERR_CANCELLED);
+    assert_int_equal(send_byte(f->server_stream, RPC_NORMAL, 0), ERR_CANCELLED);
+    tally_wait(&f->tally, RELEASED, 1);
     uint8_t end[2];
-    rpc_message_copy(world->kept, world->kept->bytes - 2, 2, end);
+    rpc_message_copy(f->kept, f->kept->bytes - 2, 2, end);
     assert_int_equal(end[1], (uint8_t)((MESSAGE_BYTES - 1) * 7));
     rpc_stream_unref(stream);
 }
 
-TEST(memory_of_a_cancelled_stalled_send_is_released, .setup_func = setup, .teardown_func = teardown)
+TEST_F(memory_of_a_cancelled_stalled_send_is_released, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
     for (unsigned i = 0; i < QUEUE_MAX; i++)
-        send_filled(world, stream);
+        send_filled(f, stream);
     rpc_stream_cancel(stream);
-    expect_closed(world, ERR_CANCELLED);
+    expect_closed(f, ERR_CANCELLED);
     rpc_stream_unref(stream);
-    tally_wait(&world->tally, RELEASED, QUEUE_MAX);
+    tally_wait(&f->tally, RELEASED, QUEUE_MAX);
 }
 
-TEST(a_message_over_the_methods_limit_ends_the_stream, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_message_over_the_methods_limit_ends_the_stream, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Short");
+    struct rpc_stream *stream = open_stream(f, "/test.T/Short");
     struct buf header = {0};
     char text[101] = {0};
     assert_int_equal(buf_append(&header, text, sizeof text), ERR_OK);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, NULL, 0), ERR_OK);
-    expect_closed(world, ERR_MALFORMED);
-    assert_string_equal(world->closed_reason.text, "message has 101 bytes, the limit is 100");
+    expect_closed(f, ERR_MALFORMED);
+    assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
     rpc_stream_unref(stream);
 }
 
-TEST(what_breaks_a_limit_is_not_sent, .setup_func = setup, .teardown_func = teardown)
+TEST_F(what_breaks_a_limit_is_not_sent, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
-    struct counted *counted = counted_filled((1 << 20) + 1, 0, &world->released);
+    struct rpc_stream *stream = open_stream(f, "/test.T/Keep");
+    struct counted *counted = counted_filled((1 << 20) + 1, 0, &f->released);
     struct rpc_part part = {counted, 0, counted->bytes};
     struct buf header = {0};
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1), ERR_INVALID);
@@ -417,52 +400,49 @@ TEST(what_breaks_a_limit_is_not_sent, .setup_func = setup, .teardown_func = tear
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX + 1),
                      ERR_INVALID);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX), ERR_OK);
-    tally_wait(&world->tally, RECEIVED, 1);
-    assert_int_equal(world->kept->bytes, RPC_PARTS_MAX);
+    tally_wait(&f->tally, RECEIVED, 1);
+    assert_int_equal(f->kept->bytes, RPC_PARTS_MAX);
     counted_unref(counted);
-    tally_wait(&world->tally, RELEASED, 1);
+    tally_wait(&f->tally, RELEASED, 1);
     rpc_stream_unref(stream);
 }
 
-TEST(a_server_freed_with_open_streams_ends_them, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_server_freed_with_open_streams_ends_them, stream)
 {
-    struct world *world = *state;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
-    tally_wait(&world->tally, OPENED, 1);
-    send_filled(world, stream);
-    rpc_server_free(world->server);
-    world->server = NULL;
-    assert_int_equal(tally_of(&world->tally, SERVER_CLOSED), 1);
-    expect_closed(world, ERR_UNREACHABLE);
+    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
+    tally_wait(&f->tally, OPENED, 1);
+    send_filled(f, stream);
+    rpc_server_free(f->server);
+    f->server = NULL;
+    assert_int_equal(tally_of(&f->tally, SERVER_CLOSED), 1);
+    expect_closed(f, ERR_UNREACHABLE);
     rpc_stream_unref(stream);
 }
 
-TEST(a_channel_freed_with_open_streams_cancels_them, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_channel_freed_with_open_streams_cancels_them, stream)
 {
-    struct world *world = *state;
     for (unsigned i = 0; i < 3; i++)
-        rpc_stream_unref(open_stream(world, "/test.T/Echo"));
-    struct rpc_stream *stream = open_stream(world, "/test.T/Keep");
-    send_filled(world, stream);
-    tally_wait(&world->tally, RECEIVED, 1);
-    rpc_channel_free(world->channel);
-    world->channel = NULL;
-    assert_int_equal(tally_of(&world->tally, CLOSED), 4);
-    tally_wait(&world->tally, SERVER_CLOSED, 1);
+        rpc_stream_unref(open_stream(f, "/test.T/Echo"));
+    struct rpc_stream *stream = open_stream(f, "/test.T/Keep");
+    send_filled(f, stream);
+    tally_wait(&f->tally, RECEIVED, 1);
+    rpc_channel_free(f->channel);
+    f->channel = NULL;
+    assert_int_equal(tally_of(&f->tally, CLOSED), 4);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
     rpc_stream_unref(stream);
 }
 
-TEST(a_stream_to_nobody_is_unreachable, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_stream_to_nobody_is_unreachable, stream)
 {
-    struct world *world = *state;
-    rpc_server_free(world->server);
-    world->server = NULL;
-    struct rpc_stream *stream = open_stream(world, "/test.T/Echo");
-    expect_closed(world, ERR_UNREACHABLE);
+    rpc_server_free(f->server);
+    f->server = NULL;
+    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
+    expect_closed(f, ERR_UNREACHABLE);
     rpc_stream_unref(stream);
 }
 
-TEST(a_message_made_from_a_copy_reads_the_same, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_message_made_from_a_copy_reads_the_same, stream)
 {
     struct rpc_message *message = rpc_message_new(slice_of("abcdef"));
     char text[3] = {0};
@@ -485,11 +465,10 @@ __attribute__((noreturn)) static void serve_elsewhere(int from, int to)
     char byte;
     if (read(from, &byte, 1) != 1)
         _exit(0); /* never wanted */
-    static struct world world;
-    static struct rpc_method methods[METHODS];
+    static struct stream_fixture world;
     rpc_process_init(false);
     world_init(&world);
-    world_serve(&world, methods);
+    world_serve(&world);
     unsigned port = rpc_server_port(world.server);
     if (write(to, &port, sizeof port) != sizeof port)
         _exit(1);
@@ -536,7 +515,8 @@ static struct other *others(void)
     return two;
 }
 
-static void expect_noticed(struct world *world, const struct other *other, int signal_number)
+static void expect_noticed(struct stream_fixture *world, const struct other *other,
+                           int signal_number)
 {
     struct rpc_channel *channel = channel_new(world->loop, other_serve(other), NULL);
     struct rpc_stream *stream = NULL;
@@ -551,14 +531,14 @@ static void expect_noticed(struct world *world, const struct other *other, int s
     other_end(other);
 }
 
-TEST(a_killed_server_is_noticed, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_killed_server_is_noticed, stream)
 {
-    expect_noticed(*state, &others()[0], SIGKILL);
+    expect_noticed(f, &others()[0], SIGKILL);
 }
 
-TEST(a_stopped_server_is_noticed_by_keepalive, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_stopped_server_is_noticed_by_keepalive, stream)
 {
-    expect_noticed(*state, &others()[1], SIGSTOP);
+    expect_noticed(f, &others()[1], SIGSTOP);
 }
 
 int main(void)
@@ -566,6 +546,5 @@ int main(void)
     others()[0] = other_start();
     others()[1] = other_start();
     rpc_process_init(false);
-    int failed = unit_run(NULL, NULL);
-    return failed;
+    return unit_run(NULL, NULL);
 }

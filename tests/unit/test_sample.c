@@ -14,7 +14,7 @@ static struct spec_model bytes_model(void)
 }
 
 /* The executor's weights as sample_text() wants them. */
-static void text_of(struct fixture *f, const char *prompt, struct sample_options options,
+static void text_of(struct executor_fixture *f, const char *prompt, struct sample_options options,
                     struct buf *buf)
 {
     float *weights[64];
@@ -26,31 +26,27 @@ static void text_of(struct fixture *f, const char *prompt, struct sample_options
     assert_int_equal(buf->bytes, options.tokens);
 }
 
-TEST(the_same_seed_writes_the_same_text_and_another_one_another)
+TEST_F(the_same_seed_writes_the_same_text_and_another_one_another, executor,
+       .settings = bytes_model())
 {
-    struct fixture f;
-    fixture_init(&f, bytes_model(), fixture_train());
     scoped(buf_release) struct buf a = {0}, b = {0}, c = {0};
     struct sample_options options = {.tokens = 30, .temperature = 1, .seed = 5};
-    text_of(&f, "abc", options, &a);
-    text_of(&f, "abc", options, &b);
+    text_of(f, "abc", options, &a);
+    text_of(f, "abc", options, &b);
     options.seed = 6;
-    text_of(&f, "abc", options, &c);
+    text_of(f, "abc", options, &c);
     assert_memory_equal(a.data, b.data, 30);
     assert_memory_not_equal(a.data, c.data, 30);
-    fixture_release(&f);
 }
 
 /* What the model says after the window: the executor's loss of each next byte, lowest wins. */
-static int likeliest(struct fixture *f, const int32_t *window, uint32_t count);
+static int likeliest(struct executor_fixture *f, const int32_t *window, uint32_t count);
 
-TEST(without_temperature_the_likeliest_byte_is_written)
+TEST_F(without_temperature_the_likeliest_byte_is_written, executor, .settings = bytes_model())
 {
-    struct fixture f;
-    fixture_init(&f, bytes_model(), fixture_train());
     scoped(buf_release) struct buf cold = {0}, top = {0};
-    text_of(&f, "\n", (struct sample_options){.tokens = 12}, &cold);
-    text_of(&f, "", (struct sample_options){.tokens = 12, .temperature = 2, .top_k = 1, .seed = 9},
+    text_of(f, "\n", (struct sample_options){.tokens = 12}, &cold);
+    text_of(f, "", (struct sample_options){.tokens = 12, .temperature = 2, .top_k = 1, .seed = 9},
             &top);
     assert_memory_equal(cold.data, top.data, 12); /* an empty prompt is a newline */
     int32_t written[13] = {'\n'};
@@ -58,9 +54,8 @@ TEST(without_temperature_the_likeliest_byte_is_written)
         written[i + 1] = cold.data[i];
     for (uint32_t i = 0; i < 12; i++) { /* of the last 7 bytes before it: the context */
         uint32_t count = i + 1 < 7 ? i + 1 : 7;
-        assert_int_equal(likeliest(&f, written + i + 1 - count, count), cold.data[i]);
+        assert_int_equal(likeliest(f, written + i + 1 - count, count), cold.data[i]);
     }
-    fixture_release(&f);
 }
 
 struct guess {
@@ -83,7 +78,7 @@ static enum err read_guess(void *context, enum ticket_kind kind, uint64_t first,
     return ERR_OK;
 }
 
-static int likeliest(struct fixture *f, const int32_t *window, uint32_t count)
+static int likeliest(struct executor_fixture *f, const int32_t *window, uint32_t count)
 {
     static const struct executor_hooks none = {0};
     const struct ticket ticket = {.kind = TICKET_VALIDATE};
@@ -102,10 +97,8 @@ static int likeliest(struct fixture *f, const int32_t *window, uint32_t count)
     return best;
 }
 
-TEST(a_prompt_longer_than_the_context_counts_with_its_end)
+TEST_F(a_prompt_longer_than_the_context_counts_with_its_end, executor, .settings = bytes_model())
 {
-    struct fixture f;
-    fixture_init(&f, bytes_model(), fixture_train());
     static const char prompt[] = "The Quick-Brown_fox";
     uint32_t differ = 0;
     int last = -1;
@@ -117,29 +110,26 @@ TEST(a_prompt_longer_than_the_context_counts_with_its_end)
         text[length] = 0;
         for (uint32_t i = 0; i < 7; i++)
             window[i] = text[length - 7 + i];
-        text_of(&f, text, (struct sample_options){.tokens = 1}, &buf);
-        assert_int_equal(buf.data[0], likeliest(&f, window, 7));
+        text_of(f, text, (struct sample_options){.tokens = 1}, &buf);
+        assert_int_equal(buf.data[0], likeliest(f, window, 7));
         differ += buf.data[0] != last;
         last = buf.data[0];
     }
     assert_true(differ > 3); /* the model is not one that always says the same */
-    fixture_release(&f);
 }
 
 /* A model whose blocks and embeddings are zero draws from softmax(ln_f.bias wte^T) alone. */
-TEST(bytes_are_drawn_as_often_as_the_model_says)
+TEST_F(bytes_are_drawn_as_often_as_the_model_says, executor, .settings = bytes_model())
 {
-    struct fixture f;
-    fixture_init(&f, bytes_model(), fixture_train());
-    for (uint32_t i = 0; i < f.model.parameters_count; i++)
-        memset(executor_weights(f.executor, i), 0, f.model.parameters[i].weights * sizeof(float));
-    uint32_t wte = model_find(&f.model, "wte.weight");
-    executor_weights(f.executor, model_find(&f.model, "ln_f.bias"))[0] = 1;
+    for (uint32_t i = 0; i < f->model.parameters_count; i++)
+        memset(executor_weights(f->executor, i), 0, f->model.parameters[i].weights * sizeof(float));
+    uint32_t wte = model_find(&f->model, "wte.weight");
+    executor_weights(f->executor, model_find(&f->model, "ln_f.bias"))[0] = 1;
     for (uint32_t token = 0; token < 256; token++) /* 'a' : 'b' : 'c' = 1 : e : e^2 */
-        executor_weights(f.executor, wte)[token * 16] =
+        executor_weights(f->executor, wte)[token * 16] =
             token >= 'a' && token <= 'c' ? (float)(token - 'a') : -40;
     scoped(buf_release) struct buf buf = {0};
-    text_of(&f, "x", (struct sample_options){.tokens = 4000, .temperature = 1, .seed = 1}, &buf);
+    text_of(f, "x", (struct sample_options){.tokens = 4000, .temperature = 1, .seed = 1}, &buf);
     int counts[3] = {0};
     for (size_t i = 0; i < buf.bytes; i++) {
         assert_in_range(buf.data[i], 'a', 'c');
@@ -148,18 +138,14 @@ TEST(bytes_are_drawn_as_often_as_the_model_says)
     assert_in_range(counts[0], 360 - 75, 360 + 75); /* 4000 × 0.0900, four deviations */
     assert_in_range(counts[1], 979 - 110, 979 + 110);
     assert_in_range(counts[2], 2661 - 120, 2661 + 120);
-    fixture_release(&f);
 }
 
-TEST(other_models_are_refused)
+TEST_F(other_models_are_refused, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
     struct reason reason;
     const struct sample_options options = {.tokens = 1};
     scoped(buf_release) struct buf buf = {0};
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    assert_int_equal(sample_text(f.k, &f.model, NULL, (struct slice){0}, &options, &buf, &reason),
+    assert_int_equal(sample_text(f->k, &f->model, NULL, (struct slice){0}, &options, &buf, &reason),
                      ERR_UNSUPPORTED);
     assert_non_null(strstr(reason.text, "vocabulary 256"));
-    fixture_release(&f);
 }

@@ -14,7 +14,8 @@ static const char spec_text[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
                                 "data: {kind: spiral, points: 20, validation: 0.1, serve: true}\n"
                                 "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3}\n";
 
-struct world {
+struct service_fixture {
+    bool coordinator;
     struct inbox *inbox;
     struct rpc_loop *loop;
     struct service service;
@@ -24,7 +25,7 @@ struct world {
 
 static const struct rpc_stream_events no_events = {0};
 
-static void open_world(struct world *world, bool coordinator)
+static void service_set_up(struct service_fixture *world)
 {
     const struct inbox_limits limits = {sizeof(struct event), INBOX_EVENTS};
     const struct rpc_method exchange = {.path = "/roost.v1.Shard/Exchange",
@@ -38,13 +39,13 @@ static void open_world(struct world *world, bool coordinator)
     settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
     assert_int_equal(inbox_new(limits, &world->inbox), ERR_OK);
     world->loop = loop_new(&settings);
-    service_init(&world->service, world->inbox, coordinator, exchange, transfer);
+    service_init(&world->service, world->inbox, world->coordinator, exchange, transfer);
     world->server =
         server_new(world->loop, NULL, world->service.methods, world->service.method_count);
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
 }
 
-static void close_world(struct world *world)
+static void service_tear_down(struct service_fixture *world)
 {
     struct event event;
     size_t count;
@@ -57,7 +58,7 @@ static void close_world(struct world *world)
     inbox_free(world->inbox);
 }
 
-static struct event take(struct world *world)
+static struct event take(struct service_fixture *world)
 {
     struct event event = {0};
     size_t count;
@@ -66,7 +67,7 @@ static struct event take(struct world *world)
     return event;
 }
 
-static enum err call(struct world *world, const char *path, struct slice request,
+static enum err call(struct service_fixture *world, const char *path, struct slice request,
                      struct buf *ret_response, struct reason *reason)
 {
     return rpc_call(world->channel, path, request, CALL_MS, ret_response, reason);
@@ -96,7 +97,8 @@ static void answered(void *owner, enum err err, struct slice response, const str
     ending_said(owner, err);
 }
 
-static void start_acquire(struct world *world, struct ending *answer, struct rpc_call **ret_call)
+static void start_acquire(struct service_fixture *world, struct ending *answer,
+                          struct rpc_call **ret_call)
 {
     struct buf request = {0};
     struct acquire_request acquire = {.member = 12, .generation = 3, .sequence = 4, .wait_ms = 5};
@@ -109,104 +111,84 @@ static void start_acquire(struct world *world, struct ending *answer, struct rpc
     assert_int_equal(rpc_call_start(world->channel, &config, &request, ret_call), ERR_OK);
 }
 
-TEST(a_call_reaches_the_main_thread_decoded)
+TEST_F(a_call_reaches_the_main_thread_decoded, service, .coordinator = true)
 {
-    struct world world;
     struct ending answer;
     struct buf empty = {0};
-    open_world(&world, true);
-    start_acquire(&world, &answer, NULL);
-    struct event event = take(&world);
+    start_acquire(f, &answer, NULL);
+    struct event event = take(f);
     assert_int_equal(event.kind, EVENT_CALL);
     assert_int_equal(event.call->kind, CALL_ACQUIRE);
     assert_int_equal(event.call->acquire.member, 12);
     assert_int_equal(event.call->acquire.sequence, 4);
     call_reply(event.call, &empty);
     assert_int_equal(ending_wait(&answer), ERR_OK);
-    close_world(&world);
 }
 
-TEST(a_cancelled_call_is_told_by_its_number)
+TEST_F(a_cancelled_call_is_told_by_its_number, service, .coordinator = true)
 {
-    struct world world;
     struct ending answer;
     struct rpc_call *under_way;
-    open_world(&world, true);
-    start_acquire(&world, &answer, &under_way);
-    struct event event = take(&world);
+    start_acquire(f, &answer, &under_way);
+    struct event event = take(f);
     rpc_call_cancel(under_way);
     rpc_call_unref(under_way);
-    struct event cancelled = take(&world);
+    struct event cancelled = take(f);
     assert_int_equal(cancelled.kind, EVENT_CALL_CANCELLED);
     assert_int_equal(cancelled.number, event.call->number);
     event_release(&event);
     assert_int_equal(ending_wait(&answer), ERR_CANCELLED);
-    close_world(&world);
 }
 
-TEST(a_server_that_is_not_the_coordinator_says_so)
+TEST_F(a_server_that_is_not_the_coordinator_says_so, service)
 {
-    struct world world;
     struct buf response = {0};
     struct reason reason;
-    open_world(&world, false);
-    assert_int_equal(
-        call(&world, "/roost.v1.Cluster/Status", (struct slice){0}, &response, &reason),
-        ERR_NOT_COORDINATOR);
-    close_world(&world);
+    assert_int_equal(call(f, "/roost.v1.Cluster/Status", (struct slice){0}, &response, &reason),
+                     ERR_NOT_COORDINATOR);
 }
 
-TEST(nonsense_is_refused_before_it_gets_anywhere)
+TEST_F(nonsense_is_refused_before_it_gets_anywhere, service, .coordinator = true)
 {
-    struct world world;
     struct buf response = {0};
     struct reason reason;
     struct event event;
     size_t count;
-    open_world(&world, true);
     assert_int_equal(
-        call(&world, "/roost.v1.Cluster/Join", slice_of("\xff\xff\xff"), &response, &reason),
+        call(f, "/roost.v1.Cluster/Join", slice_of("\xff\xff\xff"), &response, &reason),
         ERR_MALFORMED);
-    assert_int_equal(inbox_take(world.inbox, 0, 1, &event, &count), ERR_DEADLINE);
-    close_world(&world);
+    assert_int_equal(inbox_take(f->inbox, 0, 1, &event, &count), ERR_DEADLINE);
 }
 
-TEST(a_full_inbox_is_busy)
+TEST_F(a_full_inbox_is_busy, service, .coordinator = true)
 {
-    struct world world;
-    struct ending answers[INBOX_EVENTS];
+    static struct ending answers[INBOX_EVENTS]; /* the tear-down ends the calls */
     struct buf response = {0};
     struct reason reason;
-    open_world(&world, true);
     for (int i = 0; i < INBOX_EVENTS; i++)
-        start_acquire(&world, &answers[i], NULL);
+        start_acquire(f, &answers[i], NULL);
     enum err err = ERR_DEADLINE; /* while there is room, a call waits inside for nobody */
     for (int i = 0; i <= INBOX_EVENTS && err == ERR_DEADLINE; i++)
-        err = rpc_call(world.channel, "/roost.v1.Cluster/Status", (struct slice){0}, 200, &response,
+        err = rpc_call(f->channel, "/roost.v1.Cluster/Status", (struct slice){0}, 200, &response,
                        &reason);
     assert_int_equal(err, ERR_BUSY);
-    close_world(&world);
 }
 
-TEST(samples_of_another_run_or_place_are_refused)
+TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true)
 {
-    struct world world;
     struct spec spec;
     struct data *data;
     struct reason reason = {0};
     struct buf request = {0}, response = {0};
     struct samples_request wanted = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
-    open_world(&world, true);
     assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
-    assert_int_equal(
-        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-        ERR_NO_RUN); /* none are served yet */
+    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+                     ERR_NO_RUN); /* none are served yet */
     assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
-    assert_int_equal(service_serve(&world.service, 6, &spec, data), ERR_OK);
-    assert_int_equal(
-        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-        ERR_NO_RUN);
+    assert_int_equal(service_serve(&f->service, 6, &spec, data), ERR_OK);
+    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+                     ERR_NO_RUN);
     const struct samples_request bad[] = {
         {.run = 6, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
         {.run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 10}},
@@ -216,16 +198,14 @@ TEST(samples_of_another_run_or_place_are_refused)
         buf_clear(&request);
         assert_int_equal(wire_encode_samples_request(&bad[i], &request), ERR_OK);
         assert_int_equal(
-            call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+            call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
             ERR_MALFORMED);
     }
     buf_release(&request);
-    close_world(&world);
 }
 
-TEST(served_samples_are_those_of_the_tickets_positions)
+TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator = true)
 {
-    struct world world;
     struct spec spec;
     struct data *data, *own;
     struct reason reason = {0};
@@ -234,14 +214,13 @@ TEST(served_samples_are_those_of_the_tickets_positions)
     struct samples_reply reply;
     const struct samples_request wanted = {
         .run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
-    open_world(&world, true);
     assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &own, &reason), ERR_OK);
-    assert_int_equal(service_serve(&world.service, 6, &spec, data), ERR_OK);
+    assert_int_equal(service_serve(&f->service, 6, &spec, data), ERR_OK);
     assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
-    assert_int_equal(
-        call(&world, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason), ERR_OK);
+    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
+                     ERR_OK);
     assert_int_equal(wire_decode_samples_reply(buf_slice(&response), &arena, &reply, &reason),
                      ERR_OK);
     assert_int_equal(reply.sample_count, 3);
@@ -261,7 +240,6 @@ TEST(served_samples_are_those_of_the_tickets_positions)
     arena_release(&arena);
     buf_release(&request);
     buf_release(&response);
-    close_world(&world);
 }
 
 /* ---- streams ---- */
@@ -273,54 +251,46 @@ static void member_closed(void *owner, struct rpc_stream *stream, enum err err,
     ending_said(owner, err);
 }
 
-TEST(a_stream_is_a_guest_from_its_first_word_to_its_end)
+TEST_F(a_stream_is_a_guest_from_its_first_word_to_its_end, service, .coordinator = true)
 {
     static const struct rpc_stream_events events = {.closed = member_closed};
-    struct world world;
     struct ending closed;
     struct rpc_stream *stream;
     struct buf report = {0};
     tally_init(&closed.tally);
-    open_world(&world, true);
     assert_int_equal(
-        rpc_stream_open(world.channel, "/roost.v1.Cluster/Member", &events, &closed, &stream),
-        ERR_OK);
+        rpc_stream_open(f->channel, "/roost.v1.Cluster/Member", &events, &closed, &stream), ERR_OK);
     assert_int_equal(wire_encode_member_report(&(struct member_report){.member = 8}, &report),
                      ERR_OK);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &report, NULL, 0), ERR_OK);
-    struct event said = take(&world);
+    struct event said = take(f);
     assert_int_equal(said.kind, EVENT_CONNECTION_MESSAGE);
     assert_false(said.connection->is_server);
     struct connection *connection = connection_ref(said.connection);
     event_release(&said);
     rpc_stream_cancel(stream);
-    struct event end = take(&world);
+    struct event end = take(f);
     assert_int_equal(end.kind, EVENT_CONNECTION_CLOSED);
     assert_ptr_equal(end.connection, connection);
     event_release(&end);
     connection_unref(connection);
     rpc_stream_unref(stream);
     assert_int_equal(ending_wait(&closed), ERR_CANCELLED);
-    close_world(&world);
 }
 
-TEST(health_says_whether_the_daemon_serves)
+TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
 {
-    struct world world;
     struct buf response = {0};
     struct reason reason;
-    open_world(&world, true);
     for (int serving = 0; serving <= 1; serving++) {
-        health_set(&world.service.health, serving == 1);
+        health_set(&f->service.health, serving == 1);
         buf_clear(&response);
         assert_int_equal(
-            call(&world, "/grpc.health.v1.Health/Check", (struct slice){0}, &response, &reason),
-            ERR_OK);
+            call(f, "/grpc.health.v1.Health/Check", (struct slice){0}, &response, &reason), ERR_OK);
         assert_int_equal(response.bytes, 2);
         assert_int_equal(response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
     }
     buf_release(&response);
-    close_world(&world);
 }
 
 /* What a watcher of health hears. */
@@ -346,17 +316,15 @@ static void watch_closed(void *owner, struct rpc_stream *stream, enum err err,
     tally_add(&((struct watcher *)owner)->tally, 1);
 }
 
-TEST(a_watcher_of_health_hears_each_change)
+TEST_F(a_watcher_of_health_hears_each_change, service, .coordinator = true)
 {
     static const struct rpc_stream_events events = {.message = heard, .closed = watch_closed};
-    struct world world;
     struct watcher watchers[2] = {0};
     struct rpc_stream *streams[2];
-    open_world(&world, true);
     for (int i = 0; i < 2; i++) {
         struct buf everything = {0}; /* an empty request asks for the daemon as a whole */
         tally_init(&watchers[i].tally);
-        assert_int_equal(rpc_stream_open(world.channel, "/grpc.health.v1.Health/Watch", &events,
+        assert_int_equal(rpc_stream_open(f->channel, "/grpc.health.v1.Health/Watch", &events,
                                          &watchers[i], &streams[i]),
                          ERR_OK);
         assert_int_equal(rpc_stream_send(streams[i], RPC_NORMAL, &everything, NULL, 0), ERR_OK);
@@ -364,15 +332,15 @@ TEST(a_watcher_of_health_hears_each_change)
         tally_wait(&watchers[i].tally, 0, 1);
         assert_int_equal(watchers[i].last[1], 2); /* NOT_SERVING */
     }
-    health_set(&world.service.health, false); /* no news */
-    health_set(&world.service.health, true);
+    health_set(&f->service.health, false); /* no news */
+    health_set(&f->service.health, true);
     for (int i = 0; i < 2; i++) {
         tally_wait(&watchers[i].tally, 0, 2);
         assert_int_equal(watchers[i].last[1], 1);
     }
     rpc_stream_cancel(streams[0]);
     tally_wait(&watchers[0].tally, 1, 1);
-    health_set(&world.service.health, false);
+    health_set(&f->service.health, false);
     tally_wait(&watchers[1].tally, 0, 3);
     assert_int_equal(watchers[1].last[1], 2);
     assert_int_equal(tally_of(&watchers[0].tally, 0), 2);
@@ -382,7 +350,6 @@ TEST(a_watcher_of_health_hears_each_change)
         rpc_stream_unref(streams[i]);
         tally_release(&watchers[i].tally);
     }
-    close_world(&world);
 }
 
 int main(void)

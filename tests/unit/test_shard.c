@@ -3,15 +3,14 @@
 
 #include <math.h>
 
-TEST(a_step_goes_from_pushes_to_published_weights)
+TEST_F(a_step_goes_from_pushes_to_published_weights, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
-        assert_null(effect(&f, SHARD_REDUCED));
-        assert_int_equal(push_all(&f, 0, (struct node){0, slot}), ERR_OK);
+        assert_null(effect(f, SHARD_REDUCED));
+        assert_int_equal(push_all(f, 0, (struct node){0, slot}), ERR_OK);
     }
-    struct shard_effect *reduced = effect(&f, SHARD_REDUCED);
+    struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_non_null(reduced);
     assert_int_equal(reduced->reduced.seal_count, COUNT);
     assert_int_equal(reduced->reduced.generation, GENERATION);
@@ -23,7 +22,7 @@ TEST(a_step_goes_from_pushes_to_published_weights)
     float sum[N_FIRST], weights[N_FIRST];
     node_values(0, (struct node){2, 0}, FIRST, 0, N_FIRST, sum);
     double sumsq;
-    f.kernels->sum_squares(f.kernels, &sumsq, sum, N_FIRST);
+    f->kernels->sum_squares(f->kernels, &sumsq, sum, N_FIRST);
     assert_int_equal(reduced->reduced.seals[0].chunk, FIRST);
     assert_true(reduced->reduced.seals[0].finite);
     assert_true(reduced->reduced.seals[0].sumsq == sumsq);
@@ -32,57 +31,52 @@ TEST(a_step_goes_from_pushes_to_published_weights)
     assert_true(reduced->reduced.seals[3].sumsq == 0);
 
     struct commit c = decision(0);
-    memcpy(weights, shard_state(f.shard, 0).weights, sizeof weights);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 0);
-    assert_int_equal(shard_version(f.shard), 1);
+    memcpy(weights, shard_state(f->shard, 0).weights, sizeof weights);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 0);
+    assert_int_equal(shard_version(f->shard), 1);
     struct kernels_momentum step = {
         .scale = 0.25f, .lr = 0.5f, .weight_decay = 0.125f, .momentum = 0.5f};
     float m[N_FIRST] = {0}, published[N_FIRST];
-    f.kernels->momentum(f.kernels, weights, m, published, KERNELS_F32, sum, &step, N_FIRST);
-    struct shard_effect *answer = pull_one(&f, 1, FIRST);
+    f->kernels->momentum(f->kernels, weights, m, published, KERNELS_F32, sum, &step, N_FIRST);
+    struct shard_effect *answer = pull_one(f, 1, FIRST);
     assert_int_equal(answer->kind, SHARD_WEIGHTS);
     assert_int_equal(answer->weights.header.version, 1);
     assert_memory_equal(answer->weights.copies[0]->data, published, sizeof published);
-    assert_memory_equal(shard_state(f.shard, 0).weights, weights, sizeof weights);
-    assert_memory_equal(shard_state(f.shard, 0).state[0], m, sizeof m);
-    tear_down(&f);
+    assert_memory_equal(shard_state(f->shard, 0).weights, weights, sizeof weights);
+    assert_memory_equal(shard_state(f->shard, 0).state[0], m, sizeof m);
 }
 
-TEST(a_mean_is_the_sum_over_slots)
+TEST_F(a_mean_is_the_sum_over_slots, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    do_step(&f, 0);
+    start(f);
+    do_step(f, 0);
     float sum[N_MEAN];
     node_values(0, (struct node){2, 0}, MEAN, 0, N_MEAN, sum);
     for (uint32_t i = 0; i < N_MEAN; i++)
-        assert_true(shard_state(f.shard, 2).weights[i] == sum[i] * 0.25f);
-    assert_true(shard_state(f.shard, 3).weights[1] == 4 + 1.0f / 64); /* rule none */
-    tear_down(&f);
+        assert_true(shard_state(f->shard, 2).weights[i] == sum[i] * 0.25f);
+    assert_true(shard_state(f->shard, 3).weights[1] == 4 + 1.0f / 64); /* rule none */
 }
 
-TEST(parts_are_added_in_part_order)
+TEST_F(parts_are_added_in_part_order, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    f.config.optimizer = (struct spec_optimizer){.kind = SPEC_SGD};
-    shard_free(f.shard);
-    start(&f);
+    start(f);
+    f->config.optimizer = (struct spec_optimizer){.kind = SPEC_SGD};
+    shard_free(f->shard);
+    start(f);
     float before[N_TIED], p0[N_TIED], p1[N_TIED];
-    memcpy(before, shard_state(f.shard, 1).weights, sizeof before);
-    do_step(&f, 0);
+    memcpy(before, shard_state(f->shard, 1).weights, sizeof before);
+    do_step(f, 0);
     node_values(0, (struct node){2, 0}, TIED, 0, N_TIED, p0);
     node_values(0, (struct node){2, 0}, TIED, 1, N_TIED, p1);
     for (uint32_t i = 0; i < N_TIED; i++) {
         float sum = p0[i] + p1[i];
-        assert_true(shard_state(f.shard, 1).weights[i] == fmaf(-0.5f, 0.25f * sum, before[i]));
+        assert_true(shard_state(f->shard, 1).weights[i] == fmaf(-0.5f, 0.25f * sum, before[i]));
     }
-    tear_down(&f);
 }
 
 /* Every name of the step in a random order, some as runs of slots, many twice. */
-static void push_step_at_random(struct fixture *f, uint64_t step, struct rand_state *rand)
+static void push_step_at_random(struct shard_fixture *f, uint64_t step, struct rand_state *rand)
 {
     static const struct {
         uint32_t chunk, part, n;
@@ -111,8 +105,8 @@ TEST(every_arrival_ends_in_the_same_bits)
 {
     float expected[N_ALL];
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct fixture f;
-        set_up(&f);
+        struct shard_fixture f = {0};
+        shard_set_up(&f);
         f.config.ahead_max = (uint32_t)(seed % (SLOTS + 1));
         start(&f);
         struct rand_state rand = {seed};
@@ -131,161 +125,148 @@ TEST(every_arrival_ends_in_the_same_bits)
         if (seed == 0)
             memcpy(expected, weights, sizeof expected);
         assert_memory_equal(weights, expected, sizeof expected);
-        tear_down(&f);
+        shard_tear_down(&f);
     }
 }
 
-TEST(a_skipped_step_raises_the_version_and_shares_the_weights)
+TEST_F(a_skipped_step_raises_the_version_and_shares_the_weights, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    do_step(&f, 0);
-    struct counted *copy = counted_ref(pull_one(&f, 1, FIRST)->weights.copies[0]);
-    push_step(&f, 1);
+    start(f);
+    do_step(f, 0);
+    struct counted *copy = counted_ref(pull_one(f, 1, FIRST)->weights.copies[0]);
+    push_step(f, 1);
     struct commit c = decision(1);
     c.apply = false;
     float weights[N_FIRST];
-    memcpy(weights, shard_state(f.shard, 0).weights, sizeof weights);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 1);
-    assert_memory_equal(shard_state(f.shard, 0).weights, weights, sizeof weights);
-    assert_int_equal(shard_version(f.shard), 2);
-    assert_int_equal(refusal(pull_one(&f, 1, FIRST)), ERR_TOO_LATE);
-    assert_ptr_equal(pull_one(&f, 2, FIRST)->weights.copies[0], copy);
+    memcpy(weights, shard_state(f->shard, 0).weights, sizeof weights);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 1);
+    assert_memory_equal(shard_state(f->shard, 0).weights, weights, sizeof weights);
+    assert_int_equal(shard_version(f->shard), 2);
+    assert_int_equal(refusal(pull_one(f, 1, FIRST)), ERR_TOO_LATE);
+    assert_ptr_equal(pull_one(f, 2, FIRST)->weights.copies[0], copy);
     counted_unref(copy);
-    do_step(&f, 2);
-    tear_down(&f);
+    do_step(f, 2);
 }
 
-TEST(commits_are_fenced)
+TEST_F(commits_are_fenced, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_TOO_EARLY); /* not reduced */
-    push_step(&f, 0);
+    assert_int_equal(commit(f, &c), ERR_TOO_EARLY); /* not reduced */
+    push_step(f, 0);
     c.term = TERM - 1;
-    assert_int_equal(commit(&f, &c), ERR_OLD_TERM);
+    assert_int_equal(commit(f, &c), ERR_OLD_TERM);
     c.term = TERM;
-    assert_int_equal(shard_commit(f.shard, BOOT - 1, &c, NULL, &f.effects), ERR_OLD_BOOT);
+    assert_int_equal(shard_commit(f->shard, BOOT - 1, &c, NULL, &f->effects), ERR_OLD_BOOT);
     c.generation--;
-    assert_int_equal(commit(&f, &c), ERR_OLD_GENERATION);
+    assert_int_equal(commit(f, &c), ERR_OLD_GENERATION);
     c.generation += 2;
-    assert_int_equal(commit(&f, &c), ERR_BEHIND);
+    assert_int_equal(commit(f, &c), ERR_BEHIND);
     c.generation = GENERATION;
     c.step = 1;
-    assert_int_equal(commit(&f, &c), ERR_TOO_EARLY);
+    assert_int_equal(commit(f, &c), ERR_TOO_EARLY);
     struct commit none;
-    assert_false(shard_decision(f.shard, &none));
+    assert_false(shard_decision(f->shard, &none));
     c = decision(0);
     c.term = TERM + 1;
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 0);
-    assert_true(shard_decision(f.shard, &none));
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 0);
+    assert_true(shard_decision(f->shard, &none));
     assert_int_equal(none.step, 0);
     c.term = TERM; /* P7: the newer term was adopted */
-    assert_int_equal(commit(&f, &c), ERR_OLD_TERM);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_OLD_TERM);
 }
 
-TEST(a_commit_asked_again_gets_the_same_answer)
+TEST_F(a_commit_asked_again_gets_the_same_answer, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    push_step(&f, 0);
+    start(f);
+    push_step(f, 0);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    assert_true(work(&f));
-    assert_int_equal(commit(&f, &c), ERR_OK); /* being carried out: the answer comes */
-    assert_int_equal(f.effects.count, 0);
-    work_until_committed(&f, 0);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    assert_true(work(f));
+    assert_int_equal(commit(f, &c), ERR_OK); /* being carried out: the answer comes */
+    assert_int_equal(f->effects.count, 0);
+    work_until_committed(f, 0);
     float weights[N_FIRST];
-    memcpy(weights, shard_state(f.shard, 0).weights, sizeof weights);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    assert_non_null(effect(&f, SHARD_COMMITTED));
-    assert_false(work(&f));
-    assert_memory_equal(shard_state(f.shard, 0).weights, weights, sizeof weights);
+    memcpy(weights, shard_state(f->shard, 0).weights, sizeof weights);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    assert_non_null(effect(f, SHARD_COMMITTED));
+    assert_false(work(f));
+    assert_memory_equal(shard_state(f->shard, 0).weights, weights, sizeof weights);
     c.lr = 0.25f;
-    assert_int_equal(commit(&f, &c), ERR_EXISTS); /* two decisions for one step */
-    assert_int_equal(f.effects.count, 0);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_EXISTS); /* two decisions for one step */
+    assert_int_equal(f->effects.count, 0);
 }
 
-TEST(a_report_can_be_asked_for_again)
+TEST_F(a_report_can_be_asked_for_again, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    clear(&f);
-    shard_report(f.shard, &f.effects);
-    assert_int_equal(f.effects.count, 0);
-    push_step(&f, 0);
-    clear(&f);
-    shard_report(f.shard, &f.effects);
-    assert_int_equal(f.effects.count, 1);
-    assert_int_equal(f.effects.items[0].kind, SHARD_REDUCED);
-    assert_true(f.effects.items[0].reduced.sample_count == 20);
+    start(f);
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_int_equal(f->effects.count, 0);
+    push_step(f, 0);
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_int_equal(f->effects.count, 1);
+    assert_int_equal(f->effects.items[0].kind, SHARD_REDUCED);
+    assert_true(f->effects.items[0].reduced.sample_count == 20);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 0);
-    clear(&f);
-    shard_report(f.shard, &f.effects);
-    assert_int_equal(f.effects.count, 0);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 0);
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_int_equal(f->effects.count, 0);
 }
 
-TEST(with_a_delay_steps_overlap_and_old_versions_stay)
+TEST_F(with_a_delay_steps_overlap_and_old_versions_stay, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.delay = 1;
-    start(&f);
-    push_step(&f, 1);
-    push_step(&f, 0);
-    assert_int_equal(push_all(&f, 2, (struct node){0, 0}), ERR_TOO_EARLY);
+    f->config.delay = 1;
+    start(f);
+    push_step(f, 1);
+    push_step(f, 0);
+    assert_int_equal(push_all(f, 2, (struct node){0, 0}), ERR_TOO_EARLY);
     struct commit c = decision(1);
-    assert_int_equal(commit(&f, &c), ERR_TOO_EARLY);
+    assert_int_equal(commit(f, &c), ERR_TOO_EARLY);
     c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    assert_true(work(&f));
-    assert_int_equal(push_all(&f, 2, (struct node){0, 0}), ERR_TOO_EARLY); /* 1 is not there */
-    work_until_committed(&f, 0);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    assert_true(work(f));
+    assert_int_equal(push_all(f, 2, (struct node){0, 0}), ERR_TOO_EARLY); /* 1 is not there */
+    work_until_committed(f, 0);
     float version0[N_FIRST], version1[N_FIRST];
-    memcpy(version0, pull_one(&f, 0, FIRST)->weights.copies[0]->data, sizeof version0);
-    memcpy(version1, pull_one(&f, 1, FIRST)->weights.copies[0]->data, sizeof version1);
+    memcpy(version0, pull_one(f, 0, FIRST)->weights.copies[0]->data, sizeof version0);
+    memcpy(version1, pull_one(f, 1, FIRST)->weights.copies[0]->data, sizeof version1);
     assert_true(version0[1] == 1 + 1.0f / 64);
     assert_memory_not_equal(version0, version1, sizeof version0);
-    push_step(&f, 2);
+    push_step(f, 2);
     c = decision(1);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 1);
-    assert_int_equal(refusal(pull_one(&f, 0, FIRST)), ERR_TOO_LATE);
-    assert_memory_equal(pull_one(&f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 1);
+    assert_int_equal(refusal(pull_one(f, 0, FIRST)), ERR_TOO_LATE);
+    assert_memory_equal(pull_one(f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
     c = decision(2);
     c.apply = false;
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 2);
-    struct counted *copy = pull_one(&f, 2, FIRST)->weights.copies[0];
-    assert_ptr_equal(pull_one(&f, 3, FIRST)->weights.copies[0], copy);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 2);
+    struct counted *copy = pull_one(f, 2, FIRST)->weights.copies[0];
+    assert_ptr_equal(pull_one(f, 3, FIRST)->weights.copies[0], copy);
 }
 
-TEST(a_published_copy_never_changes_while_a_peer_holds_it)
+TEST_F(a_published_copy_never_changes_while_a_peer_holds_it, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     struct counted *held[5];
     float values[5][N_FIRST];
     for (uint64_t step = 0; step < 5; step++) {
-        held[step] = counted_ref(pull_one(&f, step, FIRST)->weights.copies[0]);
+        held[step] = counted_ref(pull_one(f, step, FIRST)->weights.copies[0]);
         memcpy(values[step], held[step]->data, sizeof values[step]);
-        do_step(&f, step);
+        do_step(f, step);
     }
     for (uint32_t step = 0; step < 5; step++) {
         assert_memory_equal(held[step]->data, values[step], sizeof values[step]);
         counted_unref(held[step]);
     }
-    do_step(&f, 5);
-    tear_down(&f);
+    do_step(f, 5);
 }
 
 /* ---- memory that is not there ---- */
@@ -297,32 +278,28 @@ static void *no_memory(const struct kernels *k, size_t bytes)
     return NULL;
 }
 
-TEST(without_memory_a_sum_is_busy_and_a_shard_is_not_made)
+TEST_F(without_memory_a_sum_is_busy_and_a_shard_is_not_made, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    f.table.alloc = no_memory;
-    assert_int_equal(push_all(&f, 0, (struct node){0, 0}), ERR_BUSY);
+    start(f);
+    f->table.alloc = no_memory;
+    assert_int_equal(push_all(f, 0, (struct node){0, 0}), ERR_BUSY);
     struct shard *other;
-    assert_int_equal(shard_new(&f.config, &other), ERR_NOMEM);
-    f.table.alloc = f.kernels->alloc;
-    do_step(&f, 0);
-    tear_down(&f);
+    assert_int_equal(shard_new(&f->config, &other), ERR_NOMEM);
+    f->table.alloc = f->kernels->alloc;
+    do_step(f, 0);
 }
 
-TEST(limits_of_the_configuration_are_judged)
+TEST_F(limits_of_the_configuration_are_judged, shard)
 {
-    struct fixture f;
-    set_up(&f);
     struct shard_chunk changed[COUNT];
 #define INVALID(change)                                                                            \
     do {                                                                                           \
-        struct shard_config config = f.config;                                                     \
+        struct shard_config config = f->config;                                                    \
         memcpy(changed, chunks, sizeof changed);                                                   \
         config.chunks = changed;                                                                   \
         change;                                                                                    \
-        assert_int_equal(shard_new(&config, &f.shard), ERR_INVALID);                               \
-        assert_null(f.shard);                                                                      \
+        assert_int_equal(shard_new(&config, &f->shard), ERR_INVALID);                              \
+        assert_null(f->shard);                                                                     \
     } while (0)
     INVALID(config.slots = 0);
     INVALID(config.slots = TREE_SLOTS_MAX + 1);
@@ -337,5 +314,4 @@ TEST(limits_of_the_configuration_are_judged)
     INVALID(changed[1].chunk = FIRST);
     INVALID(changed[3].n = 5);
 #undef INVALID
-    tear_down(&f);
 }

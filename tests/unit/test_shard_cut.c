@@ -1,32 +1,31 @@
 /* Snapshots of a shard for cuts (P9). */
 #include "tests/unit/shard_fixture.h"
 
-TEST(a_snapshot_is_the_state_of_the_cut)
+TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    do_step(&f, 0);
-    push_step(&f, 1);
+    start(f);
+    do_step(f, 0);
+    push_step(f, 1);
     struct commit c = decision(1);
     c.cut = true;
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 1);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 1);
     float expected[COUNT][2 * N_FIRST];
     for (uint32_t i = 0; i < COUNT; i++) {
-        memcpy(expected[i], shard_state(f.shard, i).weights, chunks[i].n * 4);
-        memcpy(expected[i] + chunks[i].n, shard_state(f.shard, i).state[0], chunks[i].n * 4);
+        memcpy(expected[i], shard_state(f->shard, i).weights, chunks[i].n * 4);
+        memcpy(expected[i] + chunks[i].n, shard_state(f->shard, i).state[0], chunks[i].n * 4);
     }
     /* The next step is applied while the one copy buffer is with a slow writer. */
-    push_step(&f, 2);
+    push_step(f, 2);
     c = decision(2);
-    assert_int_equal(commit(&f, &c), ERR_OK);
+    assert_int_equal(commit(f, &c), ERR_OK);
     uint32_t handed = 0;
     bool committed = false;
     struct counted *writer = NULL;
     for (uint32_t i = 0; i < 40 && !(committed && handed == COUNT); i++) {
-        bool more = work(&f);
-        committed |= effect(&f, SHARD_COMMITTED) != NULL;
-        struct shard_effect *snapshot = effect(&f, SHARD_SNAPSHOT);
+        bool more = work(f);
+        committed |= effect(f, SHARD_COMMITTED) != NULL;
+        struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot != NULL) {
             assert_null(writer); /* one at a time */
             assert_int_equal(snapshot->snapshot.cut.version, 2);
@@ -40,9 +39,9 @@ TEST(a_snapshot_is_the_state_of_the_cut)
             handed++;
         } else if (!more && writer != NULL) {
             /* It waits for the writer; pushes and pulls are answered all the same. */
-            assert_int_equal(push_all(&f, 2, (struct node){0, 0}), ERR_OK);
+            assert_int_equal(push_all(f, 2, (struct node){0, 0}), ERR_OK);
             if (!committed)
-                assert_int_equal(refusal(pull_one(&f, 3, LOSS)), ERR_TOO_EARLY);
+                assert_int_equal(refusal(pull_one(f, 3, LOSS)), ERR_TOO_EARLY);
             counted_unref(writer);
             writer = NULL;
         }
@@ -50,12 +49,11 @@ TEST(a_snapshot_is_the_state_of_the_cut)
     assert_true(committed);
     assert_int_equal(handed, COUNT);
     counted_unref(writer);
-    shard_cancel(f.shard, ALICE);
-    tear_down(&f);
+    shard_cancel(f->shard, ALICE);
 }
 
 /* What a cut of one chunk holds. */
-static void take_snapshot(struct fixture *f, uint32_t number, float *ret_values)
+static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_values)
 {
     for (uint32_t i = 0; i < 100; i++) {
         bool more = work(f);
@@ -71,79 +69,71 @@ static void take_snapshot(struct fixture *f, uint32_t number, float *ret_values)
     fail_msg("the snapshot never ends");
 }
 
-TEST(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on)
+TEST_F(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on, shard)
 {
-    struct fixture f;
     float cut[4 * N_FIRST], first[4 * N_FIRST], again[N_FIRST];
-    set_up(&f);
-    f.config.delay = f.config.cut_versions = 2;
-    f.config.weights_codec = CODEC_BF16; /* older versions come back with the same bits */
-    start(&f);
-    assert_true(shard_snapshot_begin(f.shard));
-    take_snapshot(&f, FIRST, first);
+    f->config.delay = f->config.cut_versions = 2;
+    f->config.weights_codec = CODEC_BF16; /* older versions come back with the same bits */
+    start(f);
+    assert_true(shard_snapshot_begin(f->shard));
+    take_snapshot(f, FIRST, first);
     assert_memory_equal(first + 2 * N_FIRST, first + 3 * N_FIRST, N_FIRST * 4); /* version 0 */
     for (uint64_t step = 0; step < 3; step++) {
-        push_step(&f, step);
+        push_step(f, step);
         struct commit c = decision(step);
         c.cut = step == 2;
-        assert_int_equal(commit(&f, &c), ERR_OK);
+        assert_int_equal(commit(f, &c), ERR_OK);
         if (!c.cut)
-            work_until_committed(&f, step);
+            work_until_committed(f, step);
     }
-    take_snapshot(&f, FIRST, cut);
+    take_snapshot(f, FIRST, cut);
     uint16_t version1[N_FIRST];
-    memcpy(version1, pull_one(&f, 1, FIRST)->weights.copies[0]->data, sizeof version1);
-    f.kernels->cast_from_bf16(f.kernels, again, version1, N_FIRST);
+    memcpy(version1, pull_one(f, 1, FIRST)->weights.copies[0]->data, sizeof version1);
+    f->kernels->cast_from_bf16(f->kernels, again, version1, N_FIRST);
     assert_memory_equal(cut + 3 * N_FIRST, again, sizeof again);
 
-    clear(&f); /* what effects point to goes with the shard */
-    shard_free(f.shard);
-    f.config.version = 3;
-    assert_int_equal(shard_new(&f.config, &f.shard), ERR_OK);
+    clear(f); /* what effects point to goes with the shard */
+    shard_free(f->shard);
+    f->config.version = 3;
+    assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
     for (uint32_t i = 0; i < COUNT; i++)
         for (uint32_t back = 1; back <= 2; back++)
-            assert_int_equal(shard_publish(f.shard, i, 3 - back, cut + (1 + back) * N_FIRST),
+            assert_int_equal(shard_publish(f->shard, i, 3 - back, cut + (1 + back) * N_FIRST),
                              ERR_OK);
-    assert_int_equal(shard_start(f.shard), ERR_OK);
-    shard_check(f.shard);
-    assert_memory_equal(pull_one(&f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
-    assert_int_equal(refusal(pull_one(&f, 0, FIRST)), ERR_TOO_LATE);
-    push_step(&f, 5); /* computed on version 3 */
-    tear_down(&f);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
+    shard_check(f->shard);
+    assert_memory_equal(pull_one(f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
+    assert_int_equal(refusal(pull_one(f, 0, FIRST)), ERR_TOO_LATE);
+    push_step(f, 5); /* computed on version 3 */
 }
 
-TEST(the_first_version_can_be_a_cut)
+TEST_F(the_first_version_can_be_a_cut, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    assert_true(shard_snapshot_begin(f.shard));
-    assert_false(shard_snapshot_begin(f.shard));
-    assert_true(work(&f));
-    assert_int_equal(effect(&f, SHARD_SNAPSHOT)->snapshot.cut.version, 0);
-    while (work(&f))
+    start(f);
+    assert_true(shard_snapshot_begin(f->shard));
+    assert_false(shard_snapshot_begin(f->shard));
+    assert_true(work(f));
+    assert_int_equal(effect(f, SHARD_SNAPSHOT)->snapshot.cut.version, 0);
+    while (work(f))
         ;
-    assert_true(effect(&f, SHARD_SNAPSHOT)->snapshot.last);
-    assert_true(shard_snapshot_begin(f.shard));
-    tear_down(&f);
+    assert_true(effect(f, SHARD_SNAPSHOT)->snapshot.last);
+    assert_true(shard_snapshot_begin(f->shard));
 }
 
-TEST(a_shard_without_chunks_follows)
+TEST_F(a_shard_without_chunks_follows, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.chunk_count = 0;
-    start(&f);
+    f->config.chunk_count = 0;
+    start(f);
     struct commit c = decision(0);
     c.cut = true;
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 0);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 0);
     c = decision(1);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    assert_true(work(&f));
-    struct shard_effect *snapshot = effect(&f, SHARD_SNAPSHOT);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    assert_true(work(f));
+    struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
     assert_non_null(snapshot);
     assert_true(snapshot->snapshot.last);
     assert_null(snapshot->snapshot.copy);
-    work_until_committed(&f, 1);
-    tear_down(&f);
+    work_until_committed(f, 1);
 }

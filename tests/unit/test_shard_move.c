@@ -15,7 +15,7 @@ static const struct shard_chunk chunk_list[CHUNKS] = {
 };
 
 /* Two servers of one shard each: chunks 2, 5, 6 on OLD, chunk 9 on NEW. */
-struct fixture {
+struct pair_fixture {
     const struct kernels *kernels;
     struct shard *shards[2];
     struct shard_effects effects;
@@ -29,8 +29,8 @@ struct fixture {
     float values[3 * N + SHARD_DELAY_MAX * N];
 };
 
-static struct shard *make(const struct fixture *f, const struct shard_chunk *chunks, uint32_t count,
-                          uint32_t boot)
+static struct shard *make(const struct pair_fixture *f, const struct shard_chunk *chunks,
+                          uint32_t count, uint32_t boot)
 {
     const struct shard_config config = {
         .kernels = f->kernels,
@@ -55,18 +55,16 @@ static struct shard *make(const struct fixture *f, const struct shard_chunk *chu
     return shard;
 }
 
-static void set_up(struct fixture *f, uint32_t delay)
+static void pair_set_up(struct pair_fixture *f)
 {
     struct kernels_options options = {.backend = KERNELS_CPU};
     char text[256];
-    memset(f, 0, sizeof *f);
-    f->delay = delay;
     assert_true(kernels_new(&options, &f->kernels, text, sizeof text));
     f->shards[OLD] = make(f, chunk_list, 3, OLD);
     f->shards[NEW] = make(f, chunk_list + 3, 1, NEW);
 }
 
-static void tear_down(struct fixture *f)
+static void pair_tear_down(struct pair_fixture *f)
 {
     shard_free(f->shards[OLD]);
     shard_free(f->shards[NEW]);
@@ -74,7 +72,7 @@ static void tear_down(struct fixture *f)
 }
 
 /* What the last call of a shard asked for. */
-static void carry_out(struct fixture *f, uint32_t server)
+static void carry_out(struct pair_fixture *f, uint32_t server)
 {
     for (uint32_t i = 0; i < f->effects.count; i++) {
         const struct shard_effect *e = &f->effects.items[i];
@@ -100,7 +98,7 @@ static void carry_out(struct fixture *f, uint32_t server)
     shard_check(f->shards[server]);
 }
 
-static void work(struct fixture *f, uint32_t server)
+static void work(struct pair_fixture *f, uint32_t server)
 {
     bool more = true;
     for (uint32_t i = 0; more && i < 100; i++) {
@@ -110,7 +108,7 @@ static void work(struct fixture *f, uint32_t server)
     assert_false(more); /* a shard that waits does not spin */
 }
 
-static enum err push(struct fixture *f, uint32_t server, uint64_t step, uint32_t slot,
+static enum err push(struct pair_fixture *f, uint32_t server, uint64_t step, uint32_t slot,
                      uint32_t chunk)
 {
     float values[N];
@@ -130,14 +128,14 @@ static enum err push(struct fixture *f, uint32_t server, uint64_t step, uint32_t
     return err;
 }
 
-static void push_all(struct fixture *f, uint32_t server, uint64_t step, uint32_t chunk)
+static void push_all(struct pair_fixture *f, uint32_t server, uint64_t step, uint32_t chunk)
 {
     for (uint32_t slot = 0; slot < SLOTS; slot++)
         assert_int_equal(push(f, server, step, slot, chunk), ERR_OK);
 }
 
 /* OK: answered with weights now. */
-static enum err pull(struct fixture *f, uint32_t server, uint64_t version, uint32_t chunk)
+static enum err pull(struct pair_fixture *f, uint32_t server, uint64_t version, uint32_t chunk)
 {
     const struct pull pull = {.id = ++f->id,
                               .generation = GENERATION,
@@ -163,7 +161,7 @@ static struct commit decision(uint64_t step, bool cut)
                            .bias2 = 1};
 }
 
-static enum err commit(struct fixture *f, uint32_t server, uint64_t step, bool cut,
+static enum err commit(struct pair_fixture *f, uint32_t server, uint64_t step, bool cut,
                        const struct shard_moves *moves)
 {
     struct commit commit = decision(step, cut);
@@ -176,7 +174,7 @@ static const struct shard_leave leave_5 = {.chunk = 5, .to = 7};
 static const struct shard_moves leaving = {.leave_count = 1, .leaves = &leave_5};
 static const struct shard_moves coming = {.take_count = 1, .takes = &chunk_list[1]};
 
-static void push_step(struct fixture *f, uint64_t step)
+static void push_step(struct pair_fixture *f, uint64_t step)
 {
     push_all(f, OLD, step, 2);
     push_all(f, OLD, step, 5);
@@ -184,7 +182,7 @@ static void push_step(struct fixture *f, uint64_t step)
     push_all(f, NEW, step, 9);
 }
 
-static enum err arrive(struct fixture *f, const struct transfer *transfer)
+static enum err arrive(struct pair_fixture *f, const struct transfer *transfer)
 {
     size_t bytes = (size_t)transfer->weights * transfer->arrays * sizeof(float);
     const struct slice slice = {(const uint8_t *)f->values, bytes};
@@ -195,7 +193,7 @@ static enum err arrive(struct fixture *f, const struct transfer *transfer)
 }
 
 /* Step 0 is decided, and chunk 5 leaves with it; both have carried out what they can. */
-static void move_begun(struct fixture *f, bool cut)
+static void move_begun(struct pair_fixture *f, bool cut)
 {
     push_step(f, 0);
     assert_int_equal(commit(f, OLD, 0, cut, &leaving), ERR_OK);
@@ -205,41 +203,38 @@ static void move_begun(struct fixture *f, bool cut)
     assert_true(f->has_transfer);
 }
 
-TEST(p11_a_chunk_leaves_with_its_commit_and_arrives_once)
+TEST_F(p11_a_chunk_leaves_with_its_commit_and_arrives_once, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, false);
-    assert_int_equal(f.transfer.chunk, 5);
-    assert_int_equal(f.transfer.version, 1);
-    assert_int_equal(f.committed[OLD], 1);
-    assert_int_equal(f.committed[NEW], 0); /* not before the chunk is there */
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    assert_int_equal(f.committed[NEW], 1);
-    f.values[0] += 1; /* a copy that differs changes nothing */
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK);
-    shard_check(f.shards[OLD]);
-    work(&f, NEW);
-    assert_int_equal(pull(&f, OLD, 1, 5), ERR_MOVED);
-    assert_int_equal(pull(&f, NEW, 1, 5), ERR_OK);
+    move_begun(f, false);
+    assert_int_equal(f->transfer.chunk, 5);
+    assert_int_equal(f->transfer.version, 1);
+    assert_int_equal(f->committed[OLD], 1);
+    assert_int_equal(f->committed[NEW], 0); /* not before the chunk is there */
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    assert_int_equal(f->committed[NEW], 1);
+    f->values[0] += 1; /* a copy that differs changes nothing */
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    shard_transferred(f->shards[OLD], &f->transfer, ERR_OK);
+    shard_check(f->shards[OLD]);
+    work(f, NEW);
+    assert_int_equal(pull(f, OLD, 1, 5), ERR_MOVED);
+    assert_int_equal(pull(f, NEW, 1, 5), ERR_OK);
     /* Step 1 is reduced where its chunks are now. */
-    push_all(&f, OLD, 1, 2);
-    push_all(&f, OLD, 1, 6);
-    assert_int_equal(f.reduced[OLD], 2);
-    push_all(&f, NEW, 1, 9);
-    assert_int_equal(f.reduced[NEW], 1);
-    push_all(&f, NEW, 1, 5);
-    assert_int_equal(f.reduced[NEW], 2);
-    tear_down(&f);
+    push_all(f, OLD, 1, 2);
+    push_all(f, OLD, 1, 6);
+    assert_int_equal(f->reduced[OLD], 2);
+    push_all(f, NEW, 1, 9);
+    assert_int_equal(f->reduced[NEW], 1);
+    push_all(f, NEW, 1, 5);
+    assert_int_equal(f->reduced[NEW], 2);
 }
 
 /* Moved and not moved, a chunk has the same bits two steps later. */
 TEST(a_moved_chunk_goes_on_with_the_same_bits)
 {
-    struct fixture still, moved;
-    set_up(&still, 0);
-    set_up(&moved, 0);
+    struct pair_fixture still = {0}, moved = {0};
+    pair_set_up(&still);
+    pair_set_up(&moved);
     move_begun(&moved, false);
     assert_int_equal(arrive(&moved, &moved.transfer), ERR_OK);
     push_step(&still, 0);
@@ -263,217 +258,186 @@ TEST(a_moved_chunk_goes_on_with_the_same_bits)
     struct shard_state a = shard_state(still.shards[OLD], 1), b = shard_state(moved.shards[NEW], 0);
     assert_memory_equal(a.weights, b.weights, N * sizeof(float));
     assert_memory_equal(a.state[0], b.state[0], N * sizeof(float));
-    tear_down(&still);
-    tear_down(&moved);
+    pair_tear_down(&still);
+    pair_tear_down(&moved);
 }
 
-TEST(p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls)
+TEST_F(p11_the_old_owner_counts_no_more_sums_and_still_answers_pulls, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, false);
-    assert_int_equal(push(&f, OLD, 1, 0, 5), ERR_MOVED);
-    assert_int_equal(push(&f, OLD, 0, 0, 5), ERR_OK); /* counted before */
-    assert_int_equal(pull(&f, OLD, 1, 5), ERR_OK);
-    assert_int_equal(push(&f, NEW, 1, 0, 5), ERR_OK); /* its place is there already */
-    assert_int_equal(push(&f, NEW, 0, 0, 5), ERR_OK);
-    tear_down(&f);
+    move_begun(f, false);
+    assert_int_equal(push(f, OLD, 1, 0, 5), ERR_MOVED);
+    assert_int_equal(push(f, OLD, 0, 0, 5), ERR_OK); /* counted before */
+    assert_int_equal(pull(f, OLD, 1, 5), ERR_OK);
+    assert_int_equal(push(f, NEW, 1, 0, 5), ERR_OK); /* its place is there already */
+    assert_int_equal(push(f, NEW, 0, 0, 5), ERR_OK);
 }
 
-TEST(a_pull_waits_for_the_commit_and_then_for_the_chunk)
+TEST_F(a_pull_waits_for_the_commit_and_then_for_the_chunk, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    push_step(&f, 0);
-    assert_int_equal(pull(&f, NEW, 1, 5), ERR_TOO_EARLY); /* the commit has not come */
-    assert_int_equal(pull(&f, NEW, 0, 5), ERR_MOVED);
-    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
-    assert_int_equal(commit(&f, NEW, 0, false, &coming), ERR_OK);
-    work(&f, OLD);
-    work(&f, NEW); /* goes past the chunk's turn without answering */
-    assert_int_equal(pull(&f, NEW, 1, 5), ERR_TOO_EARLY);
-    assert_int_equal(f.answered, 0);
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(f.answered, 2);
-    assert_int_equal(shard_statistics(f.shards[NEW]).parked, 0);
-    tear_down(&f);
+    push_step(f, 0);
+    assert_int_equal(pull(f, NEW, 1, 5), ERR_TOO_EARLY); /* the commit has not come */
+    assert_int_equal(pull(f, NEW, 0, 5), ERR_MOVED);
+    assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
+    assert_int_equal(commit(f, NEW, 0, false, &coming), ERR_OK);
+    work(f, OLD);
+    work(f, NEW); /* goes past the chunk's turn without answering */
+    assert_int_equal(pull(f, NEW, 1, 5), ERR_TOO_EARLY);
+    assert_int_equal(f->answered, 0);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(f->answered, 2);
+    assert_int_equal(shard_statistics(f->shards[NEW]).parked, 0);
 }
 
-TEST(p11_a_transfer_is_taken_only_by_who_awaits_it)
+TEST_F(p11_a_transfer_is_taken_only_by_who_awaits_it, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    push_step(&f, 0);
-    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
-    work(&f, OLD);
-    struct transfer transfer = f.transfer;
-    assert_int_equal(arrive(&f, &transfer), ERR_TOO_EARLY); /* its commit has not come */
-    assert_int_equal(commit(&f, NEW, 0, false, &coming), ERR_OK);
+    push_step(f, 0);
+    assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
+    work(f, OLD);
+    struct transfer transfer = f->transfer;
+    assert_int_equal(arrive(f, &transfer), ERR_TOO_EARLY); /* its commit has not come */
+    assert_int_equal(commit(f, NEW, 0, false, &coming), ERR_OK);
     transfer.generation--;
-    assert_int_equal(arrive(&f, &transfer), ERR_OLD_GENERATION);
+    assert_int_equal(arrive(f, &transfer), ERR_OLD_GENERATION);
     transfer.generation += 2;
-    assert_int_equal(arrive(&f, &transfer), ERR_BEHIND);
-    transfer = f.transfer;
+    assert_int_equal(arrive(f, &transfer), ERR_BEHIND);
+    transfer = f->transfer;
     transfer.version = 0;
-    assert_int_equal(arrive(&f, &transfer), ERR_TOO_LATE);
-    transfer = f.transfer;
+    assert_int_equal(arrive(f, &transfer), ERR_TOO_LATE);
+    transfer = f->transfer;
     transfer.chunk = 6;
-    assert_int_equal(arrive(&f, &transfer), ERR_TOO_LATE);
-    transfer = f.transfer;
+    assert_int_equal(arrive(f, &transfer), ERR_TOO_LATE);
+    transfer = f->transfer;
     transfer.weights--;
-    assert_int_equal(arrive(&f, &transfer), ERR_MALFORMED);
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    tear_down(&f);
+    assert_int_equal(arrive(f, &transfer), ERR_MALFORMED);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
 }
 
-TEST(p11_a_chunk_leaves_after_its_cut)
+TEST_F(p11_a_chunk_leaves_after_its_cut, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, true);
-    assert_int_equal(f.snapshots[OLD], 3); /* the chunk is in the old owner's file … */
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(f.snapshots[NEW], 1); /* … and not in the new one's */
-    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK);
-    push_all(&f, OLD, 1, 2);
-    push_all(&f, OLD, 1, 6);
-    push_all(&f, NEW, 1, 5);
-    push_all(&f, NEW, 1, 9);
-    assert_int_equal(commit(&f, OLD, 1, true, NULL), ERR_OK);
-    assert_int_equal(commit(&f, NEW, 1, true, NULL), ERR_OK);
-    work(&f, OLD);
-    work(&f, NEW);
-    assert_int_equal(f.snapshots[OLD], 3 + 2);
-    assert_int_equal(f.snapshots[NEW], 1 + 2);
-    tear_down(&f);
+    move_begun(f, true);
+    assert_int_equal(f->snapshots[OLD], 3); /* the chunk is in the old owner's file … */
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(f->snapshots[NEW], 1); /* … and not in the new one's */
+    shard_transferred(f->shards[OLD], &f->transfer, ERR_OK);
+    push_all(f, OLD, 1, 2);
+    push_all(f, OLD, 1, 6);
+    push_all(f, NEW, 1, 5);
+    push_all(f, NEW, 1, 9);
+    assert_int_equal(commit(f, OLD, 1, true, NULL), ERR_OK);
+    assert_int_equal(commit(f, NEW, 1, true, NULL), ERR_OK);
+    work(f, OLD);
+    work(f, NEW);
+    assert_int_equal(f->snapshots[OLD], 3 + 2);
+    assert_int_equal(f->snapshots[NEW], 1 + 2);
 }
 
-TEST(what_was_not_taken_is_sent_again)
+TEST_F(what_was_not_taken_is_sent_again, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, false);
-    f.has_transfer = false;
-    shard_transferred(f.shards[OLD], &f.transfer, ERR_UNREACHABLE);
-    work(&f, OLD);
-    assert_true(f.has_transfer);
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
+    move_begun(f, false);
+    f->has_transfer = false;
+    shard_transferred(f->shards[OLD], &f->transfer, ERR_UNREACHABLE);
+    work(f, OLD);
+    assert_true(f->has_transfer);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
     /* The answer is lost: the next commit proves that the chunk is there. */
-    push_all(&f, OLD, 1, 2);
-    push_all(&f, OLD, 1, 6);
-    assert_int_equal(commit(&f, OLD, 1, false, NULL), ERR_OK);
-    work(&f, OLD);
-    assert_int_equal(pull(&f, OLD, 1, 5), ERR_MOVED);
-    shard_transferred(f.shards[OLD], &f.transfer, ERR_OK); /* late */
-    shard_check(f.shards[OLD]);
-    tear_down(&f);
+    push_all(f, OLD, 1, 2);
+    push_all(f, OLD, 1, 6);
+    assert_int_equal(commit(f, OLD, 1, false, NULL), ERR_OK);
+    work(f, OLD);
+    assert_int_equal(pull(f, OLD, 1, 5), ERR_MOVED);
+    shard_transferred(f->shards[OLD], &f->transfer, ERR_OK); /* late */
+    shard_check(f->shards[OLD]);
 }
 
-TEST(the_next_commit_waits_for_what_comes)
+TEST_F(the_next_commit_waits_for_what_comes, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, false);
-    push_all(&f, NEW, 1, 5);
-    push_all(&f, NEW, 1, 9);
-    assert_int_equal(commit(&f, NEW, 1, false, NULL), ERR_TOO_EARLY);
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    assert_int_equal(commit(&f, NEW, 1, false, NULL), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(f.committed[NEW], 2);
-    tear_down(&f);
+    move_begun(f, false);
+    push_all(f, NEW, 1, 5);
+    push_all(f, NEW, 1, 9);
+    assert_int_equal(commit(f, NEW, 1, false, NULL), ERR_TOO_EARLY);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    assert_int_equal(commit(f, NEW, 1, false, NULL), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(f->committed[NEW], 2);
 }
 
 /* The answer to its first transfer was lost, and it is about to go on to the next server. */
-TEST(p11_a_chunk_that_is_given_again_on_its_way_to_the_next_is_here_still)
+TEST_F(p11_a_chunk_that_is_given_again_on_its_way_to_the_next_is_here_still, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    move_begun(&f, false);
-    const struct transfer first = f.transfer;
-    assert_int_equal(arrive(&f, &first), ERR_OK);
-    push_all(&f, NEW, 1, 5);
-    push_all(&f, NEW, 1, 9);
-    assert_int_equal(commit(&f, NEW, 1, false, &leaving), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(f.transfer.version, 2);
-    assert_int_equal(arrive(&f, &first), ERR_OK);
-    assert_int_equal(pull(&f, NEW, 2, 5), ERR_OK); /* it is what it was */
-    shard_transferred(f.shards[NEW], &f.transfer, ERR_OK);
-    assert_int_equal(arrive(&f, &first), ERR_TOO_LATE);
-    tear_down(&f);
+    move_begun(f, false);
+    const struct transfer first = f->transfer;
+    assert_int_equal(arrive(f, &first), ERR_OK);
+    push_all(f, NEW, 1, 5);
+    push_all(f, NEW, 1, 9);
+    assert_int_equal(commit(f, NEW, 1, false, &leaving), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(f->transfer.version, 2);
+    assert_int_equal(arrive(f, &first), ERR_OK);
+    assert_int_equal(pull(f, NEW, 2, 5), ERR_OK); /* it is what it was */
+    shard_transferred(f->shards[NEW], &f->transfer, ERR_OK);
+    assert_int_equal(arrive(f, &first), ERR_TOO_LATE);
 }
 
-TEST(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again)
+TEST_F(a_shard_without_chunks_joins_at_any_step_and_is_emptied_again, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    shard_free(f.shards[NEW]);
-    f.shards[NEW] = make(&f, NULL, 0, NEW);
+    shard_free(f->shards[NEW]);
+    f->shards[NEW] = make(f, NULL, 0, NEW);
     for (uint64_t step = 0; step < 2; step++) {
-        push_all(&f, OLD, step, 2);
-        push_all(&f, OLD, step, 5);
-        push_all(&f, OLD, step, 6);
-        assert_int_equal(commit(&f, OLD, step, false, step == 1 ? &leaving : NULL), ERR_OK);
-        work(&f, OLD);
+        push_all(f, OLD, step, 2);
+        push_all(f, OLD, step, 5);
+        push_all(f, OLD, step, 6);
+        assert_int_equal(commit(f, OLD, step, false, step == 1 ? &leaving : NULL), ERR_OK);
+        work(f, OLD);
     }
-    assert_int_equal(commit(&f, NEW, 1, false, &coming), ERR_OK);
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(f.committed[NEW], 2);
-    push_all(&f, NEW, 2, 5);
-    assert_int_equal(f.reduced[NEW], 3);
-    assert_int_equal(commit(&f, NEW, 2, false, &leaving), ERR_OK);
-    work(&f, NEW);
-    shard_transferred(f.shards[NEW], &f.transfer, ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(pull(&f, NEW, 2, 5), ERR_MOVED);
-    tear_down(&f);
+    assert_int_equal(commit(f, NEW, 1, false, &coming), ERR_OK);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(f->committed[NEW], 2);
+    push_all(f, NEW, 2, 5);
+    assert_int_equal(f->reduced[NEW], 3);
+    assert_int_equal(commit(f, NEW, 2, false, &leaving), ERR_OK);
+    work(f, NEW);
+    shard_transferred(f->shards[NEW], &f->transfer, ERR_OK);
+    work(f, NEW);
+    assert_int_equal(pull(f, NEW, 2, 5), ERR_MOVED);
 }
 
-TEST(p11_moves_that_are_not_of_what_is_here_are_refused)
+TEST_F(p11_moves_that_are_not_of_what_is_here_are_refused, pair)
 {
-    struct fixture f;
-    set_up(&f, 0);
-    push_step(&f, 0);
+    push_step(f, 0);
     const struct shard_leave strange = {.chunk = 9};
     const struct shard_moves not_here = {.leave_count = 1, .leaves = &strange};
-    assert_int_equal(commit(&f, OLD, 0, false, &not_here), ERR_MALFORMED);
-    assert_int_equal(commit(&f, OLD, 0, false, &coming), ERR_MALFORMED); /* it is here */
-    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
-    tear_down(&f);
+    assert_int_equal(commit(f, OLD, 0, false, &not_here), ERR_MALFORMED);
+    assert_int_equal(commit(f, OLD, 0, false, &coming), ERR_MALFORMED); /* it is here */
+    assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
 }
 
-TEST(p11_with_a_delay_open_sums_do_not_move_and_old_versions_do)
+TEST_F(p11_with_a_delay_open_sums_do_not_move, pair, .delay = 1)
 {
-    struct fixture f;
-    set_up(&f, 1);
-    push_step(&f, 0);
-    assert_int_equal(push(&f, OLD, 1, 0, 5), ERR_OK);
-    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_MALFORMED);
-    tear_down(&f);
-    set_up(&f, 1);
-    move_begun(&f, false);
-    assert_int_equal(f.transfer.arrays, 3); /* weights, momentum, the version before */
-    assert_int_equal(arrive(&f, &f.transfer), ERR_OK);
-    work(&f, NEW);
-    assert_int_equal(pull(&f, NEW, 0, 5), ERR_OK);
-    assert_int_equal(pull(&f, NEW, 1, 5), ERR_OK);
-    assert_float_equal(f.values[2 * N + 3], 5 + 3, 0); /* version 0 as it was */
-    tear_down(&f);
+    push_step(f, 0);
+    assert_int_equal(push(f, OLD, 1, 0, 5), ERR_OK);
+    assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_MALFORMED);
 }
 
-TEST(p11_what_leaves_may_be_all_that_a_later_step_misses)
+TEST_F(p11_with_a_delay_old_versions_move, pair, .delay = 1)
 {
-    struct fixture f;
-    set_up(&f, 1);
-    push_step(&f, 0);
-    push_all(&f, OLD, 1, 2);
-    push_all(&f, OLD, 1, 6); /* those of chunk 5 go to the new owner, who has heard of it first */
-    assert_int_equal(f.reduced[OLD], 1);
-    assert_int_equal(commit(&f, OLD, 0, false, &leaving), ERR_OK);
-    assert_int_equal(f.reduced[OLD], 2);
-    tear_down(&f);
+    move_begun(f, false);
+    assert_int_equal(f->transfer.arrays, 3); /* weights, momentum, the version before */
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    work(f, NEW);
+    assert_int_equal(pull(f, NEW, 0, 5), ERR_OK);
+    assert_int_equal(pull(f, NEW, 1, 5), ERR_OK);
+    assert_float_equal(f->values[2 * N + 3], 5 + 3, 0); /* version 0 as it was */
+}
+
+TEST_F(p11_what_leaves_may_be_all_that_a_later_step_misses, pair, .delay = 1)
+{
+    push_step(f, 0);
+    push_all(f, OLD, 1, 2);
+    push_all(f, OLD, 1, 6); /* those of chunk 5 go to the new owner, who has heard of it first */
+    assert_int_equal(f->reduced[OLD], 1);
+    assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
+    assert_int_equal(f->reduced[OLD], 2);
 }

@@ -1,138 +1,124 @@
 /* Pulls from a shard: what is there, what waits, what is bounded. */
 #include "tests/unit/shard_fixture.h"
 
-TEST(a_pull_is_at_most_one_message)
+TEST_F(a_pull_is_at_most_one_message, shard)
 {
-    struct fixture f;
-    set_up(&f);
     struct shard_chunk large[2] = {{.chunk = 0, .n = MODEL_CHUNK_WEIGHTS_MAX, .parts = 1},
                                    {.chunk = 1, .n = 1, .parts = 1}};
-    f.config.chunks = large;
-    f.config.chunk_count = 2;
-    assert_int_equal(shard_new(&f.config, &f.shard), ERR_OK);
-    assert_int_equal(shard_start(f.shard), ERR_OK);
+    f->config.chunks = large;
+    f->config.chunk_count = 2;
+    assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
     const uint32_t both[2] = {0, 1};
-    assert_int_equal(refusal(pull_some(&f, ALICE, 0, both, 2)), ERR_MALFORMED);
-    assert_int_equal(pull_some(&f, ALICE, 0, both, 1)->kind, SHARD_WEIGHTS);
-    tear_down(&f);
+    assert_int_equal(refusal(pull_some(f, ALICE, 0, both, 2)), ERR_MALFORMED);
+    assert_int_equal(pull_some(f, ALICE, 0, both, 1)->kind, SHARD_WEIGHTS);
 }
 
-TEST(a_pull_waits_for_its_version)
+TEST_F(a_pull_waits_for_its_version, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     const uint32_t both[2] = {TIED, FIRST};
-    assert_int_equal(refusal(pull_some(&f, BOB, 1, both, 2)), ERR_TOO_EARLY);
-    uint64_t bobs = f.id;
-    assert_int_equal(refusal(pull_some(&f, ALICE, 1, both + 1, 1)), ERR_TOO_EARLY);
-    uint64_t alices = f.id;
-    assert_int_equal(refusal(pull_some(&f, ALICE, 2, both + 1, 1)), ERR_TOO_EARLY);
-    assert_int_equal(shard_statistics(f.shard).parked, 3);
-    push_step(&f, 0);
+    assert_int_equal(refusal(pull_some(f, BOB, 1, both, 2)), ERR_TOO_EARLY);
+    uint64_t bobs = f->id;
+    assert_int_equal(refusal(pull_some(f, ALICE, 1, both + 1, 1)), ERR_TOO_EARLY);
+    uint64_t alices = f->id;
+    assert_int_equal(refusal(pull_some(f, ALICE, 2, both + 1, 1)), ERR_TOO_EARLY);
+    assert_int_equal(shard_statistics(f->shard).parked, 3);
+    push_step(f, 0);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    assert_int_equal(refusal(pull_one(&f, 0, FIRST)), ERR_TOO_LATE); /* decided: gone */
-    assert_true(work(&f)); /* FIRST is there, later chunks are not */
-    assert_int_equal(f.effects.count, 1);
-    assert_int_equal(f.effects.items[0].sender, ALICE);
-    assert_int_equal(f.effects.items[0].weights.header.id, alices);
-    assert_int_equal(pull_one(&f, 1, FIRST)->kind, SHARD_WEIGHTS);
-    assert_int_equal(refusal(pull_one(&f, 1, LOSS)), ERR_TOO_EARLY);
-    assert_true(work(&f)); /* TIED */
-    assert_int_equal(f.effects.count, 1);
-    assert_int_equal(f.effects.items[0].sender, BOB);
-    assert_int_equal(f.effects.items[0].weights.header.id, bobs);
-    assert_int_equal(f.effects.items[0].weights.header.chunks[0], TIED);
-    assert_int_equal(f.effects.items[0].weights.copies[0]->bytes, N_TIED * 4);
-    assert_int_equal(f.effects.items[0].weights.copies[1]->bytes, N_FIRST * 4);
-    uint64_t pulled = shard_statistics(f.shard).pulled_bytes;
-    shard_unsent(f.shard, N_FIRST * 4);
-    assert_int_equal(shard_statistics(f.shard).pulled_bytes, pulled - N_FIRST * 4);
-    work_until_committed(&f, 0);
-    assert_int_equal(shard_statistics(f.shard).parked, 1);
-    shard_cancel(f.shard, ALICE);
-    assert_int_equal(shard_statistics(f.shard).parked, 0);
-    do_step(&f, 1);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    assert_int_equal(refusal(pull_one(f, 0, FIRST)), ERR_TOO_LATE); /* decided: gone */
+    assert_true(work(f)); /* FIRST is there, later chunks are not */
+    assert_int_equal(f->effects.count, 1);
+    assert_int_equal(f->effects.items[0].sender, ALICE);
+    assert_int_equal(f->effects.items[0].weights.header.id, alices);
+    assert_int_equal(pull_one(f, 1, FIRST)->kind, SHARD_WEIGHTS);
+    assert_int_equal(refusal(pull_one(f, 1, LOSS)), ERR_TOO_EARLY);
+    assert_true(work(f)); /* TIED */
+    assert_int_equal(f->effects.count, 1);
+    assert_int_equal(f->effects.items[0].sender, BOB);
+    assert_int_equal(f->effects.items[0].weights.header.id, bobs);
+    assert_int_equal(f->effects.items[0].weights.header.chunks[0], TIED);
+    assert_int_equal(f->effects.items[0].weights.copies[0]->bytes, N_TIED * 4);
+    assert_int_equal(f->effects.items[0].weights.copies[1]->bytes, N_FIRST * 4);
+    uint64_t pulled = shard_statistics(f->shard).pulled_bytes;
+    shard_unsent(f->shard, N_FIRST * 4);
+    assert_int_equal(shard_statistics(f->shard).pulled_bytes, pulled - N_FIRST * 4);
+    work_until_committed(f, 0);
+    assert_int_equal(shard_statistics(f->shard).parked, 1);
+    shard_cancel(f->shard, ALICE);
+    assert_int_equal(shard_statistics(f->shard).parked, 0);
+    do_step(f, 1);
 }
 
-TEST(who_has_all_weights_may_push_at_once)
+TEST_F(who_has_all_weights_may_push_at_once, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     const uint32_t weights[] = {FIRST, TIED, MEAN};
-    assert_int_equal(refusal(pull_some(&f, ALICE, 1, weights, 3)), ERR_TOO_EARLY);
-    push_step(&f, 0);
+    assert_int_equal(refusal(pull_some(f, ALICE, 1, weights, 3)), ERR_TOO_EARLY);
+    push_step(f, 0);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    for (bool answered = false; !answered; answered = effect(&f, SHARD_WEIGHTS) != NULL) {
-        assert_int_equal(push_all(&f, 1, (struct node){0, 0}), ERR_TOO_EARLY);
-        assert_true(work(&f));
+    assert_int_equal(commit(f, &c), ERR_OK);
+    for (bool answered = false; !answered; answered = effect(f, SHARD_WEIGHTS) != NULL) {
+        assert_int_equal(push_all(f, 1, (struct node){0, 0}), ERR_TOO_EARLY);
+        assert_true(work(f));
     }
-    assert_null(effect(&f, SHARD_COMMITTED));
-    push_step(&f, 1);
-    assert_non_null(effect(&f, SHARD_REDUCED));
+    assert_null(effect(f, SHARD_COMMITTED));
+    push_step(f, 1);
+    assert_non_null(effect(f, SHARD_REDUCED));
     c = decision(1);
-    assert_int_equal(commit(&f, &c), ERR_TOO_EARLY); /* committed(0) is not said yet */
-    work_until_committed(&f, 0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
-    work_until_committed(&f, 1);
-    tear_down(&f);
+    assert_int_equal(commit(f, &c), ERR_TOO_EARLY); /* committed(0) is not said yet */
+    work_until_committed(f, 0);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 1);
 }
 
-TEST(many_parked_pulls_are_answered_piece_by_piece)
+TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.parked_bytes_max = 100000;
-    start(&f);
+    f->config.parked_bytes_max = 100000;
+    start(f);
     enum { PULLS = 3 * SHARD_EFFECTS_MAX };
     const uint32_t first = FIRST;
     for (uint32_t i = 0; i < PULLS; i++)
-        assert_int_equal(refusal(pull_some(&f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
-    uint64_t expected = f.id - PULLS + 1;
-    push_step(&f, 0);
+        assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
+    uint64_t expected = f->id - PULLS + 1;
+    push_step(f, 0);
     struct commit c = decision(0);
-    assert_int_equal(commit(&f, &c), ERR_OK);
+    assert_int_equal(commit(f, &c), ERR_OK);
     bool committed = false;
     while (!committed) {
-        work(&f);
-        for (uint32_t i = 0; i < f.effects.count; i++) {
-            if (f.effects.items[i].kind == SHARD_WEIGHTS)
-                assert_int_equal(f.effects.items[i].weights.header.id, expected++);
+        work(f);
+        for (uint32_t i = 0; i < f->effects.count; i++) {
+            if (f->effects.items[i].kind == SHARD_WEIGHTS)
+                assert_int_equal(f->effects.items[i].weights.header.id, expected++);
             else
                 committed = true;
         }
     }
-    assert_int_equal(expected, f.id - 4 + 1); /* four pushes took ids since */
-    tear_down(&f);
+    assert_int_equal(expected, f->id - 4 + 1); /* four pushes took ids since */
 }
 
-TEST(parked_pulls_are_bounded)
+TEST_F(parked_pulls_are_bounded, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     const uint32_t first = FIRST;
     uint32_t parked = 0;
-    while (parked < 1000 && refusal(pull_some(&f, ALICE, 1, &first, 1)) == ERR_TOO_EARLY)
+    while (parked < 1000 && refusal(pull_some(f, ALICE, 1, &first, 1)) == ERR_TOO_EARLY)
         parked++;
-    assert_int_equal(refusal(pull_some(&f, ALICE, 1, &first, 1)), ERR_BUSY);
+    assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_BUSY);
     assert_true(parked > 5 && parked < 1000 / 4);
-    shard_cancel(f.shard, ALICE);
-    assert_int_equal(refusal(pull_some(&f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
-    tear_down(&f);
+    shard_cancel(f->shard, ALICE);
+    assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
 }
 
-TEST(closing_tells_who_waits)
+TEST_F(closing_tells_who_waits, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     const uint32_t first = FIRST;
-    assert_int_equal(refusal(pull_some(&f, BOB, 1, &first, 1)), ERR_TOO_EARLY);
-    clear(&f);
-    assert_true(shard_close(f.shard, &f.effects));
-    assert_int_equal(f.effects.count, 1);
-    assert_int_equal(f.effects.items[0].sender, BOB);
-    assert_int_equal(refusal(&f.effects.items[0]), ERR_OLD_GENERATION);
-    tear_down(&f);
+    assert_int_equal(refusal(pull_some(f, BOB, 1, &first, 1)), ERR_TOO_EARLY);
+    clear(f);
+    assert_true(shard_close(f->shard, &f->effects));
+    assert_int_equal(f->effects.count, 1);
+    assert_int_equal(f->effects.items[0].sender, BOB);
+    assert_int_equal(refusal(&f->effects.items[0]), ERR_OLD_GENERATION);
 }

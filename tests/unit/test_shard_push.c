@@ -3,112 +3,99 @@
 
 #include <math.h>
 
-TEST(a_duplicate_is_acknowledged_and_not_counted)
+TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    assert_int_equal(push_all(&f, 0, (struct node){0, 2}), ERR_OK);
-    uint64_t pushed = shard_statistics(f.shard).pushed_bytes;
-    assert_int_equal(push_all(&f, 0, (struct node){0, 2}), ERR_OK);
-    assert_int_equal(shard_statistics(f.shard).pushed_bytes, pushed);
-    assert_int_equal(shard_statistics(f.shard).duplicates, 5);
-    assert_int_equal(push_all(&f, 0, (struct node){1, 0}), ERR_OK);
-    assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_OK); /* inside (1,0) */
-    assert_int_equal(shard_statistics(f.shard).duplicates, 10);
-    assert_int_equal(push_all(&f, 0, (struct node){2, 0}), ERR_OK); /* around all */
-    assert_non_null(effect(&f, SHARD_REDUCED));
-    assert_int_equal(push_all(&f, 0, (struct node){0, 3}), ERR_OK); /* after reduced */
-    assert_null(effect(&f, SHARD_REDUCED));
-    assert_int_equal(shard_statistics(f.shard).duplicates, 15);
-    tear_down(&f);
+    start(f);
+    assert_int_equal(push_all(f, 0, (struct node){0, 2}), ERR_OK);
+    uint64_t pushed = shard_statistics(f->shard).pushed_bytes;
+    assert_int_equal(push_all(f, 0, (struct node){0, 2}), ERR_OK);
+    assert_int_equal(shard_statistics(f->shard).pushed_bytes, pushed);
+    assert_int_equal(shard_statistics(f->shard).duplicates, 5);
+    assert_int_equal(push_all(f, 0, (struct node){1, 0}), ERR_OK);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK); /* inside (1,0) */
+    assert_int_equal(shard_statistics(f->shard).duplicates, 10);
+    assert_int_equal(push_all(f, 0, (struct node){2, 0}), ERR_OK); /* around all */
+    assert_non_null(effect(f, SHARD_REDUCED));
+    assert_int_equal(push_all(f, 0, (struct node){0, 3}), ERR_OK); /* after reduced */
+    assert_null(effect(f, SHARD_REDUCED));
+    assert_int_equal(shard_statistics(f->shard).duplicates, 15);
 }
 
-TEST(a_duplicate_with_other_bits_names_both_senders)
+TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_OK);
+    start(f);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
     struct message m;
-    message_all(&f, &m, 0, (struct node){0, 1});
+    message_all(f, &m, 0, (struct node){0, 1});
     m.push.member = 8;
     m.entries[1].digest++;
     m.entries[2].digest++;
-    assert_int_equal(send(&f, BOB, &m).code, ERR_OK);
-    struct shard_effect *wrong = effect(&f, SHARD_WRONG_BITS);
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    struct shard_effect *wrong = effect(f, SHARD_WRONG_BITS);
     assert_non_null(wrong);
     assert_int_equal(wrong->wrong_bits.member, 8);
     assert_int_equal(wrong->wrong_bits.first_member, 0);
     assert_int_equal(wrong->wrong_bits.chunk, TIED);
     assert_int_equal(wrong->wrong_bits.part, 0);
     assert_int_equal(wrong->wrong_bits.node.index, 1);
-    assert_int_equal(f.effects.count, 2); /* one of the two is enough */
-    assert_int_equal(shard_statistics(f.shard).wrong_bits, 2);
+    assert_int_equal(f->effects.count, 2); /* one of the two is enough */
+    assert_int_equal(shard_statistics(f->shard).wrong_bits, 2);
 
-    do_step(&f, 0); /* the step before is remembered */
-    assert_int_equal(send(&f, BOB, &m).code, ERR_OK);
-    assert_non_null(effect(&f, SHARD_WRONG_BITS));
-    tear_down(&f);
+    do_step(f, 0); /* the step before is remembered */
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_non_null(effect(f, SHARD_WRONG_BITS));
 }
 
-TEST(a_push_that_counts_other_samples_than_its_tickets_have_is_refused)
+TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.slot_samples = 3;
-    start(&f);
-    assert_int_equal(push_all(&f, 0, (struct node){0, 1}), ERR_MALFORMED); /* it says 4 */
-    assert_int_equal(push_all(&f, 0, (struct node){0, 0}), ERR_MALFORMED); /* it says 2 */
-    assert_int_equal(push_all(&f, 0, (struct node){1, 0}), ERR_OK);        /* 6 of two slots */
-    tear_down(&f);
+    f->config.slot_samples = 3;
+    start(f);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_MALFORMED); /* it says 4 */
+    assert_int_equal(push_all(f, 0, (struct node){0, 0}), ERR_MALFORMED); /* it says 2 */
+    assert_int_equal(push_all(f, 0, (struct node){1, 0}), ERR_OK);        /* 6 of two slots */
 }
 
-TEST(digests_of_other_steps_are_not_compared)
+TEST_F(digests_of_other_steps_are_not_compared, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
-    do_step(&f, 0);
-    do_step(&f, 1);
-    assert_int_equal(push_all(&f, 2, (struct node){1, 0}), ERR_OK);
+    start(f);
+    do_step(f, 0);
+    do_step(f, 1);
+    assert_int_equal(push_all(f, 2, (struct node){1, 0}), ERR_OK);
     struct message m;
-    message_all(&f, &m, 2, (struct node){0, 1}); /* its first in step 2, inside (1,0) */
+    message_all(f, &m, 2, (struct node){0, 1}); /* its first in step 2, inside (1,0) */
     m.entries[0].digest++;
-    assert_int_equal(send(&f, BOB, &m).code, ERR_OK);
-    assert_null(effect(&f, SHARD_WRONG_BITS));
-    tear_down(&f);
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_null(effect(f, SHARD_WRONG_BITS));
 }
 
-TEST(busy_says_from_which_entry_on)
+TEST_F(busy_says_from_which_entry_on, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.ahead_max = 0;
-    start(&f);
+    f->config.ahead_max = 0;
+    start(f);
     struct message m;
-    message_begin(&f, &m, 0, (struct node){0, 0});
+    message_begin(f, &m, 0, (struct node){0, 0});
     message_add(&m, FIRST, 0, N_FIRST);
-    assert_int_equal(send(&f, ALICE, &m).code, ERR_OK);
-    message_all(&f, &m, 0, (struct node){0, 1}); /* FIRST: a pair; TIED: 0 is missing */
-    struct push_ack ack = send(&f, ALICE, &m);
+    assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+    message_all(f, &m, 0, (struct node){0, 1}); /* FIRST: a pair; TIED: 0 is missing */
+    struct push_ack ack = send(f, ALICE, &m);
     assert_int_equal(ack.code, ERR_BUSY);
     assert_int_equal(ack.first_refused, 1);
-    assert_int_equal(shard_statistics(f.shard).busy, 1);
+    assert_int_equal(shard_statistics(f->shard).busy, 1);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        assert_int_equal(push_all(&f, 0, (struct node){0, slot}), ERR_OK);
-    assert_non_null(effect(&f, SHARD_REDUCED));
-    tear_down(&f);
+        assert_int_equal(push_all(f, 0, (struct node){0, slot}), ERR_OK);
+    assert_non_null(effect(f, SHARD_REDUCED));
 }
 
-TEST(what_does_not_fit_is_refused)
+TEST_F(what_does_not_fit_is_refused, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     struct message m;
     const struct node slot = {0, 0};
 #define REFUSED(change, error, index)                                                              \
     do {                                                                                           \
-        message_all(&f, &m, 0, slot);                                                              \
+        message_all(f, &m, 0, slot);                                                               \
         change;                                                                                    \
-        struct push_ack ack = send(&f, ALICE, &m);                                                 \
+        struct push_ack ack = send(f, ALICE, &m);                                                  \
         assert_int_equal(ack.code, error);                                                         \
         assert_int_equal(ack.first_refused, index);                                                \
     } while (0)
@@ -120,64 +107,58 @@ TEST(what_does_not_fit_is_refused)
     REFUSED(m.push.node.level = 3, ERR_MALFORMED, 0);
     REFUSED(m.entries[0].chunk = 5, ERR_MOVED, 0);
     REFUSED(m.entries[0].chunk = 20, ERR_NOT_FOUND, 0);
-    assert_int_equal(shard_statistics(f.shard).pushed_bytes, 0);
+    assert_int_equal(shard_statistics(f->shard).pushed_bytes, 0);
     REFUSED(m.entries[1].part = 2, ERR_MALFORMED, 1);
     REFUSED(m.entries[2].bytes -= 4, ERR_MALFORMED, 2);
     REFUSED(m.value_count -= 1, ERR_MALFORMED, 4); /* payload shorter than its entries */
 #undef REFUSED
-    assert_int_equal(pull_one(&f, 0, 5)->refusal.code, ERR_MOVED);
-    assert_int_equal(pull_one(&f, 0, 20)->refusal.code, ERR_NOT_FOUND);
-    assert_int_equal(pull_one(&f, 7, 20)->refusal.code, ERR_NOT_FOUND);
-    assert_int_equal(refusal(pull_some(&f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
-    tear_down(&f);
+    assert_int_equal(pull_one(f, 0, 5)->refusal.code, ERR_MOVED);
+    assert_int_equal(pull_one(f, 0, 20)->refusal.code, ERR_NOT_FOUND);
+    assert_int_equal(pull_one(f, 7, 20)->refusal.code, ERR_NOT_FOUND);
+    assert_int_equal(refusal(pull_some(f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
 }
 
-TEST(lossy_pushes_have_one_node_size)
+TEST_F(lossy_pushes_have_one_node_size, shard)
 {
-    struct fixture f;
-    set_up(&f);
-    f.config.push_codec = f.config.weights_codec = CODEC_BF16;
-    f.config.node_level = 1;
-    start(&f);
+    f->config.push_codec = f->config.weights_codec = CODEC_BF16;
+    f->config.node_level = 1;
+    start(f);
     float sums[2][N_MEAN];
     for (uint32_t i = 0; i < 2; i++)
         node_values(0, (struct node){1, i}, MEAN, 0, N_MEAN, sums[i]);
     for (uint32_t level = 0; level <= 2; level++) {
         uint16_t halves[N_MEAN];
-        f.kernels->cast_to_bf16(f.kernels, halves, sums[0], N_MEAN);
+        f->kernels->cast_to_bf16(f->kernels, halves, sums[0], N_MEAN);
         struct push_entry entry = {MEAN, 0, sizeof halves, 1};
         struct push push = {1, GENERATION, 0, {level, 0}, CODEC_BF16, 1, &entry};
         struct slice slice = {(const uint8_t *)halves, sizeof halves};
-        clear(&f);
-        shard_push(f.shard, ALICE, &push, (struct cursor){&slice, 1, 0, 0}, &f.effects);
-        assert_int_equal(f.effects.items[0].ack.code, level == 1 ? ERR_OK : ERR_MALFORMED);
+        clear(f);
+        shard_push(f->shard, ALICE, &push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+        assert_int_equal(f->effects.items[0].ack.code, level == 1 ? ERR_OK : ERR_MALFORMED);
     }
     struct message m; /* the loss is never rounded */
-    message_begin(&f, &m, 0, (struct node){1, 1});
+    message_begin(f, &m, 0, (struct node){1, 1});
     m.push.codec = CODEC_BF16;
     message_add(&m, LOSS, 0, 4);
-    clear(&f);
+    clear(f);
     struct slice slice = {(const uint8_t *)m.values, 16};
-    shard_push(f.shard, ALICE, &m.push, (struct cursor){&slice, 1, 0, 0}, &f.effects);
-    assert_int_equal(f.effects.items[0].ack.code, ERR_OK);
-    assert_int_equal(pull_one(&f, 0, LOSS)->weights.copies[0]->bytes, 4 * 4);
-    assert_int_equal(pull_one(&f, 0, FIRST)->weights.copies[0]->bytes, N_FIRST * 2);
-    tear_down(&f);
+    shard_push(f->shard, ALICE, &m.push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+    assert_int_equal(f->effects.items[0].ack.code, ERR_OK);
+    assert_int_equal(pull_one(f, 0, LOSS)->weights.copies[0]->bytes, 4 * 4);
+    assert_int_equal(pull_one(f, 0, FIRST)->weights.copies[0]->bytes, N_FIRST * 2);
 }
 
-TEST(infinite_gradients_are_reported)
+TEST_F(infinite_gradients_are_reported, shard)
 {
-    struct fixture f;
-    set_up_and_start(&f);
+    start(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         struct message m;
-        message_all(&f, &m, 0, (struct node){0, slot});
+        message_all(f, &m, 0, (struct node){0, slot});
         if (slot == 2)
             m.values[N_FIRST + 3] = INFINITY;
-        assert_int_equal(send(&f, ALICE, &m).code, ERR_OK);
+        assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
     }
-    const struct reduced *reduced = &effect(&f, SHARD_REDUCED)->reduced;
+    const struct reduced *reduced = &effect(f, SHARD_REDUCED)->reduced;
     assert_true(reduced->seals[0].finite);
     assert_false(reduced->seals[1].finite);
-    tear_down(&f);
 }

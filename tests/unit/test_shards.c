@@ -4,7 +4,7 @@
 #include "common/files/checkpoint.h"
 
 /* All slots of a step, its commit, and the weights it makes. */
-static void train(struct world *world, uint32_t threads, uint64_t step, bool cut)
+static void train(struct shards_fixture *world, uint32_t threads, uint64_t step, bool cut)
 {
     unsigned acks = tally_of(&world->tally, ACK), weights = tally_of(&world->tally, WEIGHTS);
     unsigned reduced = reports_of(world, SERVER_REDUCED);
@@ -19,7 +19,7 @@ static void train(struct world *world, uint32_t threads, uint64_t step, bool cut
 }
 
 /* Every weight after the first step: momentum's first step is lr * scale * sum. */
-static void assert_stepped_once(const struct world *world)
+static void assert_stepped_once(const struct shards_fixture *world)
 {
     float initial[MODEL_CHUNK_WEIGHTS_MAX];
     for (uint32_t c = 0; c < world->model.chunks_count; c++) {
@@ -32,7 +32,8 @@ static void assert_stepped_once(const struct world *world)
     }
 }
 
-static void assert_cut_is_what_was_pulled(struct world *world, const struct server_report *manifest)
+static void assert_cut_is_what_was_pulled(struct shards_fixture *world,
+                                          const struct server_report *manifest)
 {
     struct checkpoint_record record = {.name = {1, 1}, .run = 1, .spec = small, .server_count = 1};
     memcpy(record.manifests[0].bytes, manifest->manifest.digest, 32);
@@ -50,7 +51,7 @@ static void assert_cut_is_what_was_pulled(struct world *world, const struct serv
     }
 }
 
-static size_t values_bytes(const struct world *world)
+static size_t values_bytes(const struct shards_fixture *world)
 {
     uint32_t last = world->model.chunks_count - 1;
     return (world->offsets[last] + world->model.chunks[last].weights) * sizeof(float);
@@ -58,9 +59,10 @@ static size_t values_bytes(const struct world *world)
 
 /* Two steps with a cut between them; another server goes on from the cut, with another number of
  * threads, and makes the same bits. */
-static void train_cut_and_resume(void **state, uint32_t threads)
+static void train_cut_and_resume(struct shards_fixture *world)
 {
-    struct world *world = prepared_world(state, threads);
+    uint32_t threads = world->threads;
+    prepare(world);
     struct from_shard welcome = last_received(world);
     assert_int_equal(welcome.welcome.boot, BOOT);
     assert_int_equal(welcome.welcome.generation, 1);
@@ -100,183 +102,170 @@ static void train_cut_and_resume(void **state, uint32_t threads)
     train(world, 3 - threads, 1, false);
     assert_memory_equal(world->values, expected, values_bytes(world));
     assert_int_equal(reports_of(world, SERVER_MANIFEST), 0); /* the cut is there already */
-    world_free(world);
 }
 
-TEST_IN_FOLDER(a_step_with_one_thread)
+TEST_F(a_step_with_one_thread, shards, .threads = 1)
 {
-    train_cut_and_resume(state, 1);
+    train_cut_and_resume(f);
 }
 
-TEST_IN_FOLDER(a_step_with_two_threads)
+TEST_F(a_step_with_two_threads, shards, .threads = 2)
 {
-    train_cut_and_resume(state, 2);
+    train_cut_and_resume(f);
 }
 
-TEST_IN_FOLDER(many_parked_pulls_are_all_answered)
+TEST_F(many_parked_pulls_are_all_answered, shards, .threads = 1)
 {
     enum { PULLS = 600 }; /* more than a stream's queue holds */
-    struct world *world = prepared_world(state, 1);
+    prepare(f);
     for (uint32_t i = 0; i < PULLS; i++) {
-        uint32_t chunk = i % world->model.chunks_count;
-        pull(world, 1, &chunk, 1);
-        tally_wait(&world->tally, REFUSAL, i + 1); /* a parked pull holds no credit */
-        assert_int_equal(last_received(world).refusal.code, ERR_TOO_EARLY);
+        uint32_t chunk = i % f->model.chunks_count;
+        pull(f, 1, &chunk, 1);
+        tally_wait(&f->tally, REFUSAL, i + 1); /* a parked pull holds no credit */
+        assert_int_equal(last_received(f).refusal.code, ERR_TOO_EARLY);
     }
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(world, 0, slot, slot);
-    wait_report(world, SERVER_REDUCED, 1);
-    commit_step(world, 0, false);
-    tally_wait(&world->tally, WEIGHTS, PULLS);
-    world_free(world);
+        push_all(f, 0, slot, slot);
+    wait_report(f, SERVER_REDUCED, 1);
+    commit_step(f, 0, false);
+    tally_wait(&f->tally, WEIGHTS, PULLS);
 }
 
-TEST_IN_FOLDER(a_gone_worker_s_pulls_are_forgotten)
+TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2)
 {
-    struct world *world = prepared_world(state, 2);
+    prepare(f);
     for (uint32_t i = 0; i < 8; i++)
-        pull_all(world, 1);
-    tally_wait(&world->tally, REFUSAL, 8);
-    rpc_stream_cancel(world->stream);
-    tally_wait(&world->tally, CLOSED, 1);
-    rpc_stream_unref(world->stream);
-    open_stream(world);
-    hello(world);
-    tally_wait(&world->tally, WELCOME, 2);
+        pull_all(f, 1);
+    tally_wait(&f->tally, REFUSAL, 8);
+    rpc_stream_cancel(f->stream);
+    tally_wait(&f->tally, CLOSED, 1);
+    rpc_stream_unref(f->stream);
+    open_stream(f);
+    hello(f);
+    tally_wait(&f->tally, WELCOME, 2);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(world, 0, slot, slot);
-    wait_report(world, SERVER_REDUCED, 2);
-    commit_step(world, 0, false);
-    wait_report(world, SERVER_COMMITTED, 1);
-    pull_all(world, 1);
-    tally_wait(&world->tally, WEIGHTS, answers(world, 2));
-    assert_int_equal(tally_of(&world->tally, WEIGHTS), answers(world, 2));
-    world_free(world);
+        push_all(f, 0, slot, slot);
+    wait_report(f, SERVER_REDUCED, 2);
+    commit_step(f, 0, false);
+    wait_report(f, SERVER_COMMITTED, 1);
+    pull_all(f, 1);
+    tally_wait(&f->tally, WEIGHTS, answers(f, 2));
+    assert_int_equal(tally_of(&f->tally, WEIGHTS), answers(f, 2));
 }
 
-TEST_IN_FOLDER(a_wrong_duplicate_names_the_member)
+TEST_F(a_wrong_duplicate_names_the_member, shards, .threads = 1)
 {
-    struct world *world = prepared_world(state, 1);
-    push_all(world, 0, 0, 1);
-    push_all(world, 0, 0, 2);
-    tally_wait(&world->tally, ACK, 2);
-    assert_int_equal(last_received(world).ack.code, ERR_OK);
-    struct server_report wrong = wait_report(world, SERVER_WRONG_BITS, 1);
+    prepare(f);
+    push_all(f, 0, 0, 1);
+    push_all(f, 0, 0, 2);
+    tally_wait(&f->tally, ACK, 2);
+    assert_int_equal(last_received(f).ack.code, ERR_OK);
+    struct server_report wrong = wait_report(f, SERVER_WRONG_BITS, 1);
     assert_int_equal(wrong.wrong_bits.member, 42);
     assert_int_equal(wrong.wrong_bits.first_member, 42);
     assert_int_equal(wrong.wrong_bits.step, 0);
-    world_free(world);
 }
 
-TEST_IN_FOLDER(without_a_run_everything_waits)
+TEST_F(without_a_run_everything_waits, shards, .threads = 2)
 {
-    struct world *world = world_new(state, small, 2);
-    open_stream(world);
-    hello(world);
-    push_all(world, 0, 0, 1);
-    tally_wait(&world->tally, ACK, 1);
-    assert_int_equal(last_received(world).ack.code, ERR_NO_RUN);
-    assert_int_equal(last_received(world).ack.first_refused, 0);
-    pull_all(world, 0);
-    tally_wait(&world->tally, REFUSAL, 1);
-    assert_int_equal(last_received(world).refusal.code, ERR_NO_RUN);
-    world_free(world);
+    open_stream(f);
+    hello(f);
+    push_all(f, 0, 0, 1);
+    tally_wait(&f->tally, ACK, 1);
+    assert_int_equal(last_received(f).ack.code, ERR_NO_RUN);
+    assert_int_equal(last_received(f).ack.first_refused, 0);
+    pull_all(f, 0);
+    tally_wait(&f->tally, REFUSAL, 1);
+    assert_int_equal(last_received(f).refusal.code, ERR_NO_RUN);
 }
 
-TEST_IN_FOLDER(what_cannot_be_prepared_says_why)
+TEST_F(what_cannot_be_prepared_says_why, shards, .threads = 2)
 {
-    struct world *world = world_new(state, small, 2);
-    command(world, prepare_command(world, "model: {kind: llama}", 1));
-    assert_int_equal(wait_report(world, SERVER_READY, 1).ready.code, ERR_INVALID);
-    assert_non_null(strstr(world->ready_text.text, "model.kind"));
-    struct server_command missing = prepare_command(world, small, 2);
+    command(f, prepare_command(f, "model: {kind: llama}", 1));
+    assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_INVALID);
+    assert_non_null(strstr(f->ready_text.text, "model.kind"));
+    struct server_command missing = prepare_command(f, small, 2);
     missing.prepare.from_cut = true;
     missing.prepare.cut = (struct cut_name){1, 77};
-    command(world, missing);
-    assert_int_equal(wait_report(world, SERVER_READY, 2).ready.code, ERR_NOT_FOUND);
-    assert_non_null(strstr(world->ready_text.text, "g1-v77"));
-    command(world, missing); /* asked again: the same answer */
-    assert_int_equal(wait_report(world, SERVER_READY, 3).ready.code, ERR_NOT_FOUND);
-    struct server_command restore = prepare_command(world, small, 3);
+    command(f, missing);
+    assert_int_equal(wait_report(f, SERVER_READY, 2).ready.code, ERR_NOT_FOUND);
+    assert_non_null(strstr(f->ready_text.text, "g1-v77"));
+    command(f, missing); /* asked again: the same answer */
+    assert_int_equal(wait_report(f, SERVER_READY, 3).ready.code, ERR_NOT_FOUND);
+    struct server_command restore = prepare_command(f, small, 3);
     restore.prepare.restore = "/nowhere/model.safetensors";
-    command(world, restore);
-    assert_int_equal(wait_report(world, SERVER_READY, 4).ready.code, ERR_NOT_FOUND);
-    assert_non_null(strstr(world->ready_text.text, "/nowhere/model.safetensors"));
+    command(f, restore);
+    assert_int_equal(wait_report(f, SERVER_READY, 4).ready.code, ERR_NOT_FOUND);
+    assert_non_null(strstr(f->ready_text.text, "/nowhere/model.safetensors"));
     /* A later attempt is not hurt by the earlier ones. */
-    command(world, prepare_command(world, small, 4));
-    assert_int_equal(wait_report(world, SERVER_READY, 5).ready.code, ERR_OK);
-    world_free(world);
+    command(f, prepare_command(f, small, 4));
+    assert_int_equal(wait_report(f, SERVER_READY, 5).ready.code, ERR_OK);
 }
 
-TEST_IN_FOLDER(commands_of_others_are_dropped)
+TEST_F(commands_of_others_are_dropped, shards, .threads = 1)
 {
-    struct world *world = prepared_world(state, 1);
-    struct server_command old = prepare_command(world, small, 7);
+    prepare(f);
+    struct server_command old = prepare_command(f, small, 7);
     old.boot = BOOT;
     old.term = TERM - 1;
-    shards_command(world->shards, &old);
+    shards_command(f->shards, &old);
     old.term = TERM;
     old.boot = BOOT - 1;
-    shards_command(world->shards, &old);
-    assert_int_equal(shards_held(world->shards).generation, 1);
-    command(world, prepare_command(world, small, 1)); /* held: only said again */
-    assert_int_equal(wait_report(world, SERVER_READY, 2).ready.code, ERR_OK);
-    world_free(world);
+    shards_command(f->shards, &old);
+    assert_int_equal(shards_held(f->shards).generation, 1);
+    command(f, prepare_command(f, small, 1)); /* held: only said again */
+    assert_int_equal(wait_report(f, SERVER_READY, 2).ready.code, ERR_OK);
 }
 
-TEST_IN_FOLDER(reports_are_said_again)
+TEST_F(reports_are_said_again, shards, .threads = 2)
 {
-    struct world *world = prepared_world(state, 2);
+    prepare(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(world, 0, slot, slot);
-    wait_report(world, SERVER_REDUCED, 2);
-    shards_report_again(world->shards);
-    wait_report(world, SERVER_READY, 2);
-    wait_report(world, SERVER_MANIFEST, 2);
-    assert_int_equal(wait_report(world, SERVER_REDUCED, 4).reduced.step, 0);
-    commit_step(world, 0, false);
-    wait_report(world, SERVER_COMMITTED, 1);
-    commit_step(world, 0, false);
-    wait_report(world, SERVER_COMMITTED, 2);
-    shards_report_again(world->shards);
-    assert_int_equal(wait_report(world, SERVER_READY, 3).ready.cut.version, 1);
-    world_free(world);
+        push_all(f, 0, slot, slot);
+    wait_report(f, SERVER_REDUCED, 2);
+    shards_report_again(f->shards);
+    wait_report(f, SERVER_READY, 2);
+    wait_report(f, SERVER_MANIFEST, 2);
+    assert_int_equal(wait_report(f, SERVER_REDUCED, 4).reduced.step, 0);
+    commit_step(f, 0, false);
+    wait_report(f, SERVER_COMMITTED, 1);
+    commit_step(f, 0, false);
+    wait_report(f, SERVER_COMMITTED, 2);
+    shards_report_again(f->shards);
+    assert_int_equal(wait_report(f, SERVER_READY, 3).ready.cut.version, 1);
 }
 
-TEST_IN_FOLDER(a_new_generation_ends_what_waits)
+TEST_F(a_new_generation_ends_what_waits, shards, .threads = 1)
 {
-    struct world *world = prepared_world(state, 1);
-    pull_all(world, 1);
-    tally_wait(&world->tally, REFUSAL, 1);
-    command(world, prepare_command(world, small, 2));
-    tally_wait(&world->tally, REFUSAL, 2);
-    assert_int_equal(last_received(world).refusal.code, ERR_OLD_GENERATION);
-    wait_report(world, SERVER_READY, 2);
-    pull_all(world, 0); /* of generation 1 */
-    tally_wait(&world->tally, REFUSAL, 3);
-    assert_int_equal(last_received(world).refusal.code, ERR_OLD_GENERATION);
-    command(world, (struct server_command){.kind = SERVER_END});
-    pull_all(world, 0);
-    tally_wait(&world->tally, REFUSAL, 4);
-    assert_int_equal(last_received(world).refusal.code, ERR_NO_RUN);
-    assert_int_equal(shards_held(world->shards).generation, 0);
-    world_free(world);
+    prepare(f);
+    pull_all(f, 1);
+    tally_wait(&f->tally, REFUSAL, 1);
+    command(f, prepare_command(f, small, 2));
+    tally_wait(&f->tally, REFUSAL, 2);
+    assert_int_equal(last_received(f).refusal.code, ERR_OLD_GENERATION);
+    wait_report(f, SERVER_READY, 2);
+    pull_all(f, 0); /* of generation 1 */
+    tally_wait(&f->tally, REFUSAL, 3);
+    assert_int_equal(last_received(f).refusal.code, ERR_OLD_GENERATION);
+    command(f, (struct server_command){.kind = SERVER_END});
+    pull_all(f, 0);
+    tally_wait(&f->tally, REFUSAL, 4);
+    assert_int_equal(last_received(f).refusal.code, ERR_NO_RUN);
+    assert_int_equal(shards_held(f->shards).generation, 0);
 }
 
-TEST_IN_FOLDER(a_disk_that_refuses_fails_the_cut_only)
+TEST_F(a_disk_that_refuses_fails_the_cut_only, shards, .threads = 2)
 {
-    struct world *world = world_new(state, small, 2);
-    folder_write(state, "checkpoints", "a file is in the way", 20);
-    command(world, prepare_command(world, small, 1));
-    assert_int_equal(wait_report(world, SERVER_READY, 1).ready.code, ERR_OK);
-    struct server_report manifest = wait_report(world, SERVER_MANIFEST, 1);
+    folder_write(&f->folder, "checkpoints", "a file is in the way", 20);
+    command(f, prepare_command(f, small, 1));
+    assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
+    struct server_report manifest = wait_report(f, SERVER_MANIFEST, 1);
     assert_int_not_equal(manifest.manifest.code, ERR_OK);
-    open_stream(world);
-    hello(world);
-    pull_all(world, 0);
-    tally_wait(&world->tally, WEIGHTS, answers(world, 2));
-    assert_initial(world);
-    world_free(world);
+    open_stream(f);
+    hello(f);
+    pull_all(f, 0);
+    tally_wait(&f->tally, WEIGHTS, answers(f, 2));
+    assert_initial(f);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #include "common/file.h"
 #include "common/rpc/tls.h"
 #include "common/scoped.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/folder.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -10,48 +10,41 @@
 
 enum { NOW_S = 1767225600 };
 
-struct dir {
-    char top[64];
-    char path[96]; /* two folders below, not there yet */
+struct dir_fixture {
+    void *folder;
+    char path[300]; /* two folders below, not there yet */
 };
 
-static int setup(void **state)
+static void dir_set_up(struct dir_fixture *f)
 {
-    static struct dir dir; /* cmocka's setup has no other place for it */
-    strcpy(dir.top, "/tmp/roost-tls.XXXXXX");
-    assert_non_null(mkdtemp(dir.top));
-    snprintf(dir.path, sizeof dir.path, "%s/a/certs", dir.top);
-    *state = &dir;
-    return 0;
+    assert_int_equal(folder_make(&f->folder), 0);
+    snprintf(f->path, sizeof f->path, "%s", folder_path(&f->folder, "a/certs"));
 }
 
-static int teardown(void **state)
+static void dir_tear_down(struct dir_fixture *f)
 {
-    struct dir *dir = *state;
-    return file_remove_tree(dir->top, NULL) == ERR_OK ? 0 : -1;
+    folder_remove(&f->folder);
 }
 
-static void file_of(const struct dir *dir, const char *name, char ret_path[static 128])
+static void file_of(const struct dir_fixture *f, const char *name, char ret_path[static 320])
 {
-    snprintf(ret_path, 128, "%s/%s", dir->path, name);
+    snprintf(ret_path, 320, "%s/%s", f->path, name);
 }
 
-static void make(const struct dir *dir, const struct tls_certificates *wanted)
+static void make(const struct dir_fixture *f, const struct tls_certificates *wanted)
 {
     struct reason reason = {0};
-    if (tls_make_cluster_certificates(dir->path, wanted, &reason) != ERR_OK)
+    if (tls_make_cluster_certificates(f->path, wanted, &reason) != ERR_OK)
         fail_msg("%s", reason.text);
 }
 
-TEST(one_call_makes_a_ca_and_a_certificate_of_each_role, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(one_call_makes_a_ca_and_a_certificate_of_each_role, dir)
 {
-    const struct dir *dir = *state;
-    make(dir, &(struct tls_certificates){.now_s = NOW_S});
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
         scoped(tls_identity_release) struct tls_identity identity = {0};
         struct reason reason = {0};
-        if (tls_identity_read(dir->path, (enum tls_role)role, NOW_S, &identity, &reason) != ERR_OK)
+        if (tls_identity_read(f->path, (enum tls_role)role, NOW_S, &identity, &reason) != ERR_OK)
             fail_msg("%s", reason.text);
         assert_string_equal(identity.holder.cluster, "roost");
         assert_string_equal(identity.holder.name, tls_role_name((enum tls_role)role));
@@ -60,27 +53,25 @@ TEST(one_call_makes_a_ca_and_a_certificate_of_each_role, .setup_func = setup,
     }
     static const char *const keys[] = {"ca.key", "server.key", "worker.key", "operator.key"};
     for (size_t i = 0; i < 4; i++) {
-        char path[128];
+        char path[320];
         struct stat info;
-        file_of(dir, keys[i], path);
+        file_of(f, keys[i], path);
         assert_int_equal(stat(path, &info), 0);
         assert_int_equal(info.st_mode & 0777, 0600);
     }
 }
 
-TEST(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
 {
-    const struct dir *dir = *state;
-    make(dir, &(struct tls_certificates){.cluster = "nest", .now_s = NOW_S});
+    make(f, &(struct tls_certificates){.cluster = "nest", .now_s = NOW_S});
     struct tls_identity before[2] = {0}, after[2] = {0};
     static const enum tls_role roles[] = {TLS_ROLE_SERVER, TLS_ROLE_WORKER};
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(tls_identity_read(dir->path, roles[i], NOW_S, &before[i], NULL), ERR_OK);
-    make(dir, &(struct tls_certificates){
-                  .role = TLS_ROLE_WORKER, .name = "w7", .now_s = NOW_S, .valid_s = 60});
+        assert_int_equal(tls_identity_read(f->path, roles[i], NOW_S, &before[i], NULL), ERR_OK);
+    make(f, &(struct tls_certificates){
+                .role = TLS_ROLE_WORKER, .name = "w7", .now_s = NOW_S, .valid_s = 60});
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(tls_identity_read(dir->path, roles[i], NOW_S, &after[i], NULL), ERR_OK);
+        assert_int_equal(tls_identity_read(f->path, roles[i], NOW_S, &after[i], NULL), ERR_OK);
     assert_string_equal(before[0].certificate.data, after[0].certificate.data);
     assert_string_equal(before[1].ca.data, after[1].ca.data);
     assert_string_equal(after[1].holder.name, "w7");
@@ -92,37 +83,35 @@ TEST(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, .setup_func = se
     }
     struct reason reason = {0};
     struct tls_certificates other = {.cluster = "other", .now_s = NOW_S};
-    assert_int_equal(tls_make_cluster_certificates(dir->path, &other, &reason), ERR_INVALID);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &other, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "is the CA of cluster \"nest\", not of \"other\""));
 }
 
-TEST(a_missing_file_is_named_and_what_to_do, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_missing_file_is_named_and_what_to_do, dir)
 {
-    const struct dir *dir = *state;
     struct tls_identity identity = {0};
     struct reason reason = {0};
-    assert_int_equal(tls_identity_read(dir->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
+    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "/ca.crt"));
     assert_non_null(strstr(reason.text, "roost cert"));
-    make(dir, &(struct tls_certificates){.now_s = NOW_S});
-    char path[128];
-    file_of(dir, "ca.key", path);
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    char path[320];
+    file_of(f, "ca.key", path);
     assert_int_equal(unlink(path), 0);
     struct tls_certificates more = {.now_s = NOW_S};
-    assert_int_equal(tls_make_cluster_certificates(dir->path, &more, &reason), ERR_NOT_FOUND);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &reason), ERR_NOT_FOUND);
     assert_non_null(strstr(reason.text, "where the CA's key lies"));
-    assert_int_equal(tls_identity_read(dir->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
+    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_OK); /* who only uses certificates needs no CA's key */
     tls_identity_release(&identity);
 }
 
-TEST(a_file_that_is_no_certificate_is_named, .setup_func = setup, .teardown_func = teardown)
+TEST_F(a_file_that_is_no_certificate_is_named, dir)
 {
-    const struct dir *dir = *state;
-    make(dir, &(struct tls_certificates){.now_s = NOW_S});
-    char path[128];
-    file_of(dir, "worker.crt", path);
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    char path[320];
+    file_of(f, "worker.crt", path);
     static uint8_t zeros[TLS_PEM_BYTES_MAX + 1];
     struct tls_identity identity = {0};
     static const size_t sizes[] = {0, 10, TLS_PEM_BYTES_MAX, TLS_PEM_BYTES_MAX + 1};
@@ -130,7 +119,7 @@ TEST(a_file_that_is_no_certificate_is_named, .setup_func = setup, .teardown_func
         struct slice bytes = {zeros, sizes[i]};
         struct reason reason = {0};
         assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, bytes, NULL), ERR_OK);
-        assert_int_equal(tls_identity_read(dir->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
+        assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                          ERR_UNTRUSTED);
         assert_non_null(strstr(reason.text, "worker.crt"));
     }

@@ -21,7 +21,7 @@ void shard_transfer_copy(const struct shard *shard, const struct transfer *heade
         values[i] = shard->first + (float)i;
 }
 
-struct world {
+struct transfer_fixture {
     struct tally tally;
     struct rpc_loop *loop;
     struct rpc_server *server;
@@ -36,7 +36,7 @@ struct world {
 
 static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
 {
-    struct world *world = owner;
+    struct transfer_fixture *world = owner;
     if (world->take != ERR_OK)
         return world->take;
     world->arrived = arrival->header;
@@ -49,39 +49,33 @@ static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
 
 static void chunk_sent(void *owner, struct transfer_sent *take_sent)
 {
-    struct world *world = owner;
+    struct transfer_fixture *world = owner;
     world->sent = *take_sent;
     free(take_sent);
     tally_add(&world->tally, SENT);
 }
 
-static int setup(void **state)
+static void transfer_set_up(struct transfer_fixture *world)
 {
-    static struct world world;
     struct rpc_settings settings = rpc_settings_default();
-    memset(&world, 0, sizeof world);
-    tally_init(&world.tally);
-    world.loop = loop_new(&settings);
+    tally_init(&world->tally);
+    world->loop = loop_new(&settings);
     const struct transfer_config config = {
-        .loop = world.loop, .sent = chunk_sent, .arrived = chunk_arrived, .owner = &world};
-    assert_int_equal(transfer_peers_new(&config, &world.peers), ERR_OK);
-    world.method = transfer_method(world.peers);
-    world.server = server_new(world.loop, NULL, &world.method, 1);
-    *state = &world;
-    return 0;
+        .loop = world->loop, .sent = chunk_sent, .arrived = chunk_arrived, .owner = world};
+    assert_int_equal(transfer_peers_new(&config, &world->peers), ERR_OK);
+    world->method = transfer_method(world->peers);
+    world->server = server_new(world->loop, NULL, &world->method, 1);
 }
 
-static int teardown(void **state)
+static void transfer_tear_down(struct transfer_fixture *world)
 {
-    struct world *world = *state;
     transfer_peers_free(world->peers);
     rpc_server_free(world->server);
     rpc_loop_free(world->loop);
     tally_release(&world->tally);
-    return 0;
 }
 
-static uint32_t peer_of(struct world *world)
+static uint32_t peer_of(struct transfer_fixture *world)
 {
     char address[32];
     uint32_t peer;
@@ -95,7 +89,7 @@ static uint32_t peer_of(struct world *world)
 static const struct transfer chunk = {
     .generation = 3, .version = 8, .chunk = 41, .weights = WEIGHTS, .arrays = ARRAYS};
 
-static void send(struct world *world)
+static void send(struct transfer_fixture *world)
 {
     const struct shard shard = {.first = 0.5f};
     const struct shard_effect effect = {.kind = SHARD_TRANSFER,
@@ -107,50 +101,43 @@ static void send(struct world *world)
     assert_int_equal(world->sent.header.version, chunk.version);
 }
 
-TEST(a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_chunk_arrives_with_all_its_arrays_and_its_sender_hears_of_it, transfer)
 {
-    struct world *world = *state;
-    send(world);
-    assert_int_equal(world->sent.err, ERR_OK);
-    assert_int_equal(tally_of(&world->tally, ARRIVED), 1);
-    assert_int_equal(world->arrived.generation, chunk.generation);
-    assert_int_equal(world->arrived.version, chunk.version);
-    assert_int_equal(world->arrived.chunk, chunk.chunk);
-    assert_int_equal(world->arrived.weights, WEIGHTS);
-    assert_int_equal(world->arrived.arrays, ARRAYS);
+    send(f);
+    assert_int_equal(f->sent.err, ERR_OK);
+    assert_int_equal(tally_of(&f->tally, ARRIVED), 1);
+    assert_int_equal(f->arrived.generation, chunk.generation);
+    assert_int_equal(f->arrived.version, chunk.version);
+    assert_int_equal(f->arrived.chunk, chunk.chunk);
+    assert_int_equal(f->arrived.weights, WEIGHTS);
+    assert_int_equal(f->arrived.arrays, ARRAYS);
     for (uint32_t i = 0; i < WEIGHTS * ARRAYS; i++)
-        assert_true(world->values[i] == 0.5f + (float)i);
+        assert_true(f->values[i] == 0.5f + (float)i);
 }
 
-TEST(the_new_owners_error_is_the_senders, .setup_func = setup, .teardown_func = teardown)
+TEST_F(the_new_owners_error_is_the_senders, transfer)
 {
-    struct world *world = *state;
-    world->answer = ERR_TOO_EARLY;
-    send(world);
-    assert_int_equal(world->sent.err, ERR_TOO_EARLY);
+    f->answer = ERR_TOO_EARLY;
+    send(f);
+    assert_int_equal(f->sent.err, ERR_TOO_EARLY);
 }
 
-TEST(a_chunk_that_no_thread_takes_is_answered_with_the_error, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(a_chunk_that_no_thread_takes_is_answered_with_the_error, transfer)
 {
-    struct world *world = *state;
-    world->take = ERR_BUSY;
-    send(world);
-    assert_int_equal(world->sent.err, ERR_BUSY);
-    assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
+    f->take = ERR_BUSY;
+    send(f);
+    assert_int_equal(f->sent.err, ERR_BUSY);
+    assert_int_equal(tally_of(&f->tally, ARRIVED), 0);
 }
 
-TEST(an_address_is_one_peer_however_often_it_is_named, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(an_address_is_one_peer_however_often_it_is_named, transfer)
 {
-    struct world *world = *state;
     struct reason reason;
     uint32_t other = UINT32_MAX;
-    uint32_t first = peer_of(world);
-    assert_int_equal(transfer_peer(world->peers, "127.0.0.1:1", &other, &reason), ERR_OK);
+    uint32_t first = peer_of(f);
+    assert_int_equal(transfer_peer(f->peers, "127.0.0.1:1", &other, &reason), ERR_OK);
     assert_int_not_equal(other, first);
-    assert_int_equal(peer_of(world), first);
+    assert_int_equal(peer_of(f), first);
 }
 
 TEST(without_a_loop_no_server_can_be_reached)
@@ -164,11 +151,9 @@ TEST(without_a_loop_no_server_can_be_reached)
     transfer_peers_free(peers);
 }
 
-TEST(what_is_no_chunk_is_refused_before_any_thread_sees_it, .setup_func = setup,
-     .teardown_func = teardown)
+TEST_F(what_is_no_chunk_is_refused_before_any_thread_sees_it, transfer)
 {
-    struct world *world = *state;
-    struct rpc_channel *channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
+    struct rpc_channel *channel = channel_new(f->loop, rpc_server_port(f->server), NULL);
     static const char *const requests[] = {"no chunk", "" /* no weights, no arrays, no payload */};
     for (size_t i = 0; i < 2; i++) {
         struct buf response = {0};
@@ -177,6 +162,6 @@ TEST(what_is_no_chunk_is_refused_before_any_thread_sees_it, .setup_func = setup,
                                   FIXTURE_WAIT_MS, &response, &reason),
                          ERR_MALFORMED);
     }
-    assert_int_equal(tally_of(&world->tally, ARRIVED), 0);
+    assert_int_equal(tally_of(&f->tally, ARRIVED), 0);
     rpc_channel_free(channel);
 }

@@ -29,13 +29,19 @@ static void add(struct waiting *waiting, enum call_kind kind, uint64_t number, u
     waiting_add(waiting, &(struct waiting_call){.call = call});
 }
 
-static int setup(void **state)
+struct waiting_fixture {
+    struct waiting waiting;
+};
+
+static void waiting_set_up(struct waiting_fixture *f)
 {
-    static struct waiting waiting;
-    assert_int_equal(waiting_init(&waiting), ERR_OK);
+    assert_int_equal(waiting_init(&f->waiting), ERR_OK);
     failed_count = 0;
-    *state = &waiting;
-    return 0;
+}
+
+static void waiting_tear_down(struct waiting_fixture *f)
+{
+    waiting_release(&f->waiting);
 }
 
 static void take_and_free(struct call *call, uint64_t number)
@@ -45,54 +51,48 @@ static void take_and_free(struct call *call, uint64_t number)
     free(call);
 }
 
-TEST(an_acquire_is_found_by_its_member_once, .setup_func = setup)
+TEST_F(an_acquire_is_found_by_its_member_once, waiting)
 {
-    struct waiting *waiting = *state;
-    add(waiting, CALL_ACQUIRE, 1, 7);
-    add(waiting, CALL_CHECKPOINT, 2, 0);
-    add(waiting, CALL_ACQUIRE, 3, 8);
-    take_and_free(waiting_take_acquire(waiting, 8), 3);
-    assert_null(waiting_take_acquire(waiting, 8));
-    assert_null(waiting_take_acquire(waiting, 0)); /* a checkpoint has no member */
-    take_and_free(waiting_take_acquire(waiting, 7), 1);
-    assert_int_equal(waiting->count, 1);
-    waiting_release(waiting);
+    add(&f->waiting, CALL_ACQUIRE, 1, 7);
+    add(&f->waiting, CALL_CHECKPOINT, 2, 0);
+    add(&f->waiting, CALL_ACQUIRE, 3, 8);
+    take_and_free(waiting_take_acquire(&f->waiting, 8), 3);
+    assert_null(waiting_take_acquire(&f->waiting, 8));
+    assert_null(waiting_take_acquire(&f->waiting, 0)); /* a checkpoint has no member */
+    take_and_free(waiting_take_acquire(&f->waiting, 7), 1);
+    assert_int_equal(f->waiting.count, 1);
 }
 
-TEST(a_call_is_found_by_its_number_and_the_others_stay, .setup_func = setup)
+TEST_F(a_call_is_found_by_its_number_and_the_others_stay, waiting)
 {
-    struct waiting *waiting = *state;
     for (uint64_t number = 1; number <= 4; number++)
-        add(waiting, CALL_CHECKPOINT, number, 0);
-    assert_null(waiting_take_number(waiting, 5));
-    take_and_free(waiting_take_number(waiting, 2), 2);
-    assert_null(waiting_take_number(waiting, 2));
-    assert_int_equal(waiting->count, 3);
-    take_and_free(waiting_take_number(waiting, 4), 4);
-    take_and_free(waiting_take_number(waiting, 1), 1);
-    take_and_free(waiting_take(waiting, 0), 3);
-    assert_int_equal(waiting->count, 0);
-    waiting_release(waiting);
+        add(&f->waiting, CALL_CHECKPOINT, number, 0);
+    assert_null(waiting_take_number(&f->waiting, 5));
+    take_and_free(waiting_take_number(&f->waiting, 2), 2);
+    assert_null(waiting_take_number(&f->waiting, 2));
+    assert_int_equal(f->waiting.count, 3);
+    take_and_free(waiting_take_number(&f->waiting, 4), 4);
+    take_and_free(waiting_take_number(&f->waiting, 1), 1);
+    take_and_free(waiting_take(&f->waiting, 0), 3);
+    assert_int_equal(f->waiting.count, 0);
+    waiting_release(&f->waiting);
     assert_int_equal(failed_count, 0);
 }
 
-TEST(a_call_too_many_is_busy_and_those_that_wait_go_on, .setup_func = setup)
+TEST_F(a_call_too_many_is_busy_and_those_that_wait_go_on, waiting)
 {
-    struct waiting *waiting = *state;
     for (uint64_t number = 1; number <= WAITING_MAX + 1; number++)
-        add(waiting, CALL_ACQUIRE, number, number);
+        add(&f->waiting, CALL_ACQUIRE, number, number);
     assert_int_equal(failed_count, 1);
     assert_int_equal(failed[WAITING_MAX + 1], ERR_BUSY);
-    take_and_free(waiting_take_acquire(waiting, WAITING_MAX), WAITING_MAX);
-    waiting_release(waiting);
+    take_and_free(waiting_take_acquire(&f->waiting, WAITING_MAX), WAITING_MAX);
 }
 
-TEST(what_still_waits_at_the_end_is_cancelled, .setup_func = setup)
+TEST_F(what_still_waits_at_the_end_is_cancelled, waiting)
 {
-    struct waiting *waiting = *state;
-    add(waiting, CALL_ACQUIRE, 1, 7);
-    add(waiting, CALL_CHECKPOINT, 2, 0);
-    waiting_release(waiting);
+    add(&f->waiting, CALL_ACQUIRE, 1, 7);
+    add(&f->waiting, CALL_CHECKPOINT, 2, 0);
+    waiting_release(&f->waiting);
     assert_int_equal(failed_count, 2);
     assert_int_equal(failed[1], ERR_CANCELLED);
     assert_int_equal(failed[2], ERR_CANCELLED);

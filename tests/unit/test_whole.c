@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static float whole_value(const struct fixture *f, uint32_t chunk, uint32_t i)
+static float whole_value(const struct executor_fixture *f, uint32_t chunk, uint32_t i)
 {
     float sum[MODEL_CHUNK_WEIGHTS_MAX], part[MODEL_CHUNK_WEIGHTS_MAX];
     uint32_t parts = f->model.parameters[f->model.chunks[chunk].parameter].parts;
@@ -18,46 +18,41 @@ static float whole_value(const struct fixture *f, uint32_t chunk, uint32_t i)
     return sum[i];
 }
 
-TEST(tied_parts_are_added_and_their_bytes_digested)
+TEST_F(tied_parts_are_added_and_their_bytes_digested, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
     struct whole whole;
     uint32_t tied = 0;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    fixture_run(&f, f.executor, fixture_ticket(0, 0, 1));
-    assert_int_equal(whole_init(&whole, f.executor, &f.model), ERR_OK);
-    for (uint32_t chunk = 0; chunk < f.model.chunks_count; chunk++) {
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
+    for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
         float values[MODEL_CHUNK_WEIGHTS_MAX];
         uint16_t halves[MODEL_CHUNK_WEIGHTS_MAX], expected[MODEL_CHUNK_WEIGHTS_MAX];
-        uint32_t n = f.model.chunks[chunk].weights;
+        uint32_t n = f->model.chunks[chunk].weights;
         uint64_t digest = whole_encode(&whole, chunk, CODEC_FP32, values);
         assert_int_equal(digest, digest_fast64((struct slice){(uint8_t *)values, n * 4}));
-        assert_true(values[n / 2] == whole_value(&f, chunk, n / 2));
-        if (f.model.chunks[chunk].parameter == f.model.loss_parameter)
+        assert_true(values[n / 2] == whole_value(f, chunk, n / 2));
+        if (f->model.chunks[chunk].parameter == f->model.loss_parameter)
             continue; /* always fp32 */
         whole_encode(&whole, chunk, CODEC_BF16, halves);
-        f.k->cast_to_bf16(f.k, expected, values, n);
+        f->k->cast_to_bf16(f->k, expected, values, n);
         assert_memory_equal(halves, expected, n * sizeof *halves);
-        tied += f.model.parameters[f.model.chunks[chunk].parameter].parts > 1;
+        tied += f->model.parameters[f->model.chunks[chunk].parameter].parts > 1;
     }
     assert_true(tied > 0);
     whole_release(&whole);
-    fixture_release(&f);
 }
 
-TEST(the_scale_is_that_of_the_whole_gradients_norm)
+TEST_F(the_scale_is_that_of_the_whole_gradients_norm, executor, .settings = fixture_gpt())
 {
-    struct fixture f;
     struct whole whole;
     double sum = 0;
-    fixture_init(&f, fixture_gpt(), fixture_train());
-    fixture_run(&f, f.executor, fixture_ticket(0, 0, 1));
-    assert_int_equal(whole_init(&whole, f.executor, &f.model), ERR_OK);
-    for (uint32_t chunk = 0; chunk < f.model.chunks_count; chunk++)
-        for (uint32_t i = 0; i < f.model.chunks[chunk].weights &&
-                             f.model.chunks[chunk].parameter != f.model.loss_parameter;
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
+    for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++)
+        for (uint32_t i = 0; i < f->model.chunks[chunk].weights &&
+                             f->model.chunks[chunk].parameter != f->model.loss_parameter;
              i++) {
-            double value = (double)whole_value(&f, chunk, i);
+            double value = (double)whole_value(f, chunk, i);
             sum += value * value;
         }
     double norm = sqrt(sum) / 4;
@@ -66,19 +61,15 @@ TEST(the_scale_is_that_of_the_whole_gradients_norm)
     assert_true(whole_scale(&whole, norm * 2, 4) == 1);
     assert_true(whole_scale(&whole, 0, 4) == 1);
     whole_release(&whole);
-    fixture_release(&f);
 }
 
-TEST(a_gradient_that_is_not_finite_has_scale_0)
+TEST_F(a_gradient_that_is_not_finite_has_scale_0, executor, .settings = fixture_mlp())
 {
-    struct fixture f;
     struct whole whole;
-    fixture_init(&f, fixture_mlp(), fixture_train());
-    executor_weights(f.executor, 0)[0] = __builtin_nanf("");
-    fixture_run(&f, f.executor, fixture_ticket(0, 0, 1));
-    assert_int_equal(whole_init(&whole, f.executor, &f.model), ERR_OK);
+    executor_weights(f->executor, 0)[0] = __builtin_nanf("");
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
     assert_true(whole_scale(&whole, 1, 4) == 0);
     assert_true(whole_scale(&whole, 0, 4) == 0);
     whole_release(&whole);
-    fixture_release(&f);
 }
