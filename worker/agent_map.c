@@ -141,6 +141,11 @@ void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *
 {
     if (agent->phase != MEMBER || !agent->mapping)
         return;
+    if (map->generation > agent->generation) {
+        /* P2: nobody answers OLD_GENERATION to a worker that waits for its ticket's map. */
+        agent_core_react(agent, now_ms, ERR_OLD_GENERATION);
+        return;
+    }
     if (!agent_takes_map(agent, map->generation, map->number)) {
         map_later(agent, now_ms); /* the coordinator is ahead of its servers, or they of it */
         agent->map_wanted = agent->map_failures < MAP_FAILURES_MAX || !agent_map_is_known(agent);

@@ -64,6 +64,21 @@ TEST_F(a_map_of_another_generation_is_not_taken, agent)
     assert_true(agent_takes_map(f->agent, 1, 2));
 }
 
+/* The map that its ticket waits for will never be described, and nothing is sent before. */
+TEST_F(p2_a_worker_that_waits_for_a_map_learns_of_a_new_generation, agent)
+{
+    const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 2};
+    agent_acquired(f->agent, f->now_ms, start(f).sequence, ERR_OK, &reply);
+    look(f);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    const struct agent_map newer = {1, SERVERS, f->chunk_servers, 2};
+    agent_mapped(f->agent, f->now_ms, &newer);
+    look(f);
+    wait(f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(f, AGENT_JOIN), 1);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 0);
+}
+
 TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent)
 {
     start_pushed(f);
