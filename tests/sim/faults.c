@@ -1,5 +1,7 @@
 #include "tests/sim/sim.h"
 
+enum { MEETINGS_US = 20000000 /* so long after the last planned fault they may begin */ };
+
 void faults_plan(struct sim *sim)
 {
     const struct scenario *scenario = &sim->scenario;
@@ -194,6 +196,8 @@ static bool break_stream(struct sim *sim, enum stream_kind kind)
     struct stream *stream = pick_stream(sim, kind);
     if (stream == NULL)
         return false;
+    if (kind == STREAM_LINK)
+        pairs_event(sim, MEETING_LINK);
     sim_trace(sim, "stream %llu breaks (w%u, s%u)", (unsigned long long)stream->number,
               stream->worker, stream->server);
     network_break(sim, stream);
@@ -287,10 +291,20 @@ static bool add_server(struct sim *sim)
     return true;
 }
 
+/* One that came while the run went on; NULL: none is up. */
+static struct sim_server *pick_newcomer(struct sim *sim)
+{
+    for (uint32_t i = SIM_SERVERS_MAX; i-- > sim->scenario.servers;)
+        if (sim->servers[i].up)
+            return &sim->servers[i];
+    return NULL;
+}
+
 /* One server, or all but one; by an operator or by the signal that its machine sends. */
 static bool drain_server(struct sim *sim)
 {
-    struct sim_server *chosen = pick_server(sim, true);
+    struct sim_server *chosen =
+        sim_below(sim, 3) == 0 ? pick_newcomer(sim) : pick_server(sim, true);
     bool others = sim_below(sim, 5) == 0;
     for (uint32_t i = 0; chosen != NULL && i < SIM_SERVERS_MAX; i++) {
         struct sim_server *server = &sim->servers[i];
@@ -329,15 +343,29 @@ static bool crash_server(struct sim *sim)
     return true;
 }
 
+/* One whose process is away; NULL: there is none. */
+static struct sim_server *pick_dead_server(struct sim *sim)
+{
+    uint32_t first = (uint32_t)sim_below(sim, SIM_SERVERS_MAX);
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++) {
+        struct sim_server *server = &sim->servers[(first + i) % SIM_SERVERS_MAX];
+        if (server->there && !server->up)
+            return server;
+    }
+    return NULL;
+}
+
 /* Its process dies or is only out of reach; it comes back at some time, to everybody's surprise. */
 static bool give_up_server(struct sim *sim)
 {
-    struct sim_server *server = pick_server(sim, true);
+    struct sim_server *server = sim_below(sim, 2) == 0 ? pick_dead_server(sim) : NULL;
+    if (server == NULL)
+        server = pick_server(sim, true);
     if (server == NULL || sim->faults.partition_count == FAULTS_PARTITIONS_MAX)
         return false;
-    if (sim_below(sim, 3) != 0)
+    if (server->up && sim_below(sim, 3) != 0)
         sim_server_crash(sim, server);
-    else
+    else if (server->up)
         sim->faults.partitions[sim->faults.partition_count++] =
             (struct partition){.place = {PLACE_SERVER, server->index},
                                .from = true,
@@ -449,15 +477,21 @@ static bool inject(struct sim *sim, enum fault_kind kind)
 
 void faults_inject(struct sim *sim, enum fault_kind kind)
 {
-    if (inject(sim, kind))
+    if (!sim->calm && inject(sim, kind)) /* one that follows a state may come too late */
         sim_fault(sim, kind);
 }
 
 void faults_end(struct sim *sim)
 {
     bool somebody = false;
+    if (pairs_awaited(sim) && sim->now_us < sim->scenario.calm_us + MEETINGS_US) {
+        queue_put(&sim->queue,
+                  (struct event){.at_us = sim->now_us + MEETINGS_US / 32, .kind = EVENT_CALM});
+        return;
+    }
     sim_trace(sim, "no more faults");
     sim->calm = true;
+    sim->calm_us = sim->now_us;
     sim->faults.trap = TRAP_NONE;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
@@ -470,6 +504,7 @@ void faults_end(struct sim *sim)
 
 static void break_link(struct sim *sim, const struct sim_server *server)
 {
+    pairs_event(sim, MEETING_LINK);
     if (server->link != 0)
         network_break(sim, network_stream(sim, server->link));
 }

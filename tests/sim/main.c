@@ -180,6 +180,22 @@ static void add(struct progress *sum, const struct progress *one)
         sum->calm_us_max = one->calm_us_max;
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         sum->faults[kind] += one->faults[kind];
+    for (int state = 0; state < STATE_COUNT; state++)
+        for (int event = 0; event < MEETING_COUNT; event++)
+            sum->met[state][event] += one->met[state][event];
+}
+
+static void print_pairs(const struct progress *sum)
+{
+    printf("seeds in which a state met an event:\n%20s", "");
+    for (int event = 0; event < MEETING_COUNT; event++)
+        printf("%9s", meeting_text((enum meeting_event)event));
+    for (int state = 0; state < STATE_COUNT; state++) {
+        printf("\n%20s", state_text((enum state)state));
+        for (int event = 0; event < MEETING_COUNT; event++)
+            printf("%9llu", (unsigned long long)sum->met[state][event]);
+    }
+    printf("\n");
 }
 
 static void print_summary(const struct progress *sum, unsigned found, double took)
@@ -198,6 +214,7 @@ static void print_summary(const struct progress *sum, unsigned found, double too
            (unsigned long long)sum->skipped);
     printf("%10llu chunks moved, %llu servers left\n", (unsigned long long)sum->moved,
            (unsigned long long)sum->left);
+    print_pairs(sum);
     printf("longest from the last fault to the end: %.1f s of fake time\n",
            (double)sum->calm_us_max / 1e6);
     if (found == 0 && sum->seeds > 0) /* the rule of three: Hanley and Lippman-Hand 1983 */

@@ -34,6 +34,19 @@ static uint64_t spread(struct rand_state *random, uint64_t min, uint64_t max)
     return value < max ? value : max;
 }
 
+/* One of `count`, each as often as its share says. */
+static int choose_share(struct rand_state *random, const uint32_t *shares, int count)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += shares[i];
+    uint64_t at = rand_below(random, sum);
+    int i = 0;
+    for (; at >= shares[i]; i++)
+        at -= shares[i];
+    return i;
+}
+
 #define PICK(random, list) ((list)[rand_below(random, sizeof(list) / sizeof *(list))])
 
 /* ---- the run ---- */
@@ -43,7 +56,7 @@ static void choose_train(struct scenario *scenario, struct rand_state *random)
     static const uint32_t slots[] = {8, 8, 8, 8, 6, 6, 6, 6, 5, 4, 3, 1, 13, 16};
     struct spec_train *train = &scenario->spec.train;
     train->steps = between(random, 2, scenario->executor ? 4 : 6);
-    if (scenario->moving || scenario->headless)
+    if (scenario->moving || scenario->headless || scenario->meeting_count > 0)
         train->steps = between(random, 4, SIM_STEPS_MAX);
     train->slots = PICK(random, slots);
     train->slot_samples = (uint32_t)between(random, 1, 4);
@@ -164,7 +177,8 @@ static void choose_cluster(struct scenario *scenario, struct rand_state *random)
     static const uint64_t bytes_max[] = {UINT64_MAX, UINT64_MAX, 64, 4096};
     static const uint32_t speculation[] = {0, 100, 150, 300};
     uint32_t slots = scenario->spec.train.slots;
-    scenario->servers = (uint32_t)between(random, scenario->headless ? 2 : 1, SIM_SERVERS_FIRST);
+    bool several = scenario->headless || scenario->meeting_count > 0;
+    scenario->servers = (uint32_t)between(random, several ? 2 : 1, SIM_SERVERS_FIRST);
     scenario->threads = chance(random, 50) ? 1 : (uint32_t)between(random, 2, SIM_THREADS_MAX);
     scenario->workers = (uint32_t)between(random, 1, 8);
     scenario->parameter_bytes_max = PICK(random, bytes_max);
@@ -212,17 +226,11 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
 
 static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
 {
-    uint32_t sum = 0;
     if (scenario->moving && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
     if (scenario->headless && chance(random, 25))
         return chance(random, 60) ? FAULT_CRASH_COORDINATOR : FAULT_SUCCESSOR;
-    for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
-        sum += fault_share[kind];
-    uint64_t at = rand_below(random, sum);
-    int kind = 0;
-    for (; at >= fault_share[kind]; kind++)
-        at -= fault_share[kind];
+    int kind = choose_share(random, fault_share, FAULT_KIND_COUNT);
     bool server = kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER ||
                   kind == FAULT_DRAIN_SERVER || kind == FAULT_GIVE_UP_SERVER;
     if (scenario->headless && server && chance(random, 75))
@@ -246,12 +254,41 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
             rand_below(random, scenario->calm_us)};
 }
 
+static const uint32_t state_share[STATE_COUNT] = {
+    [STATE_ABSENT] = 1, [STATE_UNADOPTED] = 6, [STATE_TWO] = 2,    [STATE_GATHER] = 2,
+    [STATE_REWIND] = 4, [STATE_LOST] = 3,      [STATE_DRAIN] = 5,  [STATE_LEAVE] = 3,
+    [STATE_MOVE] = 5,   [STATE_SEAL] = 2,      [STATE_COMMIT] = 3, [STATE_CUT] = 4,
+    [STATE_FULL] = 1,   [STATE_STOP] = 2,      [STATE_LAST] = 2,
+};
+
+static const uint32_t event_share[MEETING_COUNT] = {
+    [MEETING_DRAIN] = 10, [MEETING_ADD] = 6,         [MEETING_GIVE_UP] = 8,
+    [MEETING_CUT] = 4,    [MEETING_STOP] = 1,        [MEETING_CRASH] = 6,
+    [MEETING_LINK] = 4,   [MEETING_COORDINATOR] = 8, [MEETING_SUCCESSOR] = 4,
+};
+
+/* In half of the seeds. */
+static void choose_meetings(struct scenario *scenario, struct rand_state *random)
+{
+    scenario->meeting_count =
+        chance(random, 50) ? (uint32_t)between(random, 1, SIM_MEETINGS_MAX) : 0;
+    for (uint32_t i = 0; i < scenario->meeting_count; i++) {
+        scenario->meetings[i].state = (enum state)choose_share(random, state_share, STATE_COUNT);
+        scenario->meetings[i].event =
+            (enum meeting_event)choose_share(random, event_share, MEETING_COUNT);
+        bool again = i > 0 && chance(random, 60); /* more than two things at once */
+        scenario->meetings[i].version =
+            again ? scenario->meetings[i - 1].version : rand_below(random, 4);
+    }
+}
+
 void scenario_init(struct scenario *scenario, uint64_t seed)
 {
     struct rand_state random = {seed};
     *scenario =
         (struct scenario){.seed = seed, .executor = seed % 16 == 0, .headless = seed % 8 == 3};
     scenario->moving = chance(&random, 30) && !scenario->headless;
+    choose_meetings(scenario, &random);
     choose_train(scenario, &random);
     choose_optimizer(scenario, &random);
     choose_consistency(scenario, &random);

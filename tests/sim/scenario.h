@@ -14,6 +14,7 @@ enum {
     SIM_SERVERS_FIRST = 3, /* at most, at the start */
     SIM_WORKERS_MAX = 12,
     SIM_FAULTS_MAX = 64,
+    SIM_MEETINGS_MAX = 4,
     SIM_STEPS_MAX = 8,
     SIM_SLOTS_MAX = 16,
     SIM_CHUNK_WEIGHTS_MAX = 1024,
@@ -58,6 +59,52 @@ enum fault_kind { SIM_FAULTS(SIM_FAULT_ENUM) FAULT_KIND_COUNT };
 
 const char *fault_text(enum fault_kind kind);
 
+/* What lasts for a while, what brings it about, how it is called in a table of 20 columns. */
+#define SIM_STATES(X)                                                                              \
+    X(ABSENT, FAULT_CRASH_COORDINATOR, "no coordinator")                                           \
+    X(UNADOPTED, FAULT_CRASH_COORDINATOR, "run not adopted")                                       \
+    X(TWO, FAULT_SUCCESSOR, "two coordinators")                                                    \
+    X(GATHER, FAULT_CRASH_SERVER, "gathering servers")                                             \
+    X(REWIND, FAULT_CRASH_SERVER, "rewinding")                                                     \
+    X(LOST, FAULT_BREAK_LINK, "a server lost")                                                     \
+    X(DRAIN, FAULT_DRAIN_SERVER, "a server drains")                                                \
+    X(LEAVE, FAULT_DRAIN_SERVER, "a server may leave")                                             \
+    X(MOVE, FAULT_ADD_SERVER, "chunks move")                                                       \
+    X(SEAL, FAULT_ASK_CUT, "step partly reduced")                                                  \
+    X(COMMIT, FAULT_BREAK_LINK, "commit under way")                                                \
+    X(CUT, FAULT_ASK_CUT, "cut pending")                                                           \
+    X(FULL, FAULT_DISK_FULL, "a disk full")                                                        \
+    X(STOP, FAULT_STOP_RUN, "run stopping")                                                        \
+    X(LAST, FAULT_ASK_CUT, "last cut")
+
+#define SIM_STATE_ENUM(name, cause, text) STATE_##name,
+enum state { SIM_STATES(SIM_STATE_ENUM) STATE_COUNT };
+#undef SIM_STATE_ENUM
+
+/* What may happen in it, the fault that does it, how it is called at the head of a column. */
+#define SIM_MEETING_EVENTS(X)                                                                      \
+    X(DRAIN, FAULT_DRAIN_SERVER, "drain")                                                          \
+    X(ADD, FAULT_ADD_SERVER, "start")                                                              \
+    X(GIVE_UP, FAULT_GIVE_UP_SERVER, "give up")                                                    \
+    X(CUT, FAULT_ASK_CUT, "ask cut")                                                               \
+    X(STOP, FAULT_STOP_RUN, "stop")                                                                \
+    X(CRASH, FAULT_CRASH_SERVER, "crash")                                                          \
+    X(LINK, FAULT_BREAK_LINK, "break")                                                             \
+    X(COORDINATOR, FAULT_CRASH_COORDINATOR, "c crash")                                             \
+    X(SUCCESSOR, FAULT_SUCCESSOR, "c second")
+
+#define SIM_MEETING_ENUM(name, fault, text) MEETING_##name,
+enum meeting_event { SIM_MEETING_EVENTS(SIM_MEETING_ENUM) MEETING_COUNT };
+#undef SIM_MEETING_ENUM
+
+/* When the run has come to the version, the state is brought about; when that begins, the event
+ * follows soon (pairs.h). */
+struct meeting {
+    enum state state;
+    enum meeting_event event;
+    uint64_t version;
+};
+
 struct fault {
     enum fault_kind kind;
     uint64_t at_us;
@@ -97,6 +144,8 @@ struct scenario {
     uint64_t calm_us; /* faults happen before */
     uint32_t fault_count;
     struct fault faults[SIM_FAULTS_MAX];
+    uint32_t meeting_count;
+    struct meeting meetings[SIM_MEETINGS_MAX];
 };
 
 void scenario_init(struct scenario *scenario, uint64_t seed);

@@ -208,6 +208,7 @@ static void step(struct sim *sim)
     sim->options.progress->event = ++sim->events;
     sim_dispatch(sim, &event);
     message_unref(event.message);
+    pairs_look(sim);
     if (sim->events > EVENTS_MAX)
         sim_violated(sim, 8, "the run does not end");
 }
@@ -226,18 +227,17 @@ static bool somebody_waits(struct sim *sim)
 
 static void run(struct sim *sim)
 {
-    uint64_t calm_ms = sim->scenario.calm_us / 1000;
     begin(sim);
     while (!sim->over) {
         step(sim);
-        if (sim->now_us / 1000 > calm_ms + CALM_MS_MAX)
+        if (sim->calm && sim->now_us - sim->calm_us > (uint64_t)CALM_MS_MAX * 1000)
             sim_violated(sim, 8, "the run has not ended %u s after the last fault",
                          (unsigned)CALM_MS_MAX / 1000);
     }
     uint64_t over_us = sim->now_us;
     struct progress *progress = sim->options.progress;
-    if (over_us > sim->scenario.calm_us && over_us - sim->scenario.calm_us > progress->calm_us_max)
-        progress->calm_us_max = over_us - sim->scenario.calm_us;
+    if (sim->calm && over_us - sim->calm_us > progress->calm_us_max)
+        progress->calm_us_max = over_us - sim->calm_us;
     while (somebody_waits(sim)) {
         step(sim);
         if (sim->now_us > over_us + (uint64_t)GOODBYE_MS_MAX * 1000)

@@ -5,11 +5,11 @@
  * the bytes are real.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
- * network, process (clocks, stop and resume), faults (what goes wrong); sim_coordinator, of which
- * there may be two at once; sim_server with sim_report, sim_prepare, sim_cuts, sim_exchange,
- * sim_transfer, sim_writer, disk and files; sim_worker, sim_link and sim_device; compute
- * (gradients), expected (what must come out), ledger, order and history (the invariants), mutate
- * (bugs planted to see that they are found).
+ * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
+ * together); sim_coordinator, of which there may be two at once; sim_server with sim_report,
+ * sim_prepare, sim_cuts, sim_exchange, sim_transfer, sim_writer, disk and files; sim_worker,
+ * sim_link and sim_device; compute (gradients), expected (what must come out), ledger, order and
+ * history (the invariants), mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -50,6 +50,7 @@
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
 #include "tests/sim/order.h"
+#include "tests/sim/pairs.h"
 #include "tests/sim/process.h"
 #include "tests/sim/queue.h"
 #include "tests/sim/scenario.h"
@@ -68,6 +69,7 @@ struct progress {
     uint64_t seeds, found; /* finished; violations */
     uint64_t events;
     uint64_t faults[FAULT_KIND_COUNT];
+    uint64_t met[STATE_COUNT][MEETING_COUNT]; /* in so many seeds */
     uint64_t duplicates, wrong_bits, busy, rewinds, adopted, speculative, skipped, moved, left;
     uint64_t calm_us_max; /* the longest from the last fault to the end, in fake time */
 };
@@ -92,6 +94,7 @@ struct sim {
     struct sim_transfers transfers;
     struct ledger ledger;
     struct faults faults;
+    struct pairs pairs;
     struct coordinator_run run;
     struct map_parameter *parameters; /* of the run */
     struct sim_store store;
@@ -101,9 +104,10 @@ struct sim {
     struct sim_worker workers[SIM_WORKERS_MAX];
     uint64_t now_us;
     uint64_t events;
-    bool calm;   /* the faults are over */
-    bool over;   /* the run is */
-    bool spoilt; /* a push was computed wrongly */
+    bool calm;        /* the faults are over … */
+    uint64_t calm_us; /* … since then */
+    bool over;        /* the run is */
+    bool spoilt;      /* a push was computed wrongly */
     struct buf scratch;
 };
 

@@ -85,6 +85,7 @@ static void end_process(struct sim *sim, struct sim_coordinator *coordinator)
 
 void sim_coordinator_crash(struct sim *sim, struct sim_coordinator *coordinator)
 {
+    pairs_event(sim, MEETING_COORDINATOR);
     sim_trace(sim, "c%u crashes", coordinator->index);
     end_process(sim, coordinator);
     start_later(sim, sim->office);
@@ -101,6 +102,7 @@ bool sim_coordinator_succeed(struct sim *sim)
     struct sim_coordinator *second = &sim->coordinators[1 - sim->office];
     if (first->core == NULL || second->core != NULL)
         return false;
+    pairs_event(sim, MEETING_SUCCESSOR);
     sim_trace(sim, "c%u takes the office of c%u, which goes on", second->index, first->index);
     sim->office = second->index;
     start_later(sim, second->index);
@@ -430,6 +432,7 @@ bool sim_coordinator_ask_cut(struct sim *sim)
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     if (coordinator->core == NULL || coordinator->process.stopped)
         return false;
+    pairs_event(sim, MEETING_CUT);
     ignore(coordinator_checkpoint(coordinator->core)); /* the run may be over */
     sim_coordinator_carry_out(sim, coordinator);
     return true;
@@ -440,6 +443,7 @@ bool sim_coordinator_stop_run(struct sim *sim)
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     if (coordinator->core == NULL || coordinator->process.stopped)
         return false;
+    pairs_event(sim, MEETING_STOP);
     sim->ledger.stopping = true;
     ignore(
         coordinator_stop(coordinator->core, sim_coordinator_now_ms(sim, coordinator), "told to"));

@@ -277,6 +277,7 @@ void sim_server_start(struct sim *sim, struct sim_server *server)
 {
     if (server->up)
         return;
+    pairs_event(sim, MEETING_ADD);
     server->there = server->up = true;
     server->boot += sim->options.mutation == MUTATE_SAME_BOOT && server->boot > 0 ? 0 : 1;
     sim_trace(sim, "s%u starts, boot %llu", server->index, (unsigned long long)server->boot);
@@ -317,6 +318,7 @@ static void start_later(struct sim *sim, const struct sim_server *server)
 
 void sim_server_crash(struct sim *sim, struct sim_server *server)
 {
+    pairs_event(sim, MEETING_CRASH);
     sim_trace(sim, "s%u crashes", server->index);
     bool power = sim_below(sim, 2) == 0;
     sim_writer_crash(sim, server, power);
@@ -363,6 +365,7 @@ void sim_server_terminate(struct sim *sim, struct sim_server *server)
     struct server_report drain = {.kind = SERVER_DRAIN};
     if (server->ending)
         return;
+    pairs_event(sim, MEETING_DRAIN);
     sim_trace(sim, "s%u is told to end", server->index);
     if (!sim_server_holds(server) || server->link == 0) {
         leave(sim, server);
@@ -381,6 +384,8 @@ void sim_server_ask_drain(struct sim *sim, struct sim_server *server)
 {
     if (sim->over || !server->there)
         return;
+    if (!server->drains)
+        pairs_event(sim, MEETING_DRAIN);
     server->drains = sim_coordinator_drain(sim, server->index);
     if (server->drains)
         queue_put(&sim->queue, (struct event){.at_us = sim->now_us + DRAIN_POLL_US,
@@ -393,6 +398,7 @@ void sim_server_ask_give_up(struct sim *sim, struct sim_server *server)
     if (sim->over || server->give_ups == 0)
         return;
     server->give_ups--;
+    pairs_event(sim, MEETING_GIVE_UP);
     if (sim_coordinator_give_up(sim, server->index))
         server->give_ups = 0;
     else
