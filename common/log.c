@@ -18,16 +18,6 @@ static const char *const level_names[] = {
     [LOG_LEVEL_DEBUG] = "debug",
 };
 
-enum err log_level_parse(const char *word, enum log_level *ret_level)
-{
-    for (size_t i = 0; i < sizeof level_names / sizeof level_names[0]; i++)
-        if (strcmp(word, level_names[i]) == 0) {
-            *ret_level = (enum log_level)i;
-            return ERR_OK;
-        }
-    return ERR_INVALID;
-}
-
 static enum err put_quoted(struct buf *line, const char *text)
 {
     TRY(buf_append(line, "\"", 1));

@@ -58,7 +58,5 @@ void log_event(const struct logger *logger, enum log_level level, const char *ev
 /* The line of an event, pure. */
 enum err log_format(struct buf *line, uint64_t wall_ns, enum log_level level, const char *event,
                     const struct log_field *fields) MUST_USE;
-/* "error", "warning", "info", "debug". ERR_INVALID: another word. */
-enum err log_level_parse(const char *word, enum log_level *ret_level) MUST_USE;
 
 #endif

@@ -40,14 +40,6 @@ uint64_t time_after_ms(uint64_t now_ns, uint64_t timeout_ms)
     return timeout_ms > room_ns / 1000000 ? TIME_NEVER : now_ns + timeout_ms * 1000000;
 }
 
-uint64_t time_left_ms(uint64_t now_ns, uint64_t deadline_ns)
-{
-    if (deadline_ns <= now_ns)
-        return 0;
-    uint64_t left_ns = deadline_ns - now_ns;
-    return left_ns / 1000000 + (left_ns % 1000000 != 0);
-}
-
 struct time_text time_format_duration(double seconds)
 {
     struct time_text text;

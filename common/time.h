@@ -14,7 +14,6 @@ double time_wall_s(void);
 
 /* Pure helpers. */
 uint64_t time_after_ms(uint64_t now_ns, uint64_t timeout_ms); /* the deadline; at most TIME_NEVER */
-uint64_t time_left_ms(uint64_t now_ns, uint64_t deadline_ns); /* rounded up; 0: passed */
 
 /* "0.25s", "12.3s", "1m 12s", "3h 07m", "2d 04h". */
 struct time_text {

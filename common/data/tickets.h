@@ -14,8 +14,6 @@ struct tickets {
     uint64_t slot_samples; /* k */
 };
 
-uint64_t tickets_first(const struct tickets *tickets, uint64_t ticket); /* its first position */
-uint64_t tickets_epoch(const struct tickets *tickets, uint64_t position);
 uint64_t tickets_sample(const struct tickets *tickets, uint64_t position); /* < sample_count */
 
 #endif

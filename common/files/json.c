@@ -1,7 +1,6 @@
 /* Reading through jansson, which stays in this file; writing by hand, which is shorter. */
 #include "common/files/json.h"
 
-#include "common/file.h"
 #include "common/utf8.h"
 
 #include <inttypes.h>
@@ -25,14 +24,6 @@ enum err json_parse(const char *name, struct slice bytes, struct json **ret_json
                           error.text);
     *ret_json = (struct json *)value;
     return ERR_OK;
-}
-
-enum err json_parse_file(const char *path, size_t bytes_max, struct json **ret_json,
-                         struct reason *reason)
-{
-    scoped(buf_release) struct buf bytes = {0};
-    TRY(file_read(path, bytes_max, &bytes, reason));
-    return json_parse(path, buf_slice(&bytes), ret_json, reason);
 }
 
 void json_free(struct json *json)
@@ -60,11 +51,6 @@ static bool is_boolean(const json_t *value)
 static bool is_text(const json_t *value)
 {
     return json_is_string(value);
-}
-
-static bool is_object(const json_t *value)
-{
-    return json_is_object(value);
 }
 
 static bool is_array(const json_t *value)
@@ -123,16 +109,6 @@ enum err json_get_text(const struct json *object, const char *key, const char **
     if (value == NULL)
         return ERR_MALFORMED;
     *ret_value = json_string_value(value);
-    return ERR_OK;
-}
-
-enum err json_get_object(const struct json *object, const char *key, const struct json **ret_value,
-                         struct reason *reason)
-{
-    const json_t *value = member(object, key, is_object, "an object", reason);
-    if (value == NULL)
-        return ERR_MALFORMED;
-    *ret_value = (const struct json *)value;
     return ERR_OK;
 }
 
@@ -262,13 +238,6 @@ void json_put_uint(struct json_writer *writer, uint64_t value)
     begin(writer, false);
     char digits[24];
     put(writer, digits, (size_t)snprintf(digits, sizeof digits, "%" PRIu64, value));
-}
-
-void json_put_int(struct json_writer *writer, int64_t value)
-{
-    begin(writer, false);
-    char digits[24];
-    put(writer, digits, (size_t)snprintf(digits, sizeof digits, "%" PRId64, value));
 }
 
 /* 17 digits always suffice; most numbers people write need fewer. */

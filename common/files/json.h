@@ -14,9 +14,6 @@ struct json;
 /* `name` (a file's) begins the reason: "NAME:LINE:COLUMN: …". ERR_MALFORMED. */
 enum err json_parse(const char *name, struct slice bytes, struct json **ret_json,
                     struct reason *reason) MUST_USE;
-/* Also the errors of file_read(). */
-enum err json_parse_file(const char *path, size_t bytes_max, struct json **ret_json,
-                         struct reason *reason) MUST_USE;
 void json_free(struct json *json); /* of a parse only; NULL is fine */
 SCOPED_FREE(struct json, json_free)
 
@@ -30,8 +27,6 @@ enum err json_get_bool(const struct json *object, const char *key, bool *ret_val
                        struct reason *reason) MUST_USE;
 enum err json_get_text(const struct json *object, const char *key, const char **ret_value,
                        struct reason *reason) MUST_USE; /* without 0 bytes inside */
-enum err json_get_object(const struct json *object, const char *key, const struct json **ret_value,
-                         struct reason *reason) MUST_USE;
 enum err json_get_array(const struct json *object, const char *key, const struct json **ret_value,
                         struct reason *reason) MUST_USE;
 bool json_has(const struct json *object, const char *key);
@@ -62,7 +57,6 @@ void json_put_key(struct json_writer *writer, const char *key);
 void json_put_text(struct json_writer *writer,
                    const char *text); /* bytes that are no UTF-8: U+FFFD */
 void json_put_uint(struct json_writer *writer, uint64_t value);
-void json_put_int(struct json_writer *writer, int64_t value);
 /* The shortest digits that read back as the same double; null when not finite. */
 void json_put_real(struct json_writer *writer, double value);
 void json_put_bool(struct json_writer *writer, bool value);

@@ -12,7 +12,8 @@ enum { HEAD_BYTES = 8, HASH_BYTES = 8, STEP_HEAD_BYTES = 20 };
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie");
 _Static_assert(STEP_HEAD_BYTES + TREE_SLOTS_MAX <= ORDER_PAYLOAD_BYTES_MAX, "a step fits");
 
-enum err order_append(struct buf *buf, const struct order_record *record)
+/* One record behind what is in `buf`. */
+static enum err append(struct buf *buf, const struct order_record *record)
 {
     check(record->payload.bytes <= ORDER_PAYLOAD_BYTES_MAX);
     uint32_t head[2] = {(uint32_t)record->payload.bytes, (uint32_t)record->kind};
@@ -64,7 +65,7 @@ enum err order_append_step(struct buf *buf, const struct order_step *step)
     TRY(buf_append(&payload, &step->step, 8));
     TRY(buf_append(&payload, &step->slots, 4));
     TRY(buf_append(&payload, step->behind, step->slots));
-    return order_append(buf, &(struct order_record){ORDER_STEP, buf_slice(&payload)});
+    return append(buf, &(struct order_record){ORDER_STEP, buf_slice(&payload)});
 }
 
 enum err order_step(const struct order_record *record, struct order_step *ret_step)
@@ -112,7 +113,7 @@ enum err order_append_chunks(struct buf *buf, const struct order_chunks *chunks)
         struct chunks_entry entry = {chunk->chunk, 0, chunk->version, chunk->used};
         TRY(buf_append(&payload, &entry, sizeof entry));
     }
-    return order_append(buf, &(struct order_record){chunks->kind, buf_slice(&payload)});
+    return append(buf, &(struct order_record){chunks->kind, buf_slice(&payload)});
 }
 
 enum err order_chunks(const struct order_record *record, struct order_chunk *chunks,

@@ -34,8 +34,6 @@ struct order_record {
     struct slice payload; /* borrowed from the log's bytes */
 };
 
-/* One record behind what is in `buf`. ERR_NOMEM. */
-enum err order_append(struct buf *buf, const struct order_record *record) MUST_USE;
 /* The record at *offset, which moves behind it. ERR_NOT_FOUND: the log ends at *offset;
  * ERR_CORRUPT: `reason` names `path` and the offset. */
 enum err order_next(struct slice log, const char *path, size_t *offset,

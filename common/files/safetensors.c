@@ -26,11 +26,6 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype)
     return dtypes[dtype].name;
 }
 
-unsigned safetensors_dtype_bits(enum safetensors_dtype dtype)
-{
-    return dtypes[dtype].bits;
-}
-
 /* What the header has given so far. */
 struct parser {
     struct safetensors_tensor *tensors;

@@ -24,7 +24,6 @@ enum safetensors_dtype { SAFETENSORS_DTYPE_TABLE(SAFETENSORS_ENUM) SAFETENSORS_D
 #undef SAFETENSORS_ENUM
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);
-unsigned safetensors_dtype_bits(enum safetensors_dtype dtype);
 
 struct safetensors_tensor {
     const char *name;

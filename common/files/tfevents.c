@@ -127,13 +127,6 @@ enum err tfevents_open(const struct file_ops *ops, const char *dir, double wall_
     return ERR_OK;
 }
 
-enum err tfevents_write(struct tfevents *events, const struct tfevents_scalar *scalar,
-                        struct reason *reason)
-{
-    scoped(buf_release) struct buf record = {0};
-    return append(events, tfevents_put_scalar(&record, scalar), &record, reason);
-}
-
 void tfevents_release(struct tfevents *events)
 {
     file_log_release(&events->log);

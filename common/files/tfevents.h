@@ -21,8 +21,6 @@ struct tfevents {
 };
 enum err tfevents_open(const struct file_ops *ops, const char *dir, double wall_s,
                        struct tfevents *ret_events, struct reason *reason) MUST_USE;
-enum err tfevents_write(struct tfevents *events, const struct tfevents_scalar *scalar,
-                        struct reason *reason) MUST_USE;
 void tfevents_release(struct tfevents *events); /* {0} is fine */
 
 #endif

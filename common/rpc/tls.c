@@ -211,14 +211,6 @@ static enum err holder_of(X509 *certificate, const char *path, struct tls_holder
     return ERR_OK;
 }
 
-enum err tls_role_of_certificate(struct slice pem, struct tls_holder *ret_holder,
-                                 struct reason *reason)
-{
-    scoped(chain_release) struct chain chain = {0};
-    TRY(chain_parse(pem, "certificate", &chain, reason));
-    return holder_of(chain.certificates[0], "certificate", ret_holder, reason);
-}
-
 static int64_t seconds_of(const ASN1_TIME *time)
 {
     scoped(ASN1_TIME_free_scoped) ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);

@@ -55,11 +55,6 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* The holder of the first certificate of `pem`. ERR_UNTRUSTED: it is no certificate, or names no
- * role of ours. Says nothing about who issued it. */
-enum err tls_role_of_certificate(struct slice pem, struct tls_holder *ret_holder,
-                                 struct reason *reason) MUST_USE;
-
 /* One certificate with its key and its CA, checked. PEM texts end in a 0 behind their bytes. */
 struct tls_identity {
     struct tls_holder holder;

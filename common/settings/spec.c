@@ -581,16 +581,6 @@ struct spec_optimizer spec_server_optimizer(const struct spec *spec)
 
 /* ---- names ---- */
 
-const char *spec_model_kind_name(enum spec_model_kind kind)
-{
-    return model_kinds[kind];
-}
-
-const char *spec_data_kind_name(enum spec_data_kind kind)
-{
-    return data_kinds[kind];
-}
-
 const char *spec_precision_name(enum spec_precision precision)
 {
     return precisions[precision];
@@ -599,9 +589,4 @@ const char *spec_precision_name(enum spec_precision precision)
 const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind)
 {
     return optimizer_kinds[kind];
-}
-
-const char *spec_consistency_kind_name(enum spec_consistency_kind kind)
-{
-    return consistency_kinds[kind];
 }

@@ -9,20 +9,8 @@ TEST(orders_have_the_expected_places)
     static const uint64_t expected[20] = {2, 1, 5, 3, 7, 4, 0, 6, 9, 8,
                                           6, 1, 4, 2, 8, 3, 7, 5, 0, 9};
     const struct tickets tickets = {.seed = 1, .sample_count = 10, .slot_samples = 4};
-    for (uint64_t position = 0; position < 20; position++) {
+    for (uint64_t position = 0; position < 20; position++)
         assert_int_equal(tickets_sample(&tickets, position), expected[position]);
-        assert_int_equal(tickets_epoch(&tickets, position), position / 10);
-    }
-}
-
-TEST(tickets_cover_every_position_once)
-{
-    const struct tickets tickets = {.seed = 5, .sample_count = 7, .slot_samples = 4};
-    uint64_t next = 0;
-    for (uint64_t ticket = 0; ticket < 50; ticket++) {
-        assert_int_equal(tickets_first(&tickets, ticket), next);
-        next += tickets.slot_samples;
-    }
 }
 
 TEST(every_sample_comes_once_in_an_epoch_whatever_the_slots)

@@ -1,9 +1,10 @@
 /* JSON, read with limits and written exactly. */
-#include "tests/unit/folder.h"
+#include "tests/unit/unit.h"
 
 #include "common/files/json.h"
 
 #include <float.h>
+#include <string.h>
 
 static struct slice text(const char *words)
 {
@@ -16,7 +17,7 @@ TEST(members_come_out_by_type)
     struct reason reason;
     assert_int_equal(json_parse("f",
                                 text("{\"u\": 7, \"r\": 2.5, \"b\": true, \"t\": \"\\u00e4\", "
-                                     "\"o\": {\"x\": 1}, \"a\": [1, {\"y\": 2}]}"),
+                                     "\"a\": [1, {\"y\": 2}]}"),
                                 &json, &reason),
                      ERR_OK);
     uint64_t number;
@@ -34,8 +35,6 @@ TEST(members_come_out_by_type)
     assert_true(yes);
     assert_int_equal(json_get_text(json, "t", &words, &reason), ERR_OK);
     assert_string_equal(words, "\xc3\xa4");
-    assert_int_equal(json_get_object(json, "o", &inner, &reason), ERR_OK);
-    assert_int_equal(json_get_uint(inner, "x", &number, &reason), ERR_OK);
     assert_int_equal(json_get_array(json, "a", &inner, &reason), ERR_OK);
     assert_int_equal(json_count(inner), 2);
     assert_int_equal(json_get_uint(json_at(inner, 1), "y", &number, &reason), ERR_OK);
@@ -64,7 +63,6 @@ TEST(a_member_of_another_type_is_named)
     assert_int_equal(json_get_real(json, "t", &real, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_bool(json, "t", &yes, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_text(json, "n", &words, &reason), ERR_MALFORMED);
-    assert_int_equal(json_get_object(json, "t", &inner, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_array(json, "t", &inner, &reason), ERR_MALFORMED);
 }
 
@@ -96,17 +94,6 @@ TEST(deep_nesting_is_refused_not_followed)
     assert_int_equal(json_parse("f", text(deep), &json, NULL), ERR_MALFORMED);
 }
 
-TEST_IN_FOLDER(a_file_has_a_size_limit)
-{
-    scoped(json_free_scoped) struct json *json = NULL;
-    struct reason reason;
-    const char *path = folder_write(state, "a.json", "{\"a\":1}", 7);
-    assert_int_equal(json_parse_file(path, 6, &json, &reason), ERR_MALFORMED);
-    assert_int_equal(json_parse_file(path, 7, &json, &reason), ERR_OK);
-    struct json *none = NULL;
-    assert_int_equal(json_parse_file(folder_path(state, "b"), 7, &none, &reason), ERR_NOT_FOUND);
-}
-
 TEST(values_are_written_in_their_order)
 {
     scoped(buf_release) struct buf out = {0};
@@ -116,7 +103,6 @@ TEST(values_are_written_in_their_order)
     json_put_uint(&w, UINT64_MAX);
     json_put_key(&w, "a");
     json_put_array(&w);
-    json_put_int(&w, INT64_MIN);
     json_put_bool(&w, true);
     json_put_bool(&w, false);
     json_put_object(&w);
@@ -130,7 +116,7 @@ TEST(values_are_written_in_their_order)
     assert_int_equal(json_writer_finish(&w), ERR_OK);
     assert_int_equal(buf_append(&out, "", 1), ERR_OK);
     assert_string_equal((const char *)out.data,
-                        "{\"z\":18446744073709551615,\"a\":[-9223372036854775808,true,false,{},[]],"
+                        "{\"z\":18446744073709551615,\"a\":[true,false,{},[]],"
                         "\"t\":\"x\"}");
 }
 

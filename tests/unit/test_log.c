@@ -99,12 +99,3 @@ TEST(a_logger_without_a_file_is_silent)
     const struct logger logger = {.level = LOG_LEVEL_DEBUG, .fd = -1};
     log_error(&logger, "nobody reads this");
 }
-
-TEST(levels_have_names)
-{
-    enum log_level level = LOG_LEVEL_ERROR;
-    assert_int_equal(log_level_parse("debug", &level), ERR_OK);
-    assert_int_equal(level, LOG_LEVEL_DEBUG);
-    assert_int_equal(log_level_parse("verbose", &level), ERR_INVALID);
-    assert_int_equal(level, LOG_LEVEL_DEBUG);
-}

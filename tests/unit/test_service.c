@@ -230,9 +230,7 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
         float point[2];
         int32_t label;
         uint64_t ticket = 3 * 2 + 1;
-        data_sample_point(own, DATA_TRAIN,
-                          tickets_sample(&tickets, tickets_first(&tickets, ticket) + i), point,
-                          &label);
+        data_sample_point(own, DATA_TRAIN, tickets_sample(&tickets, 3 * ticket + i), point, &label);
         assert_memory_equal(reply.inputs.data + i * sizeof point, point, sizeof point);
         assert_memory_equal(reply.targets.data + i * sizeof label, &label, sizeof label);
     }

@@ -429,11 +429,8 @@ TEST(tickets_of_an_async_run_keep_their_numbers)
 
 TEST(kinds_have_their_names)
 {
-    assert_string_equal(spec_model_kind_name(SPEC_MLP), "mlp");
-    assert_string_equal(spec_data_kind_name(SPEC_SPIRAL), "spiral");
     assert_string_equal(spec_precision_name(SPEC_BF16), "bf16");
     assert_string_equal(spec_optimizer_kind_name(SPEC_ADAMW), "adamw");
-    assert_string_equal(spec_consistency_kind_name(SPEC_LOCAL), "local");
 }
 
 TEST(servers_apply_the_optimizer_or_for_local_the_outer_one)

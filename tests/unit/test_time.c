@@ -10,15 +10,6 @@ TEST(a_deadline_never_wraps)
     assert_true(time_after_ms(TIME_NEVER - 10, 1) == TIME_NEVER);
 }
 
-TEST(what_is_left_is_rounded_up)
-{
-    assert_int_equal(time_left_ms(1000, 1000), 0);
-    assert_int_equal(time_left_ms(2000, 1000), 0);
-    assert_int_equal(time_left_ms(1000, 1001), 1);
-    assert_int_equal(time_left_ms(0, 2000000), 2);
-    assert_true(time_left_ms(1, TIME_NEVER) > 0);
-}
-
 TEST(durations_read_well)
 {
     static const struct {

@@ -105,14 +105,11 @@ TEST(an_issued_certificate_passes_its_check_and_says_who_holds_it)
         struct tls_request request = request_of((enum tls_role)role);
         struct reason reason = {0};
         assert_int_equal(issue(&ca, &request, &pair, &reason), ERR_OK);
-        struct tls_holder holder = {0};
-        assert_int_equal(tls_role_of_certificate(buf_slice(&pair.certificate), &holder, &reason),
-                         ERR_OK);
-        assert_int_equal(holder.role, role);
         scoped(tls_identity_release) struct tls_identity identity =
             identity_of(&ca.certificate, &pair.certificate, &pair.key);
         if (check_at(&identity, (enum tls_role)role, NOW_S, &reason) != ERR_OK)
             fail_msg("%s", reason.text);
+        assert_int_equal(identity.holder.role, role);
         assert_string_equal(identity.holder.cluster, "nest");
         assert_string_equal(identity.holder.name, "n-1.x_y");
         assert_int_equal(identity.not_before_s, NOW_S - 300);
