@@ -310,4 +310,22 @@ static inline void moves_tear_down(struct moves_fixture *f)
     coordinator_free(f->coordinator);
 }
 
+/* The next ticket that a worker is given now; UINT64_MAX: none. */
+static inline uint64_t granted(struct moves_fixture *f)
+{
+    struct join_reply reply;
+    if (f->member == 0) {
+        const struct join_request join = {.wire_version = 1, .name = "w", .device = "d"};
+        assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &join, &reply, NULL), ERR_OK);
+        f->member = reply.member;
+        look(f);
+    }
+    f->granted = UINT64_MAX;
+    const struct acquire_request acquire = {
+        .member = f->member, .generation = status(f).generation, .sequence = ++f->sequence};
+    assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_OK);
+    look(f);
+    return f->granted;
+}
+
 #endif

@@ -2,13 +2,14 @@
 #include "tests/unit/unit.h"
 
 #include "common/arena.h"
+#include "common/scoped.h"
 
 #include <stdint.h>
 #include <string.h>
 
 TEST(pieces_are_aligned_and_apart)
 {
-    struct arena arena = {.bytes_max = 1 << 20};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
     uint8_t *before = arena_take(&arena, 1);
     for (size_t bytes = 1; bytes < 3000; bytes += 37) {
         uint8_t *piece = arena_take(&arena, bytes);
@@ -17,7 +18,6 @@ TEST(pieces_are_aligned_and_apart)
         memset(piece, 0xaa, bytes);
         assert_int_equal(*before, before == piece ? 0xaa : *before);
     }
-    arena_release(&arena);
 }
 
 TEST(the_cap_counts_every_piece)
@@ -34,24 +34,22 @@ TEST(the_cap_counts_every_piece)
 
 TEST(a_piece_larger_than_a_block_is_given)
 {
-    struct arena arena = {.bytes_max = 1 << 24};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 24};
     uint8_t *large = arena_take(&arena, 1 << 20);
     assert_non_null(large);
     memset(large, 1, 1 << 20);
     uint8_t *small = arena_take(&arena, 8);
     memset(small, 2, 8);
     assert_int_equal(large[(1 << 20) - 1], 1);
-    arena_release(&arena);
 }
 
 TEST(arrays_are_zeroed_and_their_size_is_checked)
 {
-    struct arena arena = {.bytes_max = 1 << 16};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 16};
     memset(arena.first, 0xff, sizeof arena.first);
     uint32_t *array = arena_array(&arena, 100, sizeof *array);
     for (size_t i = 0; i < 100; i++)
         assert_int_equal(array[i], 0);
     assert_null(arena_array(&arena, SIZE_MAX / 2, 3));
     assert_null(arena_take(&arena, SIZE_MAX));
-    arena_release(&arena);
 }

@@ -539,7 +539,7 @@ TEST_F(more_than_the_log_may_hold_is_busy, async, .logged = true)
     assert_int_equal(push_ticket(f, ticket - 1), ERR_OK);
 }
 
-TEST_F(the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_ADAMW)
+TEST_F(p12_the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_ADAMW)
 {
     struct shard *again = new_shard(f);
     struct rand_state rand = {9};

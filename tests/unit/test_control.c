@@ -1,6 +1,7 @@
 /* The coordinator's daemon: runs that begin, go on or are refused, and other calls. */
 #include "tests/unit/control_fixture.h"
 
+#include "common/scoped.h"
 #include <sys/stat.h>
 
 /* ---- runs ---- */
@@ -211,11 +212,10 @@ TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
 
 TEST_F(the_status_line_counts_servers_workers_and_steps, control)
 {
-    struct buf line = {0};
+    scoped(buf_release) struct buf line = {0};
     open_office(f);
     train(f);
     join(f);
     assert_int_equal(control_status_line(f->control, &line), ERR_OK);
     assert_non_null(strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, cut 0"));
-    buf_release(&line);
 }

@@ -48,7 +48,7 @@ TEST_F(with_a_delay_steps_overlap_on_versions_that_are_there, coordinator)
     assert_int_equal(answer(f, worker).result, ACQUIRE_WAIT);
 }
 
-TEST_F(with_a_delay_a_later_step_may_be_reduced_first, coordinator)
+TEST_F(p6_with_a_delay_a_later_step_may_be_reduced_first, coordinator)
 {
     struct coordinator_run run = delayed_run(4, 1);
     start(f, &run);

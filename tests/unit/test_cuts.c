@@ -1,6 +1,7 @@
 /* Which cut is durable. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/map.h"
 
@@ -37,7 +38,7 @@ static const struct cut_record *manifests(struct cuts *cuts, struct cut_name nam
 
 TEST(p9_a_cut_needs_every_servers_manifest)
 {
-    struct cuts cuts = cuts_of(0, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(0, 0);
     struct cut_name name = order(&cuts, 1, 0);
     assert_null(cuts_manifest(&cuts, name, "b", digest));
     assert_null(cuts_manifest(&cuts, name, "b", digest)); /* twice is not both */
@@ -52,57 +53,52 @@ TEST(p9_a_cut_needs_every_servers_manifest)
     assert_int_equal(cuts_file(&cuts.newest, "b"), 1);
     assert_int_equal(cuts_file(&cuts.newest, "c"), WIRE_SERVERS_MAX);
     assert_false(cuts_recorded(&cuts, name));
-    cuts_release(&cuts);
 }
 
 TEST(p9_only_newer_cuts_are_recorded)
 {
-    struct cuts cuts = cuts_of(3, 10);
+    scoped(cuts_release) struct cuts cuts = cuts_of(3, 10);
     struct cut_name old_generation = order(&cuts, 2, 50), same = order(&cuts, 3, 10);
     struct cut_name newer = order(&cuts, 3, 11);
     assert_null(manifests(&cuts, old_generation));
     assert_null(manifests(&cuts, same));
     assert_non_null(manifests(&cuts, newer));
     assert_true(cuts_recorded(&cuts, newer));
-    cuts_release(&cuts);
 }
 
 TEST(p9_an_older_cut_does_not_follow_one_that_is_being_written_down)
 {
-    struct cuts cuts = cuts_of(3, 10);
+    scoped(cuts_release) struct cuts cuts = cuts_of(3, 10);
     struct cut_name older = order(&cuts, 3, 11), newer = order(&cuts, 3, 12);
     assert_non_null(manifests(&cuts, newer));
     assert_null(manifests(&cuts, older));
     assert_true(cuts_recorded(&cuts, newer));
-    cuts_release(&cuts);
 }
 
 TEST(what_is_older_than_a_recorded_cut_is_forgotten)
 {
-    struct cuts cuts = cuts_of(1, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
     struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
     struct cut_name third = order(&cuts, 1, 3);
     assert_non_null(manifests(&cuts, second));
     assert_true(cuts_recorded(&cuts, second));
     assert_false(cuts_ordered(&cuts, first));
     assert_true(cuts_ordered(&cuts, third));
-    cuts_release(&cuts);
 }
 
 TEST(a_failed_cut_is_forgotten_alone)
 {
-    struct cuts cuts = cuts_of(1, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
     struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
     assert_true(cuts_fail(&cuts, first));
     assert_false(cuts_fail(&cuts, first));
     assert_null(manifests(&cuts, first));
     assert_non_null(manifests(&cuts, second));
-    cuts_release(&cuts);
 }
 
 TEST(p10_what_is_being_written_down_outlives_a_rewind)
 {
-    struct cuts cuts = cuts_of(1, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
     struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
     assert_false(cuts_are_written(&cuts));
     assert_non_null(manifests(&cuts, first));
@@ -112,12 +108,11 @@ TEST(p10_what_is_being_written_down_outlives_a_rewind)
     assert_false(cuts_ordered(&cuts, second));
     assert_true(cuts_recorded(&cuts, first));
     assert_false(cuts_are_written(&cuts));
-    cuts_release(&cuts);
 }
 
 TEST(p11_a_server_is_needed_by_the_newest_cut_and_by_those_that_are_pending)
 {
-    struct cuts cuts = cuts_of(1, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
     cuts.newest.server_count = 1;
     memcpy(cuts.newest.servers[0].name, "c", 2);
     assert_true(cuts_need(&cuts, "c"));
@@ -129,12 +124,11 @@ TEST(p11_a_server_is_needed_by_the_newest_cut_and_by_those_that_are_pending)
     assert_true(cuts_need(&cuts, "a"));
     assert_true(cuts_fail(&cuts, first));
     assert_false(cuts_need(&cuts, "a"));
-    cuts_release(&cuts);
 }
 
 TEST(when_too_many_are_pending_the_oldest_is_given_up)
 {
-    struct cuts cuts = cuts_of(1, 0);
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
     for (uint64_t version = 1; version <= CUTS_PENDING_MAX + 1; version++)
         order(&cuts, 1, version);
     assert_int_equal(cuts.pending_count, CUTS_PENDING_MAX);
@@ -142,5 +136,4 @@ TEST(when_too_many_are_pending_the_oldest_is_given_up)
     assert_true(cuts_ordered(&cuts, (struct cut_name){1, CUTS_PENDING_MAX + 1}));
     cuts_forget(&cuts);
     assert_false(cuts_ordered(&cuts, (struct cut_name){1, 2}));
-    cuts_release(&cuts);
 }

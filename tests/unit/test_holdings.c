@@ -1,6 +1,7 @@
 /* What a server tells a new coordinator of what it holds. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/member/holdings.h"
 
 static const struct chunk_range ranges[] = {{0, 2, 0}, {2, 3, 1}, {5, 1, 0}};
@@ -46,7 +47,7 @@ TEST(it_says_its_own_chunks_and_where_it_began)
 
 TEST(the_newest_decision_of_its_generation_counts)
 {
-    struct holdings holdings = {0};
+    scoped(holdings_release) struct holdings holdings = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     holdings_prepare(&holdings, &prepare);
     holdings_commit(&holdings, &commit);
@@ -62,14 +63,13 @@ TEST(the_newest_decision_of_its_generation_counts)
     prepare = prepare_of(4);
     holdings_prepare(&holdings, &prepare);
     assert_false(holdings.told.has_decision);
-    holdings_release(&holdings);
 }
 
 /* One goes, two come, at version 13. */
 TEST(chunks_belong_to_whom_the_newest_decision_gives_them)
 {
     const struct server_move moves[] = {{0, 1, "elsewhere:1"}, {6, 2, ""}};
-    struct holdings holdings = {0};
+    scoped(holdings_release) struct holdings holdings = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     holdings_prepare(&holdings, &prepare);
     commit.move_count = 2;
@@ -85,13 +85,12 @@ TEST(chunks_belong_to_whom_the_newest_decision_gives_them)
     prepare = prepare_of(4);
     holdings_prepare(&holdings, &prepare);
     assert_int_equal(holdings.told.ranges[0].count, 2);
-    holdings_release(&holdings);
 }
 
 TEST(who_joins_owns_what_comes)
 {
     const struct server_move comes = {4, 1, ""};
-    struct holdings holdings = {0};
+    scoped(holdings_release) struct holdings holdings = {0};
     struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
     prepare.prepare.from_cut = false;
     prepare.prepare.joins = true;
@@ -109,5 +108,4 @@ TEST(who_joins_owns_what_comes)
     commit = commit_of(3, 13);
     holdings_commit(&holdings, &commit);
     assert_int_equal(holdings_answer(&holdings, 13).generation, 3);
-    holdings_release(&holdings);
 }

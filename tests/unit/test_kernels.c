@@ -31,33 +31,30 @@ TEST(every_operation_is_there)
 {
     const size_t graph_first = offsetof(struct kernels, graph_new) / sizeof(void *);
     const size_t graph_last = offsetof(struct kernels, graph_free) / sizeof(void *);
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     void *pointers[sizeof *k / sizeof(void *)];
     memcpy(pointers, k, sizeof pointers);
     for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
         assert_true((pointers[i] == NULL) == (i >= graph_first && i <= graph_last));
-    kernels_free(k);
 }
 
 TEST(servers_open_it_without_openblas)
 {
     const struct kernels_options options = {.gemm_core = NULL};
-    const struct kernels *k = NULL;
+    scoped(kernels_free_scoped) const struct kernels *k = NULL;
     char reason[256];
     assert_true(kernels_new(&options, &k, reason, sizeof reason));
     assert_string_equal(k->numerics, "");
     float w = 1, g = 2;
     k->mean(k, &w, NULL, KERNELS_NONE, &g, 0.5f, 1);
     assert_true(w == 1);
-    kernels_free(k);
 }
 
 TEST(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     refused((struct kernels_options){.gemm_core = "Nehalem"}, "not Nehalem");
     refused((struct kernels_options){.gemm_core = "auto", .gemm_threads = 2}, "1 threads, not 2");
-    kernels_free(k);
 }
 
 TEST(an_unknown_core_type_is_refused)
@@ -78,7 +75,7 @@ TEST(without_the_module_there_is_no_cuda)
 
 TEST(memory_is_aligned_and_copies_are_copies)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float host[5] = {1, 2, 3, 4, 5}, back[5];
     float *memory = k->alloc(k, sizeof host);
     assert_non_null(memory);
@@ -96,17 +93,15 @@ TEST(memory_is_aligned_and_copies_are_copies)
     void *empty = k->alloc(k, 0);
     assert_non_null(empty);
     k->free(k, empty);
-    kernels_free(k);
 }
 
 TEST(a_difference_may_take_the_place_of_either_side)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float a[3] = {1, 0, -0.0f}, b[3] = {0.25f, -0.0f, 0}, out[3];
     k->subtract(k, out, a, b, 3);
     assert_true(out[0] == 0.75f && out[1] == 0 && !signbit(out[1]) && signbit(out[2]));
     k->subtract(k, a, a, b, 1);
     k->subtract(k, b, a, b, 1);
     assert_true(a[0] == 0.75f && b[0] == 0.5f);
-    kernels_free(k);
 }

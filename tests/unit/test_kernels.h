@@ -2,6 +2,7 @@
 #ifndef ROOST_TESTS_UNIT_TEST_KERNELS_H
 #define ROOST_TESTS_UNIT_TEST_KERNELS_H
 
+#include "common/scoped.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -105,5 +106,7 @@ static inline const struct kernels *kernels_for(enum kernels_isa isa)
     }
     return k;
 }
+
+SCOPED_FREE(const struct kernels, kernels_free)
 
 #endif

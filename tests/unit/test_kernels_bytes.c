@@ -19,7 +19,7 @@ static uint16_t to_bf16(const struct kernels *k, float x)
 
 TEST(bf16_rounds_to_nearest_even)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, 1), 0x3f80);
     assert_int_equal(to_bf16(k, float_of(0x3f807fff)), 0x3f80); /* below the middle */
     assert_int_equal(to_bf16(k, float_of(0x3f808000)), 0x3f80); /* the middle: to even */
@@ -28,23 +28,21 @@ TEST(bf16_rounds_to_nearest_even)
     assert_int_equal(to_bf16(k, float_of(0x3fffffff)), 0x4000); /* carries into the exponent */
     assert_int_equal(to_bf16(k, -0.0f), 0x8000);
     assert_int_equal(to_bf16(k, float_of(0x00000001)), 0); /* the smallest subnormal */
-    kernels_free(k);
 }
 
 TEST(bf16_keeps_infinities_and_nans)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, INFINITY), 0x7f80);
     assert_int_equal(to_bf16(k, -INFINITY), 0xff80);
     assert_int_equal(to_bf16(k, float_of(0x7f7fffff)), 0x7f80); /* the largest float */
     assert_int_equal(to_bf16(k, float_of(0x7f800001)), 0x7fc0); /* would be cut to infinity */
     assert_int_equal(to_bf16(k, float_of(0xffffffff)), 0xffff); /* would carry to zero */
-    kernels_free(k);
 }
 
 TEST(every_bf16_survives_the_way_to_fp32_and_back)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     static uint16_t all[1 << 16], back[1 << 16];
     static float wide[1 << 16];
     for (uint32_t i = 0; i < 1 << 16; i++)
@@ -58,12 +56,11 @@ TEST(every_bf16_survives_the_way_to_fp32_and_back)
         memcpy(&bits, &wide[i], sizeof bits);
         assert_int_equal(bits, i << 16);
     }
-    kernels_free(k);
 }
 
 TEST(casts_touch_exactly_their_values)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int64_t n = 0; n <= 40; n++) {
         float src[40], dst[41];
         unsigned char bytes[83];
@@ -78,12 +75,11 @@ TEST(casts_touch_exactly_their_values)
         assert_true(dst[n] == -7);
         assert_memory_equal(src, dst, (size_t)n * sizeof *src);
     }
-    kernels_free(k);
 }
 
 TEST(a_copy_around_the_caches_writes_exactly_its_bytes)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     enum { LINE = 64, MOST = 5 * LINE };
     unsigned char from[MOST + LINE], to[MOST + 2 * LINE], expected[MOST + 2 * LINE];
     for (size_t i = 0; i < sizeof from; i++)
@@ -96,12 +92,11 @@ TEST(a_copy_around_the_caches_writes_exactly_its_bytes)
             k->copy_in_uncached(k, to + shift, from + shift % 5, bytes);
             assert_memory_equal(to, expected, sizeof to);
         }
-    kernels_free(k);
 }
 
 TEST(sums_take_bytes_from_any_address)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int shift = 0; shift < 4; shift++) {
         for (int64_t n = 0; n <= 40; n++) {
             float acc[41], add[40];
@@ -118,13 +113,12 @@ TEST(sums_take_bytes_from_any_address)
             assert_true(acc[n] == -7);
         }
     }
-    kernels_free(k);
 }
 
 TEST(sum_of_squares_is_exact_in_double)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
-    struct arrays a = {0};
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(arrays_release) struct arrays a = {0};
     int64_t n = 131072;
     float *x = arrays_floats(&a, 1, n, 1e18f);
     double sum = -1, expected = 0;
@@ -134,13 +128,11 @@ TEST(sum_of_squares_is_exact_in_double)
     assert_true(fabs(sum / expected - 1) < 1e-13);
     k->sum_squares(k, &sum, x, 0);
     assert_true(sum == 0);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(sum_of_squares_shows_what_is_not_finite)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float x[37] = {0};
     double sum;
     x[3] = 3.4e38f;
@@ -156,5 +148,4 @@ TEST(sum_of_squares_shows_what_is_not_finite)
             x[at] = kept;
         }
     }
-    kernels_free(k);
 }

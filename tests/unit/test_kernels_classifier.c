@@ -16,7 +16,7 @@ static double exact_lse(const float *logits, int64_t V)
 
 TEST(loss_and_gradient_are_their_formulas)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const int64_t N = 3, sizes[] = {1, 2, 16, 33, 50257};
     for (int s = 0; s < 5; s++) {
         int64_t V = sizes[s], Vp = V + 47;
@@ -41,24 +41,22 @@ TEST(loss_and_gradient_are_their_formulas)
             assert_true(logits[v] == 0);
         arrays_release(&a);
     }
-    kernels_free(k);
 }
 
 TEST(padded_columns_are_not_looked_at)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[2 * 5] = {1, 2, 3, 100, NAN, 1, 2, 3, NAN, INFINITY}, losses[2];
     int32_t correct[2];
     k->classifier_forward_backward(k, losses, correct, logits, (const int32_t[]){2, 2}, 1, 2, 3, 5);
     assert_true(losses[0] == losses[1] && fabsf(losses[0] - 0.40760596f) < 1e-6f);
     assert_true(correct[0] == 1 && correct[1] == 1);
     assert_true(logits[3] == 0 && logits[4] == 0 && logits[8] == 0 && logits[9] == 0);
-    kernels_free(k);
 }
 
 TEST(the_lowest_index_of_equal_logits_is_the_prediction)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[40], loss;
     for (int32_t second = 0; second < 40; second++) {
         for (int i = 0; i < 40; i++)
@@ -70,12 +68,11 @@ TEST(the_lowest_index_of_equal_logits_is_the_prediction)
             assert_int_equal(correct, target == (second < 5 ? second : 5));
         }
     }
-    kernels_free(k);
 }
 
 TEST(a_negative_target_is_a_row_that_does_not_count)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[4] = {1, 2, 3, 4}, loss = 9;
     int32_t correct = 9, target = -1;
     k->classifier_forward(k, &loss, &correct, logits, &target, 1, 4, 4);
@@ -86,21 +83,19 @@ TEST(a_negative_target_is_a_row_that_does_not_count)
     assert_true(loss == 0 && correct == 0);
     for (int i = 0; i < 4; i++)
         assert_true(logits[i] == 0);
-    kernels_free(k);
 }
 
 TEST(large_logits_do_not_overflow)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[3] = {3e38f, -3e38f, 0}, loss;
     k->classifier_forward_backward(k, &loss, NULL, logits, (const int32_t[]){0}, 1, 1, 3, 3);
     assert_true(loss == 0 && logits[0] == 0 && logits[1] == 0 && logits[2] == 0);
-    kernels_free(k);
 }
 
 TEST(what_is_not_finite_ends_in_the_loss)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float wrong[] = {NAN, INFINITY};
     for (int i = 0; i < 2; i++) {
         for (int at = 0; at < 20; at++) {
@@ -111,5 +106,4 @@ TEST(what_is_not_finite_ends_in_the_loss)
             assert_true(!isfinite(loss));
         }
     }
-    kernels_free(k);
 }

@@ -82,9 +82,9 @@ static void linear_formula(const struct formula *f, double *out, const double *x
 
 TEST(linear_is_its_formula)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 5, I = 17, O = 33;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * I, 1), *weight = arrays_floats(&a, 2, O * I, 1);
     float *bias = arrays_floats(&a, 3, O, 1), *dout = arrays_floats(&a, 4, N * O, 1);
     float *out = arrays_floats(&a, 5, N * O, NAN), *dinp = arrays_floats(&a, 5, N * I, NAN);
@@ -109,14 +109,12 @@ TEST(linear_is_its_formula)
         out[i] = NAN; /* overwritten, whatever it was */
     k->linear_forward(k, out, inp, weight, NULL, N, I, O);
     assert_near("out without bias", out, expected, N * O);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(weight_gradients_accumulate)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
-    struct arrays a = {0};
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, 4, 1), *dout = arrays_floats(&a, 2, 4, 1);
     float *dweight = arrays_floats(&a, 0, 4, 0), *dbias = arrays_floats(&a, 0, 2, 0);
     float once_weight[4], once_bias[2];
@@ -129,8 +127,6 @@ TEST(weight_gradients_accumulate)
         assert_true(fabsf(dweight[i] - 3 * once_weight[i]) < 1e-6f);
     for (int i = 0; i < 2; i++)
         assert_true(fabsf(dbias[i] - 2 * once_bias[i]) < 1e-6f);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 /* -- embedding --------------------------------------------------------------------------------- */
@@ -147,9 +143,9 @@ static void embedding_formula(const struct formula *f, double *out, const double
 
 TEST(embedding_is_its_formula)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t B = 3, T = 7, C = 19, V = VOCABULARY;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     int32_t *tokens = arrays_integers(&a, 1, B * T, V);
     float *wte = arrays_floats(&a, 2, V * C, 1), *wpe = arrays_floats(&a, 3, T * C, 1);
     float *out = arrays_floats(&a, 0, B * T * C, 0), *dout = arrays_floats(&a, 4, B * T * C, 1);
@@ -164,8 +160,6 @@ TEST(embedding_is_its_formula)
     k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, V);
     assert_near("dwte", dwte, dx, V * C);
     assert_near("dwpe", dwpe, dx + V * C, T * C);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 /* -- layernorm --------------------------------------------------------------------------------- */
@@ -445,11 +439,10 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
 
 TEST(activations_are_their_formulas)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     activation_at(k, k->gelu_forward, k->gelu_backward, false, gelu_formula);
     activation_at(k, k->relu_forward, k->relu_backward, true, relu_formula);
     activation_at(k, k->tanh_forward, k->tanh_backward, true, tanh_formula);
-    kernels_free(k);
 }
 
 /* Inputs are gates, then ups. */
@@ -461,9 +454,9 @@ static void swiglu_formula(const struct formula *f, double *out, const double *x
 
 TEST(swiglu_is_its_formula)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t n = 203;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *gate = arrays_floats(&a, 1, n, 6), *up = arrays_floats(&a, 2, n, 2);
     float *dout = arrays_floats(&a, 3, n, 1), *out = arrays_floats(&a, 0, n, 0);
     float *dgate = arrays_floats(&a, 0, n, 0), *dup = arrays_floats(&a, 0, n, 0);
@@ -479,13 +472,11 @@ TEST(swiglu_is_its_formula)
     k->swiglu_backward(k, gate, up, dout, gate, up, n); /* in place */
     assert_memory_equal(gate, dgate, (size_t)n * sizeof *gate);
     assert_memory_equal(up, dup, (size_t)n * sizeof *up);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(swiglu_is_finite_far_out)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float gate[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f};
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     float out[8], dgate[8], dup[8];
@@ -496,12 +487,11 @@ TEST(swiglu_is_finite_far_out)
     for (int i = 1; i < 8; i++)
         assert_true(isfinite(dgate[i]));
     assert_true(out[7] == 1e10f && dgate[7] == 1 && dgate[4] == 0.5f && fabsf(out[1]) < 1e-30f);
-    kernels_free(k);
 }
 
 TEST(gelu_keeps_its_precision_far_out)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float inp[] = {-1e30f, -20, -6, -4, -1e-20f, 0, 1e-20f, 5, 20, 1e10f};
     float out[10], dinp[10], ones[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     k->gelu_forward(k, out, inp, 10);
@@ -514,5 +504,4 @@ TEST(gelu_keeps_its_precision_far_out)
                 2e-6);
     assert_true(out[9] == 1e10f && dinp[8] == 1 && dinp[5] == 0.5f);
     assert_true(dinp[1] == 0 || fabsf(dinp[1]) < 1e-30f);
-    kernels_free(k);
 }

@@ -103,12 +103,11 @@ TEST(adamw_is_its_formula)
 
 TEST(a_weight_without_gradient_only_decays)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     struct kernels_adamw settings = adamw_settings(1);
     float w = 2, m = 0, v = 0, g = 0;
     k->adamw(k, &w, &m, &v, NULL, KERNELS_NONE, &g, &settings, 1);
     assert_true(w == 2 * settings.decay && m == 0 && v == 0);
-    kernels_free(k);
 }
 
 TEST(mean_scales_the_sum)

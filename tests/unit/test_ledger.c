@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/ledger.h"
+#include "common/scoped.h"
 
 #include <string.h>
 
@@ -35,7 +36,7 @@ static void assert_fault(const struct ledger *ledger, const char *words)
 
 TEST(epochs_are_complete_when_all_their_samples_came_once)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     for (uint64_t step = 0; step < 6; step++)
         add(&ledger, row_of(step));
     assert_int_equal(ledger.fault_count, 0);
@@ -51,7 +52,6 @@ TEST(epochs_are_complete_when_all_their_samples_came_once)
     assert_int_equal(epochs[1].counted, EPOCH);
     assert_int_equal(epochs[2].counted, 8);
     assert_int_equal(epochs[2].samples, EPOCH);
-    ledger_release(&ledger);
 }
 
 TEST(the_digest_is_of_the_steps_digests)
@@ -70,7 +70,7 @@ TEST(the_digest_is_of_the_steps_digests)
 
 TEST(a_step_that_comes_again_is_a_fault)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     add(&ledger, row_of(0));
     add(&ledger, row_of(1));
     add(&ledger, row_of(1));
@@ -78,17 +78,15 @@ TEST(a_step_that_comes_again_is_a_fault)
     add(&ledger, row_of(2)); /* it goes on behind it */
     assert_int_equal(ledger.fault_count, 1);
     assert_int_equal(ledger_epochs(&ledger)[0].counted, EPOCH);
-    ledger_release(&ledger);
 }
 
 TEST(missing_steps_are_a_fault)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     add(&ledger, row_of(0));
     add(&ledger, row_of(5));
     assert_fault(&ledger, "steps 1 to 4 are missing");
     assert_int_equal(ledger_epochs(&ledger)[0].counted, 8);
-    ledger_release(&ledger);
 }
 
 TEST(other_tickets_than_the_next_are_a_fault)
@@ -110,39 +108,36 @@ TEST(other_tickets_than_the_next_are_a_fault)
 
 TEST(gradients_that_count_other_samples_are_a_fault)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(0);
     row.step_samples--;
     add(&ledger, row);
     assert_fault(&ledger, "step 0 counted 7 samples with its gradients, its tickets have 8");
-    ledger_release(&ledger);
 }
 
 TEST(rows_of_a_generation_that_did_not_survive_are_a_fault)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(0);
     row.generation = 3;
     add(&ledger, row);
     add(&ledger, row_of(1));
     assert_fault(&ledger, "step 1 is of generation 1, a step before it of 3");
-    ledger_release(&ledger);
 }
 
 TEST(another_data_set_is_a_fault)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(1);
     add(&ledger, row_of(0));
     row.epoch_samples++;
     add(&ledger, row);
     assert_fault(&ledger, "step 1 has a data set of 21 samples");
-    ledger_release(&ledger);
 }
 
 TEST(skipped_steps_are_listed_and_their_samples_discarded)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     struct ledger_row row = row_of(1);
     row.skipped = true;
     add(&ledger, row_of(0));
@@ -153,17 +148,15 @@ TEST(skipped_steps_are_listed_and_their_samples_discarded)
     assert_int_equal(ledger_skipped(&ledger)[0].step, 1);
     assert_int_equal(ledger_epochs(&ledger)[0].counted, EPOCH);
     assert_int_equal(ledger_epochs(&ledger)[0].discarded, 8);
-    ledger_release(&ledger);
 }
 
 TEST(many_faults_are_counted_and_some_kept)
 {
-    struct ledger ledger = {.seed = 5};
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
     for (int i = 0; i < LEDGER_FAULTS_MAX + 7; i++)
         ledger_fault(&ledger, "fault %d", i);
     assert_int_equal(ledger.fault_count, LEDGER_FAULTS_MAX + 7);
     assert_int_equal(ledger_fault_count(&ledger), LEDGER_FAULTS_MAX);
-    ledger_release(&ledger);
 }
 
 /* ---- rows as they are written ---- */

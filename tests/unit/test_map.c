@@ -1,6 +1,7 @@
 /* Chunk -> server, balanced by bytes. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/map.h"
 
 /* Four parameters: a large one of 8 chunks, and 1, 2 and 1 chunks. */
@@ -22,12 +23,11 @@ static uint64_t bytes_of(const struct map *map, uint32_t server)
 
 TEST(one_server_owns_everything_in_one_range)
 {
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
     assert_int_equal(map.chunk_count, CHUNKS);
     assert_int_equal(map.range_count, 1);
     assert_int_equal(map.ranges[0].count, CHUNKS);
-    map_release(&map);
 }
 
 TEST(ranges_cover_each_chunk_once_in_order)
@@ -49,24 +49,22 @@ TEST(ranges_cover_each_chunk_once_in_order)
 
 TEST(a_parameters_chunks_stay_together_below_the_limit)
 {
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 2, 1 << 20, &map), ERR_OK);
     for (uint32_t chunk = 1; chunk < 9; chunk++)
         assert_int_equal(map_server(&map, chunk), map_server(&map, 1));
     /* the large one alone, all others on the other server */
     assert_int_equal(bytes_of(&map, map_server(&map, 1)), 7500);
     assert_int_equal(bytes_of(&map, map_server(&map, 0)), 1750);
-    map_release(&map);
 }
 
 TEST(a_parameter_above_the_limit_is_shared)
 {
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 2, 2000, &map), ERR_OK);
     uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
     assert_int_equal(one + other, 9250);
     assert_true(one > 4000 && other > 4000);
-    map_release(&map);
 }
 
 TEST(the_map_is_a_function_of_its_arguments)
@@ -82,10 +80,9 @@ TEST(the_map_is_a_function_of_its_arguments)
 
 TEST(more_servers_than_pieces_leave_some_without_chunks)
 {
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 9, 1 << 20, &map), ERR_OK);
     assert_int_equal(map.range_count, PARAMETERS);
-    map_release(&map);
 }
 
 TEST(missing_or_repeated_chunks_are_refused)
@@ -129,35 +126,33 @@ static uint32_t replan(struct map *map, const enum map_server_role *roles,
 TEST(what_leaves_goes_to_those_with_least)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES, MAP_ABSENT, MAP_SERVES};
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
     assert_int_equal(replan(&map, roles, &together), PARAMETERS);
     assert_int_equal(map_chunks(&map, 0) + map_chunks(&map, 2), 0);
     assert_int_equal(bytes_of(&map, 1), 7500);
     assert_int_equal(bytes_of(&map, 3), 1750);
     assert_int_equal(replan(&map, roles, &together), 0);
-    map_release(&map);
 }
 
 TEST(one_that_is_added_gets_an_even_share_with_few_moves)
 {
     const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES};
     const struct map_limits limits = {2000, EVERYTHING, 2};
-    struct map map;
+    scoped(map_release) struct map map = {0};
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
     assert_in_range(replan(&map, roles, &limits), 1, 4);
     uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
     assert_int_equal(one + other, 9250);
     assert_true(one >= 4000 && other >= 4000);
     assert_int_equal(replan(&map, roles, &limits), 0);
-    map_release(&map);
 }
 
 TEST(a_plan_is_bounded_and_the_next_goes_on)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES};
     const struct map_limits limits = {2000, 1600, 2};
-    struct map map;
+    scoped(map_release) struct map map = {0};
     uint32_t plans = 0, moved = 0;
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
     for (uint32_t count; (count = replan(&map, roles, &limits)) > 0; plans++)
@@ -166,7 +161,6 @@ TEST(a_plan_is_bounded_and_the_next_goes_on)
     assert_in_range(plans, 5, 7);
     assert_int_equal(map_chunks(&map, 1), CHUNKS);
     assert_int_equal(map.range_count, 1);
-    map_release(&map);
 }
 
 TEST(what_a_plan_brings_back_does_not_move)
@@ -175,7 +169,7 @@ TEST(what_a_plan_brings_back_does_not_move)
                                           {6, 1, 12, 12}, {7, 1, 16, 16}, {8, 1, 12, 12}};
     const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES, MAP_SERVES};
     const struct map_limits limits = {64, EVERYTHING, 3};
-    struct map map;
+    scoped(map_release) struct map map = {0};
     struct map_move *moves;
     uint32_t count;
     assert_int_equal(map_build(small, 6, 2, 64, &map), ERR_OK);
@@ -184,17 +178,15 @@ TEST(what_a_plan_brings_back_does_not_move)
     for (uint32_t i = 0; i < count; i++)
         assert_int_not_equal(moves[i].from, moves[i].to);
     free(moves);
-    map_release(&map);
 }
 
 TEST(nobody_left_to_take_them_is_an_error)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_ABSENT, MAP_ABSENT, MAP_ABSENT};
-    struct map map;
+    scoped(map_release) struct map map = {0};
     struct map_move *moves;
     uint32_t count;
     assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
     assert_int_equal(map_plan(&map, parameters, PARAMETERS, roles, &together, &moves, &count),
                      ERR_INVALID);
-    map_release(&map);
 }

@@ -1,6 +1,7 @@
 /* Who is there. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/members.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ static uint64_t add(struct members *members, const char *name)
 
 TEST(members_are_found_by_their_number_whoever_left)
 {
-    struct members members;
+    scoped(members_release) struct members members = {0};
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"), c = add(&members, "c");
     members_remove(&members, members_find(&members, b), MEMBER_LEFT, "done");
@@ -83,7 +84,6 @@ TEST(members_are_found_by_their_number_whoever_left)
     assert_string_equal(members_find(&members, c)->name, "c");
     assert_null(members_find(&members, b));
     assert_null(members_find(&members, 0));
-    members_release(&members);
 }
 
 TEST(a_successor_never_gives_a_number_again)
@@ -98,7 +98,7 @@ TEST(a_successor_never_gives_a_number_again)
 
 TEST(who_is_gone_is_remembered_newest_first_and_bounded)
 {
-    struct members members;
+    scoped(members_release) struct members members = {0};
     assert_int_equal(members_init(&members, 1), ERR_OK);
     add(&members, "stays");
     for (int i = 0; i < MEMBERS_PAST_MAX + 3; i++) {
@@ -113,12 +113,11 @@ TEST(who_is_gone_is_remembered_newest_first_and_bounded)
     assert_string_equal(members_at(&members, 1)->reason, "no heartbeat");
     assert_string_equal(members_at(&members, MEMBERS_PAST_MAX)->name, "w3");
     assert_null(members_at(&members, MEMBERS_PAST_MAX + 1));
-    members_release(&members);
 }
 
 TEST(leaving_is_no_loss)
 {
-    struct members members;
+    scoped(members_release) struct members members = {0};
     assert_int_equal(members_init(&members, 1), ERR_OK);
     members_remove(&members, members_find(&members, add(&members, "a")), MEMBER_LEFT, "");
     members_remove(&members, members_find(&members, add(&members, "b")), MEMBER_PREEMPTED, "");
@@ -126,12 +125,11 @@ TEST(leaving_is_no_loss)
     members_remove(&members, members_find(&members, add(&members, "c")), MEMBER_ERROR, "");
     assert_int_equal(members.lost_count, 1);
     assert_int_equal(members.joined_count, 3);
-    members_release(&members);
 }
 
 TEST(parked_questions_wait_in_line)
 {
-    struct members members;
+    scoped(members_release) struct members members = {0};
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b");
     assert_null(members_next_parked(&members, 0));
@@ -145,12 +143,11 @@ TEST(parked_questions_wait_in_line)
     assert_int_equal(members_next_parked(&members, 0)->id, a);
     members_remove(&members, members_find(&members, a), MEMBER_LEFT, "");
     assert_int_equal(members.parked_count, 1);
-    members_release(&members);
 }
 
 TEST(membership_is_summed_until_each_was_last_heard_of)
 {
-    struct members members;
+    scoped(members_release) struct members members = {0};
     assert_int_equal(members_init(&members, 1), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"); /* at 5 */
     members_find(&members, a)->seen_ms = 105;
@@ -164,5 +161,4 @@ TEST(membership_is_summed_until_each_was_last_heard_of)
     again.previous_member = b;
     assert_int_equal(members_add(&members, 40, &again, &member), ERR_OK);
     assert_int_equal(members_present_ms(&members), 100 + 35);
-    members_release(&members);
 }

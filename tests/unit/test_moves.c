@@ -61,7 +61,7 @@ TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves)
     assert_int_equal(owned(f, 2), share); /* even: nothing moves any more */
 }
 
-TEST_F(the_next_commit_waits_for_the_new_owner, moves)
+TEST_F(p6_the_next_commit_waits_for_the_new_owner, moves)
 {
     train(f);
     add_third(f);
@@ -75,6 +75,23 @@ TEST_F(the_next_commit_waits_for_the_new_owner, moves)
     assert_false(f->committed); /* P6: its chunks are on their way */
     acknowledge_one(f, 2, step);
     assert_true(f->committed);
+}
+
+TEST_F(p11_no_chunk_moves_while_a_later_step_has_open_sums, moves)
+{
+    struct coordinator_run run = run_of_two();
+    run.delay = 1;
+    run.node_slots = 1;
+    run.numerics_any = run.data_served = true;
+    train_run(f, &run);
+    add_third(f);
+    for (uint64_t ticket = 0; ticket <= SLOTS; ticket++) /* the last is of step 1 */
+        assert_int_equal(granted(f), ticket);
+    commit_said(f);
+    assert_int_equal(f->move_count, 0);
+    acknowledge(f);
+    commit_said(f);
+    assert_true(f->move_count > 0);
 }
 
 TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves)

@@ -132,7 +132,7 @@ TEST(what_servers_of_an_async_run_write_is_read_back)
          .count = 2,
          .chunks = chunks},
     };
-    struct buf buf = {0};
+    scoped(buf_release) struct buf buf = {0};
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(order_append_chunks(&buf, &written[i]), ERR_OK);
     size_t offset = 0;
@@ -159,5 +159,4 @@ TEST(what_servers_of_an_async_run_write_is_read_back)
         record.kind = ORDER_STEP;
         assert_int_equal(order_chunks(&record, room, &read), ERR_CORRUPT);
     }
-    buf_release(&buf);
 }

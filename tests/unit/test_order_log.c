@@ -57,7 +57,7 @@ TEST_IN_FOLDER(what_was_synced_is_there_after_a_restart)
 
 TEST_IN_FOLDER(a_rewind_forgets_the_steps_behind_its_cut)
 {
-    struct order_log log;
+    scoped(order_log_release) struct order_log log = {0};
     assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
     for (uint64_t step = 0; step < 4; step++)
         assert_int_equal(add(&log, step), ERR_OK);
@@ -67,7 +67,6 @@ TEST_IN_FOLDER(a_rewind_forgets_the_steps_behind_its_cut)
     assert_int_equal(add(&log, 2), ERR_OK);
     assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
     assert_int_equal(stored(state), 3);
-    order_log_release(&log);
 }
 
 static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
@@ -79,7 +78,7 @@ static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, 
 
 TEST_IN_FOLDER(a_full_disk_makes_it_late_not_wrong)
 {
-    struct order_log log;
+    scoped(order_log_release) struct order_log log = {0};
     struct file_ops full = file_ops_real;
     full.write = full_write;
     assert_int_equal(order_log_open(&log, directory(state), 0, NULL), ERR_OK);
@@ -90,13 +89,11 @@ TEST_IN_FOLDER(a_full_disk_makes_it_late_not_wrong)
     log.file.ops = &file_ops_real;
     assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
     assert_int_equal(stored(state), 3000);
-    order_log_release(&log);
 }
 
 TEST(a_run_that_keeps_none_has_nothing_to_do)
 {
-    struct order_log log = {0};
+    scoped(order_log_release) struct order_log log = {0};
     assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
     assert_int_equal(order_log_rewind(&log, 3, NULL), ERR_OK);
-    order_log_release(&log);
 }

@@ -174,7 +174,7 @@ static bool inside(const struct fixture *f, struct node node)
     return false;
 }
 
-TEST(nodes_that_overlap_still_count_each_slot_once)
+TEST(p4_nodes_that_overlap_still_count_each_slot_once)
 {
     for (uint64_t seed = 0; seed < 400; seed++) {
         struct fixture f;
@@ -191,7 +191,7 @@ TEST(nodes_that_overlap_still_count_each_slot_once)
     }
 }
 
-TEST(a_node_around_takes_the_place_of_what_is_held)
+TEST(p4_a_node_around_takes_the_place_of_what_is_held)
 {
     struct fixture f;
     set_up(&f, 8, 8, 5);

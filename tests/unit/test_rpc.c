@@ -1,6 +1,7 @@
 /* Unary calls over real loopback sockets. */
 #include "tests/unit/rpc_fixture.h"
 
+#include "common/scoped.h"
 #include <grpc/support/sync.h>
 
 enum { REQUESTED, CANCELLED, ANSWERED };
@@ -173,11 +174,10 @@ TEST_F(a_long_request_arrives_in_one_piece, rpc)
 
 TEST_F(an_empty_message_is_a_message, rpc)
 {
-    struct buf response = {0};
+    scoped(buf_release) struct buf response = {0};
     assert_int_equal(rpc_call(f->worker, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL),
                      ERR_OK);
     assert_int_equal(response.bytes, 0);
-    buf_release(&response);
 }
 
 TEST_F(every_error_arrives_as_itself, rpc)
@@ -205,7 +205,7 @@ TEST_F(an_unknown_method_is_unsupported, rpc)
 
 TEST_F(a_role_may_call_only_its_methods, rpc)
 {
-    struct buf response = {0};
+    scoped(buf_release) struct buf response = {0};
     struct reason reason = {0};
     assert_int_equal(
         rpc_call(f->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
@@ -213,7 +213,6 @@ TEST_F(a_role_may_call_only_its_methods, rpc)
     assert_string_equal(reason.text, "role worker may not call /test.T/Administer");
     assert_int_equal(
         rpc_call(f->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL), ERR_OK);
-    buf_release(&response);
 }
 
 TEST_F(a_request_over_a_limit_is_refused, rpc)

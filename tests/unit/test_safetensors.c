@@ -165,7 +165,7 @@ TEST(every_cut_of_a_header_is_refused)
 {
     static const char whole[] = "{\"__metadata__\":{\"format\":\"pt\"},\"a\\u00e4\":" T "}";
     char part[sizeof whole];
-    struct safetensors header;
+    scoped(safetensors_release) struct safetensors header = {0};
     for (size_t bytes = 0; bytes < sizeof whole - 1; bytes++) {
         memcpy(part, whole, bytes);
         part[bytes] = 0;
@@ -173,7 +173,6 @@ TEST(every_cut_of_a_header_is_refused)
     }
     assert_int_equal(parse(whole, 2, &header, NULL), ERR_OK);
     assert_string_equal(header.tensors[0].name, "a\xc3\xa4");
-    safetensors_release(&header);
 }
 
 TEST(a_written_header_is_in_order_aligned_and_read_back)

@@ -1,6 +1,7 @@
 /* From the reduced sums of a step to its one decision. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/shard/seal.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static const double threes[CHUNKS] = {3, 3, 3, 0};
 
 TEST(a_seal_is_complete_when_every_chunk_and_the_loss_are_there)
 {
-    struct seal seal;
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, 2), ERR_OK);
     struct chunk_seal first = {0, true, 1}, second = {1, true, 2};
     struct reduced one = {.seal_count = 1, .seals = &first};
@@ -52,28 +53,25 @@ TEST(a_seal_is_complete_when_every_chunk_and_the_loss_are_there)
     assert_true(seal_complete(&seal));
     seal_restart(&seal);
     assert_false(seal_complete(&seal));
-    seal_release(&seal);
 }
 
 TEST(chunks_without_the_loss_are_no_seal)
 {
-    struct seal seal;
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, 1), ERR_OK);
     struct chunk_seal only = {0, true, 1};
     assert_int_equal(seal_add(&seal, &(struct reduced){.seal_count = 1, .seals = &only}), ERR_OK);
     assert_false(seal_complete(&seal));
-    seal_release(&seal);
 }
 
 TEST(a_chunk_that_the_run_does_not_have_spoils_the_whole_report)
 {
-    struct seal seal;
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, 2), ERR_OK);
     struct chunk_seal seals[2] = {{0, true, 1}, {2, true, 1}};
     struct reduced reduced = {.seal_count = 2, .seals = seals};
     assert_int_equal(seal_add(&seal, &reduced), ERR_MALFORMED);
     assert_int_equal(seal.sealed_count, 0);
-    seal_release(&seal);
 }
 
 TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
@@ -199,13 +197,12 @@ TEST(a_loss_that_is_not_finite_skips_too)
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
     struct commit commit;
-    struct seal seal;
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, CHUNKS), ERR_OK);
     fill(&seal, threes);
     seal.loss_sum = NAN;
     assert_int_equal(seal_decide(&settings, &counters, &seal, &commit, &metrics), ERR_OK);
     assert_false(commit.apply);
-    seal_release(&seal);
 }
 
 TEST(too_many_skips_in_a_row_fail_the_run)
@@ -214,7 +211,7 @@ TEST(too_many_skips_in_a_row_fail_the_run)
     struct seal_counters counters = {0};
     struct seal_metrics metrics;
     struct commit commit;
-    struct seal seal;
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, CHUNKS), ERR_OK);
     fill(&seal, threes);
     seal.chunks[0].finite = false;
@@ -224,7 +221,6 @@ TEST(too_many_skips_in_a_row_fail_the_run)
     seal.chunks[0].finite = true;
     assert_int_equal(seal_decide(&settings, &counters, &seal, &commit, &metrics), ERR_OK);
     assert_int_equal(counters.skips_in_row, 0); /* a finite step ends the row */
-    seal_release(&seal);
 }
 
 TEST(p8_the_decision_carries_the_counters_that_a_successor_goes_on_from)
@@ -268,7 +264,7 @@ TEST(a_step_of_single_tickets_is_only_counted)
     struct seal_counters counters = {.samples = 8, .applied = 1};
     struct seal_metrics metrics;
     struct commit commit;
-    struct seal seal = {0};
+    scoped(seal_release) struct seal seal = {0};
     assert_int_equal(seal_init(&seal, CHUNKS), ERR_OK);
     fill(&seal, threes);
     seal_forget(&seal, 2);
@@ -283,7 +279,6 @@ TEST(a_step_of_single_tickets_is_only_counted)
     seal.sample_count = 0; /* who summed it has lost it */
     seal_count(&settings, &counters, &seal, &commit, &metrics);
     assert_true(isnan(metrics.loss) && commit.apply);
-    seal_release(&seal);
 }
 
 TEST(a_decision_is_its_numbers_whoever_repeats_it)

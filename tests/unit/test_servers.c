@@ -1,6 +1,7 @@
 /* The daemons that the coordinator knows. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/servers.h"
 
 static struct server_entry *hello(struct servers *servers, const char *name, uint64_t boot)
@@ -16,7 +17,7 @@ static struct server_entry *hello(struct servers *servers, const char *name, uin
 
 TEST(a_name_is_known_once_whatever_its_boot)
 {
-    struct servers servers;
+    scoped(servers_release) struct servers servers = {0};
     assert_int_equal(servers_init(&servers), ERR_OK);
     struct server_entry *first = hello(&servers, "a", 1);
     uint64_t link = first->link;
@@ -27,12 +28,11 @@ TEST(a_name_is_known_once_whatever_its_boot)
     assert_null(servers_find(&servers, link)); /* the older link is dead */
     assert_ptr_equal(servers_find(&servers, again->link), again);
     assert_null(servers_find(&servers, 0));
-    servers_release(&servers);
 }
 
 TEST(p3_an_earlier_starts_hello_does_not_take_the_place_of_a_later_ones)
 {
-    struct servers servers;
+    scoped(servers_release) struct servers servers = {0};
     struct server_entry *server;
     uint64_t older;
     const struct server_report late = {.kind = SERVER_HELLO, .boot = 1, .hello.name = "a"};
@@ -43,12 +43,11 @@ TEST(p3_an_earlier_starts_hello_does_not_take_the_place_of_a_later_ones)
     newest->link = 0; /* of a server that has lost its folder, which counts anew */
     assert_int_equal(servers_hello(&servers, &late, &server, &older), ERR_OK);
     assert_int_equal(newest->boot, 1);
-    servers_release(&servers);
 }
 
 TEST(a_runs_servers_are_numbered_by_their_names)
 {
-    struct servers servers;
+    scoped(servers_release) struct servers servers = {0};
     assert_int_equal(servers_init(&servers), ERR_OK);
     hello(&servers, "c", 1);
     hello(&servers, "a", 1);
@@ -62,12 +61,11 @@ TEST(a_runs_servers_are_numbered_by_their_names)
     assert_int_equal(servers.chosen_count, 0);
     for (uint32_t i = 0; i < servers.count; i++)
         assert_int_equal(servers.list[i].map_index, SERVERS_NONE);
-    servers_release(&servers);
 }
 
 TEST(there_is_a_last_server)
 {
-    struct servers servers;
+    scoped(servers_release) struct servers servers = {0};
     struct server_report report = {.kind = SERVER_HELLO, .hello.name = "one more"};
     struct server_entry *server;
     uint64_t older;
@@ -79,5 +77,4 @@ TEST(there_is_a_last_server)
     }
     assert_int_equal(servers_hello(&servers, &report, &server, &older), ERR_BUSY);
     hello(&servers, "s7", 2); /* a known one may always come back */
-    servers_release(&servers);
 }

@@ -3,6 +3,7 @@
 
 #include "common/data/run_data.h"
 #include "common/data/tickets.h"
+#include "common/scoped.h"
 #include "server/control/connections.h"
 #include "server/service.h"
 
@@ -179,7 +180,7 @@ TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true
     struct spec spec;
     struct data *data;
     struct reason reason = {0};
-    struct buf request = {0}, response = {0};
+    scoped(buf_release) struct buf request = {0}, response = {0};
     struct samples_request wanted = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
     assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
     assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
@@ -201,7 +202,6 @@ TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true
             call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
             ERR_MALFORMED);
     }
-    buf_release(&request);
 }
 
 TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator = true)
@@ -278,7 +278,7 @@ TEST_F(a_stream_is_a_guest_from_its_first_word_to_its_end, service, .coordinator
 
 TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
 {
-    struct buf response = {0};
+    scoped(buf_release) struct buf response = {0};
     struct reason reason;
     for (int serving = 0; serving <= 1; serving++) {
         health_set(&f->service.health, serving == 1);
@@ -288,7 +288,6 @@ TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
         assert_int_equal(response.bytes, 2);
         assert_int_equal(response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
     }
-    buf_release(&response);
 }
 
 /* What a watcher of health hears. */

@@ -129,7 +129,7 @@ TEST(every_arrival_ends_in_the_same_bits)
     }
 }
 
-TEST_F(a_skipped_step_raises_the_version_and_shares_the_weights, shard)
+TEST_F(p5_a_skipped_step_raises_the_version_and_shares_the_weights, shard)
 {
     start(f);
     do_step(f, 0);
@@ -149,7 +149,7 @@ TEST_F(a_skipped_step_raises_the_version_and_shares_the_weights, shard)
     do_step(f, 2);
 }
 
-TEST_F(commits_are_fenced, shard)
+TEST_F(p2_commits_are_fenced, shard)
 {
     start(f);
     struct commit c = decision(0);
@@ -178,7 +178,7 @@ TEST_F(commits_are_fenced, shard)
     assert_int_equal(commit(f, &c), ERR_OLD_TERM);
 }
 
-TEST_F(a_commit_asked_again_gets_the_same_answer, shard)
+TEST_F(p6_a_commit_asked_again_gets_the_same_answer, shard)
 {
     start(f);
     push_step(f, 0);
@@ -219,7 +219,7 @@ TEST_F(a_report_can_be_asked_for_again, shard)
     assert_int_equal(f->effects.count, 0);
 }
 
-TEST_F(with_a_delay_steps_overlap_and_old_versions_stay, shard)
+TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard)
 {
     f->config.delay = 1;
     start(f);

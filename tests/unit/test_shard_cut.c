@@ -1,6 +1,8 @@
 /* Snapshots of a shard for cuts (P9). */
 #include "tests/unit/shard_fixture.h"
 
+#include "server/shard/prepare.h"
+
 TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
 {
     start(f);
@@ -136,4 +138,13 @@ TEST_F(a_shard_without_chunks_follows, shard)
     assert_true(snapshot->snapshot.last);
     assert_null(snapshot->snapshot.copy);
     work_until_committed(f, 1);
+}
+
+TEST(p9_the_cuts_of_a_run_with_a_delay_hold_as_many_versions)
+{
+    struct spec spec = {.consistency = {.kind = SPEC_DELAY, .delay = 3}};
+    assert_int_equal(prepare_config(&spec).delay, 3);
+    assert_int_equal(prepare_config(&spec).cut_versions, 3);
+    spec.consistency.kind = SPEC_SSP;
+    assert_int_equal(prepare_config(&spec).cut_versions, 0);
 }

@@ -14,7 +14,7 @@ TEST_F(a_pull_is_at_most_one_message, shard)
     assert_int_equal(pull_some(f, ALICE, 0, both, 1)->kind, SHARD_WEIGHTS);
 }
 
-TEST_F(a_pull_waits_for_its_version, shard)
+TEST_F(p5_a_pull_waits_for_its_version, shard)
 {
     start(f);
     const uint32_t both[2] = {TIED, FIRST};

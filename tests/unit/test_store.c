@@ -2,6 +2,7 @@
 #include "tests/unit/folder.h"
 
 #include "common/file.h"
+#include "common/scoped.h"
 #include "server/disk/store.h"
 
 #include <stdlib.h>
@@ -116,7 +117,7 @@ TEST_F(a_run_comes_back_as_it_was_started, store)
 {
     uint64_t number = add_run(f, "a");
     reopen(f);
-    struct store_run run;
+    scoped(store_run_release) struct store_run run = {0};
     assert_int_equal(store_find_run(f->store, "a", &run, NULL), ERR_OK);
     assert_int_equal(run.run, number);
     assert_string_equal(run.directory, "a");
@@ -129,7 +130,6 @@ TEST_F(a_run_comes_back_as_it_was_started, store)
     assert_true(run.unigram_entropy == 3.25);
     assert_int_equal(run.state, RUN_STARTING);
     assert_false(run.has_fingerprint);
-    store_run_release(&run);
 }
 
 TEST_F(a_directory_has_one_run, store)

@@ -172,7 +172,7 @@ static bool has_rewound(const struct succession_fixture *f)
     return seen(f, EFFECT_STORE_REWIND) != NULL;
 }
 
-TEST_F(a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succession)
+TEST_F(p7_a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succession)
 {
     ask_all(f);
     say_held_all(f, 5);
@@ -186,7 +186,7 @@ TEST_F(a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, successio
 }
 
 /* P8: not those of the cut. */
-TEST_F(the_counters_are_those_of_the_decision, succession)
+TEST_F(p8_the_counters_are_those_of_the_decision, succession)
 {
     ask_all(f);
     say_held_all(f, 5);
@@ -196,7 +196,7 @@ TEST_F(the_counters_are_those_of_the_decision, succession)
 }
 
 /* P7: whoever has the newest. */
-TEST_F(a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
+TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
 {
     ask_all(f);
     assert_int_equal(say_held(f, 0, held_of(f, 0, 4)), ERR_OK);
@@ -217,7 +217,7 @@ TEST_F(a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
 }
 
 /* P6: nothing is decided before all have carried out what is adopted; the cut comes with it. */
-TEST_F(the_next_commit_waits_for_all_and_is_a_cut, succession)
+TEST_F(p6_a_successors_next_commit_waits_for_all_and_is_a_cut, succession)
 {
     ask_all(f);
     say_held_all(f, 5);
@@ -292,7 +292,7 @@ TEST_F(workers_are_given_tickets_of_the_open_step, succession)
 }
 
 /* P7: it decides nothing until all have answered. */
-TEST_F(it_waits_for_a_server_that_was_asked, succession)
+TEST_F(p7_it_waits_for_a_server_that_was_asked, succession)
 {
     ask_all(f);
     assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
@@ -467,7 +467,7 @@ static void doubtful(struct server_held *held, uint32_t what)
     }
 }
 
-TEST(it_rewinds_when_one_answer_does_not_fit)
+TEST(p7_it_rewinds_when_one_answer_does_not_fit)
 {
     for (uint32_t what = 0; what < 8; what++) {
         struct succession_fixture f = {0};

@@ -1,6 +1,7 @@
 /* Who computes what. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/tickets.h"
 
 enum { LEASE_MS = 1000 };
@@ -54,7 +55,7 @@ static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
 
 TEST(the_lowest_free_slot_is_granted_first)
 {
-    struct tickets tickets = tickets_of(4, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(4, 1);
     expect_node(grant(&tickets, 0, 1, 9), 0, 0);
     struct lease second = grant(&tickets, 0, 2, 9);
     expect_node(second, 0, 1);
@@ -63,26 +64,23 @@ TEST(the_lowest_free_slot_is_granted_first)
     tickets_check(&tickets);
     expect_node(grant(&tickets, 0, 4, 9), 0, 1);
     expect_node(grant(&tickets, 0, 4, 9), 0, 3);
-    tickets_release(&tickets);
 }
 
 TEST(one_worker_gets_the_whole_step)
 {
-    struct tickets tickets = tickets_of(6, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(6, 0);
     expect_node(grant(&tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
     assert_int_equal(tickets.train[0].free_count, 0);
-    tickets_release(&tickets);
 }
 
 TEST(runs_of_slots_leave_every_worker_its_share)
 {
-    struct tickets tickets = tickets_of(16, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(16, 0);
     expect_node(grant(&tickets, 0, 1, 3), 2, 0);
     expect_node(grant(&tickets, 0, 2, 3), 2, 1);
     expect_node(grant(&tickets, 0, 3, 3), 1, 4); /* eight are left: two each */
     expect_node(grant(&tickets, 0, 3, 3), 1, 5);
     expect_node(grant(&tickets, 0, 3, 3), 0, 12);
-    tickets_release(&tickets);
 }
 
 TEST(a_run_takes_about_a_second_at_most)
@@ -103,30 +101,28 @@ TEST(a_run_takes_about_a_second_at_most)
 
 TEST(p4_runs_are_aligned_so_nodes_only_nest)
 {
-    struct tickets tickets = tickets_of(8, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(8, 0);
     struct lease first = grant(&tickets, 0, 1, 8);
     expect_node(first, 0, 0);
     expect_node(grant(&tickets, 0, 2, 2), 0, 1); /* not {1, 2} */
     expect_node(grant(&tickets, 0, 3, 2), 1, 1);
     expect_node(grant(&tickets, 0, 3, 1), 2, 1);
-    tickets_release(&tickets);
 }
 
 TEST(p4_with_a_lossy_codec_every_node_has_the_runs_size)
 {
-    struct tickets tickets = tickets_of(6, 4);
+    scoped(tickets_release) struct tickets tickets = tickets_of(6, 4);
     expect_node(grant(&tickets, 0, 1, 99), 2, 0);
     struct lease tail = grant(&tickets, 0, 2, 99);
     expect_node(tail, 2, 1); /* slots 4 and 5 */
     tickets_drop(&tickets, 0, tail.attempt, 2);
     expect_node(grant(&tickets, 0, 1, 1), 2, 1);
     grants_nothing(&tickets, 0, 3);
-    tickets_release(&tickets);
 }
 
 TEST(a_lost_workers_slots_are_free_at_once_and_counted_as_redone)
 {
-    struct tickets tickets = tickets_of(8, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(8, 0);
     grant(&tickets, 0, 1, 2);
     grant(&tickets, 0, 2, 1);
     assert_int_equal(tickets_drop_member(&tickets, 0, 1), 1);
@@ -134,12 +130,11 @@ TEST(a_lost_workers_slots_are_free_at_once_and_counted_as_redone)
     assert_int_equal(tickets.train[0].free_count, 4);
     expect_node(grant(&tickets, 1, 3, 1), 2, 0);
     assert_int_equal(tickets.redone, 4);
-    tickets_release(&tickets);
 }
 
 TEST(p1_done_stays_done_whatever_happens_to_the_lease)
 {
-    struct tickets tickets = tickets_of(2, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, first);
     tickets_drop(&tickets, 0, first.attempt, 1);
@@ -147,30 +142,27 @@ TEST(p1_done_stays_done_whatever_happens_to_the_lease)
     expect_node(grant(&tickets, 2, 2, 1), 0, 1);
     grants_nothing(&tickets, 2, 3);
     assert_true(tickets.train[0].units[0].done);
-    tickets_release(&tickets);
 }
 
 TEST(p1_a_completion_counts_although_its_lease_lapsed)
 {
-    struct tickets tickets = tickets_of(1, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     tickets_drop_member(&tickets, 0, 1);
     done(&tickets, 5, first);
     assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
     grants_nothing(&tickets, 5, 2);
     done(&tickets, 6, first); /* said twice */
-    tickets_release(&tickets);
 }
 
 TEST(only_the_holder_can_drop_a_lease)
 {
-    struct tickets tickets = tickets_of(1, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
     struct lease first = grant(&tickets, 0, 1, 1);
     tickets_drop(&tickets, 0, first.attempt, 2);
     assert_non_null(tickets_find(&tickets, first.attempt));
     tickets_drop(&tickets, 0, first.attempt, 1);
     assert_null(tickets_find(&tickets, first.attempt));
-    tickets_release(&tickets);
 }
 
 /* Two slots; the first one took 20 ms, so a slot is overdue after 40. */
@@ -186,7 +178,7 @@ static struct tickets tickets_with_usual(struct lease *ret_second)
 TEST(an_idle_worker_gets_an_overdue_ticket_of_another)
 {
     struct lease second;
-    struct tickets tickets = tickets_with_usual(&second);
+    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
     grants_nothing(&tickets, 39, 1);
     assert_int_equal(tickets_overdue_ms(&tickets), 40);
     grants_nothing(&tickets, 40, 2); /* its own */
@@ -197,37 +189,34 @@ TEST(an_idle_worker_gets_an_overdue_ticket_of_another)
     assert_int_equal(tickets.redone, 0);
     grants_nothing(&tickets, 41, 3); /* the youngest attempt has its time too */
     assert_int_equal(tickets_overdue_ms(&tickets), 80);
-    tickets_release(&tickets);
 }
 
 TEST(speculation_takes_the_slowest_first)
 {
-    struct tickets tickets = tickets_of(3, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(3, 1);
     struct lease a = grant(&tickets, 0, 1, 3);
     done(&tickets, 10, a);
     grant(&tickets, 10, 1, 3);
     grant(&tickets, 5, 2, 3);
     expect_node(grant(&tickets, 100, 3, 3), 0, 2); /* granted at 5 */
-    tickets_release(&tickets);
 }
 
 TEST(the_second_completion_of_a_speculated_ticket_changes_nothing)
 {
     struct lease second;
-    struct tickets tickets = tickets_with_usual(&second);
+    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
     struct lease backup = grant(&tickets, 50, 1, 2);
     done(&tickets, 60, backup);
     assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
     done(&tickets, 70, second);
     assert_int_equal(tickets.lease_count, 0);
     assert_int_equal(tickets.train[0].done_count, 2);
-    tickets_release(&tickets);
 }
 
 TEST(a_speculated_slot_is_free_only_when_nobody_holds_it)
 {
     struct lease second;
-    struct tickets tickets = tickets_with_usual(&second);
+    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
     grant(&tickets, 50, 1, 2);
     tickets_drop_member(&tickets, 0, 2);
     tickets_check(&tickets);
@@ -235,22 +224,20 @@ TEST(a_speculated_slot_is_free_only_when_nobody_holds_it)
     tickets_drop_member(&tickets, 0, 1);
     tickets_check(&tickets);
     assert_int_equal(tickets.train[0].free_count, 1);
-    tickets_release(&tickets);
 }
 
 TEST(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is)
 {
-    struct tickets tickets = tickets_of(1, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
     grant(&tickets, 0, 1, 1);
     grants_nothing(&tickets, LEASE_MS - 1, 2);
     assert_true(grant(&tickets, LEASE_MS, 2, 1).speculative);
-    tickets_release(&tickets);
 }
 
 TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
 {
     struct lease second;
-    struct tickets tickets = tickets_with_usual(&second);
+    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
     uint64_t due_ms;
     assert_int_equal(tickets_lapse(&tickets, 100, &due_ms), 0);
     assert_int_equal(due_ms, LEASE_MS); /* more than 16 times 20 ms */
@@ -258,12 +245,11 @@ TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
     assert_int_equal(due_ms, UINT64_MAX);
     tickets_check(&tickets);
     expect_node(grant(&tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
-    tickets_release(&tickets);
 }
 
 TEST(validation_comes_after_training_piece_by_piece)
 {
-    struct tickets tickets = tickets_of(1, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(1, 0);
     tickets_open(&tickets, (struct tickets_open){.steps = 1, .validate = true});
     assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_TRAIN);
     for (uint32_t piece = 0; piece < 3; piece++) {
@@ -274,12 +260,11 @@ TEST(validation_comes_after_training_piece_by_piece)
     }
     assert_true(tickets_all_done(&tickets, TICKET_VALIDATE));
     assert_false(tickets_all_done(&tickets, TICKET_TRAIN));
-    tickets_release(&tickets);
 }
 
 TEST(a_new_step_starts_with_everything_free)
 {
-    struct tickets tickets = tickets_of(2, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
     struct lease old = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
     tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
@@ -287,7 +272,6 @@ TEST(a_new_step_starts_with_everything_free)
     assert_null(tickets_find(&tickets, old.attempt));
     assert_int_equal(tickets.train[0].free_count, 2);
     assert_true(grant(&tickets, 2, 1, 1).attempt > old.attempt);
-    tickets_release(&tickets);
 }
 
 static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
@@ -304,7 +288,7 @@ static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
 
 TEST(the_oldest_step_comes_first_then_validation_then_later_steps)
 {
-    struct tickets tickets = overlapping(3, 1);
+    scoped(tickets_release) struct tickets tickets = overlapping(3, 1);
     tickets_open(&tickets, (struct tickets_open){.step = 10, .steps = 3, .validate = true});
     assert_int_equal(grant(&tickets, 0, 1, 1).step, 10);
     for (uint32_t piece = 0; piece < 3; piece++)
@@ -312,12 +296,11 @@ TEST(the_oldest_step_comes_first_then_validation_then_later_steps)
     assert_int_equal(grant(&tickets, 0, 1, 1).step, 11);
     assert_int_equal(grant(&tickets, 0, 1, 1).step, 12);
     grants_nothing(&tickets, 0, 1);
-    tickets_release(&tickets);
 }
 
 TEST(a_later_step_keeps_its_leases_when_the_oldest_closes)
 {
-    struct tickets tickets = overlapping(2, 2);
+    scoped(tickets_release) struct tickets tickets = overlapping(2, 2);
     struct lease late = grant(&tickets, 0, 1, 1);
     done(&tickets, 1, grant(&tickets, 0, 2, 1));
     struct lease kept = grant(&tickets, 2, 3, 1);
@@ -334,12 +317,11 @@ TEST(a_later_step_keeps_its_leases_when_the_oldest_closes)
     struct lease next = grant(&tickets, 5, 1, 1);
     assert_int_equal(next.step, 12);
     expect_node(next, 0, 0);
-    tickets_release(&tickets);
 }
 
 TEST(a_rewind_opens_all_steps_anew)
 {
-    struct tickets tickets = overlapping(2, 1);
+    scoped(tickets_release) struct tickets tickets = overlapping(2, 1);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
     struct lease held = grant(&tickets, 0, 1, 1);
     tickets_open(&tickets, (struct tickets_open){0});
@@ -350,7 +332,6 @@ TEST(a_rewind_opens_all_steps_anew)
     assert_null(tickets_find(&tickets, held.attempt));
     assert_int_equal(grant(&tickets, 3, 1, 1).step, 10);
     assert_int_equal(grant(&tickets, 3, 1, 1).step, 11);
-    tickets_release(&tickets);
 }
 
 static struct tickets stale(uint32_t staleness, uint32_t slots, uint32_t node_slots)
@@ -366,9 +347,9 @@ static struct tickets stale(uint32_t staleness, uint32_t slots, uint32_t node_sl
     return tickets;
 }
 
-TEST(a_delayed_step_is_computed_exactly_so_far_behind)
+TEST(p5_a_delayed_step_is_computed_exactly_so_far_behind)
 {
-    struct tickets tickets = overlapping(3, 1);
+    scoped(tickets_release) struct tickets tickets = overlapping(3, 1);
     uint8_t behind[1];
     assert_int_equal(grant(&tickets, 0, 1, 1).version, 8);
     assert_int_equal(grant(&tickets, 0, 1, 1).version, 9);
@@ -377,12 +358,11 @@ TEST(a_delayed_step_is_computed_exactly_so_far_behind)
     tickets_open(&tickets, (struct tickets_open){0});
     tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 3});
     assert_int_equal(grant(&tickets, 0, 1, 1).version, 0); /* there is none before */
-    tickets_release(&tickets);
 }
 
 TEST(ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted)
 {
-    struct tickets tickets = stale(2, 2, 1);
+    scoped(tickets_release) struct tickets tickets = stale(2, 2, 1);
     uint8_t behind[2];
     struct lease first = grant(&tickets, 0, 1, 1), second = grant(&tickets, 0, 2, 1);
     struct lease ahead = grant(&tickets, 0, 3, 1);
@@ -398,12 +378,11 @@ TEST(ssp_computes_a_slot_on_the_newest_version_when_it_is_first_granted)
     assert_int_equal(tickets_behind(&tickets, behind), 1);
     assert_int_equal(behind[0], 1);
     assert_int_equal(behind[1], 0);
-    tickets_release(&tickets);
 }
 
-TEST(ssp_gives_a_slot_again_on_the_same_version)
+TEST(p5_ssp_gives_a_slot_again_on_the_same_version)
 {
-    struct tickets tickets = stale(1, 2, 0);
+    scoped(tickets_release) struct tickets tickets = stale(1, 2, 0);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));  /* step 10 */
     struct lease lost = grant(&tickets, 1, 1, 2); /* a slot of step 11, on version 10 */
     tickets_open(&tickets, (struct tickets_open){.version = 11, .step = 11, .steps = 2});
@@ -420,35 +399,32 @@ TEST(ssp_gives_a_slot_again_on_the_same_version)
     assert_int_equal(speculative.step, 11);
     assert_int_equal(speculative.version, speculative.node.index == 0 ? 10 : 11);
     tickets_check(&tickets);
-    tickets_release(&tickets);
 }
 
 TEST(speculation_names_the_step_of_the_slowest)
 {
-    struct tickets tickets = overlapping(2, 1);
+    scoped(tickets_release) struct tickets tickets = overlapping(2, 1);
     grant(&tickets, 0, 1, 2);
     done(&tickets, 20, grant(&tickets, 0, 2, 2));
     struct lease again = grant(&tickets, 100, 2, 2);
     assert_true(again.speculative);
     assert_int_equal(again.step, 10);
-    tickets_release(&tickets);
 }
 
 TEST(what_shards_never_saw_can_be_done_again)
 {
-    struct tickets tickets = tickets_of(2, 0);
+    scoped(tickets_release) struct tickets tickets = tickets_of(2, 0);
     done(&tickets, 1, grant(&tickets, 0, 1, 1));
     grants_nothing(&tickets, 2, 1);
     tickets_reopen(&tickets);
     tickets_check(&tickets);
     expect_node(grant(&tickets, 3, 2, 1), 1, 0);
     assert_int_equal(tickets.redone, 2);
-    tickets_release(&tickets);
 }
 
 TEST(training_may_go_back_to_older_steps)
 {
-    struct tickets tickets;
+    scoped(tickets_release) struct tickets tickets = {0};
     const struct tickets_settings settings = {
         .slots = 2, .open_steps = 2, .pieces = 1, .node_slots = 1, .leases_max = 8, .lease_ms = 9};
     assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
@@ -469,23 +445,21 @@ TEST(training_may_go_back_to_older_steps)
     struct lease again = grant(&tickets, 0, 2, 1);
     assert_int_equal(again.step, 5);
     expect_node(again, 0, 0);
-    tickets_release(&tickets);
 }
 
 TEST(attempts_are_numbered_from_where_it_is_said)
 {
-    struct tickets tickets;
+    scoped(tickets_release) struct tickets tickets = {0};
     const struct tickets_settings settings = {
         .slots = 2, .open_steps = 1, .leases_max = 8, .attempts_first = UINT64_C(7) << 32};
     assert_int_equal(tickets_init(&tickets, &settings), ERR_OK);
     tickets_open(&tickets, (struct tickets_open){.steps = 1});
     assert_true(grant(&tickets, 0, 1, 1).attempt > UINT64_C(7) << 32);
-    tickets_release(&tickets);
 }
 
 TEST(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted)
 {
-    struct tickets tickets = tickets_of(4, 2);
+    scoped(tickets_release) struct tickets tickets = tickets_of(4, 2);
     struct lease first = grant(&tickets, 100, 1, 2), second = grant(&tickets, 110, 2, 2);
     done(&tickets, 150, first);
     assert_int_equal(tickets.useful_ms, 50);
@@ -498,12 +472,11 @@ TEST(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted)
     assert_int_equal(tickets.useful_ms, 50 + 20);
     assert_int_equal(tickets.wasted_ms, 60 + 20);
     assert_int_equal(tickets_settle(&tickets, 300), 70);
-    tickets_release(&tickets);
 }
 
 TEST(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so)
 {
-    struct tickets tickets = tickets_of(2, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
     grant(&tickets, 0, 1, 3);
     grant(&tickets, 5, 2, 3);
     expect_node(grant(&tickets, LEASE_MS, 3, 3), 0, 0); /* the slowest one as well */
@@ -514,17 +487,15 @@ TEST(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so)
     assert_true(tickets.train_usual_ms == 0); /* nobody said how long it took */
     tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
     assert_int_equal(tickets_settle(&tickets, LEASE_MS + 10), 0);
-    tickets_release(&tickets);
 }
 
 TEST(a_rewind_wastes_all_that_is_leased)
 {
-    struct tickets tickets = tickets_of(4, 1);
+    scoped(tickets_release) struct tickets tickets = tickets_of(4, 1);
     grant(&tickets, 10, 1, 2);
     grant(&tickets, 20, 2, 2);
     tickets_drop_all(&tickets, 50);
     tickets_check(&tickets);
     assert_int_equal(tickets.wasted_ms, 40 + 30);
     assert_int_equal(tickets.train[0].free_count, 4);
-    tickets_release(&tickets);
 }

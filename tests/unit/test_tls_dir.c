@@ -89,7 +89,7 @@ TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
 
 TEST_F(a_missing_file_is_named_and_what_to_do, dir)
 {
-    struct tls_identity identity = {0};
+    scoped(tls_identity_release) struct tls_identity identity = {0};
     struct reason reason = {0};
     assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_UNTRUSTED);
@@ -104,7 +104,6 @@ TEST_F(a_missing_file_is_named_and_what_to_do, dir)
     assert_non_null(strstr(reason.text, "where the CA's key lies"));
     assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_OK); /* who only uses certificates needs no CA's key */
-    tls_identity_release(&identity);
 }
 
 TEST_F(a_file_that_is_no_certificate_is_named, dir)

@@ -1,6 +1,7 @@
 /* What the held-out pieces brought. */
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/validation.h"
 
 static struct validation_result result_of(double loss)
@@ -10,7 +11,7 @@ static struct validation_result result_of(double loss)
 
 TEST(the_first_result_of_a_piece_counts)
 {
-    struct validation validation;
+    scoped(validation_release) struct validation validation = {0};
     assert_int_equal(validation_init(&validation, 2), ERR_OK);
     struct validation_result first = result_of(1), second = result_of(50);
     validation_add(&validation, 0, &first);
@@ -21,7 +22,6 @@ TEST(the_first_result_of_a_piece_counts)
     assert_true(validation_sum(&validation).loss_sum == 2);
     assert_int_equal(validation_sum(&validation).sample_count, 4);
     assert_int_equal(validation_sum(&validation).correct_count, 2);
-    validation_release(&validation);
 }
 
 TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
@@ -44,20 +44,18 @@ TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
 
 TEST(a_restart_forgets)
 {
-    struct validation validation;
+    scoped(validation_release) struct validation validation = {0};
     assert_int_equal(validation_init(&validation, 1), ERR_OK);
     struct validation_result result = result_of(3);
     validation_add(&validation, 0, &result);
     validation_restart(&validation);
     assert_false(validation_complete(&validation));
-    validation_release(&validation);
 }
 
 TEST(a_run_without_held_out_samples_has_nothing_to_wait_for)
 {
-    struct validation validation;
+    scoped(validation_release) struct validation validation = {0};
     assert_int_equal(validation_init(&validation, 0), ERR_OK);
     validation_restart(&validation);
     assert_true(validation_complete(&validation));
-    validation_release(&validation);
 }
