@@ -1,6 +1,20 @@
-/* Joining, tickets, leaving, and what is to be done next. */
+/* The agent puts its parts together: membership, map, tickets and traffic, each in its file. An
+ * event goes to the part that it is about; what it means for the others is decided here. */
+#include "worker/agent_backoff.h"
 #include "worker/agent_map.h"
+#include "worker/agent_member.h"
 #include "worker/agent_traffic.h"
+
+#include <stdlib.h>
+
+struct agent {
+    struct agent_config config;
+    struct rand_state jitter;
+    struct agent_member member;
+    struct agent_map_state map;
+    struct agent_tickets tickets;
+    struct agent_traffic traffic;
+};
 
 /* ---- life ---- */
 
@@ -8,46 +22,99 @@ void agent_free(struct agent *agent)
 {
     if (agent == NULL)
         return;
-    agent_map_release(agent);
-    free(agent->chunks);
-    free(agent->pieces);
-    free(agent->unit_missing);
+    agent_traffic_release(&agent->traffic);
     free(agent);
-}
-
-static void name_pieces(struct agent *agent)
-{
-    const struct model *model = agent->config.model;
-    uint32_t piece = 0;
-    for (uint32_t c = 0; c < model->chunks_count; c++) {
-        agent->chunks[c].first_piece = piece;
-        uint32_t parts = agent_core_pieces(agent, c);
-        for (uint32_t part = 0; part < parts; part++)
-            agent->pieces[piece++] = (struct piece){.chunk = c, .part = part};
-    }
-    check(piece == agent->piece_count);
 }
 
 enum err agent_new(const struct agent_config *config, struct agent **ret_agent)
 {
-    const struct model *model = config->model;
     struct agent *agent = calloc(1, sizeof *agent);
     if (agent == NULL)
         return ERR_NOMEM;
     agent->config = *config;
     agent->jitter = (struct rand_state){config->seed};
-    for (uint32_t c = 0; c < model->chunks_count; c++)
-        agent->piece_count += agent_core_pieces(agent, c);
-    agent->chunks = calloc(model->chunks_count, sizeof *agent->chunks);
-    agent->pieces = calloc(agent->piece_count, sizeof *agent->pieces);
-    agent->unit_missing = calloc(model->units_count, sizeof *agent->unit_missing);
-    if (agent->chunks == NULL || agent->pieces == NULL || agent->unit_missing == NULL) {
+    enum err err = agent_traffic_init(&agent->traffic, &agent->config, &agent->jitter);
+    if (err != ERR_OK) {
         agent_free(agent);
-        return ERR_NOMEM;
+        return err;
     }
-    name_pieces(agent);
     *ret_agent = agent;
     return ERR_OK;
+}
+
+/* ---- ends: of a ticket, of a membership, of the agent ---- */
+
+static bool is_member(const struct agent *agent)
+{
+    return agent->member.phase == AGENT_PHASE_MEMBER;
+}
+
+static bool holds_ticket(const struct agent *agent)
+{
+    return agent_tickets_any(&agent->tickets, AGENT_TICKET_HELD);
+}
+
+static void end_ticket(struct agent *agent, struct agent_ticket *ticket, enum err outcome)
+{
+    check(outcome != ERR_OK || agent_traffic_is_done(&agent->traffic, ticket));
+    agent_tickets_end(&agent->tickets, ticket, agent->member.member, outcome);
+    if (agent->config.async && outcome == ERR_OK) {
+        agent_traffic_boots(&agent->traffic, ticket, agent->map.server_count, ticket->boots);
+        ticket->complete.boot_count = agent->map.server_count;
+        ticket->complete.boots = ticket->boots;
+    }
+    agent_traffic_stop(&agent->traffic, ticket);
+}
+
+static void end_tickets(struct agent *agent, enum err outcome)
+{
+    struct agent_ticket *ticket;
+    while ((ticket = agent_tickets_find(&agent->tickets, AGENT_TICKET_HELD)) != NULL)
+        end_ticket(agent, ticket, outcome);
+}
+
+/* It is computed and all of it is acknowledged. */
+static void settle(struct agent *agent, struct agent_ticket *ticket)
+{
+    if (ticket->compute_ended && agent_traffic_is_done(&agent->traffic, ticket))
+        end_ticket(agent, ticket, ERR_OK);
+}
+
+/* The member is forgotten and joins anew. */
+static void go_away(struct agent *agent, uint64_t now_ms)
+{
+    if (agent->member.phase == AGENT_PHASE_STOPPED)
+        return;
+    end_tickets(agent, ERR_UNKNOWN_MEMBER);
+    agent_tickets_forget_completes(&agent->tickets); /* nobody would know us */
+    agent->tickets.acquiring = false;
+    agent_member_away(&agent->member, now_ms, &agent->jitter);
+}
+
+/* Nothing goes on: STOP for that reason, when a compute under way has ended. */
+static void stop(struct agent *agent, enum err err)
+{
+    if (agent->member.phase == AGENT_PHASE_STOPPED)
+        return;
+    agent_member_stop(&agent->member, err);
+    struct agent_ticket *ticket;
+    while ((ticket = agent_tickets_find(&agent->tickets, AGENT_TICKET_HELD)) != NULL) {
+        agent_traffic_stop(&agent->traffic, ticket);
+        agent_tickets_drop(&agent->tickets, ticket);
+    }
+}
+
+/* What an error of a peer means for this worker. It is about that ticket, or (NULL) about all. */
+static void react(struct agent *agent, uint64_t now_ms, struct agent_ticket *ticket, enum err err)
+{
+    if (err_reaction(err) == REACT_REJOIN)
+        go_away(agent, now_ms);
+    else if (err_reaction(err) == REACT_DROP && ticket != NULL)
+        end_ticket(agent, ticket, err);
+    else if (err_reaction(err) == REACT_DROP && holds_ticket(agent))
+        end_tickets(agent, err);
+    else
+        stop(agent, err);
 }
 
 /* ---- joining ---- */
@@ -56,278 +123,274 @@ void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply 
                   const struct agent_map *map)
 {
     (void)now_ms;
-    if (agent->phase != JOINING)
+    if (agent->member.phase != AGENT_PHASE_JOINING)
         return;
-    agent->ticket_map = 0;
-    enum err err = agent_map_begin(agent, map);
+    enum err err = agent_traffic_begin(&agent->traffic, map);
     if (err != ERR_OK) {
-        agent_core_stop(agent, err);
+        stop(agent, err);
         return;
     }
-    agent->phase = MEMBER;
-    agent->join_failures = 0;
-    agent->member = reply->member;
-    agent->generation = reply->generation;
-    if (map->generation != reply->generation)
-        agent->map_number = 0; /* any of this generation is newer */
-    agent->acquire_at = 0;
-    agent->acquire_failures = 0;
-    agent->sequence++;
-    agent->statistics.joins++;
+    agent_map_begin(&agent->map, map, reply->generation);
+    agent_tickets_begin(&agent->tickets);
+    agent_member_joined(&agent->member, reply);
 }
 
 void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err)
 {
-    if (agent->phase != JOINING)
+    if (agent->member.phase != AGENT_PHASE_JOINING)
         return;
-    if (!agent_core_is_passing(err) && err_reaction(err) != REACT_REJOIN) {
-        agent_core_stop(agent, err);
-        return;
-    }
-    /* What waiting mends comes soon; an unreachable coordinator is asked ever less often. */
-    unsigned failures = agent->join_failures++;
-    if (err_reaction(err) == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX)
-        failures = AGENT_WAIT_FAILURES_MAX;
-    agent->phase = AWAY;
-    agent->join_at = now_ms + agent_core_backoff_ms(agent, failures);
+    if (!agent_member_join_failed(&agent->member, now_ms, err, &agent->jitter))
+        stop(agent, err);
 }
 
 void agent_member_lost(struct agent *agent, uint64_t now_ms)
 {
-    if (agent->phase == MEMBER)
-        agent_core_go_away(agent, now_ms);
+    if (is_member(agent))
+        go_away(agent, now_ms);
+}
+
+/* ---- the map ---- */
+
+bool agent_takes_map(const struct agent *agent, uint64_t generation, uint64_t number)
+{
+    return is_member(agent) && agent->map.asked && generation == agent->member.generation &&
+           number > agent->map.number;
+}
+
+void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map)
+{
+    if (!is_member(agent) || !agent->map.asked)
+        return;
+    if (map->generation > agent->member.generation) {
+        /* P2: nobody answers OLD_GENERATION to a worker that waits for its ticket's map. */
+        react(agent, now_ms, NULL, ERR_OLD_GENERATION);
+        return;
+    }
+    if (!agent_takes_map(agent, map->generation, map->number)) {
+        agent_map_same(&agent->map, now_ms, &agent->jitter);
+        return;
+    }
+    enum err err = agent_traffic_reroute(&agent->traffic, map);
+    if (err != ERR_OK)
+        stop(agent, err);
+    else
+        agent_map_take(&agent->map, map);
+}
+
+void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
+{
+    if (!is_member(agent) || !agent->map.asked)
+        return;
+    if (agent_backoff_helps(err))
+        agent_map_later(&agent->map, now_ms, &agent->jitter);
+    else
+        react(agent, now_ms, NULL, err);
 }
 
 /* ---- tickets ---- */
 
-/* A unit is complete when every chunk of its weights is held at the ticket's version. */
-static bool chunk_is_held(const struct agent *agent, uint32_t chunk)
+static void hold_ticket(struct agent *agent, const struct ticket *ticket)
 {
-    const struct chunk_state *state = &agent->chunks[chunk];
-    return state->held_generation == agent->ticket.generation &&
-           state->held_version == agent->ticket.version;
-}
-
-/* The chunks of unit's use u that are weights; the loss parameter has none. */
-static const struct model_parameter *use_weights(const struct model *model, uint32_t unit,
-                                                 uint32_t u)
-{
-    const struct model_use *use = &model->uses[model->units[unit].use_first + u];
-    return use->parameter == model->loss_parameter ? NULL : &model->parameters[use->parameter];
-}
-
-static void ask_for_unit(struct agent *agent, uint32_t unit)
-{
-    const struct model *model = agent->config.model;
-    uint32_t missing = 0;
-    for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
-        const struct model_parameter *parameter = use_weights(model, unit, u);
-        if (parameter == NULL)
-            continue;
-        for (uint32_t i = 0; i < parameter->chunks_count; i++) {
-            uint32_t chunk = parameter->chunk_first + i;
-            if (chunk_is_held(agent, chunk))
-                continue;
-            missing++;
-            if (parameter->part_units[0] == unit) /* a later use shares the first one's pull */
-                queue_put(&agent->servers[agent->chunks[chunk].server].pulls, chunk);
-        }
-    }
-    agent->unit_missing[unit] = missing;
-}
-
-static void begin_ticket(struct agent *agent, const struct ticket *ticket)
-{
-    agent->has_ticket = true;
-    agent->ticket = *ticket;
-    agent->compute_started = false;
-    agent->compute_ended = false;
-    agent->result = (struct agent_result){0};
-    agent->pieces_left = ticket->kind == TICKET_TRAIN ? agent->piece_count : 0;
-    for (uint32_t s = 0; s < agent->server_count; s++)
-        agent->servers[s].ticket_boot = 0;
-    for (uint32_t c = 0; agent->config.async && c < agent->config.model->chunks_count; c++)
-        agent->chunks[c].held_generation = 0; /* there may be newer ones */
-    for (uint32_t unit = 0; unit < agent->config.model->units_count; unit++)
-        ask_for_unit(agent, unit);
-}
-
-static void acquire_failed(struct agent *agent, uint64_t now_ms, enum err err)
-{
-    if (!agent_core_is_passing(err)) {
-        agent_core_react(agent, now_ms, err);
-        return;
-    }
-    agent->acquire_at = now_ms + agent_core_backoff_ms(agent, agent->acquire_failures++);
+    struct agent_ticket *held = agent_tickets_hold(&agent->tickets, ticket);
+    agent_traffic_start(&agent->traffic, held, (uint32_t)(held - agent->tickets.all));
 }
 
 void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enum err err,
                     const struct acquire_reply *reply)
 {
-    if (agent->phase != MEMBER || !agent->acquiring || sequence != agent->sequence)
+    struct agent_tickets *tickets = &agent->tickets;
+    if (!is_member(agent) || !tickets->acquiring || sequence != tickets->sequence)
         return;
-    agent->acquiring = false;
-    if (err != ERR_OK) {
-        acquire_failed(agent, now_ms, err);
+    if (err != ERR_OK && agent_backoff_helps(err)) {
+        agent_tickets_acquire_failed(tickets, now_ms, &agent->jitter);
         return;
     }
-    agent->sequence++;
-    agent->acquire_failures = 0;
-    agent->ticket_map = reply->map_number;
-    if (!agent_map_is_known(agent))
-        agent_map_want(agent, now_ms);
-    if (reply->result == ACQUIRE_TICKET && !agent->leaving)
-        begin_ticket(agent, &reply->ticket);
+    if (err != ERR_OK) {
+        tickets->acquiring = false;
+        react(agent, now_ms, NULL, err);
+        return;
+    }
+    agent_tickets_acquired(tickets);
+    agent_map_name(&agent->map, now_ms, reply->map_number);
+    if (reply->result == ACQUIRE_TICKET && !agent->member.leaving)
+        hold_ticket(agent, &reply->ticket);
     else if (reply->result == ACQUIRE_END)
         agent_run_over(agent, now_ms);
 }
 
-/* Async: the scale of all of it is known. */
-static void queue_all_pieces(struct agent *agent)
+void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit)
 {
-    for (uint32_t piece = 0; piece < agent->piece_count; piece++) {
-        agent->pieces[piece].state = PIECE_WAITING;
-        uint32_t server = agent->chunks[agent->pieces[piece].chunk].server;
-        queue_put(&agent->servers[server].pushes, piece);
-    }
+    (void)now_ms;
+    const struct agent_ticket *ticket = agent->tickets.computed;
+    if (ticket == NULL || agent->config.async)
+        return; /* a dropped ticket's, or its scale is not known yet */
+    agent_push_unit(&agent->traffic, ticket, unit);
 }
 
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result)
 {
     (void)now_ms;
-    check(agent->computing);
-    agent->computing = false;
-    agent->cancel_due = false;
-    if (!agent->has_ticket || !agent->compute_started)
-        return; /* it was a dropped ticket's */
+    struct agent_ticket *ticket = agent_tickets_computed(&agent->tickets);
+    if (ticket == NULL)
+        return;
     if (result->err != ERR_OK) {
-        agent_core_stop(agent, result->err);
+        stop(agent, result->err);
         return;
     }
-    agent->compute_ended = true;
-    agent->result = *result;
-    if (agent->config.async && agent->ticket.kind == TICKET_TRAIN)
-        queue_all_pieces(agent);
-    agent_core_settle(agent);
+    ticket->compute_ended = true;
+    ticket->result = *result;
+    if (agent->config.async && ticket->ticket.kind == TICKET_TRAIN)
+        agent_push_all(&agent->traffic, ticket);
+    settle(agent, ticket);
+}
+
+/* ---- streams ---- */
+
+static bool has_server(const struct agent *agent, uint32_t server)
+{
+    return is_member(agent) && server < agent->traffic.server_count;
+}
+
+void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot)
+{
+    (void)now_ms;
+    if (!has_server(agent, server))
+        return;
+    agent_traffic_stream_up(&agent->traffic, server, boot);
+    /* P12: what a ticket was computed on may be lost with the other boot. */
+    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++) {
+        struct agent_ticket *ticket = &agent->tickets.all[i];
+        if (ticket->state == AGENT_TICKET_HELD &&
+            agent_traffic_is_stale(&agent->traffic, ticket, server))
+            end_ticket(agent, ticket, ERR_STALE);
+    }
+}
+
+void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, enum err err)
+{
+    struct agent_ticket *pulling[AGENT_TICKETS_MAX] = {NULL};
+    if (!has_server(agent, server))
+        return;
+    agent_traffic_stream_down(&agent->traffic, server);
+    if (err != ERR_OK && !agent_backoff_helps(err)) {
+        react(agent, now_ms, NULL, err);
+        return;
+    }
+    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++)
+        if (agent_traffic_is_pulling(&agent->traffic, &agent->tickets.all[i], server))
+            pulling[i] = &agent->tickets.all[i];
+    agent_traffic_retry(&agent->traffic, now_ms, server);
+    /* Async: asked again, a chunk might be another version. */
+    for (uint32_t i = 0; agent->config.async && i < AGENT_TICKETS_MAX; i++)
+        if (pulling[i] != NULL)
+            end_ticket(agent, pulling[i], ERR_STALE);
+}
+
+/* Ignores answers about an earlier ticket, unless they report that the generation or the membership
+ * has ended. */
+static void heed(struct agent *agent, uint64_t now_ms, const struct agent_answer *answer)
+{
+    if (answer->moved)
+        agent_map_want(&agent->map, now_ms);
+    if (answer->ticket == NULL) {
+        if (err_reaction(answer->err) == REACT_REJOIN)
+            go_away(agent, now_ms);
+    } else if (answer->err != ERR_OK) {
+        react(agent, now_ms, answer->ticket, answer->err);
+    } else if (answer->end != ERR_OK) {
+        end_ticket(agent, answer->ticket, answer->end);
+    } else {
+        settle(agent, answer->ticket);
+    }
+}
+
+bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
+                   const struct weights *weights)
+{
+    (void)now_ms;
+    return has_server(agent, server) && agent_pull_weights(&agent->traffic, server, weights);
+}
+
+void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
+                   const struct pull_refusal *refusal)
+{
+    if (!has_server(agent, server))
+        return;
+    struct agent_answer answer = agent_pull_refused(&agent->traffic, now_ms, server, refusal);
+    heed(agent, now_ms, &answer);
+}
+
+void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack)
+{
+    if (!has_server(agent, server))
+        return;
+    struct agent_answer answer = agent_push_acked(&agent->traffic, now_ms, server, ack);
+    heed(agent, now_ms, &answer);
 }
 
 /* ---- the end ---- */
 
 void agent_leave(struct agent *agent, uint64_t now_ms, uint64_t deadline_ms)
 {
-    agent->leave_at = agent->leaving ? now_ms : deadline_ms;
-    agent->leaving = true;
+    agent_member_leave(&agent->member, now_ms, deadline_ms);
 }
 
 void agent_run_over(struct agent *agent, uint64_t now_ms)
 {
-    if (agent->phase != MEMBER) {
-        agent_core_stop(agent, ERR_OK);
+    if (!is_member(agent)) {
+        stop(agent, ERR_OK);
         return;
     }
-    if (agent->has_ticket)
-        agent_core_end_ticket(agent, ERR_CANCELLED);
-    agent->complete_due = false; /* nobody counts it any more */
-    agent->leaving = true;       /* a member that leaves is not a lost one */
-    agent->leave_at = now_ms;
+    end_tickets(agent, ERR_CANCELLED);
+    agent_tickets_forget_completes(&agent->tickets);    /* nobody counts them any more */
+    agent_member_leave(&agent->member, now_ms, now_ms); /* a member that leaves is not a lost one */
 }
 
 /* ---- effects ---- */
 
-static bool next_membership(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
-{
-    if (agent->phase == AWAY && now_ms >= agent->join_at) {
-        agent->phase = JOINING;
-        effect->kind = AGENT_JOIN;
-        return true;
-    }
-    if (agent->complete_due) {
-        agent->complete_due = false;
-        effect->kind = AGENT_COMPLETE;
-        effect->complete = agent->complete;
-        return true;
-    }
-    if (agent->phase != MEMBER || agent->has_ticket || agent->acquiring ||
-        now_ms < agent->acquire_at)
-        return false;
-    agent->acquiring = true;
-    effect->kind = AGENT_ACQUIRE;
-    effect->acquire = (struct acquire_request){.member = agent->member,
-                                               .generation = agent->generation,
-                                               .sequence = agent->sequence,
-                                               .wait_ms = AGENT_ACQUIRE_WAIT_MS};
-    return true;
-}
-
+/* A ticket's end is reported before LEAVE. */
 static bool next_leave(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
 {
-    if (!agent->leaving || agent->leave_said)
+    struct agent_member *member = &agent->member;
+    if (!member->leaving || member->leave_sent)
         return false;
-    if (agent->has_ticket && now_ms >= agent->leave_at)
-        agent_core_end_ticket(agent, ERR_CANCELLED);
-    if (agent->has_ticket || agent->complete_due)
-        return false; /* the ticket's end is said first */
-    agent->leave_said = true;
-    bool known = agent->phase == MEMBER;
-    agent_core_stop(agent, ERR_OK);
+    if (now_ms >= member->leave_at)
+        end_tickets(agent, ERR_CANCELLED);
+    if (holds_ticket(agent) || agent_tickets_any(&agent->tickets, AGENT_TICKET_OVER))
+        return false;
+    bool known = is_member(agent);
+    stop(agent, ERR_OK);
+    member->leave_sent = true;
     effect->kind = AGENT_LEAVE;
     return known;
 }
 
-static bool next_compute(struct agent *agent, struct agent_effect *effect)
+static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
 {
-    if (agent->cancel_due) {
-        agent->cancel_due = false;
-        agent->cancel_said = true;
-        effect->kind = AGENT_CANCEL;
-        return true;
-    }
-    if (!agent->has_ticket || agent->compute_started || agent->computing)
-        return false;
-    agent->compute_started = true;
-    agent->computing = true;
-    agent->cancel_said = false;
-    effect->kind = AGENT_COMPUTE;
-    effect->ticket = agent->ticket;
-    return true;
-}
-
-static bool next_unit(struct agent *agent, struct agent_effect *effect)
-{
-    for (uint32_t unit = 0; unit < agent->config.model->units_count; unit++)
-        if (agent->unit_missing[unit] == 0) {
-            agent->unit_missing[unit] = UINT32_MAX;
-            effect->kind = AGENT_UNIT_READY;
-            effect->unit = unit;
-            return true;
-        }
-    return false;
+    const struct acquire_request request = {.member = agent->member.member,
+                                            .generation = agent->member.generation,
+                                            .wait_ms = AGENT_ACQUIRE_WAIT_MS};
+    return is_member(agent) &&
+           agent_tickets_next_acquire(&agent->tickets, now_ms, &request, effect);
 }
 
 bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
 {
-    if (agent->cancel_due && next_compute(agent, ret_effect))
+    struct agent_tickets *tickets = &agent->tickets;
+    if (agent_tickets_next_cancel(tickets, ret_effect) || next_leave(agent, now_ms, ret_effect))
         return true;
-    if (next_leave(agent, now_ms, ret_effect))
+    if (agent->member.phase == AGENT_PHASE_STOPPED)
+        return !tickets->computing && agent_member_next_stop(&agent->member, ret_effect);
+    if (agent_member_next_join(&agent->member, now_ms, ret_effect) ||
+        agent_tickets_next_complete(tickets, ret_effect) || next_acquire(agent, now_ms, ret_effect))
         return true;
-    if (agent->phase == STOPPED) {
-        if (agent->stop_said || agent->computing)
-            return false;
-        agent->stop_said = true;
-        ret_effect->kind = AGENT_STOP;
-        ret_effect->stop = agent->stop;
-        return true;
-    }
-    if (next_membership(agent, now_ms, ret_effect))
-        return true;
-    if (agent->phase != MEMBER)
+    if (!is_member(agent))
         return false;
-    if (next_compute(agent, ret_effect))
-        return true;
-    if (agent->has_ticket && agent->compute_started && next_unit(agent, ret_effect))
-        return true;
-    return agent_map_next(agent, now_ms, ret_effect) ||
-           agent_traffic_next(agent, now_ms, ret_effect);
+    return agent_tickets_next_cancel(tickets, ret_effect) ||
+           agent_tickets_next_compute(tickets, ret_effect) ||
+           agent_pull_next_unit(&agent->traffic, ret_effect) ||
+           agent_map_next(&agent->map, now_ms, ret_effect) ||
+           agent_traffic_next(&agent->traffic, now_ms, agent_map_is_known(&agent->map), ret_effect);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -338,25 +401,32 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 uint64_t agent_wake_ms(const struct agent *agent)
 {
     uint64_t wake = UINT64_MAX;
-    if (agent->phase == AWAY)
-        wake = agent->join_at;
-    if (agent->leaving && agent->has_ticket)
-        wake = earlier(wake, agent->leave_at);
-    if (agent->phase != MEMBER)
+    if (agent->member.phase == AGENT_PHASE_AWAY)
+        wake = agent->member.join_at;
+    if (agent->member.leaving && holds_ticket(agent))
+        wake = earlier(wake, agent->member.leave_at);
+    if (!is_member(agent))
         return wake;
-    if (!agent->has_ticket && !agent->acquiring)
-        wake = earlier(wake, agent->acquire_at);
-    if (agent->map_wanted && !agent->mapping)
-        wake = earlier(wake, agent->map_at);
-    for (uint32_t s = 0; s < agent->server_count; s++) {
-        const struct server *server = &agent->servers[s];
-        if (agent_traffic_waits(agent, server))
-            wake = earlier(wake, server->retry_at);
-    }
-    return wake;
+    wake = earlier(wake, agent_tickets_wake_ms(&agent->tickets));
+    wake = earlier(wake, agent_map_wake_ms(&agent->map));
+    return earlier(wake, agent_traffic_wake_ms(&agent->traffic, agent_map_is_known(&agent->map)));
 }
 
 struct agent_statistics agent_statistics(const struct agent *agent)
 {
-    return agent->statistics;
+    return (struct agent_statistics){.tickets = agent->tickets.done,
+                                     .dropped = agent->tickets.dropped,
+                                     .joins = agent->member.joins,
+                                     .pushed_bytes = agent->traffic.pushed_bytes,
+                                     .pulled_bytes = agent->traffic.pulled_bytes};
+}
+
+/* Beside what each part promises: no ticket without membership. */
+void agent_check(const struct agent *agent)
+{
+    agent_member_check(&agent->member);
+    agent_map_check(&agent->map);
+    agent_tickets_check(&agent->tickets);
+    agent_traffic_check(&agent->traffic);
+    check(!holds_ticket(agent) || is_member(agent));
 }

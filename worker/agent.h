@@ -2,13 +2,17 @@
  *
  * A pure core: events in, effects out; no sockets, threads or clocks, time is an argument. The
  * worker's loop (worker.c) and the simulator drive the same code. Events only change the state;
- * agent_next() then says what is to be done, one effect after another, until nothing is left:
+ * agent_next() then tells what is to be done, one effect after another, until nothing is left:
  *
  *     agent_acked(agent, now_ms, server, &ack);
  *     while (agent_next(agent, now_ms, &effect))
  *         carry_out(&effect);
  *
- * One ticket at a time. Its life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit
+ * It has four parts, each with its state and its invariants in a file: membership (agent_member.h),
+ * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time) and traffic with the
+ * servers (agent_traffic.h). agent.c puts them together.
+ *
+ * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit
  * for UNIT_READY while the PULLs go out in forward order (chunks already held at the ticket's
  * version are not asked for again) -> agent_gradient() as each unit's backward ends, and its PUSHes
  * go out -> all acknowledged and computed: COMPLETE, and the next ACQUIRE beside it.
@@ -25,20 +29,15 @@
  * its map, or a newer one, is known.
  *
  * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
- * (BUSY, BEHIND, an unreachable server: everything not acknowledged is said again, duplicates do no
+ * (BUSY, BEHIND, an unreachable server: everything not acknowledged is sent again, duplicates do no
  * harm); the ticket dropped and reported so (TOO_LATE; BUSY again and again, because what the
  * server waits for may be a lower slot that nobody has any more: the next ticket is the lowest free
  * one); the member forgotten and joined anew (OLD_GENERATION, UNKNOWN_MEMBER, the control stream
  * lost). A compute that is under way then is cancelled, and nothing new is computed before it has
- * said so.
+ * ended.
  *
- * Invariants (agent_check):
- *  1 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered per server,
- *    those of tickets that are over included;
- *  2 a piece is waiting, sent in exactly one message, or acknowledged;
- *  3 no pulls or pushes without a ticket; no ticket without membership;
- *  4 COMPLETE with outcome OK only when all pieces are acknowledged;
- *  5 what waits to be asked or sent waits at its chunk's server. */
+ * Invariants of the whole (agent_check, beside those of the parts): no ticket without membership;
+ * COMPLETE with outcome OK only when all pieces are acknowledged. */
 #ifndef ROOST_WORKER_AGENT_H
 #define ROOST_WORKER_AGENT_H
 
@@ -73,7 +72,7 @@ enum agent_effect_kind {
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
     AGENT_COMPLETE,   /* tell the coordinator; no answer is waited for */
-    AGENT_LEAVE,      /* say good-bye; nothing follows but AGENT_STOP */
+    AGENT_LEAVE,      /* tell the coordinator; nothing follows but AGENT_STOP */
     AGENT_STOP        /* the run is over (OK), or this worker must not go on: why */
 };
 
@@ -151,7 +150,7 @@ struct agent_result {
 };
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);
-/* Finish or drop the ticket at hand before `deadline_ms`, then leave. Said twice: at once. */
+/* Finish or drop the ticket at hand before `deadline_ms`, then leave. Called twice: at once. */
 void agent_leave(struct agent *agent, uint64_t now_ms, uint64_t deadline_ms);
 /* The run ended, as a notice says. */
 void agent_run_over(struct agent *agent, uint64_t now_ms);
@@ -160,7 +159,7 @@ void agent_run_over(struct agent *agent, uint64_t now_ms);
 
 bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect) MUST_USE;
 /* When agent_next() may have something to do without a further event; UINT64_MAX: never. Later than
- * now once agent_next() has said false. */
+ * now once agent_next() has returned false. */
 uint64_t agent_wake_ms(const struct agent *agent);
 
 struct agent_statistics {

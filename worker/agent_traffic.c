@@ -1,418 +1,409 @@
-/* One subject after another: streams, pulls, pushes; of each what comes in, then what goes out. */
 #include "worker/agent_traffic.h"
 
-#include "worker/agent_map.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+static void name_pieces(struct agent_traffic *traffic)
+{
+    uint32_t piece = 0;
+    for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++) {
+        traffic->chunks[c].first_piece = piece;
+        uint32_t parts = agent_push_pieces(traffic->config, c);
+        for (uint32_t part = 0; part < parts; part++)
+            traffic->pieces[piece++] = (struct agent_piece){.chunk = c, .part = part};
+    }
+    check(piece == traffic->piece_count);
+}
+
+static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow *flow)
+{
+    flow->unit_missing = calloc(traffic->config->model->units_count, sizeof *flow->unit_missing);
+    flow->pieces = calloc(traffic->piece_count, sizeof *flow->pieces);
+    return flow->unit_missing != NULL && flow->pieces != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_config *config,
+                            struct rand_state *jitter)
+{
+    const struct model *model = config->model;
+    *traffic = (struct agent_traffic){.config = config, .jitter = jitter};
+    for (uint32_t c = 0; c < model->chunks_count; c++)
+        traffic->piece_count += agent_push_pieces(config, c);
+    traffic->chunks = calloc(model->chunks_count, sizeof *traffic->chunks);
+    traffic->pieces = calloc(traffic->piece_count, sizeof *traffic->pieces);
+    if (traffic->chunks == NULL || traffic->pieces == NULL)
+        return ERR_NOMEM;
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        TRY(init_flow(traffic, &traffic->flows[n]));
+    name_pieces(traffic);
+    return ERR_OK;
+}
+
+static void free_servers(struct agent_server *servers, uint32_t count)
+{
+    for (uint32_t s = 0; s < count; s++)
+        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+            free(servers[s].shares[n].pulls.items);
+            free(servers[s].shares[n].pushes.items);
+        }
+    free(servers);
+}
+
+void agent_traffic_release(struct agent_traffic *traffic)
+{
+    free_servers(traffic->servers, traffic->server_count);
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        free(traffic->flows[n].unit_missing);
+        free(traffic->flows[n].pieces);
+    }
+    free(traffic->chunks);
+    free(traffic->pieces);
+}
+
+/* ---- servers ---- */
+
+static enum err init_queue(struct agent_queue *queue, uint32_t capacity)
+{
+    *queue = (struct agent_queue){.capacity = capacity};
+    queue->items = calloc(capacity + 1, sizeof *queue->items);
+    return queue->items != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+/* Empty queues for what each server owns. */
+static enum err init_queues(const struct agent_traffic *traffic, const uint32_t *chunk_servers,
+                            struct agent_server *servers, uint32_t count)
+{
+    for (uint32_t s = 0; s < count; s++) {
+        uint32_t chunks = 0, pieces = 0;
+        for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++)
+            if (chunk_servers[c] == s) {
+                chunks++;
+                pieces += agent_push_pieces(traffic->config, c);
+            }
+        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+            TRY(init_queue(&servers[s].shares[n].pulls, chunks));
+            TRY(init_queue(&servers[s].shares[n].pushes, pieces));
+        }
+    }
+    return ERR_OK;
+}
+
+static void take_owners(struct agent_traffic *traffic, const struct agent_map *map)
+{
+    for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++)
+        traffic->chunks[c].server = map->chunk_servers[c];
+}
+
+enum err agent_traffic_begin(struct agent_traffic *traffic, const struct agent_map *map)
+{
+    free_servers(traffic->servers, traffic->server_count);
+    traffic->server_count = 0;
+    traffic->servers = calloc(map->server_count, sizeof *traffic->servers);
+    if (traffic->servers == NULL)
+        return ERR_NOMEM;
+    traffic->server_count = map->server_count;
+    take_owners(traffic, map);
+    return init_queues(traffic, map->chunk_servers, traffic->servers, traffic->server_count);
+}
+
+/* What waited at a server waits at each chunk's new one, in the same order. */
+static void requeue(struct agent_traffic *traffic, const struct agent_server *before, uint32_t n)
+{
+    struct agent_queue pulls = before->shares[n].pulls, pushes = before->shares[n].pushes;
+    for (; pulls.count > 0; agent_queue_drop_first(&pulls)) {
+        uint32_t chunk = agent_queue_peek(&pulls), server = traffic->chunks[chunk].server;
+        agent_queue_put(&traffic->servers[server].shares[n].pulls, chunk);
+    }
+    for (; pushes.count > 0; agent_queue_drop_first(&pushes)) {
+        uint32_t piece = agent_queue_peek(&pushes);
+        uint32_t server = traffic->chunks[traffic->pieces[piece].chunk].server;
+        agent_queue_put(&traffic->servers[server].shares[n].pushes, piece);
+    }
+}
+
+/* Streams and what is under way on them stay; the queues are new. */
+enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent_map *map)
+{
+    struct agent_server *before = traffic->servers;
+    uint32_t count_before = traffic->server_count;
+    uint32_t count = map->server_count > count_before ? map->server_count : count_before;
+    struct agent_server *servers = calloc(count, sizeof *servers);
+    if (servers == NULL)
+        return ERR_NOMEM;
+    memcpy(servers, before, count_before * sizeof *servers);
+    for (uint32_t s = 0; s < count; s++) {
+        servers[s].retry_at = 0;
+        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+            servers[s].shares[n].pulls = servers[s].shares[n].pushes = (struct agent_queue){0};
+    }
+    enum err err = init_queues(traffic, map->chunk_servers, servers, count);
+    if (err != ERR_OK) {
+        free_servers(servers, count);
+        return err;
+    }
+    traffic->servers = servers;
+    traffic->server_count = count;
+    take_owners(traffic, map);
+    for (uint32_t s = 0; s < count_before; s++)
+        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+            requeue(traffic, &before[s], n);
+    free_servers(before, count_before);
+    return ERR_OK;
+}
 
 /* ---- streams ---- */
 
-void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot)
+void agent_traffic_stream_up(struct agent_traffic *traffic, uint32_t server, uint64_t boot)
 {
-    (void)now_ms;
-    if (agent->phase != MEMBER || server >= agent->server_count)
-        return;
-    agent->servers[server].opening = false;
-    agent->servers[server].open = true;
-    agent->servers[server].boot = boot;
-    uint64_t pulled = agent->servers[server].ticket_boot;
-    if (agent->has_ticket && pulled != 0 && pulled != boot)
-        agent_core_end_ticket(agent, ERR_STALE); /* P12: what it was computed on may be lost */
+    traffic->servers[server].opening = false;
+    traffic->servers[server].open = true;
+    traffic->servers[server].boot = boot;
 }
 
-static void retry_push(struct agent *agent, struct push_slot *slot, uint32_t first)
+void agent_traffic_stream_down(struct agent_traffic *traffic, uint32_t server)
 {
-    for (uint32_t i = first; !slot->forsaken && i < slot->count; i++) {
-        struct piece *piece = &agent->pieces[slot->pieces[i]];
-        piece->state = PIECE_WAITING;
-        queue_put(&agent->servers[agent->chunks[piece->chunk].server].pushes, slot->pieces[i]);
-    }
-    slot->id = 0;
+    traffic->servers[server].open = traffic->servers[server].opening = false;
 }
 
-static void retry_pull(struct agent *agent, struct pull_slot *slot)
+void agent_traffic_retry(struct agent_traffic *traffic, uint64_t now_ms, uint32_t server_index)
 {
-    for (uint32_t i = 0; i < slot->count; i++) {
-        uint32_t chunk = slot->chunks[i];
-        if (agent->chunks[chunk].asked != slot->id)
-            continue; /* it arrived */
-        agent->chunks[chunk].asked = 0;
-        queue_put(&agent->servers[agent->chunks[chunk].server].pulls, chunk);
-    }
-    slot->id = 0;
-}
-
-/* Everything that was not answered is said again on the next stream: names make that harmless. */
-void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server_index, enum err err)
-{
-    if (agent->phase != MEMBER || server_index >= agent->server_count)
-        return;
-    struct server *server = &agent->servers[server_index];
-    server->open = server->opening = false;
-    if (err != ERR_OK && !agent_core_is_passing(err)) {
-        agent_core_react(agent, now_ms, err);
-        return;
-    }
-    server->retry_at = now_ms + agent_core_backoff_ms(agent, server->failures++);
+    struct agent_server *server = &traffic->servers[server_index];
+    server->retry_at = now_ms + agent_backoff_ms(traffic->jitter, server->failures++);
     for (uint32_t i = 0; i < WIRE_CREDITS; i++)
-        if (server->push_slots[i].id != 0)
-            retry_push(agent, &server->push_slots[i], 0);
-    bool unanswered = false;
-    for (uint32_t i = 0; i < PULL_SLOTS; i++) {
-        if (server->pull_slots[i].id == 0)
-            continue;
-        unanswered = unanswered || !server->pull_slots[i].forsaken;
-        retry_pull(agent, &server->pull_slots[i]);
-    }
-    if (agent->config.async && agent->has_ticket && unanswered)
-        agent_core_end_ticket(agent, ERR_STALE); /* asked again, a chunk might be another version */
+        if (server->pushes[i].id != 0)
+            agent_push_retry(traffic, &server->pushes[i], 0);
+    for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++)
+        if (server->pulls[i].id != 0)
+            agent_pull_retry(traffic, &server->pulls[i]);
 }
 
-/* One that has none is not needed. */
-static bool owns_chunks(const struct server *server)
+bool agent_traffic_is_stale(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
+                            uint32_t server_index)
 {
-    return server->pulls.capacity > 0;
+    const struct agent_server *server = &traffic->servers[server_index];
+    uint32_t n = agent_traffic_flow(traffic, ticket);
+    uint64_t pulled = n < AGENT_TICKETS_MAX ? server->shares[n].boot : 0;
+    return pulled != 0 && pulled != server->boot;
 }
 
-static bool next_open(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
+bool agent_traffic_is_pulling(const struct agent_traffic *traffic,
+                              const struct agent_ticket *ticket, uint32_t server)
 {
-    struct server *server = &agent->servers[server_index];
-    if (server->open || server->opening || !owns_chunks(server))
-        return false;
-    server->opening = true;
-    effect->kind = AGENT_OPEN;
-    effect->server = server_index;
-    return true;
-}
-
-/* What is said of an earlier ticket matters only when it is about more than that. */
-static void answer_forsaken(struct agent *agent, uint64_t now_ms, enum err err)
-{
-    if (err_reaction(err) == REACT_REJOIN)
-        agent_core_go_away(agent, now_ms);
-}
-
-/* ---- pull ---- */
-
-static struct pull_slot *find_pull(struct server *server, uint64_t id)
-{
-    for (uint32_t i = 0; id != 0 && i < PULL_SLOTS; i++)
-        if (server->pull_slots[i].id == id)
-            return &server->pull_slots[i];
-    return NULL;
-}
-
-static bool weights_fit(const struct agent *agent, const struct weights *weights)
-{
-    bool versions = weights->versions != NULL;
-    if (!agent->has_ticket || versions != agent->config.async ||
-        (!versions && weights->version != agent->ticket.version) ||
-        weights->codec != agent->config.weights_codec)
-        return false;
-    for (uint32_t i = 0; i < weights->chunk_count; i++)
-        if (weights->chunks[i] >= agent->config.model->chunks_count ||
-            agent->chunks[weights->chunks[i]].asked != weights->id)
-            return false;
-    return true;
-}
-
-static void chunk_arrived(struct agent *agent, uint32_t chunk)
-{
-    const struct model *model = agent->config.model;
-    const struct model_parameter *parameter = &model->parameters[model->chunks[chunk].parameter];
-    struct chunk_state *state = &agent->chunks[chunk];
-    state->asked = 0;
-    state->held_generation = agent->ticket.generation;
-    state->held_version = agent->ticket.version;
-    agent->statistics.pulled_bytes +=
-        (uint64_t)model->chunks[chunk].weights * codec_bytes(agent->config.weights_codec);
-    for (uint32_t part = 0; part < parameter->parts; part++) {
-        check(agent->unit_missing[parameter->part_units[part]] > 0);
-        agent->unit_missing[parameter->part_units[part]]--;
-    }
-}
-
-bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server_index,
-                   const struct weights *weights)
-{
-    (void)now_ms;
-    if (agent->phase != MEMBER || server_index >= agent->server_count)
-        return false;
-    struct server *server = &agent->servers[server_index];
-    struct pull_slot *slot = find_pull(server, weights->id);
-    if (slot == NULL || weights->chunk_count > slot->missing ||
-        (!slot->forsaken && !weights_fit(agent, weights)))
-        return false;
-    bool wanted = !slot->forsaken;
-    for (uint32_t i = 0; wanted && i < weights->chunk_count; i++)
-        if (agent->chunks[weights->chunks[i]].asked == weights->id) {
-            chunk_arrived(agent, weights->chunks[i]);
-            if (agent->config.async)
-                agent->chunks[weights->chunks[i]].version = weights->versions[i];
-        }
-    if (wanted)
-        server->ticket_boot = server->boot;
-    slot->missing -= weights->chunk_count;
-    if (slot->missing == 0)
-        slot->id = 0;
-    server->failures = 0;
-    return wanted;
-}
-
-void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server_index,
-                   const struct pull_refusal *refusal)
-{
-    if (agent->phase != MEMBER || server_index >= agent->server_count)
-        return;
-    struct server *server = &agent->servers[server_index];
-    struct pull_slot *slot = find_pull(server, refusal->id);
-    if (slot == NULL)
-        return;
-    if (refusal->code == ERR_TOO_EARLY) {
-        slot->parked = true;
-    } else if (slot->forsaken) {
-        slot->id = 0;
-        answer_forsaken(agent, now_ms, refusal->code);
-    } else if (agent_core_is_passing(refusal->code)) {
-        if (refusal->code == ERR_MOVED)
-            agent_map_want(agent, now_ms);
-        retry_pull(agent, slot);
-        server->retry_at = now_ms + agent_core_backoff_ms(agent, server->failures++);
-    } else {
-        slot->id = 0;
-        agent_core_react(agent, now_ms, refusal->code);
-    }
-}
-
-/* A free record, if another pull may be unanswered: parked ones hold no credit. PULL_SLOTS: none.
- */
-static uint32_t free_pull(const struct server *server)
-{
-    uint32_t free_slot = PULL_SLOTS, unanswered = 0;
-    for (uint32_t i = 0; i < PULL_SLOTS; i++) {
-        if (server->pull_slots[i].id == 0)
-            free_slot = i;
-        else
-            unanswered += !server->pull_slots[i].parked;
-    }
-    return unanswered < WIRE_CREDITS ? free_slot : PULL_SLOTS;
-}
-
-static bool may_pull(const struct server *server)
-{
-    return server->pulls.count > 0 && free_pull(server) < PULL_SLOTS;
-}
-
-/* Whose weights servers note: those that gradients come from. */
-static uint64_t pull_attempt(const struct agent *agent)
-{
-    bool noted = agent->config.async && agent->ticket.kind == TICKET_TRAIN;
-    return noted ? agent->ticket.attempt : 0;
-}
-
-static bool next_pull(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
-{
-    struct server *server = &agent->servers[server_index];
-    if (!may_pull(server))
-        return false;
-    struct pull_slot *slot = &server->pull_slots[free_pull(server)];
-    slot->id = ++agent->last_id;
-    slot->parked = slot->forsaken = false;
-    slot->count = 0;
-    for (uint64_t bytes = 0; server->pulls.count > 0 && slot->count < WIRE_ENTRIES_MAX;) {
-        uint32_t chunk = queue_peek(&server->pulls);
-        bytes += (uint64_t)agent->config.model->chunks[chunk].weights *
-                 codec_bytes(agent->config.weights_codec);
-        if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
-            break;
-        queue_drop_first(&server->pulls);
-        agent->chunks[chunk].asked = slot->id;
-        slot->chunks[slot->count++] = chunk;
-    }
-    slot->missing = slot->count;
-    effect->kind = AGENT_PULL;
-    effect->server = server_index;
-    effect->pull = (struct pull){.id = slot->id,
-                                 .generation = agent->ticket.generation,
-                                 .version = agent->ticket.version,
-                                 .chunk_count = slot->count,
-                                 .chunks = slot->chunks,
-                                 .newest = agent->config.async,
-                                 .attempt = pull_attempt(agent)};
-    return true;
-}
-
-/* ---- push ---- */
-
-void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit)
-{
-    (void)now_ms;
-    const struct model *model = agent->config.model;
-    if (!agent->has_ticket || !agent->compute_started || agent->config.async)
-        return; /* a dropped ticket's, or its scale is not known yet */
-    for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
-        const struct model_use *use = &model->uses[model->units[unit].use_first + u];
-        const struct model_parameter *parameter = &model->parameters[use->parameter];
-        for (uint32_t i = 0; i < parameter->chunks_count; i++) {
-            const struct chunk_state *chunk = &agent->chunks[parameter->chunk_first + i];
-            uint32_t piece = chunk->first_piece + use->part;
-            check(agent->pieces[piece].state == PIECE_NONE);
-            agent->pieces[piece].state = PIECE_WAITING;
-            queue_put(&agent->servers[chunk->server].pushes, piece);
-        }
-    }
-}
-
-static struct push_slot *find_push(struct server *server, uint64_t id)
-{
-    for (uint32_t i = 0; id != 0 && i < WIRE_CREDITS; i++)
-        if (server->push_slots[i].id == id)
-            return &server->push_slots[i];
-    return NULL;
-}
-
-static void pieces_acked(struct agent *agent, const struct push_slot *slot, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        agent->pieces[slot->pieces[i]].state = PIECE_ACKED;
-        agent->pieces_left--;
-        agent->statistics.pushed_bytes += slot->entries[i].bytes;
-    }
-}
-
-void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server_index,
-                 const struct push_ack *ack)
-{
-    if (agent->phase != MEMBER || server_index >= agent->server_count)
-        return;
-    struct server *server = &agent->servers[server_index];
-    struct push_slot *slot = find_push(server, ack->id);
-    if (slot == NULL)
-        return;
-    if (slot->forsaken) {
-        slot->id = 0;
-        answer_forsaken(agent, now_ms, ack->code);
-        return;
-    }
-    bool passing = ack->code != ERR_OK && agent_core_is_passing(ack->code);
-    if (ack->code == ERR_MOVED)
-        agent_map_want(agent, now_ms);
-    if (ack->code != ERR_OK && !passing) {
-        slot->id = 0;
-        agent_core_react(agent, now_ms, ack->code);
-        return;
-    }
-    uint32_t counted = passing ? ack->first_refused : slot->count;
-    if (counted > slot->count)
-        counted = slot->count;
-    pieces_acked(agent, slot, counted);
-    retry_push(agent, slot, counted);
-    server->busy = ack->code == ERR_BUSY && counted == 0 ? server->busy + 1 : 0;
-    if (passing)
-        server->retry_at = now_ms + agent_core_backoff_ms(agent, server->failures++);
-    else
-        server->failures = 0;
-    if (server->busy == AGENT_BUSY_MAX)
-        agent_core_end_ticket(agent, ERR_BUSY);
-    else
-        agent_core_settle(agent);
-}
-
-/* A free record; WIRE_CREDITS: none. */
-static uint32_t free_push(const struct server *server)
-{
-    uint32_t i = 0;
-    while (i < WIRE_CREDITS && server->push_slots[i].id != 0)
-        i++;
-    return i;
-}
-
-static bool may_push(const struct server *server)
-{
-    return server->pushes.count > 0 && free_push(server) < WIRE_CREDITS;
-}
-
-static uint32_t piece_bytes(const struct agent *agent, const struct piece *piece)
-{
-    const struct model *model = agent->config.model;
-    const struct model_chunk *chunk = &model->chunks[piece->chunk];
-    enum codec codec =
-        chunk->parameter == model->loss_parameter ? CODEC_FP32 : agent->config.push_codec;
-    return chunk->weights * codec_bytes(codec);
-}
-
-static void fill_push(struct agent *agent, struct server *server, struct push_slot *slot)
-{
-    slot->count = 0;
-    for (uint64_t bytes = 0; server->pushes.count > 0 && slot->count < WIRE_ENTRIES_MAX;) {
-        uint32_t index = queue_peek(&server->pushes);
-        struct piece *piece = &agent->pieces[index];
-        uint32_t one = piece_bytes(agent, piece);
-        bytes += one;
-        if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
-            break;
-        queue_drop_first(&server->pushes);
-        piece->state = PIECE_SENT;
-        slot->pieces[slot->count] = index;
-        slot->entries[slot->count++] =
-            (struct push_entry){.chunk = piece->chunk,
-                                .part = piece->part,
-                                .bytes = one,
-                                .version = agent->chunks[piece->chunk].version};
-    }
-}
-
-static bool next_push(struct agent *agent, uint32_t server_index, struct agent_effect *effect)
-{
-    struct server *server = &agent->servers[server_index];
-    if (!may_push(server))
-        return false;
-    struct push_slot *slot = &server->push_slots[free_push(server)];
-    slot->id = ++agent->last_id;
-    slot->forsaken = false;
-    fill_push(agent, server, slot);
-    effect->kind = AGENT_PUSH;
-    effect->server = server_index;
-    effect->push.push = (struct push){.id = slot->id,
-                                      .generation = agent->ticket.generation,
-                                      .step = agent->ticket.step,
-                                      .node = agent->ticket.node,
-                                      .codec = agent->config.push_codec,
-                                      .entry_count = slot->count,
-                                      .entries = slot->entries};
-    if (server->ticket_boot == 0) /* nothing of it is pulled: it has the loss alone */
-        server->ticket_boot = server->boot;
-    if (agent->config.async) {
-        effect->push.push.attempt = agent->ticket.attempt;
-        effect->push.push.boot = server->ticket_boot;
-        effect->push.push.scale = agent->result.scale;
-    }
-    effect->push.entries = slot->entries;
-    return true;
-}
-
-/* ---- what is next ---- */
-
-static bool may_send(const struct agent *agent)
-{
-    return agent->has_ticket && agent->compute_started && agent_map_is_known(agent);
-}
-
-bool agent_traffic_next(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
-{
-    for (uint32_t s = 0; s < agent->server_count; s++) {
-        if (now_ms < agent->servers[s].retry_at)
-            continue;
-        if (next_open(agent, s, effect))
-            return true;
-        if (agent->servers[s].open && may_send(agent) &&
-            (next_push(agent, s, effect) || next_pull(agent, s, effect)))
+    for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++) {
+        const struct agent_pull_slot *slot = &traffic->servers[server].pulls[i];
+        if (slot->id != 0 && slot->flow != NULL && slot->flow->ticket == ticket)
             return true;
     }
     return false;
 }
 
-bool agent_traffic_waits(const struct agent *agent, const struct server *server)
+/* ---- flows ---- */
+
+uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket)
 {
-    if (!server->open)
-        return !server->opening && owns_chunks(server);
-    return may_send(agent) && (may_push(server) || may_pull(server));
+    uint32_t n = 0;
+    while (n < AGENT_TICKETS_MAX && traffic->flows[n].ticket != ticket)
+        n++;
+    return n;
+}
+
+void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket,
+                         uint32_t number)
+{
+    struct agent_flow *flow = &traffic->flows[number];
+    check(flow->ticket == NULL);
+    flow->ticket = ticket;
+    flow->pieces_left = ticket->ticket.kind == TICKET_TRAIN ? traffic->piece_count : 0;
+    for (uint32_t s = 0; s < traffic->server_count; s++)
+        traffic->servers[s].shares[number].boot = 0;
+    for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
+        traffic->chunks[c].held_generation = 0; /* there may be newer ones */
+    agent_pull_ask(traffic, number);
+}
+
+static void stop_at(struct agent_traffic *traffic, struct agent_server *server, uint32_t number)
+{
+    const struct agent_flow *flow = &traffic->flows[number];
+    struct agent_share *share = &server->shares[number];
+    share->pulls.count = 0;
+    share->pushes.count = 0;
+    share->busy = 0;
+    for (uint32_t i = 0; i < WIRE_CREDITS; i++)
+        if (server->pushes[i].flow == flow)
+            server->pushes[i].flow = NULL;
+    for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++)
+        if (server->pulls[i].flow == flow)
+            agent_pull_forsake(traffic, &server->pulls[i]);
+}
+
+void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket *ticket)
+{
+    uint32_t n = agent_traffic_flow(traffic, ticket);
+    check(n < AGENT_TICKETS_MAX);
+    for (uint32_t s = 0; s < traffic->server_count; s++)
+        stop_at(traffic, &traffic->servers[s], n);
+    for (uint32_t p = 0; p < traffic->piece_count; p++)
+        traffic->flows[n].pieces[p] = AGENT_PIECE_NONE;
+    traffic->flows[n].ticket = NULL;
+}
+
+bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct agent_ticket *ticket)
+{
+    uint32_t n = agent_traffic_flow(traffic, ticket);
+    check(n < AGENT_TICKETS_MAX);
+    return traffic->flows[n].pieces_left == 0;
+}
+
+void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
+                         uint32_t count, uint64_t *ret_boots)
+{
+    uint32_t n = agent_traffic_flow(traffic, ticket);
+    check(n < AGENT_TICKETS_MAX);
+    for (uint32_t s = 0; s < count; s++) {
+        const struct agent_server *server = &traffic->servers[s];
+        ret_boots[s] = server->shares[n].boot != 0 ? server->shares[n].boot : server->boot;
+    }
+}
+
+/* ---- what is next ---- */
+
+/* A server that has none needs no stream. */
+static bool owns_chunks(const struct agent_server *server)
+{
+    return server->shares[0].pulls.capacity > 0;
+}
+
+static bool may_open(const struct agent_server *server)
+{
+    return !server->open && !server->opening && owns_chunks(server);
+}
+
+/* The compute of the ticket has begun: the executor waits for weights and gives gradients. */
+static bool is_flowing(const struct agent_flow *flow)
+{
+    return flow->ticket != NULL && flow->ticket->compute_begun;
+}
+
+bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool routed,
+                        struct agent_effect *effect)
+{
+    for (uint32_t s = 0; s < traffic->server_count; s++) {
+        struct agent_server *server = &traffic->servers[s];
+        if (now_ms < server->retry_at)
+            continue;
+        if (may_open(server)) {
+            server->opening = true;
+            effect->kind = AGENT_OPEN;
+            effect->server = s;
+            return true;
+        }
+        for (uint32_t n = 0; server->open && routed && n < AGENT_TICKETS_MAX; n++)
+            if (is_flowing(&traffic->flows[n]) &&
+                (agent_push_next(traffic, s, n, effect) || agent_pull_next(traffic, s, n, effect)))
+                return true;
+    }
+    return false;
+}
+
+/* Whether only retry_at is between the server and something to be done. */
+static bool waits(const struct agent_traffic *traffic, const struct agent_server *server,
+                  bool routed)
+{
+    if (may_open(server))
+        return true;
+    for (uint32_t n = 0; server->open && routed && n < AGENT_TICKETS_MAX; n++)
+        if (is_flowing(&traffic->flows[n]) &&
+            (agent_push_may(server, n) || agent_pull_may(server, n)))
+            return true;
+    return false;
+}
+
+uint64_t agent_traffic_wake_ms(const struct agent_traffic *traffic, bool routed)
+{
+    uint64_t wake = UINT64_MAX;
+    for (uint32_t s = 0; s < traffic->server_count; s++) {
+        const struct agent_server *server = &traffic->servers[s];
+        if (server->retry_at < wake && waits(traffic, server, routed))
+            wake = server->retry_at;
+    }
+    return wake;
+}
+
+/* ---- invariants ---- */
+
+static bool is_live(const struct agent_traffic *traffic, const struct agent_flow *flow)
+{
+    return flow >= traffic->flows && flow < traffic->flows + AGENT_TICKETS_MAX &&
+           flow->ticket != NULL && flow->ticket->state == AGENT_TICKET_HELD;
+}
+
+/* Of one server: invariants 1 and 3, and that what is sent is sent. */
+static void check_slots(const struct agent_traffic *traffic, const struct agent_server *server)
+{
+    uint32_t unanswered = 0;
+    for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++) {
+        const struct agent_pull_slot *slot = &server->pulls[i];
+        unanswered += slot->id != 0 && !slot->parked;
+        check(slot->id == 0 || slot->flow == NULL || is_live(traffic, slot->flow));
+    }
+    check(unanswered <= WIRE_CREDITS);
+    for (uint32_t i = 0; i < WIRE_CREDITS; i++) {
+        const struct agent_push_slot *slot = &server->pushes[i];
+        if (slot->id == 0 || slot->flow == NULL)
+            continue;
+        check(is_live(traffic, slot->flow));
+        for (uint32_t p = 0; p < slot->count; p++)
+            check(slot->flow->pieces[slot->pieces[p]] == AGENT_PIECE_SENT);
+    }
+}
+
+static void check_queues(const struct agent_traffic *traffic, uint32_t s)
+{
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        struct agent_queue pulls = traffic->servers[s].shares[n].pulls;
+        struct agent_queue pushes = traffic->servers[s].shares[n].pushes;
+        check(pulls.count + pushes.count == 0 || is_live(traffic, &traffic->flows[n]));
+        for (; pulls.count > 0; agent_queue_drop_first(&pulls)) {
+            const struct agent_chunk *chunk = &traffic->chunks[agent_queue_peek(&pulls)];
+            check(chunk->server == s);
+            check(chunk->asked == 0);
+        }
+        for (; pushes.count > 0; agent_queue_drop_first(&pushes)) {
+            uint32_t piece = agent_queue_peek(&pushes);
+            check(traffic->chunks[traffic->pieces[piece].chunk].server == s);
+            check(traffic->flows[n].pieces[piece] == AGENT_PIECE_WAITING);
+        }
+    }
+}
+
+/* Invariant 2: as many pieces wait, are sent and are acknowledged as there are. */
+static void check_pieces(const struct agent_traffic *traffic, uint32_t n)
+{
+    const struct agent_flow *flow = &traffic->flows[n];
+    uint32_t waiting = 0, sent = 0, states[AGENT_PIECE_ACKED + 1] = {0};
+    for (uint32_t s = 0; s < traffic->server_count; s++) {
+        const struct agent_server *server = &traffic->servers[s];
+        waiting += server->shares[n].pushes.count;
+        for (uint32_t i = 0; i < WIRE_CREDITS; i++)
+            if (server->pushes[i].id != 0 && server->pushes[i].flow == flow)
+                sent += server->pushes[i].count;
+    }
+    for (uint32_t p = 0; p < traffic->piece_count; p++)
+        states[flow->pieces[p]]++;
+    check(waiting == states[AGENT_PIECE_WAITING]);
+    check(sent == states[AGENT_PIECE_SENT]);
+    if (flow->ticket != NULL && flow->ticket->ticket.kind == TICKET_TRAIN)
+        check(flow->pieces_left == traffic->piece_count - states[AGENT_PIECE_ACKED]);
+}
+
+void agent_traffic_check(const struct agent_traffic *traffic)
+{
+    for (uint32_t s = 0; s < traffic->server_count; s++) {
+        check_slots(traffic, &traffic->servers[s]);
+        check_queues(traffic, s);
+    }
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        check_pieces(traffic, n);
 }

@@ -1,12 +1,220 @@
-/* The agent's streams: weights in, gradients out, with credits. For agent*.c only. */
+/* The agent's traffic: a stream to each server, weights in and gradients out, with credits. For
+ * agent*.c only. Streams, routing and what goes out next are in agent_traffic.c, what comes in and
+ * out in agent_pull.c and agent_push.c.
+ *
+ * What a ticket needs is its flow: which units' weights are missing, and which pieces of its
+ * gradient wait, are sent, are acknowledged. Each server has a share of every flow.
+ *
+ * Invariants (agent_traffic_check):
+ *  1 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered per server,
+ *    those of tickets that are over included;
+ *  2 a piece is waiting, sent in exactly one message, or acknowledged;
+ *  3 no pulls or pushes without a ticket;
+ *  4 what waits to be asked or sent waits at its chunk's server, and is not asked for or sent yet.
+ */
 #ifndef ROOST_WORKER_AGENT_TRAFFIC_H
 #define ROOST_WORKER_AGENT_TRAFFIC_H
 
-#include "worker/agent_core.h"
+#include "worker/agent_tickets.h"
 
-/* A stream to open, a push or a pull that may go out now. */
-bool agent_traffic_next(struct agent *agent, uint64_t now_ms, struct agent_effect *effect);
-/* Whether only the server's retry_at is between it and something to be done. */
-bool agent_traffic_waits(const struct agent *agent, const struct server *server);
+enum {
+    /* Parked pulls hold no credit, but a record each: so much may arrive at once. */
+    AGENT_PULLS_MAX = 2 * WIRE_CREDITS,
+};
+
+/* First in, first out; a number is inside at most once, so `capacity` is never exceeded. */
+struct agent_queue {
+    uint32_t *items;
+    uint32_t capacity, first, count;
+};
+
+enum agent_piece_state {
+    AGENT_PIECE_NONE,
+    AGENT_PIECE_WAITING,
+    AGENT_PIECE_SENT,
+    AGENT_PIECE_ACKED
+};
+
+/* One part of one chunk: what a push entry carries. */
+struct agent_piece {
+    uint32_t chunk, part;
+};
+
+struct agent_flow {
+    struct agent_ticket *ticket; /* NULL: none */
+    uint32_t *unit_missing;      /* chunks not in place; UINT32_MAX: UNIT_READY was sent */
+    enum agent_piece_state *pieces;
+    uint32_t pieces_left; /* not acknowledged */
+};
+
+/* A push that waits for its acknowledgement. */
+struct agent_push_slot {
+    uint64_t id; /* 0: free */
+    struct agent_flow
+        *flow; /* NULL: its ticket is over, and only the credit is still the server's */
+    uint32_t count;
+    uint32_t pieces[WIRE_ENTRIES_MAX];
+    struct push_entry entries[WIRE_ENTRIES_MAX];
+};
+
+/* A pull that waits for (the rest of) its weights. */
+struct agent_pull_slot {
+    uint64_t id;             /* 0: free */
+    struct agent_flow *flow; /* likewise */
+    bool parked;
+    uint32_t missing;
+    uint32_t count;
+    uint32_t chunks[WIRE_ENTRIES_MAX];
+};
+
+/* What one flow has at a server. */
+struct agent_share {
+    struct agent_queue pulls;  /* chunks to ask for */
+    struct agent_queue pushes; /* pieces to send */
+    uint64_t boot; /* P12: the server's that the ticket's weights came from; 0: none yet */
+    unsigned busy; /* pushes refused in a row */
+};
+
+struct agent_server {
+    bool open, opening;
+    uint64_t boot;     /* by its newest stream */
+    uint64_t retry_at; /* nothing is opened or sent before */
+    unsigned failures; /* in a row */
+    struct agent_share shares[AGENT_TICKETS_MAX];
+    struct agent_push_slot pushes[WIRE_CREDITS];
+    struct agent_pull_slot pulls[AGENT_PULLS_MAX];
+};
+
+struct agent_chunk {
+    uint32_t server;
+    uint32_t first_piece;                   /* of its parts */
+    uint64_t held_generation, held_version; /* generation 0: nothing held */
+    uint64_t asked;                         /* id of the pull under way; 0: none */
+    uint64_t version;                       /* async: as it was pulled */
+};
+
+struct agent_traffic {
+    const struct agent_config *config; /* borrowed, like the next */
+    struct rand_state *jitter;
+    uint64_t last_id;
+    struct agent_server *servers;
+    uint32_t server_count;
+    struct agent_chunk *chunks;
+    struct agent_piece *pieces;
+    uint32_t piece_count;
+    struct agent_flow flows[AGENT_TICKETS_MAX]; /* of the ticket's record of that number */
+    uint64_t pushed_bytes, pulled_bytes;        /* for the statistics */
+};
+
+/* What an answer of a server comes to. */
+struct agent_answer {
+    struct agent_ticket *ticket; /* that it is about; NULL: one that is over, or none */
+    enum err err;                /* what the agent must react to; OK: nothing */
+    enum err end;                /* the ticket is over, with that outcome; OK: it is not */
+    bool moved;                  /* a newer map is needed */
+};
+
+/* ERR_NOMEM. */
+enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_config *config,
+                            struct rand_state *jitter) MUST_USE;
+void agent_traffic_release(struct agent_traffic *traffic); /* {0} is fine */
+
+/* ---- servers and streams ---- */
+
+/* The servers of a new membership, without streams; those of the last are released. ERR_NOMEM. */
+enum err agent_traffic_begin(struct agent_traffic *traffic, const struct agent_map *map) MUST_USE;
+/* The servers of a newer map: what waits waits at its chunk's new server. ERR_NOMEM. */
+enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent_map *map) MUST_USE;
+
+void agent_traffic_stream_up(struct agent_traffic *traffic, uint32_t server, uint64_t boot);
+void agent_traffic_stream_down(struct agent_traffic *traffic, uint32_t server);
+/* Everything that was not answered is sent again on the next stream: names make that harmless. */
+void agent_traffic_retry(struct agent_traffic *traffic, uint64_t now_ms, uint32_t server);
+/* The ticket's weights came from another boot of the server. */
+bool agent_traffic_is_stale(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
+                            uint32_t server);
+/* A pull for the ticket is unanswered at the server. */
+bool agent_traffic_is_pulling(const struct agent_traffic *traffic,
+                              const struct agent_ticket *ticket, uint32_t server);
+
+/* ---- flows ---- */
+
+/* The flow of a ticket that has just been taken: what it misses waits to be asked for. */
+void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket,
+                         uint32_t number);
+/* Nothing of the ticket is to be sent or sent again; what was sent is forsaken. */
+void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket *ticket);
+/* Every piece of the ticket is acknowledged. */
+bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
+/* P12: the boots that the ticket's gradients went to, of the first `count` servers; of one that has
+ * none of it the newest. */
+void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
+                         uint32_t count, uint64_t *ret_boots);
+/* Which flow is the ticket's; AGENT_TICKETS_MAX: it has none. */
+uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
+
+/* ---- pulls (agent_pull.c) ---- */
+
+/* What agent_weights() answers. */
+bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server,
+                        const struct weights *weights);
+struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t now_ms,
+                                       uint32_t server, const struct pull_refusal *refusal);
+/* Asks for it again. */
+void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot);
+/* The ticket is over: only the credit is still the server's. */
+void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot);
+/* What the flow misses waits at its servers. */
+void agent_pull_ask(struct agent_traffic *traffic, uint32_t number);
+bool agent_pull_may(const struct agent_server *server, uint32_t share);
+bool agent_pull_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
+                     struct agent_effect *effect);
+/* A unit whose weights are in place since. */
+bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect);
+
+/* ---- pushes (agent_push.c) ---- */
+
+/* How many pieces a chunk is pushed in: its parts; async pushes whole chunks. */
+uint32_t agent_push_pieces(const struct agent_config *config, uint32_t chunk);
+/* The unit's gradients, or all, wait at their servers. */
+void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *ticket,
+                     uint32_t unit);
+void agent_push_all(struct agent_traffic *traffic, const struct agent_ticket *ticket);
+struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now_ms,
+                                     uint32_t server, const struct push_ack *ack);
+/* Sends all of it again, less the first `first` pieces. */
+void agent_push_retry(struct agent_traffic *traffic, struct agent_push_slot *slot, uint32_t first);
+bool agent_push_may(const struct agent_server *server, uint32_t share);
+bool agent_push_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
+                     struct agent_effect *effect);
+
+/* ---- what is next ---- */
+
+/* A stream to open, a push or a pull that may go out. With `routed` alone pulls and pushes go out:
+ * the tickets' map is known. */
+bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool routed,
+                        struct agent_effect *effect);
+/* When there may be one; UINT64_MAX: not before an event. */
+uint64_t agent_traffic_wake_ms(const struct agent_traffic *traffic, bool routed);
+
+void agent_traffic_check(const struct agent_traffic *traffic);
+
+static inline void agent_queue_put(struct agent_queue *queue, uint32_t item)
+{
+    check(queue->count < queue->capacity);
+    uint32_t at = queue->first + queue->count++;
+    queue->items[at < queue->capacity ? at : at - queue->capacity] = item;
+}
+
+static inline uint32_t agent_queue_peek(const struct agent_queue *queue)
+{
+    return queue->items[queue->first];
+}
+
+static inline void agent_queue_drop_first(struct agent_queue *queue)
+{
+    queue->first = queue->first + 1 == queue->capacity ? 0 : queue->first + 1;
+    queue->count--;
+}
 
 #endif

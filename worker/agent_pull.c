@@ -1,0 +1,253 @@
+/* Weights: what is asked for, what comes. */
+#include "worker/agent_backoff.h"
+#include "worker/agent_traffic.h"
+
+/* ---- what is missing ---- */
+
+static bool chunk_is_held(const struct agent_chunk *chunk, const struct ticket *ticket)
+{
+    return chunk->held_generation == ticket->generation && chunk->held_version == ticket->version;
+}
+
+/* The weights that a unit uses; the loss parameter has none. */
+static const struct model_parameter *use_weights(const struct model *model, uint32_t unit,
+                                                 uint32_t u)
+{
+    const struct model_use *use = &model->uses[model->units[unit].use_first + u];
+    return use->parameter == model->loss_parameter ? NULL : &model->parameters[use->parameter];
+}
+
+/* A unit is complete when every chunk of its weights is held at the ticket's version. */
+static void ask_for_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit)
+{
+    const struct model *model = traffic->config->model;
+    struct agent_flow *flow = &traffic->flows[number];
+    uint32_t missing = 0;
+    for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
+        const struct model_parameter *parameter = use_weights(model, unit, u);
+        for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
+            uint32_t index = parameter->chunk_first + i;
+            const struct agent_chunk *chunk = &traffic->chunks[index];
+            if (chunk_is_held(chunk, &flow->ticket->ticket))
+                continue;
+            missing++;
+            if (parameter->part_units[0] == unit) /* a later use shares the first one's pull */
+                agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, index);
+        }
+    }
+    flow->unit_missing[unit] = missing;
+}
+
+void agent_pull_ask(struct agent_traffic *traffic, uint32_t number)
+{
+    for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
+        ask_for_unit(traffic, number, unit);
+}
+
+bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
+{
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        struct agent_flow *flow = &traffic->flows[n];
+        if (flow->ticket == NULL || !flow->ticket->compute_begun)
+            continue;
+        for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
+            if (flow->unit_missing[unit] == 0) {
+                flow->unit_missing[unit] = UINT32_MAX;
+                effect->kind = AGENT_UNIT_READY;
+                effect->unit = unit;
+                return true;
+            }
+    }
+    return false;
+}
+
+/* ---- answers ---- */
+
+static struct agent_pull_slot *find_pull(struct agent_server *server, uint64_t id)
+{
+    for (uint32_t i = 0; id != 0 && i < AGENT_PULLS_MAX; i++)
+        if (server->pulls[i].id == id)
+            return &server->pulls[i];
+    return NULL;
+}
+
+void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot)
+{
+    for (uint32_t i = 0; slot->flow != NULL && i < slot->count; i++) {
+        struct agent_chunk *chunk = &traffic->chunks[slot->chunks[i]];
+        if (chunk->asked != slot->id)
+            continue; /* it arrived */
+        uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
+        chunk->asked = 0;
+        agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, slot->chunks[i]);
+    }
+    slot->id = 0;
+}
+
+void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot)
+{
+    for (uint32_t i = 0; slot->id != 0 && i < slot->count; i++)
+        if (traffic->chunks[slot->chunks[i]].asked == slot->id)
+            traffic->chunks[slot->chunks[i]].asked = 0;
+    slot->flow = NULL;
+}
+
+static bool weights_fit(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                        const struct weights *weights)
+{
+    bool versions = weights->versions != NULL;
+    if (versions != traffic->config->async ||
+        (!versions && weights->version != flow->ticket->ticket.version) ||
+        weights->codec != traffic->config->weights_codec)
+        return false;
+    for (uint32_t i = 0; i < weights->chunk_count; i++)
+        if (weights->chunks[i] >= traffic->config->model->chunks_count ||
+            traffic->chunks[weights->chunks[i]].asked != weights->id)
+            return false;
+    return true;
+}
+
+static uint32_t chunk_bytes(const struct agent_traffic *traffic, uint32_t chunk)
+{
+    return traffic->config->model->chunks[chunk].weights *
+           codec_bytes(traffic->config->weights_codec);
+}
+
+static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow, uint32_t index)
+{
+    const struct model *model = traffic->config->model;
+    const struct model_parameter *parameter = &model->parameters[model->chunks[index].parameter];
+    struct agent_chunk *chunk = &traffic->chunks[index];
+    chunk->asked = 0;
+    chunk->held_generation = flow->ticket->ticket.generation;
+    chunk->held_version = flow->ticket->ticket.version;
+    traffic->pulled_bytes += chunk_bytes(traffic, index);
+    for (uint32_t part = 0; part < parameter->parts; part++) {
+        check(flow->unit_missing[parameter->part_units[part]] > 0);
+        flow->unit_missing[parameter->part_units[part]]--;
+    }
+}
+
+/* A chunk that the message names twice arrives once. */
+static void chunks_arrived(struct agent_traffic *traffic, struct agent_flow *flow,
+                           const struct weights *weights)
+{
+    for (uint32_t i = 0; i < weights->chunk_count; i++)
+        if (traffic->chunks[weights->chunks[i]].asked == weights->id) {
+            chunk_arrived(traffic, flow, weights->chunks[i]);
+            if (traffic->config->async)
+                traffic->chunks[weights->chunks[i]].version = weights->versions[i];
+        }
+}
+
+bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server_index,
+                        const struct weights *weights)
+{
+    struct agent_server *server = &traffic->servers[server_index];
+    struct agent_pull_slot *slot = find_pull(server, weights->id);
+    if (slot == NULL || weights->chunk_count > slot->missing ||
+        (slot->flow != NULL && !weights_fit(traffic, slot->flow, weights)))
+        return false;
+    bool wanted = slot->flow != NULL;
+    if (wanted) {
+        uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
+        chunks_arrived(traffic, slot->flow, weights);
+        server->shares[number].boot = server->boot;
+    }
+    slot->missing -= weights->chunk_count;
+    if (slot->missing == 0)
+        slot->id = 0;
+    server->failures = 0;
+    return wanted;
+}
+
+struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t now_ms,
+                                       uint32_t server_index, const struct pull_refusal *refusal)
+{
+    struct agent_server *server = &traffic->servers[server_index];
+    struct agent_pull_slot *slot = find_pull(server, refusal->id);
+    struct agent_answer answer = {0};
+    if (slot == NULL)
+        return answer;
+    if (refusal->code == ERR_TOO_EARLY) { /* P5: it comes when the version is there */
+        slot->parked = true;
+        return answer;
+    }
+    if (slot->flow != NULL)
+        answer.ticket = slot->flow->ticket;
+    if (slot->flow != NULL && agent_backoff_helps(refusal->code)) {
+        answer.moved = refusal->code == ERR_MOVED;
+        agent_pull_retry(traffic, slot);
+        server->retry_at = now_ms + agent_backoff_ms(traffic->jitter, server->failures++);
+        return answer;
+    }
+    answer.err = refusal->code;
+    agent_pull_forsake(traffic, slot);
+    slot->id = 0;
+    return answer;
+}
+
+/* ---- what goes out ---- */
+
+/* A free record, if another pull may be unanswered: parked ones hold no credit. AGENT_PULLS_MAX:
+ * none. */
+static uint32_t free_pull(const struct agent_server *server)
+{
+    uint32_t free_slot = AGENT_PULLS_MAX, unanswered = 0;
+    for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++) {
+        if (server->pulls[i].id == 0)
+            free_slot = i;
+        else
+            unanswered += !server->pulls[i].parked;
+    }
+    return unanswered < WIRE_CREDITS ? free_slot : AGENT_PULLS_MAX;
+}
+
+bool agent_pull_may(const struct agent_server *server, uint32_t share)
+{
+    return server->shares[share].pulls.count > 0 && free_pull(server) < AGENT_PULLS_MAX;
+}
+
+/* As many chunks as a message takes, at least one. */
+static void fill_pull(struct agent_traffic *traffic, struct agent_queue *queue,
+                      struct agent_pull_slot *slot)
+{
+    slot->count = 0;
+    for (uint64_t bytes = 0; queue->count > 0 && slot->count < WIRE_ENTRIES_MAX;) {
+        uint32_t chunk = agent_queue_peek(queue);
+        bytes += chunk_bytes(traffic, chunk);
+        if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
+            break;
+        agent_queue_drop_first(queue);
+        traffic->chunks[chunk].asked = slot->id;
+        slot->chunks[slot->count++] = chunk;
+    }
+    slot->missing = slot->count;
+}
+
+bool agent_pull_next(struct agent_traffic *traffic, uint32_t server_index, uint32_t share,
+                     struct agent_effect *effect)
+{
+    struct agent_server *server = &traffic->servers[server_index];
+    if (!agent_pull_may(server, share))
+        return false;
+    struct agent_flow *flow = &traffic->flows[share];
+    const struct ticket *ticket = &flow->ticket->ticket;
+    struct agent_pull_slot *slot = &server->pulls[free_pull(server)];
+    slot->id = ++traffic->last_id;
+    slot->parked = false;
+    slot->flow = flow;
+    fill_pull(traffic, &server->shares[share].pulls, slot);
+    /* Servers note whose weights gradients come from. */
+    bool noted = traffic->config->async && ticket->kind == TICKET_TRAIN;
+    effect->kind = AGENT_PULL;
+    effect->server = server_index;
+    effect->pull = (struct pull){.id = slot->id,
+                                 .generation = ticket->generation,
+                                 .version = ticket->version,
+                                 .chunk_count = slot->count,
+                                 .chunks = slot->chunks,
+                                 .newest = traffic->config->async,
+                                 .attempt = noted ? ticket->attempt : 0};
+    return true;
+}
