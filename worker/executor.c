@@ -49,7 +49,7 @@ static void *at(const struct executor *e, uint64_t offset)
     return offset == PROGRAM_NOWHERE ? NULL : e->arena + offset;
 }
 
-static struct row row_of(const struct walk *walk, uint32_t i)
+static struct program_row row_of(const struct walk *walk, uint32_t i)
 {
     return walk->program->program.places->rows[i];
 }
@@ -71,7 +71,7 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i, bool trai
 {
     struct executor *e = walk->e;
     const struct program_offsets *offsets = &walk->program->memory.rows[i];
-    struct row row = row_of(walk, i);
+    struct program_row row = row_of(walk, i);
     uint64_t sample = (uint64_t)row.microbatch * e->train.microbatch;
     uint64_t prediction = sample * e->model->sample_tokens;
     uint32_t use = e->model->units[row.unit].use_first;

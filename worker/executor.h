@@ -12,23 +12,23 @@
  * one by one. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
  * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
  *
- * Local steps (consistency `local`). What a slot brings then is a difference of weights: from the
- * pulled ones it makes so many steps of an optimizer of its own, each on slot_samples samples, from
- * new optimizer state; pulled minus reached weights take the place of the gradient (part 0; other
- * parts are zero), and the loss chunk holds all of its samples. Local step h of ticket n takes the
- * samples at (n × steps + h) × slot_samples; the learning rate follows the samples that the run has
- * seen when every slot is as far. Clipping is of the slot's own gradient. The pulled weights stay
- * for the next slot.
+ * Local steps (consistency `local`). A slot then brings a difference of weights. It begins with
+ * the pulled weights and new optimizer state, and makes so many steps of an optimizer of its own,
+ * each on slot_samples samples. Pulled minus reached weights take the place of the gradient (part
+ * 0; other parts are zero), and the loss chunk holds all samples of the slot. Local step h of
+ * ticket n takes the samples at (n × steps + h) × slot_samples. The learning rate follows the
+ * samples that the run has seen when every slot is as far. Clipping is of the slot's own gradient.
+ * The pulled weights stay for the next slot.
  *
  * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
  * executor_decode may be called by one other thread for chunks of units whose pull hook has not
  * returned (or between runs); executor_encode by one thread at a time from a part's push hook to
  * the next run. Everything else is constant after executor_new.
  *
- * Overlap. On a GPU a hook says what the device has been given, not what it has done: the run goes
- * on giving it the units that follow, and waits once a slot, for its losses. Copies of weights and
- * gradients are streams of their own, which marks order after the unit they belong to, so a unit's
- * gradients leave while the next one's are computed. */
+ * Overlap. On a GPU a hook is called when the device has been given the work, not when it has done
+ * it: the run goes on giving it the units that follow, and waits once a slot, for its losses.
+ * Copies of weights and gradients have streams of their own. Marks order a copy after the unit
+ * that it belongs to, so a unit's gradients leave while the next one's are computed. */
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
@@ -92,7 +92,7 @@ struct executor_memory {
     uint64_t total;       /* one alloc */
 };
 
-/* What the run's consistency says of local steps. */
+/* The local steps of the run's consistency. */
 struct executor_local executor_local_of(const struct spec *spec);
 
 struct executor_loss {
@@ -130,14 +130,15 @@ void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec
 uint64_t executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
                          enum codec codec, void *ret_bytes);
 
-/* ERR_IO: the device has failed, and what was encoded is not to be sent; the run says why. */
+/* ERR_IO: the device has failed, and what was encoded must not be sent; executor_run() ends with
+ * the same error. */
 enum err executor_encoded(const struct executor *executor) MUST_USE;
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. */
 element *executor_weights(struct executor *executor, uint32_t parameter);
 const float *executor_gradient(const struct executor *executor, uint32_t parameter, uint32_t part);
 
-/* What the device said when a run ended in ERR_IO; "" before. */
+/* What the device reported when a run ended in ERR_IO; "" before. */
 const char *executor_failure(const struct executor *executor);
 
 /* The device could not make a graph of a unit's work: each act is given by itself since (graphs.h).

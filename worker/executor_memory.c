@@ -107,31 +107,31 @@ static struct slot_bytes slot_bytes(const struct executor *e)
 }
 
 /* Memory that is given out piece by piece; with base NULL it only counts. */
-struct region {
+struct device_pieces {
     uint8_t *base;
     uint64_t bytes;
 };
 
-static void *take(struct region *region, uint64_t bytes)
+static void *take_piece(struct device_pieces *pieces, uint64_t bytes)
 {
-    void *at = region->base != NULL ? region->base + region->bytes : NULL;
-    region->bytes += align(bytes);
+    void *at = pieces->base != NULL ? pieces->base + pieces->bytes : NULL;
+    pieces->bytes += align(bytes);
     return at;
 }
 
 /* *ret_local: what local_init() gets. */
-static void place_pieces(struct executor *e, struct region *region, float **ret_local)
+static void place_pieces(struct executor *e, struct device_pieces *pieces, float **ret_local)
 {
     struct slot_bytes slot = slot_bytes(e);
-    e->weights = take(region, e->memory.weights);
-    e->gradient_sets = take(region, e->memory.gradients);
-    e->arena = take(region, e->memory.activations);
-    e->scratch = take(region, e->memory.scratch - slot.inputs - 3 * slot.predictions);
-    e->device.inputs = take(region, slot.inputs);
-    e->device.targets = take(region, slot.predictions);
-    e->device.losses = take(region, slot.predictions);
-    e->device.correct = take(region, slot.predictions);
-    *ret_local = take(region, e->memory.local);
+    e->weights = take_piece(pieces, e->memory.weights);
+    e->gradient_sets = take_piece(pieces, e->memory.gradients);
+    e->arena = take_piece(pieces, e->memory.activations);
+    e->scratch = take_piece(pieces, e->memory.scratch - slot.inputs - 3 * slot.predictions);
+    e->device.inputs = take_piece(pieces, slot.inputs);
+    e->device.targets = take_piece(pieces, slot.predictions);
+    e->device.losses = take_piece(pieces, slot.predictions);
+    e->device.correct = take_piece(pieces, slot.predictions);
+    *ret_local = take_piece(pieces, e->memory.local);
 }
 
 /* The ledger of what needs what, and what makes it less. */
@@ -154,19 +154,19 @@ static enum err alloc_device(struct executor *e, float **ret_local, struct reaso
 {
     struct kernels_memory device;
     struct slot_bytes slot = slot_bytes(e);
-    struct region region = {0};
+    struct device_pieces pieces = {0};
     e->memory.scratch += slot.inputs + 3 * slot.predictions;
-    place_pieces(e, &region, ret_local);
+    place_pieces(e, &pieces, ret_local);
     e->k->memory(e->k, &device);
     e->memory.workspace = device.own;
-    e->memory.total = region.bytes;
-    if (device.total > 0 && region.bytes > device.free)
+    e->memory.total = pieces.bytes;
+    if (device.total > 0 && pieces.bytes > device.free)
         return does_not_fit(e, &device, reason);
-    e->memory_taken = e->k->alloc(e->k, region.bytes);
+    e->memory_taken = e->k->alloc(e->k, pieces.bytes);
     if (e->memory_taken == NULL)
         return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
-    region = (struct region){.base = e->memory_taken};
-    place_pieces(e, &region, ret_local);
+    pieces = (struct device_pieces){.base = e->memory_taken};
+    place_pieces(e, &pieces, ret_local);
     return ERR_OK;
 }
 

@@ -21,22 +21,22 @@ void graphs_release(struct graphs *graphs)
     *graphs = (struct graphs){0};
 }
 
-struct work {
+struct graph_work {
     void (*operation)(const struct unit_call *call);
     const struct unit_call *call;
 };
 
-static void give(void *context)
+static void give_work(void *context)
 {
-    const struct work *work = context;
+    const struct graph_work *work = context;
     work->operation(work->call);
 }
 
-static void make_graph(struct graphs *graphs, struct graphs_entry *entry, struct work *work)
+static void make_graph(struct graphs *graphs, struct graphs_entry *entry, struct graph_work *work)
 {
     if (graphs->made_count == GRAPHS_MAX)
         return;
-    entry->graph = graphs->k->graph_new(graphs->k, give, work);
+    entry->graph = graphs->k->graph_new(graphs->k, give_work, work);
     if (entry->graph != NULL)
         graphs->made_count++;
     else
@@ -46,7 +46,7 @@ static void make_graph(struct graphs *graphs, struct graphs_entry *entry, struct
 void graphs_run(struct graphs *graphs, size_t number,
                 void (*operation)(const struct unit_call *call), const struct unit_call *call)
 {
-    struct work work = {operation, call};
+    struct graph_work work = {operation, call};
     struct graphs_entry *entry = graphs->direct ? NULL : &graphs->entries[number];
     if (entry != NULL && entry->seen && entry->graph == NULL)
         make_graph(graphs, entry, &work);

@@ -80,7 +80,7 @@ TEST(no_place_is_given_away_while_it_is_needed)
     assert_int_equal(program_memory_plan(&program, program.places, gpt, &memory), ERR_OK);
     static uint32_t arena[64 * KB];
     for (uint32_t i = 0; i < program.places->rows_count; i++) {
-        struct row row = program.places->rows[i];
+        struct program_row row = program.places->rows[i];
         struct program_offsets p = memory.rows[i];
         uint32_t name = 1000 * row.microbatch + row.unit;
         bool middle = row.unit == 1 || row.unit == 2;

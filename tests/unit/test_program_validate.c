@@ -142,16 +142,16 @@ TEST(a_hole_between_numbers_does_not_cost_memory)
 
 TEST(rows_of_our_own_making_are_judged_too)
 {
-    struct row rows[4] = {{ACT_PULL, 0, 0}, {ACT_F, 1, 0}, {ACT_F, 0, 0}, {ACT_B, 0, 0}};
+    struct program_row rows[4] = {{ACT_PULL, 0, 0}, {ACT_F, 1, 0}, {ACT_F, 0, 0}, {ACT_B, 0, 0}};
     struct program_place place = {.rows = rows, .rows_count = 4};
     struct program program = {.units = 1, .microbatches = 1, .places_count = 1, .places = &place};
     struct reason reason;
     assert_int_equal(program_validate(&program, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "row 2 (F of unit 1, microbatch 0): no such unit"));
-    rows[1] = (struct row){ACT_F, 0, 1};
+    rows[1] = (struct program_row){ACT_F, 0, 1};
     assert_int_equal(program_validate(&program, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "row 2 (F of unit 0, microbatch 1): no such microbatch"));
-    rows[1] = (struct row){ACT_COUNT, 0, 0};
+    rows[1] = (struct program_row){ACT_COUNT, 0, 0};
     assert_int_equal(program_validate(&program, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "row 2 (? of unit 0, microbatch 0): no such act"));
 }

@@ -1,4 +1,4 @@
-/* The acts of a program: one table that says of each act which arrays it reads and writes.
+/* The acts of a program: one table of which arrays each act reads and writes.
  *
  * The validator plays the table, the planner of memory takes the life of each array from it, the
  * text form takes its words, and the executor adds what an act runs. A new act is a line in

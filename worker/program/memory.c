@@ -55,7 +55,7 @@ static uint64_t find_gap(const struct planner *planner, uint64_t bytes, size_t *
     return end;
 }
 
-static uint64_t take(struct planner *planner, uint64_t bytes)
+static uint64_t take_bytes(struct planner *planner, uint64_t bytes)
 {
     if (bytes == 0)
         return PROGRAM_NOWHERE;
@@ -75,7 +75,7 @@ static uint64_t take(struct planner *planner, uint64_t bytes)
     return offset;
 }
 
-static void give(struct planner *planner, uint64_t *offset)
+static void give_bytes(struct planner *planner, uint64_t *offset)
 {
     if (*offset == PROGRAM_NOWHERE)
         return;
@@ -94,7 +94,7 @@ struct cells {
     struct cell *previous, *own, *next;
 };
 
-static struct cells cells_of(struct planner *planner, struct row row)
+static struct cells cells_of(struct planner *planner, struct program_row row)
 {
     bool last = row.unit + 1 == planner->program->units;
     return (struct cells){
@@ -115,21 +115,22 @@ static void take_written(struct planner *planner, const struct program_sizes *si
     };
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (written & UINT32_C(1) << array && cells->own->at[array] == PROGRAM_NOWHERE)
-            cells->own->at[array] = take(planner, bytes[array]);
+            cells->own->at[array] = take_bytes(planner, bytes[array]);
 }
 
 static void give_ended(struct planner *planner, const struct cells *cells, uint32_t ended)
 {
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (ended & UINT32_C(1) << array)
-            give(planner, &cells->own->at[array]);
+            give_bytes(planner, &cells->own->at[array]);
     if (ended & ARRAY(INPUT) && cells->previous != NULL)
-        give(planner, &cells->previous->at[ARRAY_OUTPUT]);
+        give_bytes(planner, &cells->previous->at[ARRAY_OUTPUT]);
     if (ended & ARRAY(DOUTPUT) && cells->next != NULL)
-        give(planner, &cells->next->at[ARRAY_DINPUT]);
+        give_bytes(planner, &cells->next->at[ARRAY_DINPUT]);
 }
 
-static void plan_row(struct planner *planner, struct row row, struct program_offsets *ret_at)
+static void plan_row(struct planner *planner, struct program_row row,
+                     struct program_offsets *ret_at)
 {
     if (act_facts(row.act)->scope != ACT_OF_MICROBATCH)
         return;

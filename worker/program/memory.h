@@ -9,8 +9,8 @@
 #include "worker/program/program.h"
 
 /* Bytes that a unit needs for one microbatch: of its result, of what its forward leaves for its
- * backward, of the gradient of its input. With `in_place` the latter is computed in the place of
- * the gradient of its output. */
+ * backward, of the gradient of its input. `in_place`: that gradient takes the place of the gradient
+ * of its output. */
 struct program_sizes {
     uint64_t output;
     uint64_t saved;

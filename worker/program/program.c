@@ -80,7 +80,7 @@ static enum err begin_program(struct generator *g, struct program *program,
 static void emit(struct generator *g, enum act act, uint32_t unit, uint32_t microbatch)
 {
     check(g->place->rows_count < g->rows_max);
-    g->place->rows[g->place->rows_count++] = (struct row){act, unit, microbatch};
+    g->place->rows[g->place->rows_count++] = (struct program_row){act, unit, microbatch};
 }
 
 static void emit_push(struct generator *g, uint32_t unit)

@@ -26,7 +26,7 @@ enum {
     PROGRAM_ROWS_MAX = 1 << 20, /* of all places */
 };
 
-struct row {
+struct program_row {
     enum act act;
     uint32_t unit; /* 0 where the act names none, likewise below */
     uint32_t microbatch;
@@ -34,7 +34,7 @@ struct row {
 
 /* What one place does. */
 struct program_place {
-    struct row *rows; /* owned */
+    struct program_row *rows; /* owned */
     uint32_t rows_count;
     uint32_t body_first, body_end; /* of the rows; equal where there are no local steps */
 };
@@ -68,15 +68,15 @@ enum err program_training(struct program *program, const struct program_shape *s
 enum err program_validation(struct program *program, const struct program_shape *shape) MUST_USE;
 
 /* Whether the rows compute what the slot brings, each part of it once, and in microbatch order.
- *  1. What an act reads is there and whole; what it writes is not there yet, or the act changes it
- *     in place (act.h says of each act what it reads and writes). So a unit is pulled once, before
- *     its first F; F goes upwards and B downwards, each once; a B finds its activations, which were
- *     not dropped or computed again.
+ *  1. What an act reads is there and whole. What it writes is not there yet, or the act changes it
+ *     in place (act.h has the table). So a unit is pulled once, before its first F; F goes upwards
+ *     and B downwards, each once; a B finds its activations, which were not dropped, or computed
+ *     again.
  *  2. What adds to a sum does so in microbatch order.
  *  3. The losses are summed, and each unit whose gradients are computed is pushed, once.
  *  4. Nothing of a microbatch is left at the end, nor at the beginning and end of the body, which
- * is right when it is walked again. ERR_INVALID: `reason` names the row (counted from 1) and its
- * text. */
+ *     can therefore be walked again.
+ * ERR_INVALID: `reason` names the row (counted from 1) and its text. */
 enum err program_validate(const struct program *program, struct reason *reason) MUST_USE;
 
 /* Text form. Parsing does not validate beyond the limits above: units and microbatches are the

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum err print_row(struct row row, struct buf *buf)
+static enum err print_row(struct program_row row, struct buf *buf)
 {
     const struct act_facts *act = act_facts(row.act);
     if (act->scope != ACT_OF_ALL)
@@ -39,13 +39,13 @@ enum err program_print(const struct program *program, struct buf *buf)
     return ERR_OK;
 }
 
-struct cursor {
+struct text_cursor {
     const char *at, *end;
     const char *line_start;
     uint32_t line;
 };
 
-static enum err malformed(const struct cursor *cursor, const char *at, const char *what,
+static enum err malformed(const struct text_cursor *cursor, const char *at, const char *what,
                           struct reason *reason)
 {
     return reason_set(reason, ERR_MALFORMED, "program line %u, column %u: %s", cursor->line,
@@ -53,7 +53,7 @@ static enum err malformed(const struct cursor *cursor, const char *at, const cha
 }
 
 /* Digits below `limit`; false when there are none or the number is not below it. */
-static bool read_number(struct cursor *cursor, uint32_t limit, uint32_t *ret_number)
+static bool read_number(struct text_cursor *cursor, uint32_t limit, uint32_t *ret_number)
 {
     const char *start = cursor->at;
     uint32_t number = 0;
@@ -66,7 +66,7 @@ static bool read_number(struct cursor *cursor, uint32_t limit, uint32_t *ret_num
     return cursor->at > start;
 }
 
-static bool read_act(struct cursor *cursor, enum act *ret_act)
+static bool read_act(struct text_cursor *cursor, enum act *ret_act)
 {
     const char *start = cursor->at;
     while (cursor->at < cursor->end &&
@@ -83,7 +83,7 @@ static bool read_act(struct cursor *cursor, enum act *ret_act)
     return false;
 }
 
-static void skip_blanks(struct cursor *cursor)
+static void skip_blanks(struct text_cursor *cursor)
 {
     while (cursor->at < cursor->end &&
            (*cursor->at == ' ' || *cursor->at == '\t' || *cursor->at == '\r'))
@@ -96,11 +96,11 @@ static bool is_digit(char byte)
 }
 
 /* `numbered`: the cell begins with `unit`. */
-static enum err read_row(struct cursor *cursor, bool numbered, uint32_t unit, struct row *ret_row,
-                         struct reason *reason)
+static enum err read_row(struct text_cursor *cursor, bool numbered, uint32_t unit,
+                         struct program_row *ret_row, struct reason *reason)
 {
     const char *start = cursor->at;
-    struct row row = {.unit = unit};
+    struct program_row row = {.unit = unit};
     if (!read_act(cursor, &row.act))
         return malformed(cursor, start, "no such act", reason);
     enum act_scope scope = act_facts(row.act)->scope;
@@ -121,8 +121,8 @@ static enum err read_row(struct cursor *cursor, bool numbered, uint32_t unit, st
 /* ---- places ---- */
 
 /* What is read so far: whole places, and the one under way with an array of rows in `rows`. */
-struct reader {
-    struct cursor cursor;
+struct text_reader {
+    struct text_cursor cursor;
     struct program program;
     struct program_place place;
     struct buf rows;
@@ -130,7 +130,7 @@ struct reader {
     uint32_t rows_count; /* of all places */
 };
 
-static enum err take_row(struct reader *reader, struct row row, struct reason *reason)
+static enum err take_row(struct text_reader *reader, struct program_row row, struct reason *reason)
 {
     struct program *program = &reader->program;
     if (++reader->rows_count > PROGRAM_ROWS_MAX)
@@ -143,7 +143,7 @@ static enum err take_row(struct reader *reader, struct row row, struct reason *r
     return buf_append(&reader->rows, &row, sizeof row);
 }
 
-static enum err begin_body(struct reader *reader, uint32_t steps, struct reason *reason)
+static enum err begin_body(struct text_reader *reader, uint32_t steps, struct reason *reason)
 {
     struct program *program = &reader->program;
     const char *at = reader->cursor.at++;
@@ -157,7 +157,7 @@ static enum err begin_body(struct reader *reader, uint32_t steps, struct reason 
     return ERR_OK;
 }
 
-static enum err end_body(struct reader *reader, struct reason *reason)
+static enum err end_body(struct text_reader *reader, struct reason *reason)
 {
     const char *at = reader->cursor.at++;
     if (!reader->in_body || reader->place.body_first == reader->place.rows_count)
@@ -167,13 +167,13 @@ static enum err end_body(struct reader *reader, struct reason *reason)
     return ERR_OK;
 }
 
-static enum err read_cell(struct reader *reader, struct reason *reason)
+static enum err read_cell(struct text_reader *reader, struct reason *reason)
 {
-    struct cursor *cursor = &reader->cursor;
+    struct text_cursor *cursor = &reader->cursor;
     const char *start = cursor->at;
     bool numbered = is_digit(*start);
     uint32_t number = 0;
-    struct row row;
+    struct program_row row;
     if (*start == ')')
         return end_body(reader, reason);
     if (numbered && !read_number(cursor, PROGRAM_LOCAL_STEPS_MAX + 1, &number))
@@ -185,7 +185,7 @@ static enum err read_cell(struct reader *reader, struct reason *reason)
 }
 
 /* A line is over: its rows, if there are any, are a place. */
-static enum err end_place(struct reader *reader, struct reason *reason)
+static enum err end_place(struct text_reader *reader, struct reason *reason)
 {
     if (reader->in_body)
         return malformed(&reader->cursor, reader->cursor.at, "the body does not end", reason);
@@ -197,15 +197,15 @@ static enum err end_place(struct reader *reader, struct reason *reason)
     if (places == NULL)
         return ERR_NOMEM;
     program->places = places;
-    reader->place.rows = (struct row *)(void *)buf_detach(&reader->rows).data;
+    reader->place.rows = (struct program_row *)(void *)buf_detach(&reader->rows).data;
     places[program->places_count++] = reader->place;
     reader->place = (struct program_place){0};
     return ERR_OK;
 }
 
-static enum err read_places(struct reader *reader, struct reason *reason)
+static enum err read_places(struct text_reader *reader, struct reason *reason)
 {
-    struct cursor *cursor = &reader->cursor;
+    struct text_cursor *cursor = &reader->cursor;
     for (bool separated = true;;) {
         skip_blanks(cursor);
         if (cursor->at == cursor->end)
@@ -230,7 +230,7 @@ static enum err read_places(struct reader *reader, struct reason *reason)
 enum err program_parse(struct slice text, struct program *ret_program, struct reason *reason)
 {
     const char *start = (const char *)text.data;
-    struct reader reader = {
+    struct text_reader reader = {
         .cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1}};
     enum err err = read_places(&reader, reason);
     buf_release(&reader.rows);

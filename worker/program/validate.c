@@ -48,7 +48,7 @@ struct play {
     uint32_t (*added)[ARRAY_COUNT]; /* (units) microbatches in each sum */
 };
 
-static struct state *cell(struct play *play, uint32_t unit, uint32_t microbatch)
+static struct state *cell_state(struct play *play, uint32_t unit, uint32_t microbatch)
 {
     return &play->cells[(size_t)unit * play->program->microbatches + microbatch];
 }
@@ -67,8 +67,8 @@ struct spot {
 };
 
 /* False: the unit at the model's end has no such array. */
-static bool find(const struct program *program, struct row row, enum array array,
-                 struct spot *ret_spot)
+static bool find_spot(const struct program *program, struct program_row row, enum array array,
+                      struct spot *ret_spot)
 {
     struct spot spot = {array, array, row.unit, row.microbatch};
     if (array == ARRAY_INPUT) {
@@ -88,53 +88,54 @@ static bool find(const struct program *program, struct row row, enum array array
     return true;
 }
 
-static struct state *state(struct play *play, struct spot spot)
+static struct state *spot_state(struct play *play, struct spot spot)
 {
     bool activation = spot.array < ARRAY_ACTIVATIONS;
-    return activation ? cell(play, spot.unit, spot.microbatch) : &play->units[spot.unit];
+    return activation ? cell_state(play, spot.unit, spot.microbatch) : &play->units[spot.unit];
 }
 
-static uint32_t bit(struct spot spot)
+static uint32_t spot_bit(struct spot spot)
 {
     return UINT32_C(1) << spot.array;
 }
 
 /* Each of the functions below returns NULL or what is wrong with the row. */
 
-static const char *play_read(struct play *play, struct row row, struct spot spot)
+static const char *play_read(struct play *play, struct program_row row, struct spot spot)
 {
     (void)row;
-    if (is_sum(spot.array) && state(play, spot)->there & ~state(play, spot)->whole & bit(spot))
+    if (is_sum(spot.array) &&
+        spot_state(play, spot)->there & ~spot_state(play, spot)->whole & spot_bit(spot))
         return "not all microbatches are in";
-    return state(play, spot)->whole & bit(spot) ? NULL : words[spot.called].missing;
+    return spot_state(play, spot)->whole & spot_bit(spot) ? NULL : words[spot.called].missing;
 }
 
-static const char *play_absent(struct play *play, struct row row, struct spot spot)
+static const char *play_absent(struct play *play, struct program_row row, struct spot spot)
 {
     (void)row;
-    return state(play, spot)->there & bit(spot) ? words[spot.array].present : NULL;
+    return spot_state(play, spot)->there & spot_bit(spot) ? words[spot.array].present : NULL;
 }
 
-static const char *play_begin(struct play *play, struct row row, struct spot spot)
+static const char *play_begin(struct play *play, struct program_row row, struct spot spot)
 {
     (void)row;
-    state(play, spot)->there |= bit(spot);
-    state(play, spot)->whole &= ~bit(spot);
+    spot_state(play, spot)->there |= spot_bit(spot);
+    spot_state(play, spot)->whole &= ~spot_bit(spot);
     play->added[spot.unit][spot.array] = 0;
     return NULL;
 }
 
-static const char *play_write(struct play *play, struct row row, struct spot spot)
+static const char *play_write(struct play *play, struct program_row row, struct spot spot)
 {
     (void)row;
-    state(play, spot)->there |= bit(spot);
-    state(play, spot)->whole |= bit(spot);
+    spot_state(play, spot)->there |= spot_bit(spot);
+    spot_state(play, spot)->whole |= spot_bit(spot);
     return NULL;
 }
 
-static const char *play_add(struct play *play, struct row row, struct spot spot)
+static const char *play_add(struct play *play, struct program_row row, struct spot spot)
 {
-    if (spot.array != ARRAY_SLOT_LOSS && !(state(play, spot)->there & bit(spot)))
+    if (spot.array != ARRAY_SLOT_LOSS && !(spot_state(play, spot)->there & spot_bit(spot)))
         return words[spot.called].missing;
     if (!is_sum(spot.array))
         return play_write(play, row, spot);
@@ -145,23 +146,25 @@ static const char *play_add(struct play *play, struct row row, struct spot spot)
     return NULL;
 }
 
-static const char *play_end(struct play *play, struct row row, struct spot spot)
+static const char *play_end(struct play *play, struct program_row row, struct spot spot)
 {
     (void)row;
-    state(play, spot)->there &= ~bit(spot);
-    state(play, spot)->whole &= ~bit(spot);
+    spot_state(play, spot)->there &= ~spot_bit(spot);
+    spot_state(play, spot)->whole &= ~spot_bit(spot);
     return NULL;
 }
 
 /* ---- one row ---- */
 
-typedef const char *play_array(struct play *play, struct row row, struct spot spot);
+typedef const char *play_array(struct play *play, struct program_row row, struct spot spot);
 
-static const char *play_set(struct play *play, struct row row, uint32_t set, play_array *one)
+static const char *play_set(struct play *play, struct program_row row, uint32_t set,
+                            play_array *one)
 {
     for (int array = 0; array < ARRAY_COUNT; array++) {
         struct spot spot;
-        if (!(set & UINT32_C(1) << array) || !find(play->program, row, (enum array)array, &spot))
+        if (!(set & UINT32_C(1) << array) ||
+            !find_spot(play->program, row, (enum array)array, &spot))
             continue;
         const char *wrong = one(play, row, spot);
         if (wrong != NULL)
@@ -170,7 +173,7 @@ static const char *play_set(struct play *play, struct row row, uint32_t set, pla
     return NULL;
 }
 
-static const char *play_unit(struct play *play, struct row row)
+static const char *play_unit(struct play *play, struct program_row row)
 {
     struct act_arrays arrays = act_arrays(row.act, program_unit(play->program, row.unit));
     uint32_t all = arrays.reads | arrays.writes | arrays.begins | arrays.adds | arrays.ends;
@@ -195,7 +198,7 @@ static const char *play_unit(struct play *play, struct row row)
     return wrong;
 }
 
-static const char *play_row(struct play *play, struct row row)
+static const char *play_row(struct play *play, struct program_row row)
 {
     if (row.act >= ACT_COUNT)
         return "no such act";
@@ -211,7 +214,8 @@ static const char *play_row(struct play *play, struct row row)
     return wrong;
 }
 
-static enum err row_wrong(struct row row, uint32_t i, const char *wrong, struct reason *reason)
+static enum err row_wrong(struct program_row row, uint32_t i, const char *wrong,
+                          struct reason *reason)
 {
     if (row.act >= ACT_COUNT || act_facts(row.act)->scope == ACT_OF_MICROBATCH)
         return reason_set(reason, ERR_INVALID, "program row %u (%s of unit %u, microbatch %u): %s",
@@ -241,7 +245,7 @@ static enum err play_border(struct play *play, uint32_t rows, struct reason *rea
 {
     for (uint32_t unit = 0; unit < play->program->units; unit++)
         for (uint32_t microbatch = 0; microbatch < play->program->microbatches; microbatch++)
-            if (cell(play, unit, microbatch)->there != 0)
+            if (cell_state(play, unit, microbatch)->there != 0)
                 return reason_set(reason, ERR_INVALID,
                                   "program row %u: the body begins or ends while unit %u, "
                                   "microbatch %u is under way",
@@ -268,7 +272,7 @@ static enum err play_body(struct play *play, struct reason *reason)
 }
 
 /* The first array of `set` that must not be left. */
-static const char *left(uint32_t set)
+static const char *left_words(uint32_t set)
 {
     for (int array = 0; array < ARRAY_COUNT; array++)
         if (set & UINT32_C(1) << array && words[array].left != NULL)
@@ -282,10 +286,10 @@ static enum err play_ending(struct play *play, struct reason *reason)
     for (uint32_t unit = 0; unit < units; unit++) {
         uint32_t set = play->units[unit].there;
         for (uint32_t m = 0; m < play->program->microbatches; m++)
-            set |= cell(play, unit, m)->there;
-        if (left(set) != NULL)
+            set |= cell_state(play, unit, m)->there;
+        if (left_words(set) != NULL)
             return reason_set(reason, ERR_INVALID, "program ends after row %u: unit %u %s", rows,
-                              unit, left(set));
+                              unit, left_words(set));
     }
     if (!(play->units[units - 1].there & ARRAY(SLOT_LOSS)))
         return reason_set(reason, ERR_INVALID, "program ends after row %u: no losses are summed",
