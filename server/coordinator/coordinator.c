@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/hello.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
 #include "server/coordinator/window.h"
@@ -116,7 +117,8 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
                 server->name, server->address, (unsigned long long)server->boot,
                 (unsigned long long)hello->hello.generation,
                 (unsigned long long)hello->hello.version);
-    generation_server_back(coordinator, now_ms, server);
+    hello_answer(coordinator, server);
+    run_advance(coordinator, now_ms);
     return ERR_OK;
 }
 

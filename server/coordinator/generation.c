@@ -38,9 +38,7 @@ enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
     return ERR_OK;
 }
 
-/* The generation has other servers than its cut, and the cut that it writes of what it begins with
- * is neither recorded nor about to be. */
-static bool lacks_first_cut(const struct run *run)
+bool generation_lacks_first_cut(const struct run *run)
 {
     struct cut_name first = {run->generation, run->version};
     return run->moves.changing && !cuts_complete(&run->cuts, first);
@@ -49,7 +47,7 @@ static bool lacks_first_cut(const struct run *run)
 bool generation_may_go_back(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    return lacks_first_cut(run) && run->cuts.map.range_count > 0;
+    return generation_lacks_first_cut(run) && run->cuts.map.range_count > 0;
 }
 
 struct server_command *generation_prepare(struct coordinator *coordinator,
@@ -66,13 +64,13 @@ struct server_command *generation_prepare(struct coordinator *coordinator,
     return command;
 }
 
-static void command_prepare(struct coordinator *coordinator, struct server_entry *server)
+void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = generation_prepare(coordinator, server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
-    command->prepare.cuts = lacks_first_cut(run);
+    command->prepare.cuts = generation_lacks_first_cut(run);
     command->prepare.restore = run->settings.restore;
     command->prepare.server = server->map_index;
     command->prepare.range_count = run->map.range_count;
@@ -151,7 +149,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     for (uint32_t i = 0; i < run->server_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
         if (server != NULL) /* else it has drained, and nobody has taken its place */
-            command_prepare(coordinator, server);
+            generation_prepare_part(coordinator, server);
     }
     /* P9: servers write version 0 without being asked. */
     if ((run->moves.changing || run->cuts.newest.name.generation == 0) &&
@@ -389,60 +387,4 @@ void generation_server_lost(struct coordinator *coordinator, const struct server
     effects_log(&coordinator->effects, true, "server not added  server=%s next=without it",
                 server->name);
     generation_go_back(coordinator);
-}
-
-void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
-                            struct server_entry *server)
-{
-    struct run *run = &coordinator->run;
-    if (server->left_boot == server->boot && server->map_index == SERVERS_NONE) {
-        run_command(coordinator, server, SERVER_LEAVE); /* it may not have heard that it may */
-        return;
-    }
-    if (!run_active(run)) {
-        run_command(coordinator, server, SERVER_END); /* also to hear that it need load nothing */
-        return;
-    }
-    if (server->map_index == SERVERS_NONE && run->server_count > 0 && server->held_generation == 0)
-        run_command(coordinator, server, SERVER_END); /* nothing to load, so far */
-    if (server->map_index == SERVERS_NONE) {
-        /* One that joins is told again, unless it is ready and has kept what it holds. */
-        bool kept = server->ready && server->prepared_boot == server->boot &&
-                    server->held_generation == run->generation;
-        if (!kept && run->server_count > 0 && server->held_generation == run->generation &&
-            !run->settings.async)
-            run_command(coordinator, server, SERVER_END); /* it may wait for chunks of another's */
-        server->ready = kept;
-        server->prepared_boot = kept ? server->boot : 0;
-    }
-    if (server->map_index == SERVERS_NONE || server->emptied || run->phase == PHASE_GATHER) {
-        run_advance(coordinator, now_ms);
-        return;
-    }
-    bool lost = server->boot != server->prepared_boot ||
-                (server->ready && server->held_generation != run->generation);
-    bool goes_on = run->phase == PHASE_STEPS || /* what it begins with may be recorded already */
-                   (run->moves.changing && !lacks_first_cut(run));
-    if (lost && run->settings.async && goes_on) {
-        /* P12: the others go on; it begins with what it has on disk and says what that is. */
-        effects_log(&coordinator->effects, true,
-                    "server lost its memory  server=%s boot=%llu next=its cut", server->name,
-                    (unsigned long long)server->boot);
-        window_unseal(run, server->map_index);
-        server->past_cut = true;
-        if (cuts_server_lost(&run->cuts, server->name))
-            run->cut_asked = true; /* the next commit brings another */
-        command_prepare(coordinator, server);
-    } else if (lost) {
-        /* P3: its chunks are gone; nothing of this generation is granted or counted any more. */
-        effects_log(&coordinator->effects, true,
-                    "server lost its memory  server=%s boot=%llu next=rewind", server->name,
-                    (unsigned long long)server->boot);
-        generation_go_back(coordinator);
-    } else if (!server->ready) {
-        command_prepare(coordinator, server);
-    } else if (run->committed && !server->acknowledged) {
-        run_command_commit(coordinator, server);
-    }
-    run_advance(coordinator, now_ms);
 }

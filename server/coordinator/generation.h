@@ -12,6 +12,8 @@ const char *generation_awaits(const struct coordinator *coordinator);
 /* PREPARE with what every server is told, whatever its chunks are; it is ready when it says so. */
 struct server_command *generation_prepare(struct coordinator *coordinator,
                                           struct server_entry *server);
+/* The same with its chunks, from the newest cut, for one of the run's servers. */
+void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);
 /* In PHASE_GATHER: begins a generation when its servers are there. */
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
 /* It does not wait for servers, or has enough of them without that one. */
@@ -25,16 +27,15 @@ enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUS
 /* Not async: back to GATHER, to go on from the newest cut on the servers that are wanted, of which
  * some may have to come back first. ERR_NOMEM: nothing happened. */
 enum err generation_without(struct coordinator *coordinator) MUST_USE;
-/* The generation has begun on other servers than its cut's, its own first cut is neither recorded
- * nor about to be, and the cut's map is known (not that of another start). */
+/* The generation has begun on other servers than its cut's, and the cut that it writes of what it
+ * begins with is neither recorded nor about to be. */
+bool generation_lacks_first_cut(const struct run *run);
+/* … and the cut's map is known (not that of another start). */
 bool generation_may_go_back(const struct coordinator *coordinator);
 /* Back to the servers and the map of the newest cut, under yet another generation. */
 void generation_go_back(struct coordinator *coordinator);
 /* Its stream broke: nobody waits for one that was to be given its first chunks. */
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server);
-/* A server said hello: it goes on where it was, or has lost its memory. */
-void generation_server_back(struct coordinator *coordinator, uint64_t now_ms,
-                            struct server_entry *server);
 /* The version is a cut of the present servers and map, to be recorded; each is given the number of
  * its file. ERR_NOMEM. */
 enum err generation_order_cut(struct coordinator *coordinator, uint64_t version) MUST_USE;

@@ -1,0 +1,152 @@
+/* What a server is told when it says hello. */
+#include "server/coordinator/hello.h"
+
+#include "server/coordinator/generation.h"
+#include "server/coordinator/window.h"
+
+/* Where the server stands. */
+enum standing {
+    /* Without a place in the map: */
+    HAS_LEFT,    /* it was told that it may leave */
+    HOLDS_NONE,  /* it has no memory of any run */
+    HOLDS_STALE, /* it holds this generation, but has not joined, or not as it is now */
+    HOLDS_OTHER, /* it holds another generation; async: or this one */
+    HAS_JOINED,  /* it waits for its first chunks */
+    /* With a place: */
+    IS_EMPTIED, /* no chunk of it is left */
+    HAS_LOST,   /* P3: a new boot, or a hello without what it was ready with: its chunks are gone */
+    PREPARES,   /* it has not said that it is ready */
+    IS_BEHIND,  /* it has not acknowledged the newest commit */
+    IS_CURRENT,
+    STANDINGS
+};
+
+/* Where the run stands. */
+enum situation {
+    NO_RUN,       /* none, or it is over */
+    UNCHOSEN,     /* its servers are not chosen yet */
+    GATHERS,      /* it waits for its servers to begin a generation */
+    ALL_OR_NONE,  /* a generation is begun or trained: one that loses its memory rewinds all */
+    OTHERS_GO_ON, /* P12: async: the others go on when one loses its memory */
+    SITUATIONS
+};
+
+enum answer { NOTHING, LEAVE, END, PREPARE, COMMIT, REWIND, RESTORE };
+
+static const enum answer answers[STANDINGS][SITUATIONS] = {
+    /* NO_RUN, UNCHOSEN, GATHERS, ALL_OR_NONE, OTHERS_GO_ON */
+    [HAS_LEFT] = {LEAVE, LEAVE, LEAVE, LEAVE, LEAVE}, /* it may not have heard that it may */
+    [HOLDS_NONE] = {END, NOTHING, END, END, END},     /* it need load nothing, so far */
+    [HOLDS_STALE] = {END, NOTHING, END, END, END},    /* it may wait for chunks of others */
+    [HOLDS_OTHER] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
+    [HAS_JOINED] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
+    [IS_EMPTIED] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
+    [HAS_LOST] = {END, NOTHING, NOTHING, REWIND, RESTORE},
+    [PREPARES] = {END, NOTHING, NOTHING, PREPARE, PREPARE},
+    [IS_BEHIND] = {END, NOTHING, NOTHING, COMMIT, COMMIT},
+    [IS_CURRENT] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
+};
+
+static enum standing standing_without_place(const struct run *run,
+                                            const struct server_entry *server)
+{
+    bool holds = server->held_generation == run->generation;
+    if (server->left_boot == server->boot)
+        return HAS_LEFT;
+    if (server->ready && server->prepared_boot == server->boot && holds)
+        return HAS_JOINED;
+    if (server->held_generation == 0)
+        return HOLDS_NONE;
+    return holds && !run->settings.async ? HOLDS_STALE : HOLDS_OTHER;
+}
+
+static enum standing standing_of(const struct run *run, const struct server_entry *server)
+{
+    if (server->map_index == SERVERS_NONE)
+        return standing_without_place(run, server);
+    if (server->emptied)
+        return IS_EMPTIED;
+    if (server->boot != server->prepared_boot ||
+        (server->ready && server->held_generation != run->generation))
+        return HAS_LOST;
+    if (!server->ready)
+        return PREPARES;
+    return run->committed && !server->acknowledged ? IS_BEHIND : IS_CURRENT;
+}
+
+static enum situation situation_of(const struct run *run)
+{
+    /* What an async run begins with may be recorded already. */
+    bool goes_on =
+        run->phase == PHASE_STEPS || (run->moves.changing && !generation_lacks_first_cut(run));
+    if (!run_active(run))
+        return NO_RUN;
+    if (run->phase == PHASE_GATHER)
+        return run->server_count == 0 ? UNCHOSEN : GATHERS;
+    return run->settings.async && goes_on ? OTHERS_GO_ON : ALL_OR_NONE;
+}
+
+static void note_lost(struct coordinator *coordinator, const struct server_entry *server,
+                      const char *next)
+{
+    effects_log(&coordinator->effects, true, "server lost its memory  server=%s boot=%llu next=%s",
+                server->name, (unsigned long long)server->boot, next);
+}
+
+/* P3: its chunks are gone; nothing of this generation is granted or counted any more. */
+static void rewind_run(struct coordinator *coordinator, const struct server_entry *server)
+{
+    note_lost(coordinator, server, "rewind");
+    generation_go_back(coordinator);
+}
+
+/* P12: the others go on; it begins with what it has on disk and reports what that is. */
+static void restore_part(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    note_lost(coordinator, server, "its cut");
+    window_unseal(run, server->map_index);
+    server->past_cut = true;
+    if (cuts_server_lost(&run->cuts, server->name))
+        run->cut_asked = true; /* the next commit brings another */
+    generation_prepare_part(coordinator, server);
+}
+
+static void carry_out(struct coordinator *coordinator, struct server_entry *server,
+                      enum answer answer)
+{
+    switch (answer) {
+    case NOTHING:
+        return;
+    case LEAVE:
+        run_command(coordinator, server, SERVER_LEAVE);
+        return;
+    case END:
+        run_command(coordinator, server, SERVER_END);
+        return;
+    case PREPARE:
+        generation_prepare_part(coordinator, server);
+        return;
+    case COMMIT:
+        run_command_commit(coordinator, server);
+        return;
+    case REWIND:
+        rewind_run(coordinator, server);
+        return;
+    case RESTORE:
+        restore_part(coordinator, server);
+        return;
+    }
+}
+
+void hello_answer(struct coordinator *coordinator, struct server_entry *server)
+{
+    enum situation situation = situation_of(&coordinator->run);
+    enum standing standing = standing_of(&coordinator->run, server);
+    carry_out(coordinator, server, answers[standing][situation]);
+    /* What it was told to join with counts no more: it is invited again (moves.h). */
+    if (standing == HOLDS_NONE || standing == HOLDS_STALE || standing == HOLDS_OTHER) {
+        server->ready = false;
+        server->prepared_boot = 0;
+    }
+}
