@@ -101,7 +101,7 @@ static void watch_state(struct control *control, uint64_t now_ns, enum run_state
 }
 
 /* To this daemon's own shards, or over a server's stream. */
-static void send_command(struct control *control, uint64_t link,
+static void pass_command(struct control *control, uint64_t link,
                          const struct server_command *command)
 {
     const struct connection *server = connections_server(&control->connections, link);
@@ -144,7 +144,7 @@ static void carry_out_word(struct control *control, const struct effect *effect)
 {
     switch (effect->kind) {
     case EFFECT_COMMAND:
-        send_command(control, effect->command.link, &effect->command.command);
+        pass_command(control, effect->command.link, &effect->command.command);
         break;
     case EFFECT_ANSWER:
         carry_out_answer(control, effect);

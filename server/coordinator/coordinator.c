@@ -5,6 +5,7 @@
 #include "server/coordinator/hello.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -215,7 +216,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
         return;
     tickets_drop_member(&coordinator->run.tickets, now_ms, previous);
     if (member->parked)
-        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+        send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
 }
 
@@ -266,7 +267,7 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_UNKNOWN_MEMBER;
     found->seen_ms = now_ms;
     if (run_is_over(&coordinator->run))
-        run_notice_over(coordinator); /* its stream may be younger than the first notice */
+        send_over(coordinator); /* its stream may be younger than the first notice */
     return ERR_OK;
 }
 
@@ -319,12 +320,12 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_BUSY;
     member->sequence = request->sequence;
     if (run_is_over(run)) {
-        run_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+        send_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
         return ERR_OK;
     }
     if (again && tickets_find(&run->tickets, member->ticket.attempt) != NULL) {
         /* P1: asked again, the lease it was given. */
-        run_answer_ticket(coordinator, member);
+        send_ticket(coordinator, member);
         return ERR_OK;
     }
     member->ticket.attempt = 0;
@@ -332,7 +333,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     run_due(coordinator, member->parked_until_ms);
     run_advance(coordinator, now_ms);
     if (member->parked && request->wait_ms == 0)
-        run_answer(coordinator, member, ERR_OK, &wait);
+        send_answer(coordinator, member, ERR_OK, &wait);
     return ERR_OK;
 }
 
@@ -423,7 +424,7 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
         }
         run_due(coordinator, lapse_ms);
         if (member->parked && member->parked_until_ms <= now_ms)
-            run_answer(coordinator, member, ERR_OK, &wait);
+            send_answer(coordinator, member, ERR_OK, &wait);
         else if (member->parked)
             run_due(coordinator, member->parked_until_ms);
     }

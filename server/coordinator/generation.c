@@ -2,6 +2,7 @@
 #include "server/coordinator/generation.h"
 
 #include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
@@ -50,24 +51,10 @@ bool generation_may_go_back(const struct coordinator *coordinator)
     return generation_lacks_first_cut(run) && run->cuts.map.range_count > 0;
 }
 
-struct server_command *generation_prepare(struct coordinator *coordinator,
-                                          struct server_entry *server)
-{
-    const struct run *run = &coordinator->run;
-    struct server_command *command = run_command(coordinator, server, SERVER_PREPARE);
-    command->prepare.run = run->settings.run;
-    command->prepare.generation = run->generation;
-    command->prepare.spec = run->settings.spec;
-    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
-    server->prepared_boot = server->boot;
-    server->ready = false;
-    return command;
-}
-
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
-    struct server_command *command = generation_prepare(coordinator, server);
+    struct server_command *command = send_prepare(coordinator, server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
     command->prepare.cuts = generation_lacks_first_cut(run);
@@ -92,7 +79,7 @@ static uint64_t next_generation(struct coordinator *coordinator)
 static void expel_all(struct coordinator *coordinator)
 {
     struct members *members = &coordinator->members;
-    run_answer_all(coordinator, ERR_OLD_GENERATION, NULL);
+    send_answer_all(coordinator, ERR_OLD_GENERATION, NULL);
     for (uint32_t i = members->count; i-- > 0;)
         effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i].id;
 }
@@ -104,12 +91,12 @@ static bool differs_from_cut(const struct coordinator *coordinator)
     const struct cut_record *cut = &run->cuts.newest;
     if (!run->settings.async || cut->name.generation == 0)
         return false;
-    for (uint32_t i = 0; i < run->server_count; i++) {
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_of_map(&coordinator->servers, i);
         if (server != NULL && cuts_file(cut, server->name) == WIRE_SERVERS_MAX)
             return true;
     }
-    return run->server_count != cut->server_count;
+    return coordinator->servers.chosen_count != cut->server_count;
 }
 
 /* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
@@ -146,7 +133,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     run->map_number++;
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
-    for (uint32_t i = 0; i < run->server_count; i++) {
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
         if (server != NULL) /* else it has drained, and nobody has taken its place */
             generation_prepare_part(coordinator, server);
@@ -158,9 +145,10 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
         return;
     }
     run->phase = PHASE_PREPARE;
-    effects_log(
-        &coordinator->effects, false, "generation begins  generation=%llu version=%llu servers=%u",
-        (unsigned long long)run->generation, (unsigned long long)run->version, run->server_count);
+    effects_log(&coordinator->effects, false,
+                "generation begins  generation=%llu version=%llu servers=%u",
+                (unsigned long long)run->generation, (unsigned long long)run->version,
+                coordinator->servers.chosen_count);
 }
 
 /* P12: a successor of an async run begins on exactly the servers of the newest cut, which it waits
@@ -191,8 +179,6 @@ static enum err choose_servers(struct coordinator *coordinator)
     map_release(&run->map);
     enum err err = map_build(run->settings.parameters, run->settings.parameter_count, count,
                              run->settings.parameter_bytes_max, &run->map);
-    if (err == ERR_OK)
-        run->server_count = count;
     return err;
 }
 
@@ -212,7 +198,6 @@ static enum err restore_map(struct coordinator *coordinator)
         bool chosen = server != NULL && servers_choose_one(&coordinator->servers, server);
         check(chosen); /* names of this start are kept while a cut needs them */
     }
-    run->server_count = cut->server_count;
     map_release(&run->map);
     run->map = map;
     /* It may be in the middle of being made even. */
@@ -250,7 +235,7 @@ bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
-    bool waits = run->phase == PHASE_GATHER && run->server_count == 0;
+    bool waits = run->phase == PHASE_GATHER && coordinator->servers.chosen_count == 0;
     return !waits || begins_on_cut(run) || enough_servers(coordinator, server);
 }
 
@@ -260,7 +245,7 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
     enum err err = ERR_OK;
     if (cuts_are_written(&run->cuts))
         return; /* P10: a rewind goes to the newest recorded cut, which may be another one soon */
-    if (run->server_count == 0) {
+    if (coordinator->servers.chosen_count == 0) {
         if (succession_awaits(coordinator, now_ms))
             return;
         if (run->stopping) { /* it has waited for the answers; a rewind would bring it nothing */
@@ -275,7 +260,7 @@ void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (err != ERR_OK)
         run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
-    else if (run_servers_connected(coordinator))
+    else if (servers_connected(&coordinator->servers))
         begin_generation(coordinator, now_ms);
 }
 
@@ -327,7 +312,7 @@ static enum err take_wanted(struct coordinator *coordinator)
                   run->settings.parameter_bytes_max, &next));
     memcpy(chosen_before, servers->chosen, sizeof chosen_before);
     count_servers(coordinator, &changes);
-    run->server_count = servers_choose_wanted(servers);
+    servers_choose_wanted(servers);
     run->map = next;
     run->moves.uneven = false;
     count_chunks(coordinator, &before, chosen_before, &changes);

@@ -9,10 +9,7 @@
 const char *generation_missing(const struct coordinator *coordinator);
 /* The same if the run waits for them (settings.cut_servers); NULL: it need not. */
 const char *generation_awaits(const struct coordinator *coordinator);
-/* PREPARE with what every server is told, whatever its chunks are; it is ready when it says so. */
-struct server_command *generation_prepare(struct coordinator *coordinator,
-                                          struct server_entry *server);
-/* The same with its chunks, from the newest cut, for one of the run's servers. */
+/* PREPARE with its chunks, from the newest cut, for one of the run's servers. */
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);
 /* In PHASE_GATHER: begins a generation when its servers are there. */
 void generation_gather(struct coordinator *coordinator, uint64_t now_ms);

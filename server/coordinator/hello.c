@@ -2,6 +2,7 @@
 #include "server/coordinator/hello.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/window.h"
 
 /* Where the server stands. */
@@ -74,15 +75,16 @@ static enum standing standing_of(const struct run *run, const struct server_entr
     return run->committed && !server->acknowledged ? IS_BEHIND : IS_CURRENT;
 }
 
-static enum situation situation_of(const struct run *run)
+static enum situation situation_of(const struct coordinator *coordinator)
 {
+    const struct run *run = &coordinator->run;
     /* What an async run begins with may be recorded already. */
     bool goes_on =
         run->phase == PHASE_STEPS || (run->moves.changing && !generation_lacks_first_cut(run));
     if (!run_active(run))
         return NO_RUN;
     if (run->phase == PHASE_GATHER)
-        return run->server_count == 0 ? UNCHOSEN : GATHERS;
+        return coordinator->servers.chosen_count == 0 ? UNCHOSEN : GATHERS;
     return run->settings.async && goes_on ? OTHERS_GO_ON : ALL_OR_NONE;
 }
 
@@ -119,16 +121,16 @@ static void carry_out(struct coordinator *coordinator, struct server_entry *serv
     case NOTHING:
         return;
     case LEAVE:
-        run_command(coordinator, server, SERVER_LEAVE);
+        send_command(coordinator, server, SERVER_LEAVE);
         return;
     case END:
-        run_command(coordinator, server, SERVER_END);
+        send_command(coordinator, server, SERVER_END);
         return;
     case PREPARE:
         generation_prepare_part(coordinator, server);
         return;
     case COMMIT:
-        run_command_commit(coordinator, server);
+        send_commit(coordinator, server);
         return;
     case REWIND:
         rewind_run(coordinator, server);
@@ -141,7 +143,7 @@ static void carry_out(struct coordinator *coordinator, struct server_entry *serv
 
 void hello_answer(struct coordinator *coordinator, struct server_entry *server)
 {
-    enum situation situation = situation_of(&coordinator->run);
+    enum situation situation = situation_of(coordinator);
     enum standing standing = standing_of(&coordinator->run, server);
     carry_out(coordinator, server, answers[standing][situation]);
     /* What it was told to join with counts no more: it is invited again (moves.h). */

@@ -2,6 +2,7 @@
 #include "server/coordinator/moves.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
@@ -43,7 +44,7 @@ static uint32_t want_servers(struct coordinator *coordinator, const struct serve
 static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
-    struct server_command *command = generation_prepare(coordinator, server);
+    struct server_command *command = send_prepare(coordinator, server);
     command->prepare.cut = (struct cut_name){run->generation, run->version};
     command->prepare.joins = true;
     command->prepare.restore = "";
@@ -72,7 +73,7 @@ static bool would_own(struct coordinator *coordinator)
     if (wanted == 0 || map_build(run->settings.parameters, run->settings.parameter_count, wanted,
                                  run->settings.parameter_bytes_max, &map) != ERR_OK)
         return false; /* also without memory: the next one that is ready brings it up again */
-    for (uint32_t i = 0; i < run->server_count; i++)
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++)
         before += map_chunks(&run->map, i) > 0 ? 1 : 0;
     for (uint32_t i = 0; i < wanted; i++)
         after += map_chunks(&map, i) > 0 ? 1 : 0;
@@ -185,7 +186,6 @@ static void keep_receivers(struct coordinator *coordinator)
                         server->name, servers->chosen_count);
         }
     }
-    run->server_count = servers->chosen_count;
 }
 
 /* Rows for the servers, those of one next to each other: what leaves it, what comes to it. */
@@ -267,15 +267,6 @@ void moves_plan(struct coordinator *coordinator)
         run->moves.uneven = count > 0;
     if (run->moves.count > 0)
         count_moves(coordinator);
-}
-
-void moves_say(const struct run *run, const struct server_entry *server,
-               struct server_command *command)
-{
-    const struct moves *moves = &run->moves;
-    command->file = run->commit.cut ? server->file : WIRE_FILE_NONE;
-    command->move_count = moves->count > 0 ? moves->said_count[server->map_index] : 0;
-    command->moves = moves->count > 0 ? moves->said + moves->said_first[server->map_index] : NULL;
 }
 
 void moves_apply(struct coordinator *coordinator)
@@ -365,7 +356,7 @@ bool moves_need_cut(struct coordinator *coordinator)
  */
 static bool all_serve(struct coordinator *coordinator)
 {
-    return run_servers_ready(coordinator) && run_servers_connected(coordinator);
+    return servers_ready(&coordinator->servers) && servers_connected(&coordinator->servers);
 }
 
 void moves_change(struct coordinator *coordinator, uint64_t now_ms)
@@ -387,7 +378,7 @@ static void stop_draining(struct coordinator *coordinator, struct server_entry *
     if (!server->draining)
         return;
     if (server->drain_boot == server->boot && server->link != 0)
-        run_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
+        send_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
     servers_drain_over(server);
 }
 
@@ -521,11 +512,10 @@ static void let_go(struct coordinator *coordinator, struct server_entry *server)
     if (server->draining) { /* else it has ended, and is back already */
         server->left_boot = server->boot;
         if (server->link != 0)
-            run_command(coordinator, server, SERVER_LEAVE);
+            send_command(coordinator, server, SERVER_LEAVE);
     }
     if (server->map_index != SERVERS_NONE) {
         servers_unchoose_one(&coordinator->servers, server);
-        run->server_count = coordinator->servers.chosen_count;
         run->map_number++;
         run->moves.status.servers_drained++;
     }

@@ -52,9 +52,6 @@ void moves_arrived(struct coordinator *coordinator);
 /* Decides what moves with the commit that is about to be said; servers that get their first chunks
  * become the run's. */
 void moves_plan(struct coordinator *coordinator);
-/* The part of it that concerns `server`, for the command. */
-void moves_say(const struct run *run, const struct server_entry *server,
-               struct server_command *command);
 /* The commit is said, and its cut ordered: the map is the new one. */
 void moves_apply(struct coordinator *coordinator);
 /* A step took so long, from commit to commit. */

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 #include "server/coordinator/wrong_bits.h"
@@ -12,7 +13,7 @@
 static void begin_training(struct coordinator *coordinator)
 {
     coordinator->run.state = RUN_TRAINING;
-    run_store_state(coordinator);
+    send_state(coordinator);
     run_open_version(coordinator);
 }
 
@@ -45,12 +46,12 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         window_open(run);
         if (run->committed) {
             server->acknowledged = false;
-            run_command_commit(coordinator, server);
+            send_commit(coordinator, server);
         }
         run_advance(coordinator, now_ms);
         return ERR_OK;
     }
-    if (run->phase != PHASE_PREPARE || !run_servers_ready(coordinator))
+    if (run->phase != PHASE_PREPARE || !servers_ready(&coordinator->servers))
         return ERR_OK;
     run->phase = PHASE_FIRST_CUT;
     if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
@@ -102,10 +103,10 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
 static void cut_recorded(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    for (uint32_t i = 0; i < run->server_count; i++) {
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server != NULL && server->link != 0)
-            run_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
+            send_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
     }
     run->cut_error[0] = 0;
     if (run->moves.changing)
@@ -189,7 +190,7 @@ static void drain(struct coordinator *coordinator, uint64_t now_ms, struct serve
     effects_log(&coordinator->effects, true,
                 "server cannot drain  server=%s err=%s next=it ends reason=\"%.120s\"",
                 server->name, err_name(err), reason.text);
-    run_command(coordinator, server, SERVER_LEAVE);
+    send_command(coordinator, server, SERVER_LEAVE);
 }
 
 enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
@@ -33,82 +34,6 @@ void run_release(struct run *run)
     *run = (struct run){0};
 }
 
-bool run_servers_connected(struct coordinator *coordinator)
-{
-    const struct run *run = &coordinator->run;
-    for (uint32_t i = 0; i < run->server_count; i++) {
-        const struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server != NULL && server->link == 0)
-            return false;
-    }
-    return run->server_count > 0;
-}
-
-bool run_servers_ready(struct coordinator *coordinator)
-{
-    for (uint32_t i = 0; i < coordinator->run.server_count; i++) {
-        const struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server != NULL && !server->ready)
-            return false;
-    }
-    return true;
-}
-
-/* ---- saying things ---- */
-
-struct server_command *run_command(struct coordinator *coordinator,
-                                   const struct server_entry *server, enum server_command_kind kind)
-{
-    struct effect *effect = effects_add(&coordinator->effects, EFFECT_COMMAND);
-    effect->command.link = server->link;
-    effect->command.command = (struct server_command){
-        .kind = kind,
-        .term = coordinator->settings.term,
-        .boot = server->boot,
-    };
-    return &effect->command.command;
-}
-
-static void notice_all(struct coordinator *coordinator, enum notice_kind kind, const char *text)
-{
-    struct effect *effect = effects_add(&coordinator->effects, EFFECT_NOTICE);
-    effect->notice = (struct member_notice){.kind = kind, .text = text};
-}
-
-void run_store_state(struct coordinator *coordinator)
-{
-    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_STATE);
-    effect->state.state = coordinator->run.state;
-    memcpy(effect->state.reason, coordinator->run.reason, sizeof effect->state.reason);
-}
-
-void run_answer(struct coordinator *coordinator, struct member *member, enum err err,
-                const struct acquire_reply *reply)
-{
-    members_unpark(&coordinator->members, member);
-    struct effect *effect = effects_add(&coordinator->effects, EFFECT_ANSWER);
-    effect->answer.member = member->id;
-    effect->answer.sequence = member->sequence;
-    effect->answer.err = err;
-    if (reply != NULL)
-        effect->answer.reply = *reply;
-}
-
-void run_answer_ticket(struct coordinator *coordinator, struct member *member)
-{
-    run_answer(
-        coordinator, member, ERR_OK,
-        &(struct acquire_reply){ACQUIRE_TICKET, member->ticket, coordinator->run.map_number});
-}
-
-void run_answer_all(struct coordinator *coordinator, enum err err,
-                    const struct acquire_reply *reply)
-{
-    struct member *member;
-    while ((member = members_next_parked(&coordinator->members, 0)) != NULL)
-        run_answer(coordinator, member, err, reply);
-}
-
 /* ---- who is gone ---- */
 
 void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -122,17 +47,12 @@ void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct me
         member->name, (unsigned long long)member->id, member_state_name(state), leases,
         coordinator->members.count - 1, why);
     if (member->parked)
-        run_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+        send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     members_remove(&coordinator->members, member, state, why);
     run_advance(coordinator, now_ms);
 }
 
 /* ---- the end ---- */
-
-void run_notice_over(struct coordinator *coordinator)
-{
-    notice_all(coordinator, NOTICE_RUN_OVER, coordinator->run.reason);
-}
 
 /* Stored it is still training. */
 static void pause_now(struct coordinator *coordinator, const char *reason)
@@ -158,15 +78,15 @@ void run_over(struct coordinator *coordinator, enum run_state state, const char 
     run->state = state;
     run->phase = PHASE_NONE;
     snprintf(run->reason, sizeof run->reason, "%s", reason);
-    run_store_state(coordinator);
+    send_state(coordinator);
     tickets_open(&run->tickets, (struct tickets_open){0});
     for (uint32_t i = 0; i < coordinator->servers.count; i++)
         if (coordinator->servers.list[i].link != 0)
-            run_command(coordinator, &coordinator->servers.list[i], SERVER_END);
+            send_command(coordinator, &coordinator->servers.list[i], SERVER_END);
     servers_unchoose(&coordinator->servers);
     moves_let_go(coordinator);
-    run_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
-    run_notice_over(coordinator);
+    send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+    send_over(coordinator);
     static const char *const words[RUN_STATE_COUNT] = {
         [RUN_ENDED] = "ended", [RUN_STOPPED] = "stopped", [RUN_FAILED] = "failed"};
     effects_log(&coordinator->effects, state == RUN_FAILED,
@@ -273,7 +193,7 @@ enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
     coordinator->run = run;
     servers_unchoose(&coordinator->servers);
     succession_begin(coordinator, now_ms, past);
-    run_store_state(coordinator);
+    send_state(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }
@@ -341,14 +261,6 @@ static bool cut_due(const struct run *run, uint64_t version)
     const struct coordinator_run *settings = &run->settings;
     return run->cut_asked || run->stopping || version == settings->steps ||
            (settings->cut_every > 0 && version % settings->cut_every == 0);
-}
-
-void run_command_commit(struct coordinator *coordinator, struct server_entry *server)
-{
-    struct server_command *command = run_command(coordinator, server, SERVER_COMMIT);
-    command->commit = coordinator->run.commit;
-    command->commit.cut = command->commit.cut && !server->past_cut;
-    moves_say(&coordinator->run, server, command);
 }
 
 /* What the step's slots took; async: what was done since the newest commit, of whatever step. */
@@ -436,12 +348,12 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     }
     run->cut_asked = run->cut_asked && !commit.cut;
     step_effect(coordinator, now_ms, &metrics); /* a successor may find that all have heard of it */
-    for (uint32_t i = 0; i < run->server_count; i++) {
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL)
             continue;
         server->acknowledged = server->past_cut = false;
-        run_command_commit(coordinator, server);
+        send_commit(coordinator, server);
     }
     moves_apply(coordinator);
     run->version++;
@@ -453,7 +365,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
 
 static bool all_acknowledged(struct coordinator *coordinator)
 {
-    for (uint32_t i = 0; i < coordinator->run.server_count; i++) {
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server != NULL && !server->acknowledged)
             return false;
@@ -488,7 +400,7 @@ static void try_commit(struct coordinator *coordinator, uint64_t now_ms)
     struct run *run = &coordinator->run;
     if (run->phase != PHASE_STEPS || run->validating ||
         !seal_complete(run_seal(run, run->version)) || !all_acknowledged(coordinator) ||
-        !run_servers_connected(coordinator))
+        !servers_connected(&coordinator->servers))
         return;
     decide(coordinator, now_ms);
 }
@@ -566,7 +478,7 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .speculative = lease->speculative,
     };
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
-    run_answer_ticket(coordinator, member);
+    send_ticket(coordinator, member);
     return true;
 }
 
@@ -575,7 +487,7 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
     struct run *run = &coordinator->run;
     if (coordinator->members.parked_count == 0 ||
         (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
-        !run_servers_connected(coordinator))
+        !servers_connected(&coordinator->servers))
         return;
     struct member *member = members_next_parked(&coordinator->members, 0);
     while (member != NULL) {
@@ -654,7 +566,7 @@ void run_check(struct coordinator *coordinator)
     if (!run_active(run))
         return;
     bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
-    check(!open || run->settings.async || run_servers_ready(coordinator));
+    check(!open || run->settings.async || servers_ready(&coordinator->servers));
     for (uint32_t i = 0; i < run->map.range_count && open; i++)
         check(servers_active(&coordinator->servers, run->map.ranges[i].server) != NULL);
     check(!open || run->cuts.newest.name.generation > 0);

@@ -84,7 +84,6 @@ struct run {
     bool has_fingerprint;
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
 
-    uint32_t server_count; /* places in the map, free ones included; 0: not chosen yet */
     struct map map;
     uint64_t map_number; /* rises whenever map or servers change */
     enum next_map next_map;
@@ -164,16 +163,10 @@ enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
 void run_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why);
 void run_release(struct run *run);
 
-/* Every server of the run is connected (and some are chosen). */
-bool run_servers_connected(struct coordinator *coordinator);
-/* Each of them has its chunks. */
-bool run_servers_ready(struct coordinator *coordinator);
 /* The version can be computed on: its tickets are open. */
 void run_open_version(struct coordinator *coordinator);
 /* The run is over, for this reason. */
 void run_over(struct coordinator *coordinator, enum run_state state, const char *reason);
-/* Says so to all members. */
-void run_notice_over(struct coordinator *coordinator);
 
 /* Everything that can happen now. */
 void run_advance(struct coordinator *coordinator, uint64_t now_ms);
@@ -184,18 +177,6 @@ void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_du
 void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      enum member_state state, const char *why);
 
-/* What is said: a command to a connected server, the rest to be filled in; the newest commit; the
- * run's state for the store; the answer to an acquire, and the same to all that are parked. */
-struct server_command *run_command(struct coordinator *coordinator,
-                                   const struct server_entry *server,
-                                   enum server_command_kind kind);
-void run_command_commit(struct coordinator *coordinator, struct server_entry *server);
-void run_store_state(struct coordinator *coordinator);
-void run_answer(struct coordinator *coordinator, struct member *member, enum err err,
-                const struct acquire_reply *reply);
-void run_answer_ticket(struct coordinator *coordinator, struct member *member);
-void run_answer_all(struct coordinator *coordinator, enum err err,
-                    const struct acquire_reply *reply);
 /* The timer must not sleep beyond this. */
 void run_due(struct coordinator *coordinator, uint64_t due_ms);
 void run_check(struct coordinator *coordinator);

@@ -72,6 +72,26 @@ struct server_entry *servers_active(const struct servers *servers, uint32_t map_
     return server == NULL || server->emptied ? NULL : server;
 }
 
+bool servers_connected(const struct servers *servers)
+{
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = servers_active(servers, i);
+        if (server != NULL && server->link == 0)
+            return false;
+    }
+    return servers->chosen_count > 0;
+}
+
+bool servers_ready(const struct servers *servers)
+{
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = servers_active(servers, i);
+        if (server != NULL && !server->ready)
+            return false;
+    }
+    return true;
+}
+
 bool servers_is_available(const struct server_entry *server)
 {
     return server->link != 0 && !server->draining && server->left_boot != server->boot;

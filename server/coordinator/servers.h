@@ -60,6 +60,10 @@ struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_
 /* The same, but NULL also for one that is emptied: only its files may be needed yet. */
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
 struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
+/* Every server of the run is connected (and some are chosen). */
+bool servers_connected(const struct servers *servers);
+/* Each of them has its chunks. */
+bool servers_ready(const struct servers *servers);
 /* Connected, and neither leaving nor about to. */
 bool servers_is_available(const struct server_entry *server);
 /* How many could be the run's, beside `without` (NULL: nobody). */

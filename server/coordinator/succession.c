@@ -2,6 +2,7 @@
 #include "server/coordinator/succession.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/send.h"
 #include "server/member/holdings.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static bool is_holder(const struct server_entry *server)
 static void ask(struct coordinator *coordinator, struct server_entry *server)
 {
     server->asked_link = server->link;
-    run_command(coordinator, server, SERVER_ASK);
+    send_command(coordinator, server, SERVER_ASK);
 }
 
 static void ask_all(struct coordinator *coordinator)
@@ -193,8 +194,8 @@ static void choose_holders(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++)
         servers->list[i].wanted = is_holder(&servers->list[i]);
-    run->server_count = servers_choose_wanted(servers);
-    for (uint32_t i = 0; i < run->server_count; i++) {
+    servers_choose_wanted(servers);
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(servers, i);
         server->prepared_boot = server->boot;
         server->ready = true;
@@ -238,11 +239,11 @@ static void tell_all(struct coordinator *coordinator)
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
         if (server->map_index != SERVERS_NONE && run->committed)
-            run_command_commit(coordinator, server);
+            send_commit(coordinator, server);
         if (server->map_index != SERVERS_NONE)
             ask(coordinator, server);
         else if (server->link != 0)
-            run_command(coordinator, server, SERVER_END);
+            send_command(coordinator, server, SERVER_END);
     }
 }
 
@@ -273,12 +274,12 @@ static void go_on(struct coordinator *coordinator, uint64_t now_ms,
     effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
         (struct cut_name){run->generation, run->version};
     run->state = RUN_TRAINING;
-    run_store_state(coordinator);
+    send_state(coordinator);
     tell_all(coordinator);
     effects_log(&coordinator->effects, false,
                 "coordinator adopts  generation=%llu step=%llu servers=%u next=go on",
                 (unsigned long long)run->generation, (unsigned long long)run->version,
-                run->server_count);
+                coordinator->servers.chosen_count);
     run_open_version(coordinator);
 }
 

@@ -109,9 +109,9 @@ void window_doubt(struct run *run)
 bool window_boots_hold(struct coordinator *coordinator, const struct complete_request *request)
 {
     const struct run *run = &coordinator->run;
-    if (request->boot_count != run->server_count)
+    if (request->boot_count != coordinator->servers.chosen_count)
         return false;
-    for (uint32_t i = 0; i < run->server_count; i++)
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++)
         if (request->boots[i] != servers_of_map(&coordinator->servers, i)->boot &&
             map_chunks(&run->map, i) > 0) /* else a worker need not know it */
             return false;

@@ -1,0 +1,86 @@
+/* What the coordinator sends. */
+#include "server/coordinator/send.h"
+
+#include <string.h>
+
+struct server_command *send_command(struct coordinator *coordinator,
+                                    const struct server_entry *server,
+                                    enum server_command_kind kind)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_COMMAND);
+    effect->command.link = server->link;
+    effect->command.command = (struct server_command){
+        .kind = kind,
+        .term = coordinator->settings.term,
+        .boot = server->boot,
+    };
+    return &effect->command.command;
+}
+
+struct server_command *send_prepare(struct coordinator *coordinator, struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    struct server_command *command = send_command(coordinator, server, SERVER_PREPARE);
+    command->prepare.run = run->settings.run;
+    command->prepare.generation = run->generation;
+    command->prepare.spec = run->settings.spec;
+    command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
+    server->prepared_boot = server->boot;
+    server->ready = false;
+    return command;
+}
+
+void send_commit(struct coordinator *coordinator, const struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    const struct moves *moves = &run->moves;
+    struct server_command *command = send_command(coordinator, server, SERVER_COMMIT);
+    command->commit = run->commit;
+    command->commit.cut = run->commit.cut && !server->past_cut;
+    command->file = run->commit.cut ? server->file : WIRE_FILE_NONE;
+    if (moves->count == 0)
+        return;
+    command->move_count = moves->said_count[server->map_index];
+    command->moves = moves->said + moves->said_first[server->map_index];
+}
+
+void send_answer(struct coordinator *coordinator, struct member *member, enum err err,
+                 const struct acquire_reply *reply)
+{
+    members_unpark(&coordinator->members, member);
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_ANSWER);
+    effect->answer.member = member->id;
+    effect->answer.sequence = member->sequence;
+    effect->answer.err = err;
+    if (reply != NULL)
+        effect->answer.reply = *reply;
+}
+
+void send_answer_all(struct coordinator *coordinator, enum err err,
+                     const struct acquire_reply *reply)
+{
+    struct member *member;
+    while ((member = members_next_parked(&coordinator->members, 0)) != NULL)
+        send_answer(coordinator, member, err, reply);
+}
+
+void send_ticket(struct coordinator *coordinator, struct member *member)
+{
+    send_answer(
+        coordinator, member, ERR_OK,
+        &(struct acquire_reply){ACQUIRE_TICKET, member->ticket, coordinator->run.map_number});
+}
+
+void send_over(struct coordinator *coordinator)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_NOTICE);
+    effect->notice =
+        (struct member_notice){.kind = NOTICE_RUN_OVER, .text = coordinator->run.reason};
+}
+
+void send_state(struct coordinator *coordinator)
+{
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_STATE);
+    effect->state.state = coordinator->run.state;
+    memcpy(effect->state.reason, coordinator->run.reason, sizeof effect->state.reason);
+}

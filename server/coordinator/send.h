@@ -1,0 +1,32 @@
+/* What the coordinator sends: commands to servers, answers and notices to members, the run's state
+ * to the store. Each is an effect; nothing is decided here. Internal to the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_SEND_H
+#define ROOST_SERVER_COORDINATOR_SEND_H
+
+#include "server/coordinator/run.h"
+
+/* A command to a connected server, the rest to be filled in. */
+struct server_command *send_command(struct coordinator *coordinator,
+                                    const struct server_entry *server,
+                                    enum server_command_kind kind);
+/* PREPARE with what every server is told, whatever its chunks are; it is ready when it reports so.
+ */
+struct server_command *send_prepare(struct coordinator *coordinator, struct server_entry *server);
+/* The newest commit, with what it moves. */
+void send_commit(struct coordinator *coordinator, const struct server_entry *server);
+
+/* The answer to the member's acquire; `reply`: NULL with an error. */
+void send_answer(struct coordinator *coordinator, struct member *member, enum err err,
+                 const struct acquire_reply *reply);
+/* The same to all whose acquire waits. */
+void send_answer_all(struct coordinator *coordinator, enum err err,
+                     const struct acquire_reply *reply);
+/* The ticket that the member holds. */
+void send_ticket(struct coordinator *coordinator, struct member *member);
+/* To all members: the run is over. */
+void send_over(struct coordinator *coordinator);
+
+/* The run's state, for the store. */
+void send_state(struct coordinator *coordinator);
+
+#endif
