@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/hello.h"
+#include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
 #include "server/coordinator/send.h"
@@ -155,7 +156,8 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
     struct server_entry *server = servers_named(&coordinator->servers, name);
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
-    TRY(moves_drain(coordinator, now_ms, server, 0, reason));
+    TRY(leaving_drain(coordinator, server, 0, reason));
+    run_advance(coordinator, now_ms);
     const struct run *run = &coordinator->run;
     *ret_drained = (struct coordinator_drained){
         .drained = server->left_boot == server->boot,
@@ -171,7 +173,9 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
     struct server_entry *server = servers_named(&coordinator->servers, name);
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
-    return moves_give_up(coordinator, now_ms, server, reason);
+    TRY(leaving_give_up(coordinator, server, reason));
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
 }
 
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,

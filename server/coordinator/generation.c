@@ -23,19 +23,25 @@ static void number_files(struct coordinator *coordinator, struct cut_record *rec
     }
 }
 
-enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
+/* `map`: a copy of the run's, which is given away. */
+static void order_cut(struct coordinator *coordinator, uint64_t version, struct map *map)
 {
     struct run *run = &coordinator->run;
-    struct map map;
     struct cut_record record = {
         .name = {run->generation, version},
         .counters = run->counters,
     };
-    TRY(map_copy(&run->map, &map));
     number_files(coordinator, &record);
-    for (uint32_t i = 0; i < map.range_count; i++)
-        map.ranges[i].server = servers_active(&coordinator->servers, map.ranges[i].server)->file;
-    cuts_order(&run->cuts, &record, &map);
+    for (uint32_t i = 0; i < map->range_count; i++)
+        map->ranges[i].server = servers_active(&coordinator->servers, map->ranges[i].server)->file;
+    cuts_order(&run->cuts, &record, map);
+}
+
+enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
+{
+    struct map map;
+    TRY(map_copy(&coordinator->run.map, &map));
+    order_cut(coordinator, version, &map);
     return ERR_OK;
 }
 
@@ -100,10 +106,15 @@ static bool differs_from_cut(const struct coordinator *coordinator)
 }
 
 /* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
-static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
+static enum err begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
+    bool changes = differs_from_cut(coordinator);
+    bool writes_cut = changes || run->cuts.newest.name.generation == 0;
+    struct map map = {0};
     check(!cuts_are_written(&run->cuts));
+    if (writes_cut)
+        TRY(map_copy(&run->map, &map));
     uint64_t held = run->generation;
     run->generation = next_generation(coordinator);
     if (run->succession.obstacle != NULL)
@@ -120,7 +131,7 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
     if (run->phase != PHASE_STEPS) /* else servers change, and the gap is counted */
         run->committed_ms = now_ms;
     run->validating = false;
-    run->moves.changing = differs_from_cut(coordinator);
+    run->moves.changing = changes;
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
@@ -139,16 +150,14 @@ static void begin_generation(struct coordinator *coordinator, uint64_t now_ms)
             generation_prepare_part(coordinator, server);
     }
     /* P9: servers write version 0 without being asked. */
-    if ((run->moves.changing || run->cuts.newest.name.generation == 0) &&
-        generation_order_cut(coordinator, run->version) != ERR_OK) {
-        run_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
-        return;
-    }
+    if (writes_cut)
+        order_cut(coordinator, run->version, &map);
     run->phase = PHASE_PREPARE;
     effects_log(&coordinator->effects, false,
                 "generation begins  generation=%llu version=%llu servers=%u",
                 (unsigned long long)run->generation, (unsigned long long)run->version,
                 coordinator->servers.chosen_count);
+    return ERR_OK;
 }
 
 /* P12: a successor of an async run begins on exactly the servers of the newest cut, which it waits
@@ -205,21 +214,9 @@ static enum err restore_map(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-const char *generation_missing(const struct coordinator *coordinator)
-{
-    const struct cut_record *cut = &coordinator->run.cuts.newest;
-    for (uint32_t i = 0; i < cut->server_count; i++) {
-        const struct server_entry *server =
-            servers_named(&coordinator->servers, cut->servers[i].name);
-        if (server == NULL || server->link == 0)
-            return cut->servers[i].name;
-    }
-    return NULL;
-}
-
 const char *generation_awaits(const struct coordinator *coordinator)
 {
-    return coordinator->run.settings.cut_servers ? generation_missing(coordinator) : NULL;
+    return coordinator->run.settings.cut_servers ? succession_missing(coordinator) : NULL;
 }
 
 static bool enough_servers(const struct coordinator *coordinator,
@@ -239,29 +236,39 @@ bool generation_can_begin_without(const struct coordinator *coordinator,
     return !waits || begins_on_cut(run) || enough_servers(coordinator, server);
 }
 
-void generation_gather(struct coordinator *coordinator, uint64_t now_ms)
+/* No servers are chosen yet. */
+static enum err gather_anew(struct coordinator *coordinator, uint64_t now_ms,
+                            enum gathering *ret_gathering)
 {
     struct run *run = &coordinator->run;
-    enum err err = ERR_OK;
+    enum succession_outcome outcome;
+    TRY(succession_try(coordinator, now_ms, &outcome));
+    *ret_gathering = outcome == SUCCESSION_GOES_ON ? GATHER_GOES_ON : GATHER_WAITS;
+    if (outcome != SUCCESSION_REWINDS)
+        return ERR_OK;
+    if (run->stopping) /* it has waited for the answers; a rewind would bring it nothing */
+        succession_release(&run->succession);
+    else if (enough_servers(coordinator, NULL))
+        return choose_servers(coordinator);
+    return ERR_OK;
+}
+
+enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
+                           enum gathering *ret_gathering)
+{
+    struct run *run = &coordinator->run;
+    *ret_gathering = GATHER_WAITS;
     if (cuts_are_written(&run->cuts))
-        return; /* P10: a rewind goes to the newest recorded cut, which may be another one soon */
+        return ERR_OK; /* P10: a rewind goes to the newest recorded cut: soon that is another one */
     if (coordinator->servers.chosen_count == 0) {
-        if (succession_awaits(coordinator, now_ms))
-            return;
-        if (run->stopping) { /* it has waited for the answers; a rewind would bring it nothing */
-            succession_release(&run->succession);
-            return;
-        }
-        if (!enough_servers(coordinator, NULL))
-            return;
-        err = choose_servers(coordinator);
+        TRY(gather_anew(coordinator, now_ms, ret_gathering));
     } else if (run->next_map == NEXT_MAP_OF_CUT) {
-        err = restore_map(coordinator); /* again: a cut may be recorded while servers are awaited */
+        TRY(restore_map(coordinator)); /* again: a cut may be recorded while servers are awaited */
     }
-    if (err != ERR_OK)
-        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
-    else if (servers_connected(&coordinator->servers))
-        begin_generation(coordinator, now_ms);
+    if (*ret_gathering == GATHER_GOES_ON || !servers_connected(&coordinator->servers))
+        return ERR_OK;
+    *ret_gathering = GATHER_BEGINS;
+    return begin_generation(coordinator, now_ms);
 }
 
 /* ---- other servers ---- */
@@ -328,9 +335,9 @@ static enum err take_wanted(struct coordinator *coordinator)
 
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
 {
-    TRY(take_wanted(coordinator));
-    begin_generation(coordinator, now_ms);
-    return ERR_OK;
+    if (take_wanted(coordinator) != ERR_OK)
+        return ERR_OK; /* tried again */
+    return begin_generation(coordinator, now_ms);
 }
 
 /* Back to GATHER: nothing of this generation is granted or counted any more. */

@@ -5,21 +5,26 @@
 
 #include "server/coordinator/run.h"
 
-/* The first server of the newest cut that is not connected; NULL: all are. */
-const char *generation_missing(const struct coordinator *coordinator);
-/* The same if the run waits for them (settings.cut_servers); NULL: it need not. */
+/* The first server of the newest cut that is not connected, if the run waits for all of them
+ * (settings.cut_servers); NULL: it need not wait. */
 const char *generation_awaits(const struct coordinator *coordinator);
 /* PREPARE with its chunks, from the newest cut, for one of the run's servers. */
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);
-/* In PHASE_GATHER: begins a generation when its servers are there. */
-void generation_gather(struct coordinator *coordinator, uint64_t now_ms);
+enum gathering {
+    GATHER_WAITS,   /* for servers, or for what the store answers */
+    GATHER_GOES_ON, /* where another coordinator left off: the version is to be opened */
+    GATHER_BEGINS
+};
+/* In PHASE_GATHER: begins a generation when its servers are there. ERR_NOMEM: for the chunk map. */
+enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
+                           enum gathering *ret_gathering) MUST_USE;
 /* It does not wait for servers, or has enough of them without that one. */
 bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server);
 /* async: begins a generation on the servers that are wanted (servers.h) instead of the present
  * ones, from the newest cut, which must have all that anybody was told is there. It counts when its
  * own first cut is recorded; before that nothing is granted, and generation_go_back() can undo it.
- * ERR_NOMEM: nothing happened. */
+ * Without memory for the new map nothing happens; ERR_NOMEM: for that of the cut. */
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUST_USE;
 /* Not async: back to GATHER, to go on from the newest cut on the servers that are wanted, of which
  * some may have to come back first. ERR_NOMEM: nothing happened. */

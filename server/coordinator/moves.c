@@ -1,9 +1,7 @@
 /* Servers come and go while the run goes on. */
 #include "server/coordinator/moves.h"
 
-#include "server/coordinator/generation.h"
 #include "server/coordinator/send.h"
-#include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -19,21 +17,18 @@ void moves_release(struct moves *moves)
 
 /* ---- joining ---- */
 
-/* Can be given chunks, now or when it is ready. */
-static bool is_fit(const struct server_entry *server)
+bool moves_is_fit(const struct server_entry *server)
 {
     return servers_is_available(server) && server->unfit_boot != server->boot;
 }
 
-/* Marks those that are to have the chunks, beside `lost` (NULL: nobody is): who stays, lost ones
- * that are awaited included, and who can come (async: is ready to). Returns how many. */
-static uint32_t want_servers(struct coordinator *coordinator, const struct server_entry *lost)
+uint32_t moves_want_servers(struct coordinator *coordinator, const struct server_entry *lost)
 {
     struct servers *servers = &coordinator->servers;
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        bool can_come = is_fit(server) && (server->ready || !coordinator->run.settings.async);
+        bool can_come = moves_is_fit(server) && (server->ready || !coordinator->run.settings.async);
         bool has = server->map_index != SERVERS_NONE;
         server->wanted = server != lost && (has ? !server->draining : can_come);
         count += server->wanted ? 1 : 0;
@@ -58,7 +53,7 @@ void moves_invite(struct coordinator *coordinator)
         return;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (server->map_index == SERVERS_NONE && is_fit(server) &&
+        if (server->map_index == SERVERS_NONE && moves_is_fit(server) &&
             server->prepared_boot != server->boot)
             invite(coordinator, server);
     }
@@ -68,7 +63,7 @@ void moves_invite(struct coordinator *coordinator)
 static bool would_own(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    uint32_t wanted = want_servers(coordinator, NULL), before = 0, after = 0;
+    uint32_t wanted = moves_want_servers(coordinator, NULL), before = 0, after = 0;
     struct map map;
     if (wanted == 0 || map_build(run->settings.parameters, run->settings.parameter_count, wanted,
                                  run->settings.parameter_bytes_max, &map) != ERR_OK)
@@ -117,7 +112,7 @@ void moves_forget(struct coordinator *coordinator)
 
 /* ---- what moves ---- */
 
-static bool owns_chunks(const struct run *run, const struct server_entry *server)
+bool moves_owns_chunks(const struct run *run, const struct server_entry *server)
 {
     return server->map_index != SERVERS_NONE && map_chunks(&run->map, server->map_index) > 0;
 }
@@ -130,7 +125,7 @@ bool moves_wanted(const struct coordinator *coordinator)
         return false;
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
-        if (server != NULL && server->draining && owns_chunks(run, server))
+        if (server != NULL && server->draining && moves_owns_chunks(run, server))
             return true;
     }
     return run->moves.uneven;
@@ -141,7 +136,8 @@ void moves_arrived(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server == NULL || !server->draining || owns_chunks(run, server) || run->settings.async)
+        if (server == NULL || !server->draining || moves_owns_chunks(run, server) ||
+            run->settings.async)
             continue;
         server->emptied = true;
     }
@@ -156,8 +152,8 @@ static void cast_roles(struct coordinator *coordinator, enum map_server_role *ro
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        server->newcomer = server->map_index == SERVERS_NONE && server->ready && is_fit(server) &&
-                           servers_choose_one(servers, server);
+        server->newcomer = server->map_index == SERVERS_NONE && server->ready &&
+                           moves_is_fit(server) && servers_choose_one(servers, server);
     }
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
@@ -303,7 +299,7 @@ static bool change_wanted(struct coordinator *coordinator)
     const struct run *run = &coordinator->run;
     bool comes = false, goes = false;
     if (!run->settings.async || run->stopping || run->moves.refused[0] != 0 ||
-        want_servers(coordinator, NULL) == 0)
+        moves_want_servers(coordinator, NULL) == 0)
         return false;
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {
         const struct server_entry *server = &coordinator->servers.list[i];
@@ -333,23 +329,10 @@ uint64_t moves_step_max(struct coordinator *coordinator)
     return run->granted_step > run->version ? run->granted_step : run->version;
 }
 
-/* P11: somebody who has no chunks any more waits for a cut without it. */
-static bool leaver_awaits_cut(const struct coordinator *coordinator)
-{
-    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
-        const struct server_entry *server = &coordinator->servers.list[i];
-        bool leaves = server->emptied || (server->draining && server->map_index == SERVERS_NONE);
-        if (leaves && cuts_last_needs(&coordinator->run.cuts, server->name))
-            return true;
-    }
-    return false;
-}
-
 bool moves_need_cut(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    bool quiet = run->granted_step <= run->version;
-    return leaver_awaits_cut(coordinator) || (quiet && change_wanted(coordinator));
+    return run->granted_step <= run->version && change_wanted(coordinator);
 }
 
 /* The run's servers are there, and none is being told what to hold: the map goes with its ranges.
@@ -359,18 +342,17 @@ static bool all_serve(struct coordinator *coordinator)
     return servers_ready(&coordinator->servers) && servers_connected(&coordinator->servers);
 }
 
-void moves_change(struct coordinator *coordinator, uint64_t now_ms)
+bool moves_change_is_due(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     if (!run->settings.async || run->phase != PHASE_STEPS)
-        return;
+        return false;
     uint64_t step_max = moves_step_max(coordinator);
     if (step_max != run->moves.step_max) {
         run->moves.step_max = step_max;
         window_open(run);
     }
-    if (is_quiet(run, true) && all_serve(coordinator) && change_wanted(coordinator))
-        ignore(generation_change(coordinator, now_ms)); /* without memory: tried again */
+    return is_quiet(run, true) && all_serve(coordinator) && change_wanted(coordinator);
 }
 
 static void stop_draining(struct coordinator *coordinator, struct server_entry *server)
@@ -416,121 +398,6 @@ void moves_changed(struct coordinator *coordinator)
                     (unsigned long long)moves->changes.servers_added,
                     coordinator->servers.chosen_count);
     moves->changes = (struct move_status){0};
-}
-
-/* ---- draining ---- */
-
-/* A cut needs its file; also one of a map before this one. */
-static bool is_in_cut(const struct coordinator *coordinator, const struct server_entry *server)
-{
-    const struct run *run = &coordinator->run;
-    return run_active(run) && cuts_need(&run->cuts, server->name);
-}
-
-/* P11: a drained server leaves only when neither the newest recorded cut nor one that is still
- * pending needs its files, and no chunk of the run is its. */
-static bool is_free(const struct coordinator *coordinator, const struct server_entry *server)
-{
-    bool has_chunks = run_active(&coordinator->run) && server->map_index != SERVERS_NONE;
-    /* P7: an operator's call waits: whose the chunks are is not known before. */
-    return !succession_is_open(&coordinator->run) && (!has_chunks || server->emptied) &&
-           !is_in_cut(coordinator, server);
-}
-
-static bool could_take(const struct coordinator *coordinator, const struct server_entry *leaver)
-{
-    const struct servers *servers = &coordinator->servers;
-    for (uint32_t i = 0; i < servers->count; i++)
-        if (&servers->list[i] != leaver && is_fit(&servers->list[i]))
-            return true;
-    return false;
-}
-
-static enum err nobody_takes(const struct server_entry *leaver, struct reason *reason)
-{
-    return reason_set(reason, ERR_INVALID,
-                      "no other server is there that could take the chunks of %s", leaver->name);
-}
-
-enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
-                     uint64_t drain_boot, struct reason *reason)
-{
-    const struct run *run = &coordinator->run;
-    if (server->draining || (server->boot == server->left_boot && server->link != 0))
-        return ERR_OK; /* it does already, or has */
-    if (!generation_can_begin_without(coordinator, server))
-        return reason_set(reason, ERR_INVALID,
-                          "the run waits for servers and cannot begin without %s", server->name);
-    if (run_active(run) && server->map_index != SERVERS_NONE && run->moves.refused[0] != 0)
-        return reason_set(reason, ERR_INVALID, "%s", run->moves.refused);
-    bool open = succession_is_open(run);
-    bool needed = open || (run_active(run) && server->map_index != SERVERS_NONE) ||
-                  is_in_cut(coordinator, server);
-    if (needed && !could_take(coordinator, server))
-        return nobody_takes(server, reason);
-    server->draining = true;
-    server->drain_boot = drain_boot;
-    effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
-                server->name,
-                owns_chunks(run, server) ? map_chunks(&run->map, server->map_index) : 0,
-                open                       ? "when the run goes on"
-                : owns_chunks(run, server) ? "its chunks move"
-                : needed                   ? "a cut without it"
-                                           : "it may leave");
-    run_advance(coordinator, now_ms);
-    return ERR_OK;
-}
-
-enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
-                       struct server_entry *server, struct reason *reason)
-{
-    const struct run *run = &coordinator->run;
-    if (server->link != 0)
-        return reason_set(reason, ERR_INVALID, "server %s is there: it can drain", server->name);
-    if (!run_active(run) || server->map_index == SERVERS_NONE)
-        return ERR_OK; /* nothing is needed of it but files */
-    if (run->settings.async)
-        return reason_set(reason, ERR_UNSUPPORTED,
-                          "an async run goes on without %s only when it is stopped and resumed",
-                          server->name);
-    if (want_servers(coordinator, server) == 0)
-        return nobody_takes(server, reason);
-    effects_log(&coordinator->effects, true, "server given up  server=%s next=rewind without it",
-                server->name);
-    enum err err = generation_without(coordinator);
-    if (err != ERR_OK)
-        return reason_set(reason, err, "no memory for another chunk map");
-    servers_drain_over(server);
-    moves_changed(coordinator);
-    run_advance(coordinator, now_ms);
-    return ERR_OK;
-}
-
-static void let_go(struct coordinator *coordinator, struct server_entry *server)
-{
-    struct run *run = &coordinator->run;
-    if (server->draining) { /* else it has ended, and is back already */
-        server->left_boot = server->boot;
-        if (server->link != 0)
-            send_command(coordinator, server, SERVER_LEAVE);
-    }
-    if (server->map_index != SERVERS_NONE) {
-        servers_unchoose_one(&coordinator->servers, server);
-        run->map_number++;
-        run->moves.status.servers_drained++;
-    }
-    servers_drain_over(server);
-    effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",
-                server->name);
-}
-
-void moves_let_go(struct coordinator *coordinator)
-{
-    struct servers *servers = &coordinator->servers;
-    for (uint32_t i = 0; i < servers->count; i++)
-        if ((servers->list[i].draining || servers->list[i].emptied) &&
-            is_free(coordinator, &servers->list[i]))
-            let_go(coordinator, &servers->list[i]);
 }
 
 /* ---- for people ---- */

@@ -1,5 +1,5 @@
-/* Servers come and go while the run goes on (P11): who may be given chunks, who is to give its
- * chunks away, and which of them move with the next commit. Internal to the coordinator.
+/* Servers come and go while the run goes on (P11): who may be given chunks, and which of
+ * them move with the next commit; leaving.h is about who goes. Internal to the coordinator.
  *
  * A server that connects while steps are committed is told to prepare without chunks (it *joins*);
  * when it is ready it has its even share with the next commits. One that drains gives its chunks
@@ -37,6 +37,12 @@ enum { MOVES_BYTES_MAX = 16 * 1024 * 1024 /* of weights; optimizer state comes o
 
 void moves_release(struct moves *moves);
 
+/* The server can be given chunks, now or when it is ready. */
+bool moves_is_fit(const struct server_entry *server);
+bool moves_owns_chunks(const struct run *run, const struct server_entry *server);
+/* Marks those that are to have the chunks, beside `lost` (NULL: nobody is): who stays, lost ones
+ * that are awaited included, and who can come (async: is ready to). Returns how many. */
+uint32_t moves_want_servers(struct coordinator *coordinator, const struct server_entry *lost);
 /* Servers that are there and have no chunks are told to join. */
 void moves_invite(struct coordinator *coordinator);
 /* One of them is ready, or cannot be. */
@@ -61,29 +67,18 @@ void moves_count_step(struct run *run, uint64_t duration_ms);
 
 /* The newest step of which tickets may be granted; UINT64_MAX: any. */
 uint64_t moves_step_max(struct coordinator *coordinator);
-/* The commit that is being decided is to be a cut: somebody who leaves waits for one without it, or
- * (async) servers are to change and nothing granted is behind it. */
+/* The commit that is being decided is to be a cut: nothing granted is behind it. */
 bool moves_need_cut(struct coordinator *coordinator);
-/* Grants less, or more again, as servers come and go; changes them when the run is quiet. */
-void moves_change(struct coordinator *coordinator, uint64_t now_ms);
+/* Grants less, or more again, as servers come and go. True: the run is quiet, its servers can
+ * change.
+ */
+bool moves_change_is_due(struct coordinator *coordinator);
 /* That server cannot begin the new generation: its READY says why. */
 void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
                      const struct server_report *ready);
 /* The new generation's first cut is recorded: it is there to stay. */
 void moves_changed(struct coordinator *coordinator);
 
-/* A server is to give its chunks away. ERR_INVALID: nobody could take them, or the run waits for
- * servers and cannot begin without it. */
-enum err moves_drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
-                     uint64_t drain_boot, struct reason *reason) MUST_USE;
-/* A server that is lost will not come back: its chunks begin anew on the others, from the newest
- * recorded cut, and so does the run. Should it come back all the same, it is invited. ERR_INVALID:
- * it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async (P12: the
- * others' journals would change hands as they are written). */
-enum err moves_give_up(struct coordinator *coordinator, uint64_t now_ms,
-                       struct server_entry *server, struct reason *reason) MUST_USE;
-/* Who may leave now is told so. */
-void moves_let_go(struct coordinator *coordinator);
 /* What a server is doing, for people. */
 const char *moves_state(const struct coordinator *coordinator, const struct server_entry *server);
 

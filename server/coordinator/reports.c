@@ -2,6 +2,7 @@
 #include "server/coordinator/reports.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
@@ -56,6 +57,14 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     run->phase = PHASE_FIRST_CUT;
     if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
         begin_training(coordinator);
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
+}
+
+static enum err held(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
+                     const struct server_held *held)
+{
+    TRY(succession_answer(coordinator, server, held));
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }
@@ -184,9 +193,11 @@ static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
 static void drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server)
 {
     struct reason reason;
-    enum err err = moves_drain(coordinator, now_ms, server, server->boot, &reason);
-    if (err == ERR_OK)
+    enum err err = leaving_drain(coordinator, server, server->boot, &reason);
+    if (err == ERR_OK) {
+        run_advance(coordinator, now_ms);
         return;
+    }
     effects_log(&coordinator->effects, true,
                 "server cannot drain  server=%s err=%s next=it ends reason=\"%.120s\"",
                 server->name, err_name(err), reason.text);
@@ -210,7 +221,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     if (!run_active(&coordinator->run))
         return ERR_OLD_GENERATION;
     if (report->kind == SERVER_HELD)
-        return succession_answer(coordinator, now_ms, server, &report->held);
+        return held(coordinator, now_ms, server, &report->held);
     if (report->kind == SERVER_READY && server->map_index == SERVERS_NONE) {
         moves_ready(coordinator, server, report);
         run_advance(coordinator, now_ms);

@@ -2,6 +2,7 @@
 #include "server/coordinator/run.h"
 
 #include "server/coordinator/generation.h"
+#include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
@@ -11,12 +12,6 @@
 #include <string.h>
 
 enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
-
-void run_due(struct coordinator *coordinator, uint64_t due_ms)
-{
-    if (due_ms < coordinator->due_ms)
-        coordinator->due_ms = due_ms;
-}
 
 void run_release(struct run *run)
 {
@@ -84,7 +79,7 @@ void run_over(struct coordinator *coordinator, enum run_state state, const char 
         if (coordinator->servers.list[i].link != 0)
             send_command(coordinator, &coordinator->servers.list[i], SERVER_END);
     servers_unchoose(&coordinator->servers);
-    moves_let_go(coordinator);
+    leaving_let_go(coordinator);
     send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
     send_over(coordinator);
     static const char *const words[RUN_STATE_COUNT] = {
@@ -338,7 +333,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     commit.generation = run->generation;
     commit.term = coordinator->settings.term;
     commit.step = run->version;
-    commit.cut = cut_due(run, run->version + 1) || moves_need_cut(coordinator);
+    commit.cut = cut_due(run, run->version + 1) || leaving_needs_cut(coordinator) ||
+                 moves_need_cut(coordinator);
     run->commit = commit;
     run->committed = true;
     moves_plan(coordinator);
@@ -501,14 +497,29 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
     }
 }
 
+static void gather(struct coordinator *coordinator, uint64_t now_ms)
+{
+    enum gathering gathering;
+    if (generation_gather(coordinator, now_ms, &gathering) != ERR_OK)
+        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+    else if (gathering == GATHER_GOES_ON)
+        run_open_version(coordinator);
+}
+
+static void change_servers(struct coordinator *coordinator, uint64_t now_ms)
+{
+    if (moves_change_is_due(coordinator) && generation_change(coordinator, now_ms) != ERR_OK)
+        run_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+}
+
 void run_advance(struct coordinator *coordinator, uint64_t now_ms)
 {
     if (coordinator->run.phase == PHASE_GATHER && !stops_in_gather(&coordinator->run))
-        generation_gather(coordinator, now_ms);
+        gather(coordinator, now_ms);
     finish_validation(coordinator);
-    moves_let_go(coordinator);
+    leaving_let_go(coordinator);
     moves_invite(coordinator);
-    moves_change(coordinator, now_ms);
+    change_servers(coordinator, now_ms);
     try_commit(coordinator, now_ms);
     try_last(&coordinator->run);
     try_over(coordinator);

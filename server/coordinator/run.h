@@ -139,6 +139,13 @@ static inline struct seal *run_seal(const struct run *run, uint64_t step)
     return &run->seals[step % (run->settings.delay + 1)];
 }
 
+/* The timer must not sleep beyond this. */
+static inline void run_due(struct coordinator *coordinator, uint64_t due_ms)
+{
+    if (due_ms < coordinator->due_ms)
+        coordinator->due_ms = due_ms;
+}
+
 static inline bool run_active(const struct run *run)
 {
     return run->phase != PHASE_NONE;
@@ -177,8 +184,6 @@ void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_du
 void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      enum member_state state, const char *why);
 
-/* The timer must not sleep beyond this. */
-void run_due(struct coordinator *coordinator, uint64_t due_ms);
 void run_check(struct coordinator *coordinator);
 
 #endif

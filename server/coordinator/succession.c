@@ -1,7 +1,6 @@
 /* Going on where a dead coordinator left off. */
 #include "server/coordinator/succession.h"
 
-#include "server/coordinator/generation.h"
 #include "server/coordinator/send.h"
 #include "server/member/holdings.h"
 
@@ -105,8 +104,8 @@ static bool fits(const struct run *run, const struct server_held *held)
             (held->decision.generation == run->generation && held->decision.step >= held->version));
 }
 
-enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
-                           struct server_entry *server, const struct server_held *held)
+enum err succession_answer(struct coordinator *coordinator, struct server_entry *server,
+                           const struct server_held *held)
 {
     struct run *run = &coordinator->run;
     if (!succession_is_open(run))
@@ -122,7 +121,6 @@ enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
     server->held.ranges = NULL; /* the message's */
     if (!fits(run, held) || !note_chunks(coordinator, server, held))
         server->held.generation = 0;
-    run_advance(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -255,16 +253,13 @@ static uint64_t newest_granted(const struct run *run)
     return run->version + run->settings.delay + (run->settings.delay > 0 ? 1 : 0);
 }
 
-static void go_on(struct coordinator *coordinator, uint64_t now_ms,
-                  const struct server_entry *newest)
+static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
+                      const struct server_entry *newest)
 {
     struct run *run = &coordinator->run;
     take_decision(coordinator, newest);
     choose_holders(coordinator);
-    if (build_map(coordinator) != ERR_OK) {
-        run_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
-        return;
-    }
+    TRY(build_map(coordinator));
     succession_release(&run->succession);
     /* Above every map of this generation, also those that the other one may still make. */
     run->map_number = (coordinator->settings.term << 32) + 1;
@@ -280,31 +275,53 @@ static void go_on(struct coordinator *coordinator, uint64_t now_ms,
                 "coordinator adopts  generation=%llu step=%llu servers=%u next=go on",
                 (unsigned long long)run->generation, (unsigned long long)run->version,
                 coordinator->servers.chosen_count);
-    run_open_version(coordinator);
+    return ERR_OK;
 }
 
-bool succession_awaits(struct coordinator *coordinator, uint64_t now_ms)
+const char *succession_missing(const struct coordinator *coordinator)
 {
-    struct run *run = &coordinator->run;
-    bool unanswered = false;
-    if (run->succession.owners == NULL)
-        return false;
-    ask_all(coordinator);
-    const struct server_entry *newest = find_newest(coordinator);
-    const char *obstacle = find_obstacle(coordinator, newest);
-    if (obstacle == NULL) {
-        go_on(coordinator, now_ms, newest);
-        return true;
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
+    for (uint32_t i = 0; i < cut->server_count; i++) {
+        const struct server_entry *server =
+            servers_named(&coordinator->servers, cut->servers[i].name);
+        if (server == NULL || server->link == 0)
+            return cut->servers[i].name;
     }
-    run->succession.obstacle = obstacle;
+    return NULL;
+}
+
+/* Answers may come that show more. */
+static bool awaits_more(const struct coordinator *coordinator, uint64_t now_ms,
+                        const struct server_entry *newest)
+{
+    bool unanswered = false;
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {
         const struct server_entry *server = &coordinator->servers.list[i];
         unanswered = unanswered || (is_asked(server) && !has_answered(server));
     }
     bool complete =
-        newest == NULL || all_are_owned(coordinator) || generation_missing(coordinator) == NULL;
-    if (now_ms >= run->succession.until_ms || (!unanswered && complete))
-        return false;
-    run_due(coordinator, run->succession.until_ms);
-    return true;
+        newest == NULL || all_are_owned(coordinator) || succession_missing(coordinator) == NULL;
+    return now_ms < coordinator->run.succession.until_ms && (unanswered || !complete);
+}
+
+enum err succession_try(struct coordinator *coordinator, uint64_t now_ms,
+                        enum succession_outcome *ret_outcome)
+{
+    struct succession *succession = &coordinator->run.succession;
+    *ret_outcome = SUCCESSION_REWINDS;
+    if (succession->owners == NULL)
+        return ERR_OK;
+    ask_all(coordinator);
+    const struct server_entry *newest = find_newest(coordinator);
+    const char *obstacle = find_obstacle(coordinator, newest);
+    if (obstacle == NULL) {
+        *ret_outcome = SUCCESSION_GOES_ON;
+        return go_on(coordinator, now_ms, newest);
+    }
+    succession->obstacle = obstacle;
+    if (awaits_more(coordinator, now_ms, newest)) {
+        *ret_outcome = SUCCESSION_WAITS;
+        run_due(coordinator, succession->until_ms);
+    }
+    return ERR_OK;
 }

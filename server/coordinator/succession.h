@@ -35,10 +35,18 @@ void succession_release(struct succession *succession);
 /* P7: nothing is decided yet. An operator's call waits until the run goes on or is rewound. */
 bool succession_is_open(const struct run *run);
 /* A server's answer. ERR_MALFORMED: it names chunks that the run does not have. */
-enum err succession_answer(struct coordinator *coordinator, uint64_t now_ms,
-                           struct server_entry *server, const struct server_held *held) MUST_USE;
-/* In PHASE_GATHER: asks who is there; goes on where it can (the phase is another one then). True:
- * no generation is to be begun now. */
-bool succession_awaits(struct coordinator *coordinator, uint64_t now_ms);
+enum err succession_answer(struct coordinator *coordinator, struct server_entry *server,
+                           const struct server_held *held) MUST_USE;
+/* The first server of the newest cut that is not connected; NULL: all are. */
+const char *succession_missing(const struct coordinator *coordinator);
+
+enum succession_outcome {
+    SUCCESSION_WAITS,   /* for answers, or for servers that are late */
+    SUCCESSION_GOES_ON, /* the version that was reached is to be opened */
+    SUCCESSION_REWINDS  /* it cannot go on, or nobody was to be asked */
+};
+/* In PHASE_GATHER: asks who is there; goes on where it can. ERR_NOMEM: for the chunk map. */
+enum err succession_try(struct coordinator *coordinator, uint64_t now_ms,
+                        enum succession_outcome *ret_outcome) MUST_USE;
 
 #endif

@@ -1,0 +1,133 @@
+/* Servers leave the run. */
+#include "server/coordinator/leaving.h"
+
+#include "server/coordinator/generation.h"
+#include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
+#include "server/coordinator/succession.h"
+
+/* What one that drains waits for. */
+enum wait { WAITS_FOR_ANSWERS, WAITS_FOR_MOVES, WAITS_FOR_CUT, WAITS_FOR_NOTHING };
+
+static const char *const wait_texts[] = {
+    [WAITS_FOR_ANSWERS] = "when the run goes on",
+    [WAITS_FOR_MOVES] = "its chunks move",
+    [WAITS_FOR_CUT] = "a cut without it",
+    [WAITS_FOR_NOTHING] = "it may leave",
+};
+
+static enum wait wait_of(const struct coordinator *coordinator, const struct server_entry *server)
+{
+    const struct run *run = &coordinator->run;
+    if (succession_is_open(run))
+        return WAITS_FOR_ANSWERS; /* P7: an operator's call waits: whose the chunks are is unknown
+                                   */
+    if (!run_active(run))
+        return WAITS_FOR_NOTHING;
+    if (moves_owns_chunks(run, server) && !server->emptied)
+        return WAITS_FOR_MOVES;
+    /* P11: a drained server leaves only when neither the newest recorded cut nor one that is still
+     * pending needs its files. */
+    bool has_place = server->map_index != SERVERS_NONE && !server->emptied;
+    return has_place || cuts_need(&run->cuts, server->name) ? WAITS_FOR_CUT : WAITS_FOR_NOTHING;
+}
+
+static bool could_take(const struct coordinator *coordinator, const struct server_entry *leaver)
+{
+    const struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        if (&servers->list[i] != leaver && moves_is_fit(&servers->list[i]))
+            return true;
+    return false;
+}
+
+static enum err nobody_takes(const struct server_entry *leaver, struct reason *reason)
+{
+    return reason_set(reason, ERR_INVALID,
+                      "no other server is there that could take the chunks of %s", leaver->name);
+}
+
+enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server,
+                       uint64_t drain_boot, struct reason *reason)
+{
+    const struct run *run = &coordinator->run;
+    if (server->draining || (server->boot == server->left_boot && server->link != 0))
+        return ERR_OK; /* it does already, or has */
+    if (!generation_can_begin_without(coordinator, server))
+        return reason_set(reason, ERR_INVALID,
+                          "the run waits for servers and cannot begin without %s", server->name);
+    if (run_active(run) && server->map_index != SERVERS_NONE && run->moves.refused[0] != 0)
+        return reason_set(reason, ERR_INVALID, "%s", run->moves.refused);
+    enum wait wait = wait_of(coordinator, server);
+    if (wait != WAITS_FOR_NOTHING && !could_take(coordinator, server))
+        return nobody_takes(server, reason);
+    server->draining = true;
+    server->drain_boot = drain_boot;
+    effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
+                server->name, map_chunks(&run->map, server->map_index), wait_texts[wait]);
+    return ERR_OK;
+}
+
+enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *server,
+                         struct reason *reason)
+{
+    const struct run *run = &coordinator->run;
+    if (server->link != 0)
+        return reason_set(reason, ERR_INVALID, "server %s is there: it can drain", server->name);
+    if (!run_active(run) || server->map_index == SERVERS_NONE)
+        return ERR_OK; /* nothing is needed of it but files */
+    if (run->settings.async)
+        return reason_set(reason, ERR_UNSUPPORTED,
+                          "an async run goes on without %s only when it is stopped and resumed",
+                          server->name);
+    if (moves_want_servers(coordinator, server) == 0)
+        return nobody_takes(server, reason);
+    effects_log(&coordinator->effects, true, "server given up  server=%s next=rewind without it",
+                server->name);
+    enum err err = generation_without(coordinator);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "no memory for another chunk map");
+    servers_drain_over(server);
+    moves_changed(coordinator);
+    return ERR_OK;
+}
+
+bool leaving_needs_cut(const struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        bool leaves = server->emptied || (server->draining && server->map_index == SERVERS_NONE);
+        if (leaves && cuts_last_needs(&coordinator->run.cuts, server->name))
+            return true;
+    }
+    return false;
+}
+
+static void let_go(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    if (server->draining) { /* else it has ended, and is back already */
+        server->left_boot = server->boot;
+        if (server->link != 0)
+            send_command(coordinator, server, SERVER_LEAVE);
+    }
+    if (server->map_index != SERVERS_NONE) {
+        servers_unchoose_one(&coordinator->servers, server);
+        run->map_number++;
+        run->moves.status.servers_drained++;
+    }
+    servers_drain_over(server);
+    effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",
+                server->name);
+}
+
+void leaving_let_go(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        bool leaves = server->draining || server->emptied;
+        if (leaves && wait_of(coordinator, server) == WAITS_FOR_NOTHING)
+            let_go(coordinator, server);
+    }
+}

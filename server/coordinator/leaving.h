@@ -1,0 +1,23 @@
+/* Servers leave the run: one drains and may leave, or is lost and given up (P11). What moves away
+ * from it is up to moves.h. Internal to the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_LEAVING_H
+#define ROOST_SERVER_COORDINATOR_LEAVING_H
+
+#include "server/coordinator/run.h"
+
+/* A server is to give its chunks away. ERR_INVALID: nobody could take them, or the run waits for
+ * servers and cannot begin without it. */
+enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server,
+                       uint64_t drain_boot, struct reason *reason) MUST_USE;
+/* A server that is lost will not come back: its chunks begin anew on the others, from the newest
+ * recorded cut, and so does the run. Should it come back all the same, it is invited. ERR_INVALID:
+ * it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async (P12: the
+ * others' journals would change hands as they are written). */
+enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *server,
+                         struct reason *reason) MUST_USE;
+/* The next commit is to be a cut: somebody who leaves waits for one without it. */
+bool leaving_needs_cut(const struct coordinator *coordinator);
+/* Who may leave now is told so. */
+void leaving_let_go(struct coordinator *coordinator);
+
+#endif
