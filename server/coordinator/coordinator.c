@@ -1,12 +1,15 @@
 /* The coordinator's calls: who may say what; what follows is in run.c. */
 #include "server/coordinator/coordinator.h"
 
+#include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/hello.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
+#include "server/coordinator/run.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/start.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -35,7 +38,7 @@ void coordinator_free(struct coordinator *coordinator)
 {
     if (coordinator == NULL)
         return;
-    run_release(&coordinator->run);
+    start_release(&coordinator->run);
     servers_release(&coordinator->servers);
     members_release(&coordinator->members);
     effects_release(&coordinator->effects);
@@ -59,21 +62,24 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
                                const struct coordinator_run *run, struct reason *reason)
 {
     uint32_t chunk_count;
-    return run_may_start(&coordinator->run, run, &chunk_count, reason);
+    return start_judge(&coordinator->run, run, &chunk_count, reason);
 }
 
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason)
 {
-    return run_start(coordinator, now_ms, run, past, reason);
+    TRY(start_run(coordinator, now_ms, run, past, reason));
+    run_advance(coordinator, now_ms);
+    return ERR_OK;
 }
 
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    run_stop(coordinator, now_ms, why);
+    ending_begin(coordinator, now_ms, ENDING_STOP, why);
+    run_advance(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -81,8 +87,8 @@ enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms, con
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    coordinator->run.pausing = true;
-    run_stop(coordinator, now_ms, why);
+    ending_begin(coordinator, now_ms, ENDING_PAUSE, why);
+    run_advance(coordinator, now_ms);
     return ERR_OK;
 }
 

@@ -34,10 +34,11 @@
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c (who owns what),
- * moves.c (servers come, chunks move), leaving.c (servers go), generation.c (beginnings), hello.c
- * (what a server is told that says hello), succession.c (going on), reports.c (what servers say),
- * wrong_bits.c (who computes wrongly), send.c (commands, answers, notices), run.c (the run's
- * states: it ties them together), coordinator.c (the calls below). */
+ * start.c and ending.c (a run starts and ends), moves.c (servers come, chunks move), leaving.c
+ * (servers go), generation.c (beginnings), hello.c (what a server is told that says hello),
+ * succession.c (going on), reports.c (what servers say), wrong_bits.c (who computes wrongly),
+ * send.c (commands, answers, notices), run.c (the run's states: it ties them together),
+ * coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 

@@ -246,7 +246,7 @@ static enum err gather_anew(struct coordinator *coordinator, uint64_t now_ms,
     *ret_gathering = outcome == SUCCESSION_GOES_ON ? GATHER_GOES_ON : GATHER_WAITS;
     if (outcome != SUCCESSION_REWINDS)
         return ERR_OK;
-    if (run->stopping) /* it has waited for the answers; a rewind would bring it nothing */
+    if (run_ends(run)) /* it has waited for the answers; a rewind would bring it nothing */
         succession_release(&run->succession);
     else if (enough_servers(coordinator, NULL))
         return choose_servers(coordinator);

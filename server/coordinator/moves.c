@@ -49,7 +49,7 @@ void moves_invite(struct coordinator *coordinator)
 {
     struct servers *servers = &coordinator->servers;
     const struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || run->stopping || run->moves.refused[0] != 0)
+    if (run->phase != PHASE_STEPS || run_ends(run) || run->moves.refused[0] != 0)
         return;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
@@ -121,7 +121,7 @@ bool moves_wanted(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     const struct servers *servers = &coordinator->servers;
-    if (run->stopping || run->settings.async)
+    if (run_ends(run) || run->settings.async)
         return false;
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
@@ -298,7 +298,7 @@ static bool change_wanted(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     bool comes = false, goes = false;
-    if (!run->settings.async || run->stopping || run->moves.refused[0] != 0 ||
+    if (!run->settings.async || run_ends(run) || run->moves.refused[0] != 0 ||
         moves_want_servers(coordinator, NULL) == 0)
         return false;
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {

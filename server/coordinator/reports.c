@@ -1,6 +1,7 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
 
+#include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
@@ -18,23 +19,49 @@ static void begin_training(struct coordinator *coordinator)
     run_open_version(coordinator);
 }
 
+/* It cannot hold what it was told to. */
+static void not_ready(struct coordinator *coordinator, struct server_entry *server,
+                      const struct server_report *report)
+{
+    char text[COORDINATOR_TEXT_BYTES];
+    if (generation_may_go_back(coordinator)) {
+        moves_not_taken(coordinator, server, report);
+        generation_go_back(coordinator);
+        return;
+    }
+    snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
+             err_name(report->ready.code), report->ready.text);
+    ending_over(coordinator, RUN_FAILED, text);
+}
+
+/* It had lost its memory while the others went on (P12). */
+static void ready_again(struct coordinator *coordinator, struct server_entry *server)
+{
+    struct run *run = &coordinator->run;
+    window_open(run);
+    if (!run->committed)
+        return;
+    server->acknowledged = false;
+    send_commit(coordinator, server);
+}
+
+static void all_ready(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    run->phase = PHASE_FIRST_CUT;
+    if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
+        begin_training(coordinator);
+}
+
 static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report)
 {
     struct run *run = &coordinator->run;
     if (report->ready.cut.generation != run->generation)
         return ERR_OLD_GENERATION;
-    if (report->ready.code != ERR_OK && generation_may_go_back(coordinator)) {
-        moves_not_taken(coordinator, server, report);
-        generation_go_back(coordinator);
-        run_advance(coordinator, now_ms);
-        return ERR_OK;
-    }
     if (report->ready.code != ERR_OK) {
-        char text[COORDINATOR_TEXT_BYTES];
-        snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
-                 err_name(report->ready.code), report->ready.text);
-        run_over(coordinator, RUN_FAILED, text);
+        not_ready(coordinator, server, report);
+        run_advance(coordinator, now_ms);
         return ERR_OK;
     }
     if (report->ready.cut.version != run->version && run->phase == PHASE_PREPARE)
@@ -43,20 +70,10 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         TRY(window_meet(run, report));
     bool again = !server->ready && run->phase == PHASE_STEPS;
     server->ready = true;
-    if (again) {
-        window_open(run);
-        if (run->committed) {
-            server->acknowledged = false;
-            send_commit(coordinator, server);
-        }
-        run_advance(coordinator, now_ms);
-        return ERR_OK;
-    }
-    if (run->phase != PHASE_PREPARE || !servers_ready(&coordinator->servers))
-        return ERR_OK;
-    run->phase = PHASE_FIRST_CUT;
-    if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
-        begin_training(coordinator);
+    if (again)
+        ready_again(coordinator, server);
+    else if (run->phase == PHASE_PREPARE && servers_ready(&coordinator->servers))
+        all_ready(coordinator);
     run_advance(coordinator, now_ms);
     return ERR_OK;
 }
@@ -144,13 +161,13 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
                 who, (unsigned long long)cut.version, err_name(code),
                 first || last ? "end" : "go on");
     if (first)
-        run_over(coordinator, RUN_FAILED, run->cut_error);
+        ending_over(coordinator, RUN_FAILED, run->cut_error);
     else if (last)
-        run_over(coordinator, run->stopping ? RUN_STOPPED : RUN_FAILED, text);
+        ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
     else if (generation_may_go_back(coordinator)) /* training goes on where it was */
         generation_go_back(coordinator);
     else if (run->moves.changing)
-        run_over(coordinator, RUN_FAILED, text);
+        ending_over(coordinator, RUN_FAILED, text);
 }
 
 void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,

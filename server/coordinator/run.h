@@ -75,6 +75,15 @@ struct succession {
                          nobody. NULL: nobody is asked */
 };
 
+/* That and how the run is to end (ending.h). */
+enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
+
+struct ending {
+    enum ending_kind kind;
+    char reason[COORDINATOR_TEXT_BYTES];
+    uint64_t by_ms; /* then the step in flight is dropped */
+};
+
 struct run {
     enum run_state state;
     enum phase phase;
@@ -111,10 +120,7 @@ struct run {
     bool cut_asked;
     char cut_error[COORDINATOR_TEXT_BYTES];
 
-    bool stopping;
-    bool pausing; /* stopping, for a successor to go on */
-    char stop_reason[COORDINATOR_TEXT_BYTES];
-    uint64_t stop_by_ms;
+    struct ending ending;
 
     uint64_t committed_ms;
     uint64_t redone_before, speculative_before; /* at the newest commit */
@@ -151,29 +157,25 @@ static inline bool run_active(const struct run *run)
     return run->phase != PHASE_NONE;
 }
 
+/* It is to end, whether for good or for a successor. */
+static inline bool run_ends(const struct run *run)
+{
+    return run->ending.kind != ENDING_NONE;
+}
+
 /* The run is not active, but a successor goes on with it: members are told nothing. */
 static inline bool run_paused(const struct run *run)
 {
-    return run->pausing && !run_active(run);
+    return run->ending.kind == ENDING_PAUSE && !run_active(run);
 }
 
 static inline bool run_is_over(const struct run *run)
 {
-    return !run_active(run) && !run->pausing;
+    return !run_active(run) && run->ending.kind != ENDING_PAUSE;
 }
-
-enum err run_may_start(const struct run *active, const struct coordinator_run *settings,
-                       uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
-enum err run_start(struct coordinator *coordinator, uint64_t now_ms,
-                   const struct coordinator_run *settings, const struct coordinator_past *past,
-                   struct reason *reason) MUST_USE;
-void run_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why);
-void run_release(struct run *run);
 
 /* The version can be computed on: its tickets are open. */
 void run_open_version(struct coordinator *coordinator);
-/* The run is over, for this reason. */
-void run_over(struct coordinator *coordinator, enum run_state state, const char *reason);
 
 /* Everything that can happen now. */
 void run_advance(struct coordinator *coordinator, uint64_t now_ms);

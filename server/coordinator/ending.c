@@ -1,0 +1,122 @@
+/* How a run ends. */
+#include "server/coordinator/ending.h"
+
+#include "server/coordinator/leaving.h"
+#include "server/coordinator/send.h"
+#include "server/coordinator/succession.h"
+
+/* Stored it is still training. */
+static void pause_now(struct coordinator *coordinator, const char *reason)
+{
+    struct run *run = &coordinator->run;
+    run->phase = PHASE_NONE;
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    effects_log(&coordinator->effects, false,
+                "run paused  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\" "
+                "next=go on when the daemon is back",
+                (unsigned long long)run->settings.run, (unsigned long long)run->version,
+                (unsigned long long)run->generation,
+                (unsigned long long)run->cuts.newest.name.version, reason);
+}
+
+void ending_over(struct coordinator *coordinator, enum run_state state, const char *reason)
+{
+    struct run *run = &coordinator->run;
+    if (run->ending.kind == ENDING_PAUSE && state == RUN_STOPPED) {
+        pause_now(coordinator, reason);
+        return;
+    }
+    run->state = state;
+    run->phase = PHASE_NONE;
+    snprintf(run->reason, sizeof run->reason, "%s", reason);
+    send_state(coordinator);
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    for (uint32_t i = 0; i < coordinator->servers.count; i++)
+        if (coordinator->servers.list[i].link != 0)
+            send_command(coordinator, &coordinator->servers.list[i], SERVER_END);
+    servers_unchoose(&coordinator->servers);
+    leaving_let_go(coordinator);
+    send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+    send_over(coordinator);
+    static const char *const words[RUN_STATE_COUNT] = {
+        [RUN_ENDED] = "ended", [RUN_STOPPED] = "stopped", [RUN_FAILED] = "failed"};
+    effects_log(&coordinator->effects, state == RUN_FAILED,
+                "run %s  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\"",
+                words[state], (unsigned long long)run->settings.run,
+                (unsigned long long)run->version, (unsigned long long)run->generation,
+                (unsigned long long)run->cuts.newest.name.version, reason);
+}
+
+void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_kind kind,
+                  const char *why)
+{
+    struct run *run = &coordinator->run;
+    struct ending *ending = &run->ending;
+    bool ends = run_ends(run);
+    if (!ends || kind == ENDING_PAUSE)
+        ending->kind = kind;
+    if (ends)
+        return;
+    ending->by_ms = now_ms + coordinator->settings.stop_ms;
+    snprintf(ending->reason, sizeof ending->reason, "%s", why);
+    run_due(coordinator, ending->by_ms);
+    effects_log(&coordinator->effects, false, "run stops  version=%llu reason=\"%s\"",
+                (unsigned long long)run->version, why);
+}
+
+/* A stop needs no further step when the version it stands on is a cut, or will be. */
+static void try_last(struct run *run)
+{
+    if (run->phase != PHASE_STEPS || !run_ends(run))
+        return;
+    struct cut_name here = {run->generation, run->version};
+    if (run->cuts.newest.name.version != run->version && !cuts_ordered(&run->cuts, here))
+        return;
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    run->phase = PHASE_LAST;
+}
+
+/* P7: an operator's call waits until a new coordinator knows what its servers hold. */
+bool ending_is_due_in_gather(const struct run *run)
+{
+    return run->phase == PHASE_GATHER && run_ends(run) &&
+           (run->ending.kind == ENDING_PAUSE || !succession_is_open(run));
+}
+
+/* As it stands. What is newer than the newest cut is lost, and said to be. */
+void ending_now(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    uint64_t cut = run->cuts.newest.name.version;
+    char text[COORDINATOR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%.100s", run->ending.reason);
+    if (run->version > cut)
+        snprintf(text, sizeof text,
+                 "%.100s; version %llu is dropped, the newest cut is of version %llu",
+                 run->ending.reason, (unsigned long long)run->version, (unsigned long long)cut);
+    ending_over(coordinator, RUN_STOPPED, text);
+}
+
+/* What training is over with: the cut of the version it stands on, recorded (P9). */
+static void try_over(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (ending_is_due_in_gather(run) ||
+        (run_ends(run) && (run->phase == PHASE_PREPARE || run->phase == PHASE_FIRST_CUT))) {
+        ending_now(coordinator);
+        return;
+    }
+    if (run->phase != PHASE_LAST || run->validating ||
+        run->cuts.newest.name.version != run->version)
+        return;
+    if (run->version == run->settings.steps)
+        ending_over(coordinator, RUN_ENDED, "");
+    else
+        ending_over(coordinator, RUN_STOPPED, run->ending.reason);
+}
+
+void ending_try(struct coordinator *coordinator)
+{
+    try_last(&coordinator->run);
+    try_over(coordinator);
+}

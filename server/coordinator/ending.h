@@ -1,0 +1,22 @@
+/* How a run ends: it is through, fails, is stopped by an operator, or is paused for a successor. A
+ * stop finishes the step in flight with a cut, or drops it when that takes too long. Internal to
+ * the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_ENDING_H
+#define ROOST_SERVER_COORDINATOR_ENDING_H
+
+#include "server/coordinator/run.h"
+
+/* From now on the run is to end. A pause takes the place of a stop; a stop changes nothing when
+ * there is one already. */
+void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_kind kind,
+                  const char *why);
+/* The run is to end, and need not wait for servers. In PHASE_GATHER. */
+bool ending_is_due_in_gather(const struct run *run);
+/* What can end now does. */
+void ending_try(struct coordinator *coordinator);
+/* The run is stopped as it stands. */
+void ending_now(struct coordinator *coordinator);
+/* The run is over, for this reason. */
+void ending_over(struct coordinator *coordinator, enum run_state state, const char *reason);
+
+#endif

@@ -1,0 +1,125 @@
+/* A run starts. */
+#include "server/coordinator/start.h"
+
+#include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
+#include "server/coordinator/succession.h"
+#include "server/coordinator/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void start_release(struct run *run)
+{
+    map_release(&run->map);
+    moves_release(&run->moves);
+    succession_release(&run->succession);
+    for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
+        seal_release(&run->seals[i]);
+    free(run->seals);
+    window_release(run);
+    free(run->behind);
+    tickets_release(&run->tickets);
+    validation_release(&run->validation);
+    cuts_release(&run->cuts);
+    *run = (struct run){0};
+}
+
+static uint32_t piece_count(const struct coordinator_run *settings)
+{
+    uint64_t k = settings->slot_samples;
+    return (uint32_t)((settings->validation_samples + k - 1) / k);
+}
+
+static enum err settings_check(const struct coordinator_run *settings, uint32_t *ret_chunk_count,
+                               struct reason *reason)
+{
+    struct map map;
+    if (settings->slots == 0 || settings->slots > TREE_SLOTS_MAX || settings->slot_samples == 0)
+        return reason_set(reason, ERR_INVALID, "a step of %u slots of %u samples cannot be",
+                          settings->slots, settings->slot_samples);
+    if (settings->validation_samples / settings->slot_samples >= TREE_SLOTS_MAX)
+        return reason_set(reason, ERR_INVALID,
+                          "%llu held-out samples are more than %u tickets of %u samples; "
+                          "lower train.validation_samples",
+                          (unsigned long long)settings->validation_samples,
+                          (unsigned)TREE_SLOTS_MAX, settings->slot_samples);
+    if (map_build(settings->parameters, settings->parameter_count, 1, settings->parameter_bytes_max,
+                  &map) != ERR_OK)
+        return reason_set(reason, ERR_INVALID, "the model's parameters are no grid of chunks");
+    *ret_chunk_count = map.chunk_count;
+    map_release(&map);
+    return ERR_OK;
+}
+
+/* The same run, of which nothing has been committed since it was started here: a successor that
+ * goes on by itself gives way to an operator who resumes with other settings. */
+static bool replaceable(const struct run *run, const struct coordinator_run *settings)
+{
+    return run->settings.run == settings->run && !run->committed;
+}
+
+enum err start_judge(const struct run *active, const struct coordinator_run *settings,
+                     uint32_t *ret_chunk_count, struct reason *reason)
+{
+    if (run_active(active) && !replaceable(active, settings))
+        return reason_set(reason, ERR_EXISTS, "run %llu is still active",
+                          (unsigned long long)active->settings.run);
+    return settings_check(settings, ret_chunk_count, reason);
+}
+
+static enum err allocate(struct run *run, const struct coordinator_settings *settings,
+                         const struct coordinator_past *past)
+{
+    const struct tickets_settings tickets = {
+        .slots = run->settings.slots,
+        .open_steps = run->settings.async ? window_steps(&run->settings) : run->settings.delay + 1,
+        .attempts_first = settings->term << 32, /* never the same again, whatever the term */
+        .delay = run->settings.delay,
+        .newest = run->settings.ssp,
+        .pieces = piece_count(&run->settings),
+        .node_slots = run->settings.node_slots,
+        .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
+        .lease_ms = settings->lease_ms,
+        .overdue_percent = settings->speculation_percent,
+        .overdue_ms_min = settings->speculation_ms_min,
+    };
+    run->seals = calloc(run->settings.delay + 1, sizeof *run->seals);
+    run->behind = calloc(run->settings.slots, sizeof *run->behind);
+    if (run->seals == NULL || run->behind == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i <= run->settings.delay; i++)
+        TRY(seal_init(&run->seals[i], run->chunk_count));
+    TRY(window_init(run));
+    TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
+    TRY(tickets_init(&run->tickets, &tickets));
+    return validation_init(&run->validation, tickets.pieces);
+}
+
+enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
+                   const struct coordinator_run *settings, const struct coordinator_past *past,
+                   struct reason *reason)
+{
+    struct run run = {.state = RUN_STARTING, .phase = PHASE_GATHER, .settings = *settings};
+    TRY(start_judge(&coordinator->run, settings, &run.chunk_count, reason));
+    enum err err = allocate(&run, &coordinator->settings, past);
+    if (err != ERR_OK) {
+        start_release(&run);
+        return reason_set(reason, err, "out of memory for the run's tables");
+    }
+    if (past != NULL) {
+        run.generation = past->generation;
+        run.version = past->cut.name.version;
+        run.counters = past->cut.counters;
+        run.has_fingerprint = past->has_fingerprint;
+        memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
+    }
+    if (coordinator->run.settings.run != settings->run)
+        members_dismiss(&coordinator->members, "another run was started");
+    start_release(&coordinator->run);
+    coordinator->run = run;
+    servers_unchoose(&coordinator->servers);
+    succession_begin(coordinator, now_ms, past);
+    send_state(coordinator);
+    return ERR_OK;
+}

@@ -1,0 +1,16 @@
+/* A run starts: its settings are judged, its tables made. Internal to the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_START_H
+#define ROOST_SERVER_COORDINATOR_START_H
+
+#include "server/coordinator/run.h"
+
+/* Whether start_run() would take it: its errors. */
+enum err start_judge(const struct run *active, const struct coordinator_run *settings,
+                     uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
+/* coordinator_start() */
+enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
+                   const struct coordinator_run *settings, const struct coordinator_past *past,
+                   struct reason *reason) MUST_USE;
+void start_release(struct run *run);
+
+#endif
