@@ -1,6 +1,7 @@
 /* The coordinator's calls: who may say what; what follows is in run.c. */
 #include "server/coordinator/coordinator.h"
 
+#include "server/coordinator/advance.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/hello.h"
@@ -70,7 +71,7 @@ enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            struct reason *reason)
 {
     TRY(start_run(coordinator, now_ms, run, past, reason));
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -79,7 +80,7 @@ enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, cons
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
     ending_begin(coordinator, now_ms, ENDING_STOP, why);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -88,7 +89,7 @@ enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms, con
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
     ending_begin(coordinator, now_ms, ENDING_PAUSE, why);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -96,7 +97,7 @@ enum err coordinator_checkpoint(struct coordinator *coordinator)
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    coordinator->run.cut_asked = true;
+    cuts_ask(&coordinator->run.cuts);
     return ERR_OK;
 }
 
@@ -126,7 +127,7 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
                 (unsigned long long)hello->hello.generation,
                 (unsigned long long)hello->hello.version);
     hello_answer(coordinator, server);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -153,7 +154,7 @@ void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, u
                 ours ? "wait for it" : "go on");
     if (ours)
         generation_server_lost(coordinator, server);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
 }
 
 enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, const char *name,
@@ -163,7 +164,7 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
     TRY(leaving_drain(coordinator, server, 0, reason));
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     const struct run *run = &coordinator->run;
     *ret_drained = (struct coordinator_drained){
         .drained = server->left_boot == server->boot,
@@ -180,7 +181,7 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
     TRY(leaving_give_up(coordinator, server, reason));
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -266,7 +267,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, false,
                 "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -288,9 +289,9 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
     if (found == NULL)
         return;
     if (run_active(&coordinator->run))
-        run_member_gone(coordinator, now_ms, found, MEMBER_ERROR, why);
+        advance_member_gone(coordinator, now_ms, found, MEMBER_ERROR, why);
     else
-        run_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
+        advance_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
 }
 
 enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
@@ -301,7 +302,8 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uin
         return ERR_UNKNOWN_MEMBER;
     bool preempted = strncmp(why, "preempted", strlen("preempted")) == 0;
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member;
-    run_member_gone(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT, why);
+    advance_member_gone(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT,
+                        why);
     return ERR_OK;
 }
 
@@ -341,7 +343,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     member->ticket.attempt = 0;
     members_park(&coordinator->members, member, now_ms + request->wait_ms);
     run_due(coordinator, member->parked_until_ms);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     if (member->parked && request->wait_ms == 0)
         send_answer(coordinator, member, ERR_OK, &wait);
     return ERR_OK;
@@ -355,7 +357,7 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
     uint64_t ahead = !train                ? 0
                      : run->settings.async ? window_steps(&run->settings) + 1
                                            : run->settings.delay;
-    if (ticket->step > run->version + ahead)
+    if (ticket->step > run->steps.version + ahead)
         return ERR_MALFORMED;
     if (train && run->settings.async && ticket->node.level != 0)
         return ERR_MALFORMED;
@@ -372,7 +374,7 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
     struct run *run = &coordinator->run;
     const struct ticket *ticket = &request->ticket;
     bool train = ticket->kind == TICKET_TRAIN;
-    bool open = train ? run->phase == PHASE_STEPS : run->validating;
+    bool open = train ? run->phase == PHASE_STEPS : run->validation.running;
     if (!open)
         return;
     if (!train)
@@ -398,7 +400,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     TRY(fence(coordinator, ticket->generation));
     TRY(ticket_valid(run, request));
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
-    if (!run_active(run) || (!async && ticket->step < run->version))
+    if (!run_active(run) || (!async && ticket->step < run->steps.version))
         return ERR_OK; /* the step is over without it */
     if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_ok(coordinator, now_ms, member, request);
@@ -406,7 +408,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
         tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
         run_due(coordinator, now_ms + coordinator->settings.lease_ms);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -429,7 +431,7 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
             snprintf(why, sizeof why, "silent for %llu ms",
                      (unsigned long long)(now_ms - member->seen_ms));
             effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-            run_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
+            advance_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
             continue;
         }
         run_due(coordinator, lapse_ms);
@@ -445,7 +447,7 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
     uint64_t run_due_ms;
     coordinator->due_ms = UINT64_MAX;
     tick_members(coordinator, now_ms);
-    run_tick(coordinator, now_ms, &run_due_ms);
+    advance_tick(coordinator, now_ms, &run_due_ms);
     run_due(coordinator, run_due_ms);
 }
 
@@ -476,10 +478,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
                  servers_available(servers, NULL), run->settings.servers_min);
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
-                 (unsigned long long)run->version);
+                 (unsigned long long)run->steps.version);
     else if (run->phase == PHASE_FIRST_CUT)
         snprintf(ret_text, text_bytes, "the cut of version %llu is being written",
-                 (unsigned long long)run->version);
+                 (unsigned long long)run->steps.version);
     else if (run->phase == PHASE_LAST)
         snprintf(ret_text, text_bytes, "the last cut is being written");
     else if (coordinator->members.count == 0)
@@ -496,11 +498,11 @@ void coordinator_status(const struct coordinator *coordinator,
         .run = run->settings.run,
         .term = coordinator->settings.term,
         .generation = run->generation,
-        .version = run->version,
+        .version = run->steps.version,
         .steps = run->settings.steps,
-        .counters = run->counters,
+        .counters = run->steps.counters,
         .cut = run->cuts.newest.name,
-        .last_step = run->last_step,
+        .last_step = run->steps.last_step,
         .last_validation = run->last_validation,
         .member_count = coordinator->members.count,
         .members_joined = coordinator->members.joined_count,
@@ -510,7 +512,7 @@ void coordinator_status(const struct coordinator *coordinator,
         .wasted_ms = run->tickets.wasted_ms,
         .redone = run->tickets.redone,
         .speculative = run->tickets.speculative,
-        .skipped = run->skipped,
+        .skipped = run->steps.skipped,
         .map_number = run->map_number,
         .moves = run->moves.status,
     };
@@ -579,5 +581,5 @@ bool coordinator_map_server(const struct coordinator *coordinator, uint32_t serv
 
 void coordinator_check(struct coordinator *coordinator)
 {
-    run_check(coordinator);
+    advance_check(coordinator);
 }

@@ -37,8 +37,8 @@
  * start.c and ending.c (a run starts and ends), moves.c (servers come, chunks move), leaving.c
  * (servers go), generation.c (beginnings), hello.c (what a server is told that says hello),
  * succession.c (going on), reports.c (what servers say), wrong_bits.c (who computes wrongly),
- * send.c (commands, answers, notices), run.c (the run's states: it ties them together),
- * coordinator.c (the calls below). */
+ * send.c (commands, answers, notices), steps.c and commit.c (how far the run is, what it decides),
+ * run.h (the run's states), advance.c (it ties them together), coordinator.c (the calls below). */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 

@@ -24,6 +24,16 @@ void cuts_release(struct cuts *cuts)
     *cuts = (struct cuts){0};
 }
 
+void cuts_ask(struct cuts *cuts)
+{
+    cuts->asked = true;
+}
+
+void cuts_ask_done(struct cuts *cuts)
+{
+    cuts->asked = false;
+}
+
 bool cuts_same(struct cut_name a, struct cut_name b)
 {
     return a.generation == b.generation && a.version == b.version;

@@ -19,6 +19,7 @@ struct pending_cut {
 struct cuts {
     struct cut_record newest; /* recorded; generation 0: none */
     struct map map;           /* its chunk map (P10); no ranges: not known, from another start */
+    bool asked;               /* the next commit is to be one */
     uint32_t pending_count;
     struct pending_cut *pending; /* CUTS_PENDING_MAX, oldest first */
 };
@@ -26,6 +27,9 @@ struct cuts {
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
 void cuts_release(struct cuts *cuts);
 
+/* The next commit is to be a cut; and it is one. */
+void cuts_ask(struct cuts *cuts);
+void cuts_ask_done(struct cuts *cuts);
 bool cuts_same(struct cut_name a, struct cut_name b);
 
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest

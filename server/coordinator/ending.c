@@ -14,7 +14,7 @@ static void pause_now(struct coordinator *coordinator, const char *reason)
     effects_log(&coordinator->effects, false,
                 "run paused  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\" "
                 "next=go on when the daemon is back",
-                (unsigned long long)run->settings.run, (unsigned long long)run->version,
+                (unsigned long long)run->settings.run, (unsigned long long)run->steps.version,
                 (unsigned long long)run->generation,
                 (unsigned long long)run->cuts.newest.name.version, reason);
 }
@@ -43,7 +43,7 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
     effects_log(&coordinator->effects, state == RUN_FAILED,
                 "run %s  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\"",
                 words[state], (unsigned long long)run->settings.run,
-                (unsigned long long)run->version, (unsigned long long)run->generation,
+                (unsigned long long)run->steps.version, (unsigned long long)run->generation,
                 (unsigned long long)run->cuts.newest.name.version, reason);
 }
 
@@ -61,7 +61,7 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
     snprintf(ending->reason, sizeof ending->reason, "%s", why);
     run_due(coordinator, ending->by_ms);
     effects_log(&coordinator->effects, false, "run stops  version=%llu reason=\"%s\"",
-                (unsigned long long)run->version, why);
+                (unsigned long long)run->steps.version, why);
 }
 
 /* A stop needs no further step when the version it stands on is a cut, or will be. */
@@ -69,8 +69,8 @@ static void try_last(struct run *run)
 {
     if (run->phase != PHASE_STEPS || !run_ends(run))
         return;
-    struct cut_name here = {run->generation, run->version};
-    if (run->cuts.newest.name.version != run->version && !cuts_ordered(&run->cuts, here))
+    struct cut_name here = {run->generation, run->steps.version};
+    if (run->cuts.newest.name.version != run->steps.version && !cuts_ordered(&run->cuts, here))
         return;
     tickets_open(&run->tickets, (struct tickets_open){0});
     run->phase = PHASE_LAST;
@@ -90,10 +90,10 @@ void ending_now(struct coordinator *coordinator)
     uint64_t cut = run->cuts.newest.name.version;
     char text[COORDINATOR_TEXT_BYTES];
     snprintf(text, sizeof text, "%.100s", run->ending.reason);
-    if (run->version > cut)
-        snprintf(text, sizeof text,
-                 "%.100s; version %llu is dropped, the newest cut is of version %llu",
-                 run->ending.reason, (unsigned long long)run->version, (unsigned long long)cut);
+    if (run->steps.version > cut)
+        snprintf(
+            text, sizeof text, "%.100s; version %llu is dropped, the newest cut is of version %llu",
+            run->ending.reason, (unsigned long long)run->steps.version, (unsigned long long)cut);
     ending_over(coordinator, RUN_STOPPED, text);
 }
 
@@ -106,10 +106,10 @@ static void try_over(struct coordinator *coordinator)
         ending_now(coordinator);
         return;
     }
-    if (run->phase != PHASE_LAST || run->validating ||
-        run->cuts.newest.name.version != run->version)
+    if (run->phase != PHASE_LAST || run->validation.running ||
+        run->cuts.newest.name.version != run->steps.version)
         return;
-    if (run->version == run->settings.steps)
+    if (run->steps.version == run->settings.steps)
         ending_over(coordinator, RUN_ENDED, "");
     else
         ending_over(coordinator, RUN_STOPPED, run->ending.reason);

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
@@ -29,7 +30,7 @@ static void order_cut(struct coordinator *coordinator, uint64_t version, struct 
     struct run *run = &coordinator->run;
     struct cut_record record = {
         .name = {run->generation, version},
-        .counters = run->counters,
+        .counters = run->steps.counters,
     };
     number_files(coordinator, &record);
     for (uint32_t i = 0; i < map->range_count; i++)
@@ -47,7 +48,7 @@ enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
 
 bool generation_lacks_first_cut(const struct run *run)
 {
-    struct cut_name first = {run->generation, run->version};
+    struct cut_name first = {run->generation, run->steps.version};
     return run->moves.changing && !cuts_complete(&run->cuts, first);
 }
 
@@ -124,16 +125,11 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     succession_release(&run->succession);
     /* P10: stored before it is acted on; the commands come behind it in the list. */
     effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
-    run->version = run->cuts.newest.name.version;
-    run->counters = run->cuts.newest.counters;
-    run->granted_step = run->version;
-    run->committed = false;
+    steps_rewind(run, &run->cuts.newest);
     if (run->phase != PHASE_STEPS) /* else servers change, and the gap is counted */
-        run->committed_ms = now_ms;
-    run->validating = false;
+        steps_time(run, now_ms);
+    validation_stop(&run->validation);
     run->moves.changing = changes;
-    for (uint32_t i = 0; i <= run->settings.delay; i++)
-        seal_restart(&run->seals[i]);
     cuts_forget(&run->cuts);
     if (run->next_map == NEXT_MAP_WITHOUT)
         map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
@@ -151,11 +147,11 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     }
     /* P9: servers write version 0 without being asked. */
     if (writes_cut)
-        order_cut(coordinator, run->version, &map);
+        order_cut(coordinator, run->steps.version, &map);
     run->phase = PHASE_PREPARE;
     effects_log(&coordinator->effects, false,
                 "generation begins  generation=%llu version=%llu servers=%u",
-                (unsigned long long)run->generation, (unsigned long long)run->version,
+                (unsigned long long)run->generation, (unsigned long long)run->steps.version,
                 coordinator->servers.chosen_count);
     return ERR_OK;
 }
@@ -327,7 +323,7 @@ static enum err take_wanted(struct coordinator *coordinator)
     map_release(&before);
     effects_log(&coordinator->effects, false,
                 "chunks move  version=%llu chunks=%llu bytes=%llu added=%llu drained=%llu",
-                (unsigned long long)run->version, (unsigned long long)changes.chunks,
+                (unsigned long long)run->steps.version, (unsigned long long)changes.chunks,
                 (unsigned long long)changes.bytes, (unsigned long long)changes.servers_added,
                 (unsigned long long)changes.servers_drained);
     return ERR_OK;
@@ -344,7 +340,7 @@ enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
 static void leave_steps(struct run *run)
 {
     tickets_open(&run->tickets, (struct tickets_open){0});
-    run->validating = false;
+    validation_stop(&run->validation);
     run->phase = PHASE_GATHER;
 }
 
@@ -354,7 +350,7 @@ enum err generation_without(struct coordinator *coordinator)
     TRY(take_wanted(coordinator));
     cuts_forget(&run->cuts);
     run->next_map = NEXT_MAP_WITHOUT;
-    run->cut_asked = true;
+    cuts_ask(&run->cuts);
     leave_steps(run);
     return ERR_OK;
 }

@@ -72,7 +72,7 @@ static enum standing standing_of(const struct run *run, const struct server_entr
         return HAS_LOST;
     if (!server->ready)
         return PREPARES;
-    return run->committed && !server->acknowledged ? IS_BEHIND : IS_CURRENT;
+    return run->steps.committed && !server->acknowledged ? IS_BEHIND : IS_CURRENT;
 }
 
 static enum situation situation_of(const struct coordinator *coordinator)
@@ -110,7 +110,7 @@ static void restore_part(struct coordinator *coordinator, struct server_entry *s
     window_unseal(run, server->map_index);
     server->past_cut = true;
     if (cuts_server_lost(&run->cuts, server->name))
-        run->cut_asked = true; /* the next commit brings another */
+        cuts_ask(&run->cuts); /* the next commit brings another */
     generation_prepare_part(coordinator, server);
 }
 

@@ -40,7 +40,7 @@ static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
-    command->prepare.cut = (struct cut_name){run->generation, run->version};
+    command->prepare.cut = (struct cut_name){run->generation, run->steps.version};
     command->prepare.joins = true;
     command->prepare.restore = "";
 }
@@ -233,7 +233,7 @@ static void count_moves(struct coordinator *coordinator)
     moves->status.bytes += bytes;
     moves->status.commits++;
     effects_log(&coordinator->effects, false, "chunks move  version=%llu chunks=%llu bytes=%llu",
-                (unsigned long long)coordinator->run.version + 1, (unsigned long long)chunks,
+                (unsigned long long)coordinator->run.steps.version + 1, (unsigned long long)chunks,
                 (unsigned long long)bytes);
 }
 
@@ -242,8 +242,8 @@ void moves_plan(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     enum map_server_role roles[WIRE_SERVERS_MAX];
     run->moves.count = 0;
-    if (!moves_wanted(coordinator) || run->granted_step > run->version ||
-        run->version + 1 >= run->settings.steps)
+    if (!moves_wanted(coordinator) || run->steps.granted_step > run->steps.version ||
+        run->steps.version + 1 >= run->settings.steps)
         return; /* nothing, not yet, not any more */
     cast_roles(coordinator, roles);
     const struct map_limits limits = {
@@ -314,9 +314,10 @@ static bool change_wanted(struct coordinator *coordinator)
  * `recorded`) on its way: nobody can take anything that is not in it. */
 static bool is_quiet(const struct run *run, bool recorded)
 {
-    struct cut_name here = {run->generation, run->version};
-    return run->granted_step < run->version && (cuts_same(run->cuts.newest.name, here) ||
-                                                (!recorded && cuts_ordered(&run->cuts, here)));
+    struct cut_name here = {run->generation, run->steps.version};
+    return run->steps.granted_step < run->steps.version &&
+           (cuts_same(run->cuts.newest.name, here) ||
+            (!recorded && cuts_ordered(&run->cuts, here)));
 }
 
 uint64_t moves_step_max(struct coordinator *coordinator)
@@ -325,14 +326,15 @@ uint64_t moves_step_max(struct coordinator *coordinator)
     if (!change_wanted(coordinator))
         return UINT64_MAX;
     if (is_quiet(run, false))
-        return run->version - 1;
-    return run->granted_step > run->version ? run->granted_step : run->version;
+        return run->steps.version - 1;
+    return run->steps.granted_step > run->steps.version ? run->steps.granted_step
+                                                        : run->steps.version;
 }
 
 bool moves_need_cut(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    return run->granted_step <= run->version && change_wanted(coordinator);
+    return run->steps.granted_step <= run->steps.version && change_wanted(coordinator);
 }
 
 /* The run's servers are there, and none is being told what to hold: the map goes with its ranges.

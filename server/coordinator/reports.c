@@ -1,6 +1,8 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
 
+#include "server/coordinator/advance.h"
+#include "server/coordinator/commit.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
@@ -16,7 +18,7 @@ static void begin_training(struct coordinator *coordinator)
 {
     coordinator->run.state = RUN_TRAINING;
     send_state(coordinator);
-    run_open_version(coordinator);
+    commit_open_version(coordinator);
 }
 
 /* It cannot hold what it was told to. */
@@ -39,7 +41,7 @@ static void ready_again(struct coordinator *coordinator, struct server_entry *se
 {
     struct run *run = &coordinator->run;
     window_open(run);
-    if (!run->committed)
+    if (!run->steps.committed)
         return;
     server->acknowledged = false;
     send_commit(coordinator, server);
@@ -61,10 +63,10 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         return ERR_OLD_GENERATION;
     if (report->ready.code != ERR_OK) {
         not_ready(coordinator, server, report);
-        run_advance(coordinator, now_ms);
+        advance_run(coordinator, now_ms);
         return ERR_OK;
     }
-    if (report->ready.cut.version != run->version && run->phase == PHASE_PREPARE)
+    if (report->ready.cut.version != run->steps.version && run->phase == PHASE_PREPARE)
         return ERR_OLD_TERM; /* P7: somebody else goes on in this generation */
     if (run->settings.async && !server->ready)
         TRY(window_meet(run, report));
@@ -74,7 +76,7 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         ready_again(coordinator, server);
     else if (run->phase == PHASE_PREPARE && servers_ready(&coordinator->servers))
         all_ready(coordinator);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -82,7 +84,7 @@ static enum err held(struct coordinator *coordinator, uint64_t now_ms, struct se
                      const struct server_held *held)
 {
     TRY(succession_answer(coordinator, server, held));
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -93,9 +95,9 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     if (reduced->generation != run->generation)
         return ERR_OLD_GENERATION; /* P2 */
     /* async: shards that redid their journals may be through a step before the run goes on. */
-    if (reduced->step < run->version || (run->phase != PHASE_STEPS && !run->settings.async))
+    if (reduced->step < run->steps.version || (run->phase != PHASE_STEPS && !run->settings.async))
         return ERR_OK;
-    if (reduced->step - run->version > run->settings.delay)
+    if (reduced->step - run->steps.version > run->settings.delay)
         return ERR_OLD_TERM;
     for (uint32_t i = 0; i < reduced->seal_count; i++)
         if (reduced->seals[i].chunk >= run->chunk_count)
@@ -107,7 +109,7 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     struct seal *seal = run_seal(run, reduced->step);
     TRY(seal_add(seal, reduced));
     if (seal_complete(seal))
-        run_advance(coordinator, now_ms);
+        advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -117,12 +119,12 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
     struct run *run = &coordinator->run;
     if (report->committed.generation != run->generation)
         return ERR_OLD_GENERATION;
-    if (!run->committed || report->committed.step > run->commit.step)
+    if (!run->steps.committed || report->committed.step > run->steps.commit.step)
         return ERR_OLD_TERM;
-    if (report->committed.step < run->commit.step)
+    if (report->committed.step < run->steps.commit.step)
         return ERR_OK;
     server->acknowledged = true;
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 
@@ -156,7 +158,7 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
     snprintf(text, sizeof text, "%.160s; the newest recorded cut is of version %llu",
              run->cut_error, (unsigned long long)run->cuts.newest.name.version);
     bool first = run->cuts.newest.name.generation == 0;
-    bool last = run->phase == PHASE_LAST && cut.version == run->version;
+    bool last = run->phase == PHASE_LAST && cut.version == run->steps.version;
     effects_log(&coordinator->effects, true, "cut failed  at=\"%s\" version=%llu err=%s next=%s",
                 who, (unsigned long long)cut.version, err_name(code),
                 first || last ? "end" : "go on");
@@ -180,7 +182,7 @@ void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct
         cut_recorded(coordinator);
     else if (err != ERR_OK && cuts_fail(cuts, name))
         cut_failed(coordinator, "the coordinator", name, err);
-    run_advance(coordinator, now_ms);
+    advance_run(coordinator, now_ms);
 }
 
 static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
@@ -195,7 +197,7 @@ static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
         snprintf(who, sizeof who, "server %s", server->name);
         if (cuts_fail(&run->cuts, cut))
             cut_failed(coordinator, who, cut, report->manifest.code);
-        run_advance(coordinator, now_ms);
+        advance_run(coordinator, now_ms);
         return ERR_OK;
     }
     const struct cut_record *record =
@@ -212,7 +214,7 @@ static void drain(struct coordinator *coordinator, uint64_t now_ms, struct serve
     struct reason reason;
     enum err err = leaving_drain(coordinator, server, server->boot, &reason);
     if (err == ERR_OK) {
-        run_advance(coordinator, now_ms);
+        advance_run(coordinator, now_ms);
         return;
     }
     effects_log(&coordinator->effects, true,
@@ -241,7 +243,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         return held(coordinator, now_ms, server, &report->held);
     if (report->kind == SERVER_READY && server->map_index == SERVERS_NONE) {
         moves_ready(coordinator, server, report);
-        run_advance(coordinator, now_ms);
+        advance_run(coordinator, now_ms);
         return ERR_OK;
     }
     if (server->map_index == SERVERS_NONE)

@@ -14,8 +14,8 @@
  * disconnected pauses whatever phase it is; it goes on where it was when the same boot is back.
  * FIRST_CUT is also where an async run waits that begins on other servers than its cut's (moves.h).
  *
- * run_advance() is the one place where the run moves on: each event changes what it knows and calls
- * it. Invariants (run_check):
+ * advance_run() is the one place where the run moves on: each event changes what it knows and calls
+ * it. Invariants (advance_check):
  *  1 in STEPS and LAST every server of the run is ready, every chunk's is one of them, and a cut
  *    is recorded;
  *  2 training tickets are open exactly in STEPS: those of step `version` and of up to `delay`
@@ -75,6 +75,23 @@ struct succession {
                          nobody. NULL: nobody is asked */
 };
 
+/* How far the run is (steps.h). */
+struct steps {
+    uint64_t version;
+    struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
+    struct seal_counters counters;
+    uint64_t granted_step; /* the newest of which a ticket was granted, in this generation */
+    bool committed;        /* `commit` is a decision of this generation */
+    struct commit commit;
+    uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
+    uint32_t behind_most;
+    uint64_t committed_ms;
+    uint64_t redone_before, speculative_before; /* at the newest commit */
+    uint64_t useful_before;                     /* async: the same */
+    uint64_t skipped;
+    struct step_row last_step;
+};
+
 /* That and how the run is to end (ending.h). */
 enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
 
@@ -100,33 +117,18 @@ struct run {
     struct moves moves;
     struct succession succession;
 
-    uint64_t version;
-    struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
-    struct seal_counters counters;
-    uint64_t granted_step; /* the newest of which a ticket was granted, in this generation */
-    bool committed;        /* `commit` is a decision of this generation */
-    struct commit commit;
-
+    struct steps steps;
     struct tickets tickets;
     struct applied taken; /* async: the tickets that all chunks have, as far as is known */
     bool taken_known;
-    uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
-    uint32_t behind_most;
     struct validation validation;
-    bool validating;  /* the version's validation is not complete */
     uint64_t done_ms; /* when a slot was last done */
 
     struct cuts cuts;
-    bool cut_asked;
     char cut_error[COORDINATOR_TEXT_BYTES];
 
     struct ending ending;
 
-    uint64_t committed_ms;
-    uint64_t redone_before, speculative_before; /* at the newest commit */
-    uint64_t useful_before;                     /* async: the same */
-    uint64_t skipped;
-    struct step_row last_step;
     struct validation_row last_validation;
 };
 
@@ -142,7 +144,7 @@ struct coordinator {
 /* Where what is reported of an open step is collected. */
 static inline struct seal *run_seal(const struct run *run, uint64_t step)
 {
-    return &run->seals[step % (run->settings.delay + 1)];
+    return &run->steps.seals[step % (run->settings.delay + 1)];
 }
 
 /* The timer must not sleep beyond this. */
@@ -173,19 +175,5 @@ static inline bool run_is_over(const struct run *run)
 {
     return !run_active(run) && run->ending.kind != ENDING_PAUSE;
 }
-
-/* The version can be computed on: its tickets are open. */
-void run_open_version(struct coordinator *coordinator);
-
-/* Everything that can happen now. */
-void run_advance(struct coordinator *coordinator, uint64_t now_ms);
-/* What has waited long enough. *ret_due_ms: when something will have, next. */
-void run_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms);
-
-/* The member is gone, `state` says how: its tickets are free at once. */
-void run_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
-                     enum member_state state, const char *why);
-
-void run_check(struct coordinator *coordinator);
 
 #endif

@@ -35,9 +35,9 @@ void send_commit(struct coordinator *coordinator, const struct server_entry *ser
     const struct run *run = &coordinator->run;
     const struct moves *moves = &run->moves;
     struct server_command *command = send_command(coordinator, server, SERVER_COMMIT);
-    command->commit = run->commit;
-    command->commit.cut = run->commit.cut && !server->past_cut;
-    command->file = run->commit.cut ? server->file : WIRE_FILE_NONE;
+    command->commit = run->steps.commit;
+    command->commit.cut = run->steps.commit.cut && !server->past_cut;
+    command->file = run->steps.commit.cut ? server->file : WIRE_FILE_NONE;
     if (moves->count == 0)
         return;
     command->move_count = moves->said_count[server->map_index];

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 
@@ -14,11 +15,8 @@ void start_release(struct run *run)
     map_release(&run->map);
     moves_release(&run->moves);
     succession_release(&run->succession);
-    for (uint32_t i = 0; run->seals != NULL && i <= run->settings.delay; i++)
-        seal_release(&run->seals[i]);
-    free(run->seals);
+    steps_release(run);
     window_release(run);
-    free(run->behind);
     tickets_release(&run->tickets);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
@@ -56,7 +54,7 @@ static enum err settings_check(const struct coordinator_run *settings, uint32_t 
  * goes on by itself gives way to an operator who resumes with other settings. */
 static bool replaceable(const struct run *run, const struct coordinator_run *settings)
 {
-    return run->settings.run == settings->run && !run->committed;
+    return run->settings.run == settings->run && !run->steps.committed;
 }
 
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,
@@ -84,12 +82,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .overdue_percent = settings->speculation_percent,
         .overdue_ms_min = settings->speculation_ms_min,
     };
-    run->seals = calloc(run->settings.delay + 1, sizeof *run->seals);
-    run->behind = calloc(run->settings.slots, sizeof *run->behind);
-    if (run->seals == NULL || run->behind == NULL)
-        return ERR_NOMEM;
-    for (uint32_t i = 0; i <= run->settings.delay; i++)
-        TRY(seal_init(&run->seals[i], run->chunk_count));
+    TRY(steps_init(run));
     TRY(window_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
@@ -109,8 +102,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     }
     if (past != NULL) {
         run.generation = past->generation;
-        run.version = past->cut.name.version;
-        run.counters = past->cut.counters;
+        steps_rewind(&run, &past->cut);
         run.has_fingerprint = past->has_fingerprint;
         memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
     }

@@ -2,6 +2,7 @@
 #include "server/coordinator/succession.h"
 
 #include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
 #include "server/member/holdings.h"
 
 #include <stdlib.h>
@@ -197,7 +198,7 @@ static void choose_holders(struct coordinator *coordinator)
         struct server_entry *server = servers_of_map(servers, i);
         server->prepared_boot = server->boot;
         server->ready = true;
-        server->acknowledged = !run->committed;
+        server->acknowledged = !run->steps.committed;
         server->past_cut = false;
     }
 }
@@ -215,17 +216,10 @@ static enum err build_map(struct coordinator *coordinator)
 static void take_decision(struct coordinator *coordinator, const struct server_entry *newest)
 {
     struct run *run = &coordinator->run;
-    const struct commit *decision = &newest->held.decision;
-    run->version = reached(newest);
-    run->committed = newest->held.has_decision;
-    run->cut_asked = run->cut_asked || run->version > run->cuts.newest.name.version;
-    if (!run->committed)
-        return; /* it begins with the cut, whose counters it has */
-    run->counters =
-        (struct seal_counters){decision->samples, decision->applied, decision->skips_in_row};
-    run->commit = *decision;
-    run->commit.term = coordinator->settings.term;
-    run->commit.cut = false; /* who was not told so yet writes no file of it */
+    steps_adopt(run, reached(newest), newest->held.has_decision ? &newest->held.decision : NULL,
+                coordinator->settings.term);
+    if (run->steps.version > run->cuts.newest.name.version)
+        cuts_ask(&run->cuts);
 }
 
 /* The newest decision again, to those that have it as well; then what is reduced is reported. Who
@@ -236,21 +230,13 @@ static void tell_all(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (server->map_index != SERVERS_NONE && run->committed)
+        if (server->map_index != SERVERS_NONE && run->steps.committed)
             send_commit(coordinator, server);
         if (server->map_index != SERVERS_NONE)
             ask(coordinator, server);
         else if (server->link != 0)
             send_command(coordinator, server, SERVER_END);
     }
-}
-
-/* The newest step of which the dead one may have granted a ticket. P6: it may have decided one step
- * more than anybody heard of, and a ticket of that many steps behind is open. Without a delay no
- * shard takes a push of such a step before its commit. */
-static uint64_t newest_granted(const struct run *run)
-{
-    return run->version + run->settings.delay + (run->settings.delay > 0 ? 1 : 0);
 }
 
 static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
@@ -264,16 +250,15 @@ static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
     /* Above every map of this generation, also those that the other one may still make. */
     run->map_number = (coordinator->settings.term << 32) + 1;
     run->moves.uneven = true;
-    run->granted_step = newest_granted(run);
-    run->committed_ms = now_ms;
+    steps_time(run, now_ms);
     effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
-        (struct cut_name){run->generation, run->version};
+        (struct cut_name){run->generation, run->steps.version};
     run->state = RUN_TRAINING;
     send_state(coordinator);
     tell_all(coordinator);
     effects_log(&coordinator->effects, false,
                 "coordinator adopts  generation=%llu step=%llu servers=%u next=go on",
-                (unsigned long long)run->generation, (unsigned long long)run->version,
+                (unsigned long long)run->generation, (unsigned long long)run->steps.version,
                 coordinator->servers.chosen_count);
     return ERR_OK;
 }

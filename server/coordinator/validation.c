@@ -32,6 +32,17 @@ void validation_restart(struct validation *validation)
     validation->done_count = 0;
 }
 
+void validation_begin(struct validation *validation, bool running)
+{
+    validation_restart(validation);
+    validation->running = running;
+}
+
+void validation_stop(struct validation *validation)
+{
+    validation->running = false;
+}
+
 void validation_add(struct validation *validation, uint32_t piece,
                     const struct validation_result *result)
 {

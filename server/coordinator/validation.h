@@ -17,6 +17,7 @@ struct validation_result {
 struct validation {
     uint32_t piece_count;
     uint32_t done_count;
+    bool running; /* a version's pieces are awaited */
     bool *done;
     struct validation_result *results;
 };
@@ -24,6 +25,9 @@ struct validation {
 enum err validation_init(struct validation *validation, uint32_t piece_count) MUST_USE; /* NOMEM */
 void validation_release(struct validation *validation);
 void validation_restart(struct validation *validation);
+/* The same for the next version; `running`: its pieces are awaited. */
+void validation_begin(struct validation *validation, bool running);
+void validation_stop(struct validation *validation);
 
 /* The result of piece < piece_count; a later one of the same piece is passed over. */
 void validation_add(struct validation *validation, uint32_t piece,

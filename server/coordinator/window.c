@@ -68,8 +68,8 @@ static void mark(struct run *run)
 void window_open(struct run *run)
 {
     uint64_t first = run->taken.low / run->settings.slots;
-    if (first > run->version + 1)
-        first = run->version + 1;
+    if (first > run->steps.version + 1)
+        first = run->steps.version + 1;
     uint64_t end =
         run->moves.step_max < run->settings.steps ? run->moves.step_max + 1 : run->settings.steps;
     uint64_t left = first < end ? end - first : 0;
@@ -102,7 +102,7 @@ bool window_has(const struct run *run, uint64_t step)
 
 void window_doubt(struct run *run)
 {
-    applied_reset(&run->taken, run->version * run->settings.slots);
+    applied_reset(&run->taken, run->steps.version * run->settings.slots);
     window_open(run);
 }
 
@@ -120,7 +120,7 @@ bool window_boots_hold(struct coordinator *coordinator, const struct complete_re
 
 void window_unseal(struct run *run, uint32_t map_index)
 {
-    struct seal *seal = run_seal(run, run->version);
+    struct seal *seal = run_seal(run, run->steps.version);
     for (uint32_t chunk = 0; chunk < run->chunk_count; chunk++)
         if (map_server(&run->map, chunk) == map_index)
             seal_forget(seal, chunk);
@@ -129,5 +129,5 @@ void window_unseal(struct run *run, uint32_t map_index)
 void window_check(const struct run *run)
 {
     applied_check(&run->taken);
-    check(run->tickets.step <= run->version + 1 || run->tickets.steps == 0);
+    check(run->tickets.step <= run->steps.version + 1 || run->tickets.steps == 0);
 }

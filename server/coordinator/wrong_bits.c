@@ -1,6 +1,8 @@
 /* Which worker computes wrongly. */
 #include "server/coordinator/wrong_bits.h"
 
+#include "server/coordinator/advance.h"
+
 #include <string.h>
 
 /* One side of a difference. */
@@ -66,7 +68,7 @@ static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const 
              side->member->contradicted_by, other->name);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = side->member->id;
     clear_of(coordinator, side->name);
-    run_member_gone(coordinator, now_ms, side->member, MEMBER_WRONG_BITS, why);
+    advance_member_gone(coordinator, now_ms, side->member, MEMBER_WRONG_BITS, why);
 }
 
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,

@@ -49,7 +49,7 @@ static uint32_t states_of_server(const struct server_entry *server, const struct
 {
     bool serves = server->map_index != SERVERS_NONE && !server->emptied;
     return bit(STATE_LOST, serves && server->link == 0) | bit(STATE_DRAIN, server->draining) |
-           bit(STATE_COMMIT, serves && run->committed && !server->acknowledged);
+           bit(STATE_COMMIT, serves && run->steps.committed && !server->acknowledged);
 }
 
 static uint32_t states_of_run(struct sim *sim, const struct sim_coordinator *coordinator)
@@ -62,8 +62,8 @@ static uint32_t states_of_run(struct sim *sim, const struct sim_coordinator *coo
         sim->pairs.begun_term = coordinator->term;
     bool gathers = run->phase == PHASE_GATHER && sim->store.stored;
     bool begun = sim->pairs.begun_term == coordinator->term;
-    bool open = run->phase == PHASE_STEPS && run->seals != NULL;
-    const struct seal *seal = open ? run_seal(run, run->version) : NULL;
+    bool open = run->phase == PHASE_STEPS && run->steps.seals != NULL;
+    const struct seal *seal = open ? run_seal(run, run->steps.version) : NULL;
     uint32_t states =
         bit(STATE_UNADOPTED, gathers && !begun && servers->count > 0) |
         bit(STATE_GATHER, gathers && begun) |
@@ -119,7 +119,7 @@ static bool has_come_to(struct sim *sim, uint64_t version)
 {
     const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     return coordinator->core != NULL && coordinator->core->run.phase == PHASE_STEPS &&
-           coordinator->core->run.version >= version;
+           coordinator->core->run.steps.version >= version;
 }
 
 void pairs_look(struct sim *sim)

@@ -1,0 +1,167 @@
+/* The run moves on. */
+#include "server/coordinator/advance.h"
+
+#include "server/coordinator/commit.h"
+#include "server/coordinator/ending.h"
+#include "server/coordinator/generation.h"
+#include "server/coordinator/leaving.h"
+#include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
+#include "server/coordinator/window.h"
+
+enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
+
+/* ---- who is gone ---- */
+
+void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                         enum member_state state, const char *why)
+{
+    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id);
+    bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
+    effects_log(
+        &coordinator->effects, lost,
+        "worker gone  worker=%s member=%llu state=\"%s\" leases=%u workers=%u reason=\"%.100s\"",
+        member->name, (unsigned long long)member->id, member_state_name(state), leases,
+        coordinator->members.count - 1, why);
+    if (member->parked)
+        send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+    members_remove(&coordinator->members, member, state, why);
+    advance_run(coordinator, now_ms);
+}
+
+static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+{
+    struct run *run = &coordinator->run;
+    const struct lease *lease;
+    if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
+        return false;
+    bool train = lease->kind == TICKET_TRAIN;
+    if (train)
+        steps_granted(run, lease->step);
+    member->ticket = (struct ticket){
+        .kind = lease->kind,
+        .generation = run->generation,
+        .step = train ? lease->step : run->steps.version,
+        .version = lease->version,
+        .node = lease->node,
+        .attempt = lease->attempt,
+        .speculative = lease->speculative,
+    };
+    run_due(coordinator, now_ms + coordinator->settings.lease_ms);
+    send_ticket(coordinator, member);
+    return true;
+}
+
+static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (coordinator->members.parked_count == 0 ||
+        (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
+        !servers_connected(&coordinator->servers))
+        return;
+    struct member *member = members_next_parked(&coordinator->members, 0);
+    while (member != NULL) {
+        uint64_t order = member->parked_order;
+        grant(coordinator, now_ms, member);
+        member = members_next_parked(&coordinator->members, order + 1);
+    }
+    if (coordinator->members.parked_count > 0) {
+        uint64_t overdue_ms = tickets_overdue_ms(&run->tickets);
+        run_due(coordinator, overdue_ms > now_ms ? overdue_ms : UINT64_MAX);
+    }
+}
+
+static void gather(struct coordinator *coordinator, uint64_t now_ms)
+{
+    enum gathering gathering;
+    if (generation_gather(coordinator, now_ms, &gathering) != ERR_OK)
+        ending_over(coordinator, RUN_FAILED, "out of memory for the chunk map");
+    else if (gathering == GATHER_GOES_ON)
+        commit_open_version(coordinator);
+}
+
+static void change_servers(struct coordinator *coordinator, uint64_t now_ms)
+{
+    if (moves_change_is_due(coordinator) && generation_change(coordinator, now_ms) != ERR_OK)
+        ending_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+}
+
+void advance_run(struct coordinator *coordinator, uint64_t now_ms)
+{
+    if (coordinator->run.phase == PHASE_GATHER && !ending_is_due_in_gather(&coordinator->run))
+        gather(coordinator, now_ms);
+    commit_finish_validation(coordinator);
+    leaving_let_go(coordinator);
+    moves_invite(coordinator);
+    change_servers(coordinator, now_ms);
+    commit_try(coordinator, now_ms);
+    ending_try(coordinator);
+    answer_parked(coordinator, now_ms);
+}
+
+/* ---- time ---- */
+
+/* Every slot is done by workers' words, yet the shards miss something: it is computed again. */
+static uint64_t stall_due_ms(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    bool done = run->settings.async ? window_has(run, run->steps.version)
+                                    : tickets_all_done(&run->tickets, TICKET_TRAIN);
+    if (run->phase != PHASE_STEPS || !done || seal_complete(run_seal(run, run->steps.version)))
+        return UINT64_MAX;
+    return run->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
+}
+
+void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms)
+{
+    struct run *run = &coordinator->run;
+    uint64_t due_ms = UINT64_MAX;
+    *ret_due_ms = UINT64_MAX;
+    if (!run_active(run))
+        return;
+    if (run_ends(run) && run->ending.by_ms <= now_ms) {
+        ending_now(coordinator);
+        return;
+    }
+    if (stall_due_ms(coordinator) <= now_ms) {
+        effects_log(&coordinator->effects, true,
+                    "step misses pushes that workers called complete  step=%llu next=again",
+                    (unsigned long long)run->steps.version);
+        if (run->settings.async)
+            window_doubt(run);
+        else
+            tickets_reopen(&run->tickets);
+    }
+    uint32_t lapsed = tickets_lapse(&run->tickets, now_ms, &due_ms);
+    if (lapsed > 0)
+        effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",
+                    (unsigned long long)run->steps.version, lapsed);
+    advance_run(coordinator, now_ms);
+    uint64_t stall_ms = stall_due_ms(coordinator);
+    due_ms = stall_ms < due_ms ? stall_ms : due_ms;
+    if (run_ends(run) && run->ending.by_ms < due_ms)
+        due_ms = run->ending.by_ms;
+    *ret_due_ms = due_ms;
+}
+
+void advance_check(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (!run_active(run))
+        return;
+    bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
+    check(!open || run->settings.async || servers_ready(&coordinator->servers));
+    for (uint32_t i = 0; i < run->map.range_count && open; i++)
+        check(servers_active(&coordinator->servers, run->map.ranges[i].server) != NULL);
+    check(!open || run->cuts.newest.name.generation > 0);
+    if (run->settings.async) {
+        window_check(run);
+    } else {
+        check((run->tickets.steps > 0) == (run->phase == PHASE_STEPS));
+        check(run->tickets.steps == 0 || run->tickets.step == run->steps.version);
+    }
+    check(run->cuts.newest.name.version <= run->steps.version);
+    check(commit_is_acknowledged(coordinator) || run->steps.commit.step + 1 == run->steps.version);
+    tickets_check(&run->tickets);
+}

@@ -1,0 +1,148 @@
+/* The coordinator's decision of a step. */
+#include "server/coordinator/commit.h"
+
+#include "server/coordinator/ending.h"
+#include "server/coordinator/generation.h"
+#include "server/coordinator/leaving.h"
+#include "server/coordinator/moves.h"
+#include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
+#include "server/coordinator/window.h"
+
+static bool validation_is_due(const struct run *run)
+{
+    const struct coordinator_run *settings = &run->settings;
+    if (run->validation.piece_count == 0 || run_ends(run))
+        return false;
+    if (run->steps.version == settings->steps)
+        return true;
+    return run->steps.version > 0 && settings->validate_every > 0 &&
+           run->steps.version % settings->validate_every == 0;
+}
+
+/* The open steps that somebody has begun, the oldest at least. Chunks move when it is the only one
+ * (P11): with no open sums. */
+static uint32_t steps_begun(const struct run *run)
+{
+    return run->steps.granted_step > run->steps.version
+               ? (uint32_t)(run->steps.granted_step - run->steps.version) + 1
+               : 1;
+}
+
+void commit_open_version(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    uint64_t left = run->settings.steps - run->steps.version;
+    uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
+    if (moves_wanted(coordinator))
+        steps = steps_begun(run) < steps ? steps_begun(run) : steps;
+    validation_begin(&run->validation, validation_is_due(run));
+    struct tickets_open open = {.version = run->steps.version,
+                                .step = run->steps.version,
+                                .steps = steps,
+                                .validate = run->validation.running};
+    if (run->settings.async && steps > 0) {
+        open.step = run->tickets.step; /* what is open stays so */
+        open.steps = run->tickets.steps;
+    }
+    tickets_open(&run->tickets, open);
+    if (run->settings.async && steps > 0) {
+        run->moves.step_max = moves_step_max(coordinator);
+        window_open(run);
+    }
+    run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;
+}
+
+static bool cut_due(const struct run *run, uint64_t version)
+{
+    const struct coordinator_run *settings = &run->settings;
+    return run->cuts.asked || run_ends(run) || version == settings->steps ||
+           (settings->cut_every > 0 && version % settings->cut_every == 0);
+}
+
+static void tell_commit(struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL)
+            continue;
+        server->acknowledged = server->past_cut = false;
+        send_commit(coordinator, server);
+    }
+}
+
+/* The decision for step `version`: everything about it is there. */
+static void decide(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct seal_metrics metrics;
+    struct commit commit;
+    moves_arrived(coordinator);
+    if (steps_decide(coordinator, &commit, &metrics) != ERR_OK) {
+        char text[COORDINATOR_TEXT_BYTES];
+        snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
+                 (unsigned long long)run->steps.version,
+                 (unsigned long long)run->steps.counters.skips_in_row);
+        ending_over(coordinator, RUN_FAILED, text);
+        return;
+    }
+    commit.cut = cut_due(run, run->steps.version + 1) || leaving_needs_cut(coordinator) ||
+                 moves_need_cut(coordinator);
+    steps_take(run, &commit);
+    moves_plan(coordinator);
+    if (commit.cut && generation_order_cut(coordinator, run->steps.version + 1) != ERR_OK) {
+        ending_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+        return;
+    }
+    if (commit.cut)
+        cuts_ask_done(&run->cuts);
+    /* The row comes first: a successor may find that all have heard of the commit. */
+    moves_count_step(run, steps_report(coordinator, now_ms, &metrics)->duration_ms);
+    tell_commit(coordinator);
+    moves_apply(coordinator);
+    steps_next(run);
+    if (run->settings.async)
+        window_sealed(run, commit.step);
+    commit_open_version(coordinator);
+}
+
+bool commit_is_acknowledged(const struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && !server->acknowledged)
+            return false;
+    }
+    return true;
+}
+
+void commit_finish_validation(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (run_ends(run))
+        validation_stop(&run->validation);
+    if (!run->validation.running || !validation_complete(&run->validation))
+        return;
+    validation_stop(&run->validation);
+    struct validation_result sum = validation_sum(&run->validation);
+    double predictions = (double)sum.sample_count * run->settings.seal.sample_predictions;
+    run->last_validation = (struct validation_row){
+        .version = run->steps.version,
+        .generation = run->generation,
+        .samples = sum.sample_count,
+        .loss = sum.loss_sum / (double)sum.sample_count,
+        .accuracy = (double)sum.correct_count / predictions,
+        .slot_ms = run->tickets.validate.useful_ms,
+    };
+    effects_add(&coordinator->effects, EFFECT_VALIDATION)->validation = run->last_validation;
+}
+
+void commit_try(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (run->phase != PHASE_STEPS || run->validation.running ||
+        !seal_complete(run_seal(run, run->steps.version)) || !commit_is_acknowledged(coordinator) ||
+        !servers_connected(&coordinator->servers))
+        return;
+    decide(coordinator, now_ms);
+}

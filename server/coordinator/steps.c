@@ -1,0 +1,153 @@
+/* How far the run is. */
+#include "server/coordinator/steps.h"
+
+#include <stdlib.h>
+
+enum err steps_init(struct run *run)
+{
+    run->steps.seals = calloc(run->settings.delay + 1, sizeof *run->steps.seals);
+    run->steps.behind = calloc(run->settings.slots, sizeof *run->steps.behind);
+    if (run->steps.seals == NULL || run->steps.behind == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i <= run->settings.delay; i++)
+        TRY(seal_init(&run->steps.seals[i], run->chunk_count));
+    return ERR_OK;
+}
+
+void steps_release(struct run *run)
+{
+    for (uint32_t i = 0; run->steps.seals != NULL && i <= run->settings.delay; i++)
+        seal_release(&run->steps.seals[i]);
+    free(run->steps.seals);
+    free(run->steps.behind);
+    run->steps = (struct steps){0};
+}
+
+/* ---- going to a version ---- */
+
+void steps_rewind(struct run *run, const struct cut_record *cut)
+{
+    run->steps.version = cut->name.version;
+    run->steps.counters = cut->counters;
+    run->steps.granted_step = run->steps.version;
+    run->steps.committed = false;
+    for (uint32_t i = 0; i <= run->settings.delay; i++)
+        seal_restart(&run->steps.seals[i]);
+}
+
+/* The newest step of which the dead one may have granted a ticket. P6: it may have decided one step
+ * more than anybody heard of, and a ticket of that many steps behind is open. Without a delay no
+ * shard takes a push of such a step before its commit. */
+static uint64_t newest_granted(const struct run *run)
+{
+    return run->steps.version + run->settings.delay + (run->settings.delay > 0 ? 1 : 0);
+}
+
+void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term)
+{
+    run->steps.version = version;
+    run->steps.granted_step = newest_granted(run);
+    run->steps.committed = decision != NULL;
+    if (decision == NULL)
+        return; /* it begins with the cut, whose counters it has */
+    run->steps.counters =
+        (struct seal_counters){decision->samples, decision->applied, decision->skips_in_row};
+    run->steps.commit = *decision;
+    run->steps.commit.term = term;
+    run->steps.commit.cut = false; /* who was not told so yet writes no file of it */
+}
+
+void steps_time(struct run *run, uint64_t now_ms)
+{
+    run->steps.committed_ms = now_ms;
+}
+
+void steps_granted(struct run *run, uint64_t step)
+{
+    if (step > run->steps.granted_step)
+        run->steps.granted_step = step;
+}
+
+/* ---- a step is decided ---- */
+
+/* What the step was computed on, before anybody hears of its commit. */
+static void note_order(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    run->steps.behind_most = tickets_behind(&run->tickets, run->steps.behind);
+    if (run->settings.ssp)
+        effects_add(&coordinator->effects, EFFECT_STORE_ORDER)->order =
+            (struct order_step){.generation = run->generation,
+                                .step = run->steps.version,
+                                .slots = run->settings.slots,
+                                .behind = run->steps.behind};
+}
+
+enum err steps_decide(struct coordinator *coordinator, struct commit *ret_commit,
+                      struct seal_metrics *ret_metrics)
+{
+    struct run *run = &coordinator->run;
+    struct seal *seal = run_seal(run, run->steps.version);
+    struct commit commit;
+    if (run->settings.async)
+        seal_count(&run->settings.seal, &run->steps.counters, seal, &commit, ret_metrics);
+    else
+        TRY(seal_decide(&run->settings.seal, &run->steps.counters, seal, &commit, ret_metrics));
+    note_order(coordinator);
+    commit.generation = run->generation;
+    commit.term = coordinator->settings.term;
+    commit.step = run->steps.version;
+    *ret_commit = commit;
+    return ERR_OK;
+}
+
+void steps_take(struct run *run, const struct commit *commit)
+{
+    run->steps.commit = *commit;
+    run->steps.committed = true;
+}
+
+/* What the step's slots took; async: what was done since the newest commit, of whatever step. */
+static uint64_t slot_ms(struct run *run, uint64_t now_ms)
+{
+    uint64_t before = run->steps.useful_before;
+    if (!run->settings.async)
+        return tickets_settle(&run->tickets, now_ms);
+    run->steps.useful_before = run->tickets.useful_ms;
+    return run->tickets.useful_ms - before;
+}
+
+const struct step_row *steps_report(struct coordinator *coordinator, uint64_t now_ms,
+                                    const struct seal_metrics *metrics)
+{
+    struct run *run = &coordinator->run;
+    const struct tickets *tickets = &run->tickets;
+    run->steps.last_step = (struct step_row){
+        .step = run->steps.commit.step,
+        .generation = run->generation,
+        .samples = run->steps.counters.samples,
+        .step_samples = run->settings.seal.schedule.step_samples,
+        .slots = run->settings.slots,
+        .metrics = *metrics,
+        .behind = run->steps.behind_most,
+        .skipped = !run->steps.commit.apply,
+        .workers = coordinator->members.count,
+        .redone = (uint32_t)(tickets->redone - run->steps.redone_before),
+        .speculative = (uint32_t)(tickets->speculative - run->steps.speculative_before),
+        .duration_ms = now_ms - run->steps.committed_ms,
+        .slot_ms = slot_ms(run, now_ms),
+    };
+    run->steps.redone_before = tickets->redone;
+    run->steps.speculative_before = tickets->speculative;
+    run->steps.committed_ms = now_ms;
+    run->steps.skipped += run->steps.last_step.skipped ? 1 : 0;
+    effects_add(&coordinator->effects, EFFECT_STEP)->step = run->steps.last_step;
+    return &run->steps.last_step;
+}
+
+void steps_next(struct run *run)
+{
+    struct seal *seal = run_seal(run, run->steps.version);
+    run->steps.version++;
+    seal_restart(seal);
+}

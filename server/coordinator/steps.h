@@ -1,0 +1,34 @@
+/* How far the run is: its version, the sums of the open steps, the newest decision and the counters
+ * that the next one is computed from (P8). Who calls says why; only this file writes struct steps.
+ * Internal to the coordinator. */
+#ifndef ROOST_SERVER_COORDINATOR_STEPS_H
+#define ROOST_SERVER_COORDINATOR_STEPS_H
+
+#include "server/coordinator/run.h"
+
+enum err steps_init(struct run *run) MUST_USE; /* ERR_NOMEM */
+void steps_release(struct run *run);
+
+/* The run is where that cut is: its version, its counters, and nothing more. */
+void steps_rewind(struct run *run, const struct cut_record *cut);
+/* The run is at `version`, behind `decision` (NULL: behind the cut), which is said anew in `term`;
+ * tickets were granted that nobody here knows of. */
+void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term);
+/* The step's duration counts from now on. */
+void steps_time(struct run *run, uint64_t now_ms);
+/* A ticket of that step is granted. */
+void steps_granted(struct run *run, uint64_t step);
+
+/* The decision for step `version`, without its cut, and the counters behind it. ERR_NON_FINITE: too
+ * many in a row, and the run is to end. */
+enum err steps_decide(struct coordinator *coordinator, struct commit *ret_commit,
+                      struct seal_metrics *ret_metrics) MUST_USE;
+/* That is the newest decision from now on. */
+void steps_take(struct run *run, const struct commit *commit);
+/* The step's row is for people and for the log; borrowed until the next one. */
+const struct step_row *steps_report(struct coordinator *coordinator, uint64_t now_ms,
+                                    const struct seal_metrics *metrics);
+/* The next version is the run's. */
+void steps_next(struct run *run);
+
+#endif
