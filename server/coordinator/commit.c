@@ -47,7 +47,7 @@ void commit_open_version(struct coordinator *coordinator)
     }
     tickets_open(&run->tickets, open);
     if (run->settings.async && steps > 0) {
-        run->moves.step_max = moves_step_max(coordinator);
+        ignore(moves_limit(coordinator)); /* the window is opened in any case */
         window_open(run);
     }
     run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;

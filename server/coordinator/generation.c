@@ -2,6 +2,7 @@
 #include "server/coordinator/generation.h"
 
 #include "server/coordinator/moves.h"
+#include "server/coordinator/owners.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
@@ -49,7 +50,7 @@ enum err generation_order_cut(struct coordinator *coordinator, uint64_t version)
 bool generation_lacks_first_cut(const struct run *run)
 {
     struct cut_name first = {run->generation, run->steps.version};
-    return run->moves.changing && !cuts_complete(&run->cuts, first);
+    return run->moves.change == CHANGE_BEGUN && !cuts_complete(&run->cuts, first);
 }
 
 bool generation_may_go_back(const struct coordinator *coordinator)
@@ -129,7 +130,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     if (run->phase != PHASE_STEPS) /* else servers change, and the gap is counted */
         steps_time(run, now_ms);
     validation_stop(&run->validation);
-    run->moves.changing = changes;
+    moves_begin(&run->moves, changes);
     cuts_forget(&run->cuts);
     if (run->next_map == NEXT_MAP_WITHOUT)
         map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
@@ -137,7 +138,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
     moves_forget(coordinator);
-    run->map_number++;
+    owners_count_change(run);
     tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
@@ -181,10 +182,11 @@ static enum err choose_servers(struct coordinator *coordinator)
         want_cut_servers(coordinator);
     uint32_t count = on_cut ? servers_choose_wanted(&coordinator->servers)
                             : servers_choose(&coordinator->servers);
-    map_release(&run->map);
-    enum err err = map_build(run->settings.parameters, run->settings.parameter_count, count,
-                             run->settings.parameter_bytes_max, &run->map);
-    return err;
+    struct map map;
+    TRY(map_build(run->settings.parameters, run->settings.parameter_count, count,
+                  run->settings.parameter_bytes_max, &map));
+    owners_take(run, &map);
+    return ERR_OK;
 }
 
 /* P10: the servers and the map of the newest recorded cut; as they are when it is of another start,
@@ -203,10 +205,10 @@ static enum err restore_map(struct coordinator *coordinator)
         bool chosen = server != NULL && servers_choose_one(&coordinator->servers, server);
         check(chosen); /* names of this start are kept while a cut needs them */
     }
-    map_release(&run->map);
-    run->map = map;
+    owners_take(run, &map);
     /* It may be in the middle of being made even. */
-    run->moves.uneven = !run->settings.async;
+    if (!run->settings.async)
+        moves_note_uneven(&run->moves);
     return ERR_OK;
 }
 
@@ -269,8 +271,8 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
 
 /* ---- other servers ---- */
 
-/* `before`: the old map, and who had which index in it. */
-static void count_chunks(const struct coordinator *coordinator, const struct map *before,
+/* `next`: the new map; `chosen_before`: who had which index in the old one. */
+static void count_chunks(const struct coordinator *coordinator, const struct map *next,
                          const uint32_t *chosen_before, struct move_status *changes)
 {
     const struct run *run = &coordinator->run;
@@ -281,8 +283,8 @@ static void count_chunks(const struct coordinator *coordinator, const struct map
             uint64_t bytes = parameter->chunk_bytes < left ? parameter->chunk_bytes : left;
             uint32_t chunk = parameter->chunk_first + c;
             left -= bytes;
-            if (chosen_before[map_server(before, chunk)] ==
-                coordinator->servers.chosen[map_server(&run->map, chunk)])
+            if (chosen_before[map_server(&run->map, chunk)] ==
+                coordinator->servers.chosen[map_server(next, chunk)])
                 continue;
             changes->chunks++;
             changes->bytes += bytes;
@@ -308,7 +310,7 @@ static enum err take_wanted(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     struct move_status changes = {.commits = 1};
     uint32_t count = 0, chosen_before[WIRE_SERVERS_MAX];
-    struct map before = run->map, next;
+    struct map next;
     for (uint32_t i = 0; i < servers->count; i++)
         count += servers->list[i].wanted ? 1 : 0;
     TRY(map_build(run->settings.parameters, run->settings.parameter_count, count,
@@ -316,11 +318,9 @@ static enum err take_wanted(struct coordinator *coordinator)
     memcpy(chosen_before, servers->chosen, sizeof chosen_before);
     count_servers(coordinator, &changes);
     servers_choose_wanted(servers);
-    run->map = next;
-    run->moves.uneven = false;
-    count_chunks(coordinator, &before, chosen_before, &changes);
-    run->moves.changes = changes;
-    map_release(&before);
+    count_chunks(coordinator, &next, chosen_before, &changes);
+    owners_take(run, &next);
+    moves_plan_change(&run->moves, &changes);
     effects_log(&coordinator->effects, false,
                 "chunks move  version=%llu chunks=%llu bytes=%llu added=%llu drained=%llu",
                 (unsigned long long)run->steps.version, (unsigned long long)changes.chunks,
@@ -359,10 +359,9 @@ void generation_go_back(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     leave_steps(run);
-    if (run->moves.changing)
+    if (run->moves.change == CHANGE_BEGUN)
         cuts_forget(&run->cuts); /* the first cut of the servers that are not to be after all */
-    run->moves.changing = false;
-    run->moves.changes = (struct move_status){0};
+    moves_undo_change(&run->moves);
     run->next_map = NEXT_MAP_OF_CUT;
 }
 

@@ -79,8 +79,8 @@ static enum situation situation_of(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     /* What an async run begins with may be recorded already. */
-    bool goes_on =
-        run->phase == PHASE_STEPS || (run->moves.changing && !generation_lacks_first_cut(run));
+    bool goes_on = run->phase == PHASE_STEPS ||
+                   (run->moves.change == CHANGE_BEGUN && !generation_lacks_first_cut(run));
     if (!run_active(run))
         return NO_RUN;
     if (run->phase == PHASE_GATHER)

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/owners.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 
@@ -113,8 +114,8 @@ static void let_go(struct coordinator *coordinator, struct server_entry *server)
     }
     if (server->map_index != SERVERS_NONE) {
         servers_unchoose_one(&coordinator->servers, server);
-        run->map_number++;
-        run->moves.status.servers_drained++;
+        owners_count_change(run);
+        moves_count_drained(&run->moves);
     }
     servers_drain_over(server);
     effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",

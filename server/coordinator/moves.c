@@ -1,6 +1,7 @@
 /* Servers come and go while the run goes on. */
 #include "server/coordinator/moves.h"
 
+#include "server/coordinator/owners.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/window.h"
 
@@ -96,6 +97,11 @@ void moves_ready(struct coordinator *coordinator, struct server_entry *server,
     run->moves.uneven = !run->settings.async || would_own(coordinator);
 }
 
+void moves_note_uneven(struct moves *moves)
+{
+    moves->uneven = true;
+}
+
 void moves_forget(struct coordinator *coordinator)
 {
     struct servers *servers = &coordinator->servers;
@@ -141,9 +147,10 @@ void moves_arrived(struct coordinator *coordinator)
             continue;
         server->emptied = true;
     }
-    run->moves.arrived = run->moves.count > 0 || run->moves.changed;
+    run->moves.arrived = run->moves.count > 0 || run->moves.change == CHANGE_KEPT;
     run->moves.count = 0;
-    run->moves.changed = false;
+    if (run->moves.change == CHANGE_KEPT)
+        run->moves.change = CHANGE_NONE;
 }
 
 /* Which servers the plan may use; those without a place get one for now. */
@@ -272,10 +279,13 @@ void moves_apply(struct coordinator *coordinator)
         coordinator->servers.list[i].newcomer = false;
     if (run->moves.count == 0)
         return;
-    map_release(&run->map);
-    run->map = run->moves.next;
-    run->moves.next = (struct map){0};
-    run->map_number++;
+    owners_take(run, &run->moves.next);
+    owners_count_change(run);
+}
+
+void moves_count_drained(struct moves *moves)
+{
+    moves->status.servers_drained++;
 }
 
 void moves_count_step(struct run *run, uint64_t duration_ms)
@@ -320,7 +330,7 @@ static bool is_quiet(const struct run *run, bool recorded)
             (!recorded && cuts_ordered(&run->cuts, here)));
 }
 
-uint64_t moves_step_max(struct coordinator *coordinator)
+static uint64_t find_step_max(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     if (!change_wanted(coordinator))
@@ -329,6 +339,14 @@ uint64_t moves_step_max(struct coordinator *coordinator)
         return run->steps.version - 1;
     return run->steps.granted_step > run->steps.version ? run->steps.granted_step
                                                         : run->steps.version;
+}
+
+bool moves_limit(struct coordinator *coordinator)
+{
+    struct moves *moves = &coordinator->run.moves;
+    uint64_t before = moves->step_max;
+    moves->step_max = find_step_max(coordinator);
+    return moves->step_max != before;
 }
 
 bool moves_need_cut(struct coordinator *coordinator)
@@ -349,11 +367,8 @@ bool moves_change_is_due(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     if (!run->settings.async || run->phase != PHASE_STEPS)
         return false;
-    uint64_t step_max = moves_step_max(coordinator);
-    if (step_max != run->moves.step_max) {
-        run->moves.step_max = step_max;
+    if (moves_limit(coordinator))
         window_open(run);
-    }
     return is_quiet(run, true) && all_serve(coordinator) && change_wanted(coordinator);
 }
 
@@ -385,11 +400,31 @@ void moves_not_taken(struct coordinator *coordinator, struct server_entry *serve
         stop_draining(coordinator, &coordinator->servers.list[i]);
 }
 
+void moves_plan_change(struct moves *moves, const struct move_status *changes)
+{
+    moves->uneven = false;
+    moves->changes = *changes;
+}
+
+void moves_begin(struct moves *moves, bool changes)
+{
+    if (changes)
+        moves->change = CHANGE_BEGUN;
+    else if (moves->change == CHANGE_BEGUN)
+        moves->change = CHANGE_NONE;
+}
+
+void moves_undo_change(struct moves *moves)
+{
+    if (moves->change == CHANGE_BEGUN)
+        moves->change = CHANGE_NONE;
+    moves->changes = (struct move_status){0};
+}
+
 void moves_changed(struct coordinator *coordinator)
 {
     struct moves *moves = &coordinator->run.moves;
-    moves->changing = false;
-    moves->changed = moves->changes.commits > 0;
+    moves->change = moves->changes.commits > 0 ? CHANGE_KEPT : CHANGE_NONE;
     moves->status.chunks += moves->changes.chunks;
     moves->status.bytes += moves->changes.bytes;
     moves->status.commits += moves->changes.commits;

@@ -48,6 +48,8 @@ void moves_invite(struct coordinator *coordinator);
 /* One of them is ready, or cannot be. */
 void moves_ready(struct coordinator *coordinator, struct server_entry *server,
                  const struct server_report *report);
+/* The map may not be as even as can be. */
+void moves_note_uneven(struct moves *moves);
 /* Nothing moves any more: a rewind. */
 void moves_forget(struct coordinator *coordinator);
 
@@ -60,13 +62,16 @@ void moves_arrived(struct coordinator *coordinator);
 void moves_plan(struct coordinator *coordinator);
 /* The commit is said, and its cut ordered: the map is the new one. */
 void moves_apply(struct coordinator *coordinator);
+/* One that drained has left. */
+void moves_count_drained(struct moves *moves);
 /* A step took so long, from commit to commit. */
 void moves_count_step(struct run *run, uint64_t duration_ms);
 
 /* ---- async ---- */
 
-/* The newest step of which tickets may be granted; UINT64_MAX: any. */
-uint64_t moves_step_max(struct coordinator *coordinator);
+/* Finds the newest step of which tickets may be granted (UINT64_MAX: any). True: it is another one
+ * than before. */
+bool moves_limit(struct coordinator *coordinator);
 /* The commit that is being decided is to be a cut: nothing granted is behind it. */
 bool moves_need_cut(struct coordinator *coordinator);
 /* Grants less, or more again, as servers come and go. True: the run is quiet, its servers can
@@ -76,6 +81,12 @@ bool moves_change_is_due(struct coordinator *coordinator);
 /* That server cannot begin the new generation: its READY says why. */
 void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
                      const struct server_report *ready);
+/* The run is to go on with other servers and an even map: what that changes. */
+void moves_plan_change(struct moves *moves, const struct move_status *changes);
+/* A generation begins; `changes`: with other servers than its cut's. */
+void moves_begin(struct moves *moves, bool changes);
+/* It is to begin with those of the cut after all. */
+void moves_undo_change(struct moves *moves);
 /* The new generation's first cut is recorded: it is there to stay. */
 void moves_changed(struct coordinator *coordinator);
 

@@ -51,7 +51,7 @@ static void all_ready(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     run->phase = PHASE_FIRST_CUT;
-    if (run->cuts.newest.name.generation > 0 && !run->moves.changing)
+    if (run->cuts.newest.name.generation > 0 && run->moves.change != CHANGE_BEGUN)
         begin_training(coordinator);
 }
 
@@ -137,7 +137,7 @@ static void cut_recorded(struct coordinator *coordinator)
             send_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
     }
     run->cut_error[0] = 0;
-    if (run->moves.changing)
+    if (run->moves.change == CHANGE_BEGUN)
         moves_changed(coordinator);
     effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
                 (unsigned long long)run->cuts.newest.name.generation,
@@ -168,7 +168,7 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
         ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
     else if (generation_may_go_back(coordinator)) /* training goes on where it was */
         generation_go_back(coordinator);
-    else if (run->moves.changing)
+    else if (run->moves.change == CHANGE_BEGUN)
         ending_over(coordinator, RUN_FAILED, text);
 }
 

@@ -45,6 +45,13 @@ enum next_map {
     NEXT_MAP_WITHOUT /* the present ones: the cut's name a server that is given up */
 };
 
+/* async: what there is to other servers than the newest cut's. */
+enum change {
+    CHANGE_NONE,
+    CHANGE_BEGUN, /* the generation has such servers, and no cut of its own */
+    CHANGE_KEPT   /* it has one, recorded since the newest commit */
+};
+
 /* What moves (moves.h). */
 struct moves {
     bool uneven;    /* servers have come or gone since the map was as even as can be */
@@ -59,8 +66,7 @@ struct moves {
 
     /* async, where they move with a new generation: */
     uint64_t step_max; /* no ticket of a later step is granted */
-    bool changing;     /* the generation has other servers than its cut, and none of its own */
-    bool changed;      /* it has one since the newest commit */
+    enum change change;
     struct move_status changes;           /* what it changes, counted when it is there to stay */
     char refused[COORDINATOR_TEXT_BYTES]; /* why chunks cannot move in this run; "": they can */
 };

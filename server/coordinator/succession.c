@@ -1,6 +1,8 @@
 /* Going on where a dead coordinator left off. */
 #include "server/coordinator/succession.h"
 
+#include "server/coordinator/moves.h"
+#include "server/coordinator/owners.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/member/holdings.h"
@@ -209,8 +211,10 @@ static enum err build_map(struct coordinator *coordinator)
     uint32_t *indexes = run->succession.owners; /* from here on by map index */
     for (uint32_t c = 0; c < run->chunk_count; c++)
         indexes[c] = owner_of(coordinator, c)->map_index;
-    map_release(&run->map);
-    return map_of(indexes, run->chunk_count, &run->map);
+    struct map map;
+    TRY(map_of(indexes, run->chunk_count, &map));
+    owners_take(run, &map);
+    return ERR_OK;
 }
 
 static void take_decision(struct coordinator *coordinator, const struct server_entry *newest)
@@ -247,9 +251,8 @@ static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
     choose_holders(coordinator);
     TRY(build_map(coordinator));
     succession_release(&run->succession);
-    /* Above every map of this generation, also those that the other one may still make. */
-    run->map_number = (coordinator->settings.term << 32) + 1;
-    run->moves.uneven = true;
+    owners_adopt(run, coordinator->settings.term);
+    moves_note_uneven(&run->moves);
     steps_time(run, now_ms);
     effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
         (struct cut_name){run->generation, run->steps.version};

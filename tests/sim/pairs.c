@@ -69,7 +69,7 @@ static uint32_t states_of_run(struct sim *sim, const struct sim_coordinator *coo
         bit(STATE_GATHER, gathers && begun) |
         bit(STATE_REWIND, run->phase == PHASE_PREPARE && run->cuts.newest.name.generation > 0) |
         bit(STATE_SEAL, open && (seal->sealed_count > 0 || seal->has_loss)) |
-        bit(STATE_MOVE, run->moves.count > 0 || run->moves.changing) |
+        bit(STATE_MOVE, run->moves.count > 0 || run->moves.change == CHANGE_BEGUN) |
         bit(STATE_CUT, run->cuts.pending_count > 0) | bit(STATE_LAST, run->phase == PHASE_LAST) |
         bit(STATE_STOP, run_ends(run));
     for (uint32_t i = 0; i < servers->count; i++)

@@ -1,0 +1,19 @@
+/* Which server owns which chunk. */
+#include "server/coordinator/owners.h"
+
+void owners_take(struct run *run, struct map *take_map)
+{
+    map_release(&run->map);
+    run->map = *take_map;
+    *take_map = (struct map){0};
+}
+
+void owners_count_change(struct run *run)
+{
+    run->map_number++;
+}
+
+void owners_adopt(struct run *run, uint64_t term)
+{
+    run->map_number = (term << 32) + 1;
+}
