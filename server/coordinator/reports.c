@@ -70,7 +70,8 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         return ERR_OLD_TERM; /* P7: somebody else goes on in this generation */
     if (run->settings.async && !server->ready)
         TRY(window_meet(run, report));
-    bool again = !server->ready && run->phase == PHASE_STEPS;
+    /* P11: who is emptied prepares without chunks; the run has not waited for it. */
+    bool again = !server->ready && !server->emptied && run->phase == PHASE_STEPS;
     server->ready = true;
     if (again)
         ready_again(coordinator, server);

@@ -370,6 +370,35 @@ TEST_F(p11_a_server_of_the_newest_cut_waits_for_one_without_it, moves)
     assert_true(f->players[2].told_leave);
 }
 
+/* From a cut of another start the map stays as it is: the server has no chunks in it, and still has
+ * files of the cut. */
+TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves)
+{
+    struct coordinator_run run = run_of_two();
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
+    connect(f, 0, 10);
+    connect(f, 1, 11);
+    start(f, &run, &past);
+    ready(f, 0);
+    ready(f, 1);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    step(f);
+    assert_int_equal(owned(f, 1), 0);
+    commit_said(f); /* its cut, which would let the server go, is not recorded */
+    acknowledge(f);
+    lose(f, 0);
+    connect(f, 0, 20);
+    ready(f, 0);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    f->committed = false;
+    ready(f, 1);
+    assert_false(f->committed);
+    step(f);
+    assert_int_equal(owned(f, 0), CHUNKS);
+}
+
 TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others, moves)
 {
     train(f);
