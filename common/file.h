@@ -16,6 +16,7 @@
 /* Each as the system call of its name: -1 and errno on failure. */
 struct file_ops {
     int (*open)(const struct file_ops *ops, const char *path, int flags, unsigned mode);
+    int (*close)(const struct file_ops *ops, int fd);
     ssize_t (*write)(const struct file_ops *ops, int fd, const void *data, size_t bytes);
     int (*fsync)(const struct file_ops *ops, int fd);
     int (*truncate)(const struct file_ops *ops, int fd, uint64_t bytes);
@@ -24,6 +25,8 @@ struct file_ops {
     void *context; /* the test's */
 };
 extern const struct file_ops file_ops_real;
+/* The error of the operation that just failed, from errno: "cannot VERB PATH: …". */
+enum err file_failed(const char *verb, const char *path, struct reason *reason);
 
 /* The whole file, appended to `bytes`. ERR_MALFORMED: it has more than `bytes_max`. */
 enum err file_read(const char *path, size_t bytes_max, struct buf *bytes,
@@ -81,6 +84,9 @@ enum err file_sync(const struct file_ops *ops, const char *path, struct reason *
 /* Makes a folder's entries durable (after making or renaming files in it). */
 enum err file_sync_dir(const struct file_ops *ops, const char *path,
                        struct reason *reason) MUST_USE;
+/* The same for the folder that `path` is in. */
+enum err file_sync_parent(const struct file_ops *ops, const char *path,
+                          struct reason *reason) MUST_USE;
 /* Removes a file, or a folder with all that is in it; does not follow links; fine when not there.
  */
 enum err file_remove_tree(const char *path, struct reason *reason) MUST_USE;

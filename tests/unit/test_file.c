@@ -75,8 +75,8 @@ static int fault_rename(const struct file_ops *ops, const char *from, const char
 static void faults_init(struct faults *faults, int fail_at, int number)
 {
     *faults = (struct faults){
-        .ops = {fault_open, fault_write, fault_fsync, fault_truncate, fault_rename,
-                file_ops_real.unlink, faults},
+        .ops = {fault_open, file_ops_real.close, fault_write, fault_fsync, fault_truncate,
+                fault_rename, file_ops_real.unlink, faults},
         .fail_at = fail_at,
         .number = number,
     };
