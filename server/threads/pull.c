@@ -101,10 +101,9 @@ void pull_share_done(struct exchange_message *take_message, enum err err)
 }
 
 bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shard *shard,
-              struct shard_effects *effects)
+              uint32_t chunks[static WIRE_ENTRIES_MAX], struct shard_effects *effects)
 {
     struct exchange_stream *stream = take_message->stream;
-    uint32_t chunks[WIRE_ENTRIES_MAX];
     struct pull share = take_message->content.pull;
     share.chunk_count = share_of(take_message, index, chunks);
     share.chunks = chunks;

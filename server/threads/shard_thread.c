@@ -200,7 +200,8 @@ static void handle_push(struct shard_thread *thread, struct exchange_message *ta
 static void handle_pull(struct shard_thread *thread, struct exchange_message *take_message)
 {
     struct shard_effects *effects = &thread->effects;
-    if (!pull_ask(take_message, thread->config.index, thread->shard, effects))
+    uint32_t chunks[WIRE_ENTRIES_MAX];
+    if (!pull_ask(take_message, thread->config.index, thread->shard, chunks, effects))
         return;
     for (uint32_t i = 1; i < effects->count; i++)
         carry_out_one(thread, &effects->items[i]);
