@@ -1,159 +1,380 @@
 #include "tests/sim/disk.h"
 
+#include "common/digest.h"
+#include "common/file.h"
+#include "common/scoped.h"
+#include "tests/sim/sim.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
-bool disk_same(struct cut_name a, struct cut_name b)
+enum {
+    FD_FIRST = 1 << 24, /* no descriptor of the system's */
+    FD_DEAD = FD_FIRST - 1,
+    COORDINATORS_MACHINE = SIM_SERVERS_MAX, /* which never goes down */
+};
+
+/* ---- files ---- */
+
+static uint64_t hash_of(const char *path)
 {
-    return a.generation == b.generation && a.version == b.version;
+    return digest_fast64((struct slice){(const uint8_t *)path, strlen(path)});
 }
 
-bool disk_older(struct cut_name a, struct cut_name b)
+static struct disk_file *find(const struct sim *sim, const char *path)
 {
-    return a.generation < b.generation || (a.generation == b.generation && a.version < b.version);
-}
-
-static void cut_release(const struct disk *disk, struct disk_cut *cut)
-{
-    for (uint32_t c = 0; cut->values != NULL && c < disk->chunks_count; c++)
-        free(cut->values[c]);
-    free(cut->values);
-}
-
-void disk_release(struct disk *disk)
-{
-    for (uint32_t i = 0; i < disk->count; i++)
-        cut_release(disk, &disk->cuts[i]);
-}
-
-void disk_clear(struct disk *disk)
-{
-    disk_release(disk);
-    *disk = (struct disk){.chunks_count = disk->chunks_count, .threads = disk->threads};
-}
-
-/* ---- write and read ---- */
-
-static struct disk_cut *find(struct disk *disk, struct cut_name name)
-{
-    for (uint32_t i = 0; i < disk->count; i++)
-        if (disk_same(disk->cuts[i].name, name))
-            return &disk->cuts[i];
+    uint64_t hash = hash_of(path);
+    for (size_t i = 0; i < sim->disks.count; i++) {
+        struct disk_file *file = sim->disks.files[i];
+        if (file->path != NULL && file->hash == hash && strcmp(file->path, path) == 0)
+            return file;
+    }
     return NULL;
 }
 
-bool disk_write(struct disk *disk, const struct disk_chunk *chunk)
+static void name_it(struct disk_file *file, const char *path)
 {
-    struct disk_cut *cut = find(disk, chunk->cut);
-    if (cut == NULL) {
-        check(disk->count < DISK_CUTS_MAX);
-        cut = &disk->cuts[disk->count++];
-        *cut = (struct disk_cut){.name = chunk->cut};
-        cut->values = calloc(disk->chunks_count, sizeof *cut->values);
-        check(cut->values != NULL);
+    free(file->path);
+    file->path = strdup(path);
+    check(file->path != NULL);
+    file->hash = hash_of(path);
+}
+
+static uint32_t machine_of_world(void)
+{
+    bool server = world.life != NULL && world.life->place.kind == PLACE_SERVER;
+    return server ? world.life->place.index : (uint32_t)COORDINATORS_MACHINE;
+}
+
+static struct disk_file *make(struct sim *sim, const char *path, bool folder)
+{
+    struct disks *disks = &sim->disks;
+    struct disk_file *file =
+        network_add((void ***)&disks->files, &disks->count, &disks->capacity, sizeof *file);
+    *file = (struct disk_file){.machine = machine_of_world(), .folder = folder};
+    name_it(file, path);
+    return file;
+}
+
+static void forget_name(char **name)
+{
+    free(*name);
+    *name = NULL;
+}
+
+/* Whoever has it open or mapped goes on with it. */
+static void remove_file(struct disk_file *file)
+{
+    forget_name(&file->path);
+    forget_name(&file->durable);
+}
+
+void disk_release(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->disks.count; i++) {
+        remove_file(sim->disks.files[i]);
+        buf_release(&sim->disks.files[i]->bytes);
+        free(sim->disks.files[i]);
     }
-    check(cut->stage == DISK_WRITING); /* nobody writes a file of the same name again */
-    if (chunk->values != NULL) {
-        size_t bytes = (size_t)chunk->arrays * chunk->n * sizeof(float) + chunk->extra_bytes;
-        cut->values[chunk->chunk] = malloc(bytes);
-        check(cut->values[chunk->chunk] != NULL);
-        memcpy(cut->values[chunk->chunk], chunk->values, bytes);
+    free(sim->disks.files);
+}
+
+static bool is_in(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    return strncmp(path, folder, length) == 0 && path[length] == '/';
+}
+
+static bool is_directly_in(const char *path, const char *folder)
+{
+    return is_in(path, folder) && strchr(path + strlen(folder) + 1, '/') == NULL;
+}
+
+bool disk_has(struct sim *sim, uint32_t machine, const char *path)
+{
+    const struct disk_file *file = find(sim, path);
+    return file != NULL && file->machine == machine && file->synced == file->bytes.bytes &&
+           file->durable != NULL && strcmp(file->durable, path) == 0;
+}
+
+/* ---- what goes wrong ---- */
+
+/* Of what was not synced some may be there, and not as it was written. */
+static void lose_bytes(struct sim *sim, struct disk_file *file)
+{
+    size_t unsynced = file->bytes.bytes - file->synced;
+    if (unsynced == 0)
+        return;
+    size_t first = file->synced + sim_below(sim, unsynced);
+    if (sim_below(sim, 2) == 0)
+        file->bytes.bytes = first;
+    else
+        memset(file->bytes.data + first, 0, 1 + sim_below(sim, file->bytes.bytes - first));
+    file->synced = file->bytes.bytes; /* it is what the disk has */
+}
+
+/* It has the name that it had, or none. */
+static void lose_name(struct disk_file *file)
+{
+    if (file->durable == NULL)
+        remove_file(file);
+    else
+        name_it(file, file->durable);
+}
+
+void disk_power_cut(struct sim *sim, uint32_t machine)
+{
+    for (size_t i = 0; i < sim->disks.count; i++) {
+        struct disk_file *file = sim->disks.files[i];
+        if (file->path == NULL || file->machine != machine || file->folder)
+            continue;
+        lose_bytes(sim, file);
+        bool named = file->durable != NULL && strcmp(file->durable, file->path) == 0;
+        if (!named && sim_below(sim, 2) == 0)
+            lose_name(file);
     }
-    cut->lasts += chunk->last;
-    if (cut->lasts == disk->threads)
-        cut->stage = DISK_WRITTEN;
-    return cut->stage == DISK_WRITTEN;
 }
 
-const struct disk_cut *disk_find(const struct disk *disk, struct cut_name name)
+void disk_clear(struct sim *sim, uint32_t machine)
 {
-    for (uint32_t i = 0; i < disk->count; i++)
-        if (disk_same(disk->cuts[i].name, name) && disk->cuts[i].stage >= DISK_RENAMED)
-            return &disk->cuts[i];
-    return NULL;
+    for (size_t i = 0; i < sim->disks.count; i++)
+        if (sim->disks.files[i]->machine == machine && !sim->disks.files[i]->folder)
+            remove_file(sim->disks.files[i]);
 }
 
-enum disk_stage disk_advance(struct disk *disk, struct cut_name name, bool skip_sync)
+/* ---- operations ---- */
+
+/* Time passes; false: the process is dead, and nothing of this is done. */
+static bool goes_on(unsigned often)
 {
-    struct disk_cut *cut = find(disk, name);
-    if (cut == NULL || cut->stage == DISK_WRITING || cut->stage == DISK_DURABLE)
-        return DISK_WRITING;
-    cut->stage++;
-    if (cut->stage == DISK_SYNCED)
-        cut->synced = !skip_sync;
-    return cut->stage;
-}
-
-/* ---- remove ---- */
-
-typedef bool gone_fn(const struct disk_cut *cut, struct cut_name name);
-
-static void remove_those(struct disk *disk, gone_fn *gone, struct cut_name name)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < disk->count; i++) {
-        if (gone(&disk->cuts[i], name))
-            cut_release(disk, &disk->cuts[i]);
-        else
-            disk->cuts[kept++] = disk->cuts[i];
-    }
-    disk->count = kept;
-}
-
-static bool is_same(const struct disk_cut *cut, struct cut_name name)
-{
-    return disk_same(cut->name, name);
-}
-
-static bool is_older(const struct disk_cut *cut, struct cut_name name)
-{
-    return disk_older(cut->name, name);
-}
-
-static bool is_not_newer(const struct disk_cut *cut, struct cut_name name)
-{
-    return !disk_older(name, cut->name);
-}
-
-static bool is_unfinished(const struct disk_cut *cut, struct cut_name name)
-{
-    (void)name;
-    return cut->stage < DISK_RENAMED;
-}
-
-void disk_remove(struct disk *disk, struct cut_name name)
-{
-    remove_those(disk, is_same, name);
-}
-
-void disk_remove_older(struct disk *disk, struct cut_name name)
-{
-    remove_those(disk, is_older, name);
-}
-
-void disk_remove_up_to(struct disk *disk, struct cut_name name)
-{
-    remove_those(disk, is_not_newer, name);
-}
-
-void disk_remove_unfinished(struct disk *disk)
-{
-    remove_those(disk, is_unfinished, (struct cut_name){0, 0});
-}
-
-/* Luck alone kept its name, or did not. */
-static bool is_lost(struct disk_cut *cut, bool power, struct rand_state *random)
-{
-    if (cut->stage < DISK_RENAMED)
+    if (world.life == NULL)
         return true;
-    if (!power)
-        return false;
-    cut->torn = cut->torn || (!cut->synced && rand_below(random, 2) == 0);
-    return cut->stage < DISK_DURABLE && rand_below(random, 2) == 0;
+    if (sim_below(world.sim, often) == 0)
+        life_spend(1 + sim_below(world.sim, 2 * world.sim->scenario.write_us));
+    return !world.life->dead;
 }
 
-void disk_crash(struct disk *disk, bool power, struct rand_state *random)
+static struct disk_file *opened(int fd)
 {
-    for (uint32_t i = disk->count; i-- > 0;)
-        if (is_lost(&disk->cuts[i], power, random))
-            disk_remove(disk, disk->cuts[i].name);
+    check(fd >= FD_FIRST && (size_t)(fd - FD_FIRST) < world.sim->disks.count);
+    return world.sim->disks.files[fd - FD_FIRST];
+}
+
+static int place_of(const struct disk_file *file)
+{
+    size_t i = 0;
+    while (world.sim->disks.files[i] != file)
+        i++;
+    return FD_FIRST + (int)i;
+}
+
+static int disk_open(const struct file_ops *ops, const char *path, int flags, unsigned mode)
+{
+    (void)ops, (void)mode;
+    if (world.life != NULL && world.life->dead)
+        return FD_DEAD;
+    struct disk_file *file = find(world.sim, path);
+    errno = file == NULL ? ENOENT : EEXIST;
+    if ((file == NULL && (flags & O_CREAT) == 0) || (file != NULL && (flags & O_EXCL) != 0))
+        return -1;
+    return place_of(file != NULL ? file : make(world.sim, path, false));
+}
+
+static int disk_close(const struct file_ops *ops, int fd)
+{
+    (void)ops, (void)fd;
+    return 0;
+}
+
+/* Whose disk it is may be killed just here. */
+static void spring(const struct disk_file *file)
+{
+    bool journal = file->path != NULL && strstr(file->path, "/journal/") != NULL;
+    if (world.life != NULL && file->machine < SIM_SERVERS_MAX)
+        faults_spring(world.sim, journal ? TRAP_LOG : TRAP_WRITE, file->machine);
+}
+
+static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    (void)ops;
+    struct sim *sim = world.sim;
+    if (!goes_on(2))
+        return (ssize_t)bytes;
+    struct disk_file *file = opened(fd);
+    if (file->machine < SIM_SERVERS_MAX && sim->servers[file->machine].full_us > sim->now_us) {
+        errno = ENOSPC;
+        return -1;
+    }
+    size_t written = bytes > 1 && sim_below(sim, 8) == 0 ? 1 + sim_below(sim, bytes - 1) : bytes;
+    check(buf_append(&file->bytes, data, written) == ERR_OK);
+    spring(file);
+    return (ssize_t)written;
+}
+
+static int disk_fsync(const struct file_ops *ops, int fd)
+{
+    (void)ops;
+    struct sim *sim = world.sim;
+    enum mutation mutation = sim->options.mutation;
+    if (!goes_on(1))
+        return 0;
+    struct disk_file *folder = opened(fd);
+    if (!folder->folder && mutation != MUTATE_NO_FSYNC)
+        folder->synced = folder->bytes.bytes;
+    for (size_t i = 0; folder->folder && mutation != MUTATE_NO_FOLDER_SYNC && i < sim->disks.count;
+         i++) {
+        struct disk_file *file = sim->disks.files[i];
+        if (file->path == NULL || !is_directly_in(file->path, folder->path))
+            continue;
+        free(file->durable);
+        file->durable = strdup(file->path);
+        check(file->durable != NULL);
+    }
+    spring(folder);
+    return 0;
+}
+
+static int disk_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
+{
+    (void)ops;
+    if (!goes_on(2))
+        return 0;
+    struct disk_file *file = opened(fd);
+    check(bytes <= file->bytes.bytes);
+    file->bytes.bytes = bytes;
+    file->synced = file->synced < bytes ? file->synced : bytes;
+    return 0;
+}
+
+static int disk_rename(const struct file_ops *ops, const char *from, const char *to)
+{
+    (void)ops;
+    if (!goes_on(1))
+        return 0;
+    struct disk_file *file = find(world.sim, from), *before = find(world.sim, to);
+    errno = ENOENT;
+    if (file == NULL)
+        return -1;
+    if (before != NULL)
+        remove_file(before);
+    name_it(file, to);
+    spring(file);
+    return 0;
+}
+
+static int disk_unlink(const struct file_ops *ops, const char *path)
+{
+    (void)ops;
+    if (!goes_on(2))
+        return 0;
+    struct disk_file *file = find(world.sim, path);
+    errno = ENOENT;
+    if (file == NULL)
+        return -1;
+    remove_file(file);
+    return 0;
+}
+
+const struct file_ops file_ops_real = {
+    .open = disk_open,
+    .close = disk_close,
+    .write = disk_write,
+    .fsync = disk_fsync,
+    .truncate = disk_truncate,
+    .rename = disk_rename,
+    .unlink = disk_unlink,
+};
+
+/* ---- the rest of common/file.h ---- */
+
+/* Of a process that is dead nothing is seen; what it still asks is answered so that it ends. */
+static bool is_dead(void)
+{
+    return world.life != NULL && world.life->dead;
+}
+
+static enum err not_found(const char *path, struct reason *reason)
+{
+    errno = ENOENT;
+    return file_failed("open", path, reason);
+}
+
+enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
+{
+    (void)mode, (void)reason;
+    scoped(free_scoped) char *part = strdup(path);
+    check(part != NULL);
+    for (char *end = part; !is_dead() && end != NULL; end = strchr(end + 1, '/')) {
+        if (end != part)
+            *end = 0;
+        if (end != part && find(world.sim, part) == NULL)
+            make(world.sim, part, true);
+        if (end != part)
+            *end = '/';
+    }
+    if (!is_dead() && find(world.sim, path) == NULL)
+        make(world.sim, path, true);
+    return ERR_OK;
+}
+
+enum err file_read(const char *path, size_t bytes_max, struct buf *bytes, struct reason *reason)
+{
+    const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);
+    if (file == NULL)
+        return not_found(path, reason);
+    check(file->bytes.bytes <= bytes_max);
+    return buf_append(bytes, file->bytes.data, file->bytes.bytes);
+}
+
+enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason)
+{
+    const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);
+    if (file == NULL)
+        return not_found(path, reason);
+    *ret_map = (struct file_map){buf_slice(&file->bytes)};
+    return ERR_OK;
+}
+
+void file_map_release(struct file_map *map)
+{
+    *map = (struct file_map){0};
+}
+
+enum err file_list(const char *path, struct file_names *ret_names, struct reason *reason)
+{
+    struct file_names names = {0};
+    if (!is_dead() && find(world.sim, path) == NULL)
+        return not_found(path, reason);
+    for (size_t i = 0; !is_dead() && i < world.sim->disks.count; i++) {
+        const char *name = world.sim->disks.files[i]->path;
+        if (name != NULL && is_directly_in(name, path))
+            check(file_names_add(&names, name + strlen(path) + 1) == ERR_OK);
+    }
+    file_names_sort(&names);
+    *ret_names = names;
+    return ERR_OK;
+}
+
+enum err file_stat(const char *path, struct file_info *ret_info, struct reason *reason)
+{
+    const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);
+    if (file == NULL && !is_dead())
+        return not_found(path, reason);
+    *ret_info = (struct file_info){0};
+    if (file != NULL)
+        *ret_info = (struct file_info){.kind = file->folder ? FILE_FOLDER : FILE_REGULAR,
+                                       .bytes = file->bytes.bytes};
+    return ERR_OK;
+}
+
+enum err file_remove_tree(const char *path, struct reason *reason)
+{
+    (void)reason;
+    for (size_t i = 0; !is_dead() && i < world.sim->disks.count; i++) {
+        struct disk_file *file = world.sim->disks.files[i];
+        if (file->path != NULL && (strcmp(file->path, path) == 0 || is_in(file->path, path)))
+            remove_file(file);
+    }
+    return ERR_OK;
 }

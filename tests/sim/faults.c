@@ -265,7 +265,7 @@ static bool fill_disk(struct sim *sim)
     if (which == SIM_SERVERS_MAX)
         sim->faults.store_full_us = until_us;
     else
-        sim->servers[which].disk.full_us = until_us;
+        sim->servers[which].full_us = until_us;
     return true;
 }
 
@@ -333,7 +333,8 @@ static bool crash_server(struct sim *sim)
     struct sim_server *server = pick_server(sim, true);
     if (server == NULL)
         return false;
-    if (server->writer.open && sim_below(sim, 2) == 0)
+    if (sim->scenario.spec.checkpoint.durability == SPEC_DURABILITY_LOGGED &&
+        sim_below(sim, 2) == 0)
         return set_trap(sim, TRAP_LOG);
     if (sim_below(sim, 2) == 0)
         return set_trap(sim, (enum trap)(TRAP_COMMIT + sim_below(sim, TRAP_COUNT - TRAP_COMMIT)));

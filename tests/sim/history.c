@@ -1,6 +1,8 @@
 #include "tests/sim/history.h"
 
 #include "common/digest.h"
+#include "common/files/checkpoint.h"
+#include "common/scoped.h"
 #include "server/shard/prepare.h"
 #include "tests/sim/sim.h"
 
@@ -430,25 +432,19 @@ void history_computing(struct sim *sim, const struct sim_worker *worker)
                          worker->index, (unsigned long long)worker->ticket.attempt, c);
 }
 
-/* The chunk in the recorded cut. */
-static const float *values_of(const struct sim *sim, uint32_t chunk)
-{
-    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
-        const struct disk_cut *cut = disk_find(&sim->servers[s].disk, sim->ledger.recorded);
-        if (cut != NULL && cut->values[chunk] != NULL)
-            return cut->values[chunk];
-    }
-    return NULL;
-}
-
 void history_over(struct sim *sim, bool all_tickets)
 {
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    const struct cut_name cut = sim->ledger.recorded;
+    const struct checkpoint_name name = {cut.generation, cut.version};
+    check(checkpoint_open(SIM_CHECKPOINTS, name, &checkpoint, NULL) == ERR_OK);
     uint64_t tickets = sim->scenario.spec.train.steps * sim->scenario.spec.train.slots;
     for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++) {
         const struct history_chunk *chunk = &sim->history.chunks[c];
-        const float *values = values_of(sim, c);
+        struct checkpoint_chunk stored;
+        bool there = checkpoint_read(checkpoint, c, &stored, NULL) == ERR_OK;
         const struct moment *moment =
-            values != NULL ? moment_of(sim, chunk, (const uint8_t *)values) : NULL;
+            there ? moment_of(sim, chunk, (const uint8_t *)stored.values) : NULL;
         if (moment == NULL || (all_tickets && moment->version != tickets))
             sim_violated(sim, 13, "the run ends with chunk %u at version %lld of %llu", c,
                          moment != NULL ? (long long)moment->version : -1LL,

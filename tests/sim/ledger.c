@@ -1,7 +1,7 @@
 #include "tests/sim/ledger.h"
 
 #include "common/digest.h"
-#include "common/files/state_digest.h"
+#include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "server/member/holdings.h"
 #include "tests/sim/sim.h"
@@ -60,11 +60,15 @@ void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
         sim_violated(sim, 4, "s%u prepares generation %llu, which is not stored", thread->index,
                      (unsigned long long)generation);
     bool again = joins || sim->run.async;
-    if (generation < ledger->generation || (generation == ledger->generation && !again))
+    const struct sim_server *server = &sim->servers[thread->index];
+    /* A new start knows of no generation: a coordinator whose term is over may find it. */
+    bool lured = server->boot > ledger->boot && server->newest.term < sim->store.term;
+    if ((generation < ledger->generation && !lured) || (generation == ledger->generation && !again))
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);
     ledger->generation = generation;
     ledger->left_out = false;
+    ledger->boot = server->boot;
     ledger->start = ledger->version = ledger->decided = shard_version(thread->shard);
     for (uint32_t i = 0; i <= delay_of(sim); i++)
         begin_step(sim, thread, ledger->start + i);
@@ -145,9 +149,9 @@ static void check_taken(struct sim *sim, const struct sim_thread *thread, const 
                         const struct truth *truth, const struct push_ack *ack, uint64_t duplicates)
 {
     uint64_t counted = ack->code == ERR_OK ? push->entry_count : ack->first_refused, taken = 0;
-    for (uint32_t i = 0; i < thread->effects.count; i++)
-        if (thread->effects.items[i].kind == SHARD_ORDER)
-            taken += thread->effects.items[i].order.count;
+    for (uint32_t i = 0; i < thread->effects->count; i++)
+        if (thread->effects->items[i].kind == SHARD_ORDER)
+            taken += thread->effects->items[i].order.count;
     if (counted > 0)
         check_truth(sim, thread, push, truth);
     if (taken + duplicates != counted)
@@ -324,7 +328,8 @@ void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut
  * cannot carry out before. */
 static bool says_it_owns(const struct sim_server *server)
 {
-    return holdings_answer(&server->answer, server->committed).generation > 0;
+    return server->holdings != NULL &&
+           holdings_answer(server->holdings, shards_held(server->shards).version).generation > 0;
 }
 
 /* P7: nobody who owns a chunk has heard of a decision beyond, nor will of another coordinator's. */
@@ -555,25 +560,33 @@ void ledger_validation(struct sim *sim, const struct validation_row *row)
                      expected->loss, (unsigned long long)expected->samples);
 }
 
-/* On the disk of the i-th server that the cut names; NULL: it is not there. */
-static const struct disk_cut *file_of(const struct sim *sim, const struct cut_record *cut,
-                                      uint32_t i)
+/* 10: on the disk of the i-th server that the cut names. */
+static void check_durable(struct sim *sim, const struct cut_record *cut, uint32_t i)
 {
+    const struct checkpoint_name name = {cut->name.generation, cut->name.version};
+    struct checkpoint_path path;
     unsigned server;
     check(sscanf(cut->servers[i].name, "s%u", &server) == 1);
-    return disk_find(&sim->servers[server].disk, cut->name);
+    check(checkpoint_file(SIM_CHECKPOINTS, name, i, &path) == ERR_OK);
+    if (!disk_has(sim, server, path.text))
+        sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of %s",
+                     (unsigned long long)cut->name.generation,
+                     (unsigned long long)cut->name.version, cut->servers[i].name);
 }
 
-/* 15 */
-static void check_in_one_file(struct sim *sim, const struct cut_record *cut, uint32_t chunk)
+/* 15: each chunk is in one of its files. */
+static void check_whole(struct sim *sim, struct cut_name cut)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < cut->server_count; i++)
-        count += file_of(sim, cut, i)->values[chunk] != NULL;
-    if (count != 1)
-        sim_violated(sim, 15, "cut %llu.%llu is recorded, and chunk %u is in %u of its files",
-                     (unsigned long long)cut->name.generation,
-                     (unsigned long long)cut->name.version, chunk, count);
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    const struct checkpoint_name name = {cut.generation, cut.version};
+    uint32_t states = optimizer_states(spec_server_optimizer(&sim->scenario.spec).kind);
+    struct reason reason = {.text = ""};
+    enum err err = checkpoint_open(SIM_CHECKPOINTS, name, &checkpoint, &reason);
+    if (err == ERR_OK)
+        err = checkpoint_fits(checkpoint, &sim->compute.model, states, &reason);
+    if (err != ERR_OK)
+        sim_violated(sim, 15, "cut %llu.%llu is recorded: %s", (unsigned long long)cut.generation,
+                     (unsigned long long)cut.version, reason.text);
 }
 
 void ledger_recorded(struct sim *sim, const struct cut_record *cut)
@@ -586,15 +599,9 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
                      (unsigned long long)cut->name.generation,
                      (unsigned long long)cut->name.version, (unsigned long long)before.generation,
                      (unsigned long long)before.version);
-    for (uint32_t i = 0; i < cut->server_count; i++) {
-        const struct disk_cut *file = file_of(sim, cut, i);
-        if (file == NULL || file->stage != DISK_DURABLE)
-            sim_violated(sim, 10, "cut %llu.%llu is recorded, but not on the disk of %s",
-                         (unsigned long long)cut->name.generation,
-                         (unsigned long long)cut->name.version, cut->servers[i].name);
-    }
-    for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
-        check_in_one_file(sim, cut, c);
+    for (uint32_t i = 0; i < cut->server_count; i++)
+        check_durable(sim, cut, i);
+    check_whole(sim, cut->name);
     sim->ledger.recorded = cut->name;
     sim->ledger.record = *cut;
 }
@@ -641,19 +648,13 @@ void ledger_let_go(struct sim *sim, uint32_t server)
 
 /* ---- the end ---- */
 
-/* Where a chunk's final values are: on the disk of the server that has it in the last cut. */
-static enum err read_cut(void *context, uint32_t chunk, uint32_t array, float *ret_values)
+static enum err final_digest(struct sim *sim, struct digest *ret_digest)
 {
-    struct sim *sim = context;
-    uint32_t n = sim->compute.model.chunks[chunk].weights;
-    for (uint32_t i = 0; i < sim->ledger.record.server_count; i++) {
-        const struct disk_cut *cut = file_of(sim, &sim->ledger.record, i);
-        if (cut != NULL && cut->values[chunk] != NULL) {
-            memcpy(ret_values, cut->values[chunk] + (size_t)array * n, n * sizeof *ret_values);
-            return ERR_OK;
-        }
-    }
-    return ERR_NOT_FOUND;
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    const struct cut_name cut = sim->ledger.recorded;
+    const struct checkpoint_name name = {cut.generation, cut.version};
+    TRY(checkpoint_open(SIM_CHECKPOINTS, name, &checkpoint, NULL));
+    return checkpoint_digest(checkpoint, &sim->compute.model, ret_digest, NULL);
 }
 
 /* Whether the run may be over in that state. */
@@ -691,9 +692,7 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
     }
     const struct digest *expected =
         &order_expected(sim, sim->ledger.recorded.generation)->digests[version];
-    const struct state_digest_source source = {
-        sim, read_cut, 1 + optimizer_states(spec_server_optimizer(&sim->scenario.spec).kind)};
-    enum err err = state_digest(&sim->compute.model, &source, &digest);
+    enum err err = final_digest(sim, &digest);
     if (err != ERR_OK || memcmp(&digest, expected, sizeof digest) != 0)
         sim_violated(sim, 13, "the run ends in %.16s, the reference in %.16s",
                      err == ERR_OK ? digest_to_hex(&digest).text : err_name(err),

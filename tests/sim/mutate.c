@@ -117,16 +117,15 @@ bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
            shard_statistics(thread->shard).duplicates == before->duplicates;
 }
 
-void mutate_served(struct sim *sim, struct sim_thread *thread, uint64_t asked_version)
+void mutate_served(struct sim *sim, struct shard_effects *effects, uint64_t asked_version)
 {
-    struct shard_effect *effect = &thread->effects.items[0];
+    struct shard_effect *effect = &effects->items[0];
     if (sim->options.mutation == MUTATE_PUBLISH_EARLY && effect->kind == SHARD_WEIGHTS)
         effect->weights.header.version = asked_version;
 }
 
-void mutate_worked(struct sim *sim, struct sim_thread *thread)
+void mutate_worked(struct sim *sim, struct shard_effects *effects)
 {
-    struct shard_effects *effects = &thread->effects;
     for (uint32_t i = effects->count; i-- > 0;) {
         struct shard_effect *effect = &effects->items[i];
         if (sim->options.mutation != MUTATE_FORGET_PARKED || effect->kind != SHARD_WEIGHTS ||
@@ -136,6 +135,27 @@ void mutate_worked(struct sim *sim, struct sim_thread *thread)
             counted_unref(effect->weights.copies[c]);
         drop_effect(effects, i);
     }
+}
+
+/* ---- its files ---- */
+
+void mutate_snapshot(const struct sim *sim, struct sim_server *server,
+                     const struct shard_effect *effect)
+{
+    const struct server_report manifest = {
+        .kind = SERVER_MANIFEST, .boot = server->boot, .manifest = {.cut = effect->snapshot.cut}};
+    if (sim->options.mutation == MUTATE_EARLY_MANIFEST && effect->snapshot.last)
+        sim_server_report(server, &manifest);
+}
+
+void mutate_pruned(const struct sim *sim, const char *checkpoint_dir,
+                   struct checkpoint_name recorded)
+{
+    struct checkpoint_path folder;
+    if (sim->options.mutation != MUTATE_PRUNE_ALL)
+        return;
+    check(checkpoint_folder(checkpoint_dir, recorded, &folder) == ERR_OK);
+    check(file_remove_tree(folder.text, NULL) == ERR_OK);
 }
 
 /* ---- the coordinator ---- */

@@ -4,7 +4,7 @@
 #ifndef ROOST_TESTS_SIM_MUTATE_H
 #define ROOST_TESTS_SIM_MUTATE_H
 
-#include "common/err.h"
+#include "common/files/checkpoint.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,6 +46,9 @@ enum mutation mutation_find(const char *name);
 
 struct sim;
 struct sim_thread;
+struct sim_server;
+struct shard_effect;
+struct shard_effects;
 struct push;
 struct truth;
 struct pull;
@@ -63,8 +66,13 @@ void mutate_commit(struct sim *sim, struct sim_thread *thread, struct commit *co
 /* False: the push is not answered. */
 bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before);
-void mutate_served(struct sim *sim, struct sim_thread *thread, uint64_t asked_version);
-void mutate_worked(struct sim *sim, struct sim_thread *thread);
+void mutate_served(struct sim *sim, struct shard_effects *effects, uint64_t asked_version);
+void mutate_worked(struct sim *sim, struct shard_effects *effects);
+/* What it does with its files. */
+void mutate_snapshot(const struct sim *sim, struct sim_server *server,
+                     const struct shard_effect *effect);
+void mutate_pruned(const struct sim *sim, const char *checkpoint_dir,
+                   struct checkpoint_name recorded);
 /* What the coordinator is told, and answers. */
 void mutate_complete(struct sim *sim, struct complete_request *complete);
 void mutate_reply(struct sim *sim, struct acquire_reply *reply);

@@ -6,8 +6,10 @@ enum { KEEPALIVE_US = 20 * 1000 * 1000 };
 
 void network_release(struct network *network)
 {
-    for (size_t i = 0; i < network->stream_count; i++)
+    for (size_t i = 0; i < network->stream_count; i++) {
+        watch_release_stream(network->streams[i]);
         free(network->streams[i]);
+    }
     for (size_t i = 0; i < network->call_count; i++)
         free(network->calls[i]);
     free(network->streams);
@@ -40,8 +42,7 @@ struct place network_end(const struct stream *stream, enum end end)
                                            : (struct place){PLACE_COORDINATOR, stream->office};
 }
 
-/* A new object behind those of a growing array of pointers. */
-static void *add(void ***items, size_t *count, size_t *capacity, size_t bytes)
+void *network_add(void ***items, size_t *count, size_t *capacity, size_t bytes)
 {
     if (*count == *capacity) {
         *capacity = *capacity == 0 ? 64 : 2 * *capacity;
@@ -59,8 +60,8 @@ static void *add(void ***items, size_t *count, size_t *capacity, size_t bytes)
 struct stream *network_open(struct sim *sim, struct stream what)
 {
     struct network *network = &sim->network;
-    struct stream *stream = add((void ***)&network->streams, &network->stream_count,
-                                &network->stream_capacity, sizeof *stream);
+    struct stream *stream = network_add((void ***)&network->streams, &network->stream_count,
+                                        &network->stream_capacity, sizeof *stream);
     *stream = what;
     stream->number = network->stream_count;
     stream->cut_us[OPENER] = stream->cut_us[ACCEPTOR] = UINT64_MAX;
@@ -166,7 +167,7 @@ void network_deliver(struct sim *sim, struct event *event)
     else if (stream->kind == STREAM_MEMBER)
         sim_coordinator_heartbeat(sim, stream, event->message);
     else
-        sim_exchange_message(sim, stream, event->message);
+        rpc_stream_arrived(sim, stream, to, event->message);
 }
 
 void network_ended(struct sim *sim, const struct event *event)
@@ -185,7 +186,7 @@ void network_ended(struct sim *sim, const struct event *event)
     else if (stream->kind == STREAM_MEMBER)
         sim_coordinator_member_lost(sim, stream);
     else
-        sim_exchange_lost(sim, stream);
+        rpc_stream_lost(sim, stream, at);
 }
 
 /* ---- calls ---- */
@@ -223,8 +224,8 @@ uint64_t network_call(struct sim *sim, const struct call *what, struct message *
 {
     const struct place coordinator = {PLACE_COORDINATOR, what->office};
     struct network *network = &sim->network;
-    struct call *call =
-        add((void ***)&network->calls, &network->call_count, &network->call_capacity, sizeof *call);
+    struct call *call = network_add((void ***)&network->calls, &network->call_count,
+                                    &network->call_capacity, sizeof *call);
     *call = *what;
     call->number = network->call_count;
     queue_put(&sim->queue, (struct event){.at_us = sim->now_us + timeout_ms * 1000,

@@ -19,6 +19,13 @@ struct sim;
 enum stream_kind { STREAM_EXCHANGE, STREAM_MEMBER, STREAM_LINK };
 enum end { OPENER, ACCEPTOR };
 
+/* A push or pull that has come. */
+struct awaited {
+    struct truth truth;
+    struct message *message; /* of an async run */
+    bool silent;             /* a planted bug keeps the answer back */
+};
+
 struct stream {
     uint64_t number;
     enum stream_kind kind;
@@ -32,6 +39,10 @@ struct stream {
     bool closed[2];                   /* that end does not use it any more */
     uint64_t last_us[2];              /* the newest message to that end arrives then */
     uint64_t cut_us[2];               /* messages to that end do not arrive after */
+    struct rpc_stream *rpc;           /* of the acceptor of an exchange stream; NULL: none */
+    /* What workers have sent over it (watch.c). */
+    uint32_t awaited_count, awaited_capacity;
+    struct awaited *awaited;
 };
 
 enum call_kind { CALL_DESCRIBE, CALL_JOIN, CALL_ACQUIRE, CALL_COMPLETE, CALL_LEAVE };
@@ -54,6 +65,8 @@ struct network {
 };
 
 void network_release(struct network *network);
+/* A new object behind those of a growing array of pointers. */
+void *network_add(void ***items, size_t *count, size_t *capacity, size_t bytes);
 
 /* How long the next message takes from one to the other. */
 uint64_t network_delay_us(struct sim *sim, struct place from, struct place to);

@@ -85,7 +85,7 @@ static uint32_t states_now(struct sim *sim)
         bit(STATE_TWO, sim->coordinators[0].core != NULL && sim->coordinators[1].core != NULL) |
         bit(STATE_FULL, sim->faults.store_full_us > sim->now_us);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
-        states |= bit(STATE_FULL, sim->servers[i].disk.full_us > sim->now_us) |
+        states |= bit(STATE_FULL, sim->servers[i].full_us > sim->now_us) |
                   bit(STATE_LEAVE, sim->servers[i].up && sim_coordinator_let_go(sim, i));
     return coordinator->core == NULL ? states : states | states_of_run(sim, coordinator);
 }

@@ -53,6 +53,11 @@ struct process *process_of(struct sim *sim, struct place place)
     check_unreachable("a place");
 }
 
+struct life *process_life(struct sim *sim, struct place place)
+{
+    return place.kind == PLACE_SERVER ? sim->servers[place.index].life : NULL;
+}
+
 void process_print(struct place place, char *ret_name, size_t bytes)
 {
     static const char letters[] = {'w', 's', 'c'};
@@ -117,6 +122,13 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
     case EVENT_STREAM_DATA:
     case EVENT_STREAM_END:
         return stream_place(sim, event, ret_place);
+    case EVENT_STREAM_SENT:
+    case EVENT_STREAM_CANCELLED:
+        *ret_place = network_end(network_stream(sim, event->number), (enum end)event->index);
+        return true;
+    case EVENT_THREAD:
+        *ret_place = life_event_place(event);
+        return true;
     case EVENT_CALL_REQUEST:
         *ret_place =
             (struct place){PLACE_COORDINATOR, network_find_call(sim, event->number)->office};
@@ -130,13 +142,9 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
         *ret_place = (struct place){PLACE_WORKER, event->index};
         return true;
     case EVENT_SERVER_CONNECT:
-    case EVENT_SERVER_WORK:
-    case EVENT_SERVER_WRITTEN:
-    case EVENT_SERVER_FILE:
     case EVENT_SERVER_GIVE_UP:
-    case EVENT_TRANSFER_ARRIVED:
-    case EVENT_TRANSFER_ANSWERED:
-    case EVENT_TRANSFER_AGAIN:
+    case EVENT_RPC_REQUEST:
+    case EVENT_RPC_ANSWER:
         *ret_place = (struct place){PLACE_SERVER, event->index};
         return true;
     case EVENT_COORDINATOR_TICK:

@@ -11,6 +11,7 @@
 #include "tests/sim/queue.h"
 
 struct sim;
+struct life;
 
 /* Where a process runs; one at a time. */
 enum place_kind { PLACE_WORKER, PLACE_SERVER, PLACE_COORDINATOR };
@@ -44,6 +45,8 @@ void process_kill(struct process *process); /* what waited is forgotten */
 bool process_keeps(struct sim *sim, struct event *event);
 
 struct process *process_of(struct sim *sim, struct place place);
+/* What runs there of production's shell; NULL: nothing. */
+struct life *process_life(struct sim *sim, struct place place);
 void process_print(struct place place, char *ret_name, size_t bytes); /* "w3", "s0", "c1" */
 
 #endif

@@ -19,17 +19,14 @@
     X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                              \
     X(SERVER_START)   /* index: server */                                                            \
     X(SERVER_CONNECT) /* index: server; number: boot */                                              \
-    X(SERVER_WORK)    /* index: server; number: boot */                                              \
-    X(SERVER_LOGGED)  /* index: server; number: boot */                                              \
-    X(SERVER_WRITTEN) /* index: server; number: boot */                                              \
-    X(SERVER_FILE) /* index: server; number: boot; detail: the cut whose file is a stage further  \
-                     */  \
     X(SERVER_DRAIN)   /* index: server; an operator asks (again) that it gives its chunks away */    \
     X(SERVER_FORSAKE) /* index: server; an operator asks to go on without it */                      \
     X(SERVER_GIVE_UP) /* index: server; number: boot; it was told to end and waits no longer */      \
-    X(TRANSFER_ARRIVED)   /* index: server; number: transfer; message */                             \
-    X(TRANSFER_ANSWERED)  /* index: server; number: transfer; detail: err */                         \
-    X(TRANSFER_AGAIN)     /* index: server; number: transfer */                                      \
+    X(THREAD)         /* index: of its process' place; number: wait; detail: kind and thread */      \
+    X(STREAM_SENT)    /* index: the end whose message has left; number: stream */                    \
+    X(STREAM_CANCELLED)   /* index: the end that cancelled; number: stream */                        \
+    X(RPC_REQUEST)        /* index: server; number: call; message */                                 \
+    X(RPC_ANSWER)         /* index: server; number: call; detail: err; message */                    \
     X(COORDINATOR_START)  /* index: coordinator */                                                   \
     X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                     \
     X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */          \
@@ -52,6 +49,8 @@ struct truth {
     uint64_t step;
     struct node node;
     uint64_t version; /* that it was computed on */
+    uint64_t id;      /* the worker's */
+    bool pull;
 };
 
 enum { MESSAGE_COPIES_MAX = 64 };

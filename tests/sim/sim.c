@@ -1,5 +1,7 @@
 #include "tests/sim/sim.h"
 
+#include "common/file.h"
+
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -83,10 +85,6 @@ void sim_dispatch(struct sim *sim, struct event *event)
         break;
     case EVENT_SERVER_START:
     case EVENT_SERVER_CONNECT:
-    case EVENT_SERVER_WORK:
-    case EVENT_SERVER_LOGGED:
-    case EVENT_SERVER_WRITTEN:
-    case EVENT_SERVER_FILE:
     case EVENT_SERVER_GIVE_UP:
         sim_server_event(sim, event);
         break;
@@ -97,14 +95,14 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_SERVER_FORSAKE:
         sim_server_ask_give_up(sim, &sim->servers[event->index]);
         break;
-    case EVENT_TRANSFER_ARRIVED:
-        sim_transfer_arrived(sim, event);
+    case EVENT_THREAD:
+        life_event(sim, event);
         break;
-    case EVENT_TRANSFER_ANSWERED:
-        sim_transfer_answered(sim, event);
-        break;
-    case EVENT_TRANSFER_AGAIN:
-        sim_transfer_again(sim, event);
+    case EVENT_STREAM_SENT:
+    case EVENT_STREAM_CANCELLED:
+    case EVENT_RPC_REQUEST:
+    case EVENT_RPC_ANSWER:
+        rpc_event(sim, event);
         break;
     case EVENT_COORDINATOR_START:
         sim_coordinator_start(sim, &sim->coordinators[event->index]);
@@ -141,6 +139,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
 static void init(struct sim *sim, uint64_t seed, const struct sim_options *options)
 {
     *sim = (struct sim){.options = *options, .random = {~seed}};
+    world = (struct world){.sim = sim};
     scenario_init(&sim->scenario, seed);
     compute_init(&sim->compute, &sim->scenario, options->kernels);
     if (scenario_is_foretold(&sim->scenario))
@@ -151,6 +150,8 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
     check(sim->parameters != NULL);
     sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
+    sim->run.checkpoint_dir = SIM_CHECKPOINTS;
+    check(file_make_dirs(SIM_CHECKPOINTS, 0755, NULL) == ERR_OK);
     history_init(sim);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
         sim_coordinator_init(sim, i);
@@ -165,13 +166,15 @@ static void release(struct sim *sim)
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
         sim_worker_release(&sim->workers[i]);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
-        sim_server_release(&sim->servers[i]);
+        sim_server_release(sim, &sim->servers[i]);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
         sim_coordinator_release(&sim->coordinators[i]);
     free(sim->parameters);
     queue_release(&sim->queue);
     network_release(&sim->network);
-    sim_transfers_release(&sim->transfers);
+    rpc_calls_release(&sim->calls);
+    disk_release(sim);
+    free(sim->watch.taken);
     ledger_release(&sim->ledger);
     expected_release(&sim->expected);
     order_release(&sim->order);
@@ -208,6 +211,7 @@ static void step(struct sim *sim)
     sim->options.progress->event = ++sim->events;
     sim_dispatch(sim, &event);
     message_unref(event.message);
+    life_bury(sim);
     pairs_look(sim);
     if (sim->events > EVENTS_MAX)
         sim_violated(sim, 8, "the run does not end");
@@ -259,5 +263,6 @@ void sim_run(uint64_t seed, const struct sim_options *options)
     options->progress->events += sim->events;
     options->progress->seeds++;
     release(sim);
+    world = (struct world){0};
     free(sim);
 }

@@ -1,15 +1,19 @@
-/* A whole cluster in one process, from one seed: the coordinator's core, a shard core for each
- * thread of a server, an agent core a worker, all of them as in production, between a fake network,
- * fake disks and fake clocks. No threads, sockets, sleeps. What stands in for the daemons' and
- * workers' loops carries out the cores' effects, and every message goes through proto/wire.c, so
- * the bytes are real.
+/* A whole cluster in one process, from one seed. No threads, sockets, sleeps; every message goes
+ * through proto/wire.c, so the bytes are real.
+ *
+ * Servers run production's shell: server/threads/, server/disk/ and server/member/ around the shard
+ * cores, over fakes of common/thread.h, common/rpc/rpc.h, the clock and the system's files, which
+ * the linker finds before the libraries. Threads are fibers, and each disk operation and each wait
+ * is a moment at which a process can die. The coordinator's and the workers' loops, and a server's
+ * link, are stood in for by what carries their cores' effects out.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
- * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
- * together); sim_coordinator, of which there may be two at once; sim_server with sim_report,
- * sim_prepare, sim_cuts, sim_exchange, sim_transfer, sim_writer, disk and files; sim_worker,
- * sim_link and sim_device; compute (gradients), expected (what must come out), ledger, order and
- * history (the invariants), mutate (bugs planted to see that they are found).
+ * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare
+ * things together); life (a process that runs
+ * the shell) with fiber, threads, rpc and disk, the fakes; watch, between the shell and the shard
+ * cores; sim_server; sim_coordinator, of which there may be two at once; sim_worker, sim_link and
+ * sim_device; compute (gradients), expected (what must come out), ledger, order and history (the
+ * invariants), mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -43,25 +47,24 @@
 #define ROOST_TESTS_SIM_SIM_H
 
 #include "tests/sim/compute.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/expected.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/history.h"
 #include "tests/sim/ledger.h"
+#include "tests/sim/life.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
 #include "tests/sim/order.h"
 #include "tests/sim/pairs.h"
 #include "tests/sim/process.h"
 #include "tests/sim/queue.h"
+#include "tests/sim/rpc.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_coordinator.h"
-#include "tests/sim/sim_cuts.h"
-#include "tests/sim/sim_exchange.h"
-#include "tests/sim/sim_prepare.h"
-#include "tests/sim/sim_report.h"
 #include "tests/sim/sim_server.h"
-#include "tests/sim/sim_transfer.h"
 #include "tests/sim/sim_worker.h"
+#include "tests/sim/watch.h"
 
 /* What a seed came to; kept where the supervising process sees it. */
 struct progress {
@@ -91,7 +94,11 @@ struct sim {
     struct history history;
     struct queue queue;
     struct network network;
-    struct sim_transfers transfers;
+    struct rpc_calls calls;
+    struct disks disks;
+    struct watch watch;
+    struct life *dead; /* to be buried */
+    uint64_t waits;    /* of threads, ever */
     struct ledger ledger;
     struct faults faults;
     struct pairs pairs;

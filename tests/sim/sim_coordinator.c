@@ -1,6 +1,7 @@
 /* The coordinator's daemon: its life, and effects out. */
 #include "tests/sim/sim.h"
 
+#include "common/files/checkpoint.h"
 #include "server/coordinator/run.h"
 
 #include <string.h>
@@ -244,6 +245,21 @@ static bool may_store(struct sim *sim, struct sim_coordinator *coordinator)
     return false;
 }
 
+/* cut.json, before the store is told (control_effects.c). */
+static void write_record(const struct cut_record *record)
+{
+    struct checkpoint_record written = {
+        .name = {record->name.generation, record->name.version},
+        .counters = {record->counters.samples, record->counters.applied,
+                     record->counters.skips_in_row},
+        .spec = "",
+        .server_count = record->server_count,
+    };
+    for (uint32_t i = 0; i < record->server_count; i++)
+        memcpy(written.manifests[i].bytes, record->servers[i].digest, WIRE_DIGEST_BYTES);
+    check(checkpoint_record(&file_ops_real, SIM_CHECKPOINTS, &written, NULL) == ERR_OK);
+}
+
 /* The store has written the oldest of the cuts given to it. False: the coordinator is no more. */
 static bool cut_stored(struct sim *sim, struct sim_coordinator *coordinator)
 {
@@ -253,6 +269,7 @@ static bool cut_stored(struct sim *sim, struct sim_coordinator *coordinator)
     if (!may_store(sim, coordinator))
         return false;
     if (err == ERR_OK) {
+        write_record(record);
         ledger_recorded(sim, record);
         sim->store.past.cut = *record;
     }

@@ -33,7 +33,8 @@ void sim_link_pull(struct sim *sim, struct sim_worker *worker, uint32_t link,
               pull->chunk_count, (unsigned long long)pull->version, worker->links[link].server,
               (unsigned long long)pull->id);
     struct message *message = sim_scratch_message(sim, wire_encode_to_shard(&to, &sim->scratch));
-    message->truth.generation = worker->ticket.generation;
+    message->truth =
+        (struct truth){.generation = worker->ticket.generation, .id = pull->id, .pull = true};
     network_send(sim, network_stream(sim, worker->links[link].stream), ACCEPTOR, message);
 }
 
@@ -62,8 +63,12 @@ void sim_link_push(struct sim *sim, struct sim_worker *worker, uint32_t link,
     check(wire_encode_to_shard(&to, &sim->scratch) == ERR_OK);
     struct message *message =
         sim_scratch_message(sim, buf_append(&sim->scratch, payload, to.payload_bytes));
-    message->truth = (struct truth){worker->ticket.generation, worker->ticket.step,
-                                    worker->ticket.node, worker->ticket.version};
+    message->truth = (struct truth){worker->ticket.generation,
+                                    worker->ticket.step,
+                                    worker->ticket.node,
+                                    worker->ticket.version,
+                                    push->id,
+                                    false};
     sim_trace(sim, "w%u pushes %u pieces of step %llu node %u:%u to s%u, id %llu", worker->index,
               push->entry_count, (unsigned long long)push->step, push->node.level, push->node.index,
               worker->links[link].server, (unsigned long long)push->id);

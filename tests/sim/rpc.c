@@ -1,0 +1,463 @@
+#include "tests/sim/rpc.h"
+
+#include "common/scoped.h"
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+enum { QUEUE_MAX = 256 /* as rpc_settings_default() */ };
+
+struct rpc_stream {
+    unsigned references;
+    struct life *life;
+    uint64_t number; /* the network's */
+    enum end end;    /* that this is */
+    const struct rpc_stream_events *events;
+    void *owner;
+    bool closed; /* `closed` was called */
+    bool ended;  /* nothing more can be sent */
+    uint32_t queued;
+    struct rpc_stream *next; /* the process' */
+};
+
+struct rpc_channel {
+    struct life *life;
+    struct place to;
+    char address[64];
+    struct rpc_channel *next; /* the process' */
+};
+
+struct rpc_request {
+    struct life *life;
+    uint64_t call;
+    struct message *message;
+};
+
+/* ---- messages ---- */
+
+struct received {
+    struct rpc_message base;
+    struct message *message;
+    struct slice slices[2];
+};
+
+static void received_free(struct rpc_message *message)
+{
+    struct received *received = (struct received *)(void *)message;
+    message_unref(received->message);
+    free(received);
+}
+
+/* What is received lies in pieces, cut anywhere. */
+static struct rpc_message *receive(struct sim *sim, struct message *message)
+{
+    struct received *received = malloc(sizeof *received);
+    size_t cut = sim_below(sim, message->bytes + 1);
+    check(received != NULL && message->copy_count == 0);
+    message->references++;
+    received->message = message;
+    received->slices[0] = (struct slice){message->data, cut};
+    received->slices[1] = (struct slice){message->data + cut, message->bytes - cut};
+    received->base.slice_count = 2;
+    received->base.bytes = message->bytes;
+    received->base.released = received_free;
+    received->base.slices = received->slices;
+    atomic_init(&received->base.references, 1);
+    return &received->base;
+}
+
+struct rpc_message *rpc_message_ref(struct rpc_message *message)
+{
+    atomic_fetch_add(&message->references, 1);
+    return message;
+}
+
+void rpc_message_unref(struct rpc_message *message)
+{
+    if (message != NULL && atomic_fetch_sub(&message->references, 1) == 1)
+        message->released(message);
+}
+
+/* ---- streams ---- */
+
+struct stream *rpc_network_stream(struct sim *sim, const struct rpc_stream *rpc)
+{
+    return network_stream(sim, rpc->number);
+}
+
+struct rpc_stream *rpc_stream_ref(struct rpc_stream *stream)
+{
+    stream->references++;
+    return stream;
+}
+
+void rpc_stream_unref(struct rpc_stream *stream)
+{
+    if (stream != NULL && --stream->references == 0)
+        free(stream);
+}
+
+static const struct rpc_method *find_method(const struct life *life, const char *path)
+{
+    uint32_t i = 0;
+    while (i < life->method_count && strcmp(life->methods[i].path, path) != 0)
+        i++;
+    return i < life->method_count ? &life->methods[i] : NULL;
+}
+
+/* The first message of a stream has come: it begins there. */
+static struct rpc_stream *open_stream(struct sim *sim, struct life *life, struct stream *stream)
+{
+    const struct rpc_method *method = find_method(life, "/roost.v1.Shard/Exchange");
+    const struct rpc_peer peer = {.address = ""};
+    struct reason reason = {.text = ""};
+    struct rpc_stream *rpc = calloc(1, sizeof *rpc);
+    check(rpc != NULL && method != NULL);
+    *rpc = (struct rpc_stream){.references = 1,
+                               .life = life,
+                               .number = stream->number,
+                               .end = ACCEPTOR,
+                               .events = method->events,
+                               .next = life->streams};
+    if (method->events->open(method->owner, rpc, &peer, &rpc->owner, &reason) != ERR_OK)
+        sim_violated(sim, 7, "s%u refuses a stream: %s", stream->server, reason.text);
+    life->streams = rpc;
+    stream->rpc = rpc;
+    return rpc;
+}
+
+void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
+                        struct message *message)
+{
+    struct life *life = process_life(sim, network_end(stream, to));
+    if (life == NULL) {
+        network_close(sim, stream, to, false);
+        return;
+    }
+    life_enter(life);
+    struct rpc_stream *rpc = stream->rpc != NULL ? stream->rpc : open_stream(sim, life, stream);
+    watch_received(sim, stream, message);
+    rpc->events->message(rpc->owner, rpc, receive(sim, message));
+    life_leave();
+}
+
+/* The last event of a stream; its process runs. */
+static void close_stream(struct rpc_stream *rpc)
+{
+    struct rpc_stream **at = &rpc->life->streams;
+    const struct reason reason = {.text = "cancelled"};
+    while (*at != rpc)
+        at = &(*at)->next;
+    *at = rpc->next;
+    rpc->closed = rpc->ended = true;
+    network_stream(rpc->life->sim, rpc->number)->rpc = NULL;
+    rpc->events->closed(rpc->owner, rpc, ERR_CANCELLED, &reason);
+    rpc_stream_unref(rpc);
+}
+
+void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to)
+{
+    struct life *life = process_life(sim, network_end(stream, to));
+    if (life == NULL || stream->rpc == NULL)
+        return;
+    life_enter(life);
+    close_stream(stream->rpc);
+    life_leave();
+}
+
+void rpc_end(struct life *life)
+{
+    while (life->streams != NULL) {
+        if (!life->dead)
+            network_close(life->sim, rpc_network_stream(life->sim, life->streams),
+                          life->streams->end, false);
+        close_stream(life->streams);
+    }
+}
+
+static struct message *message_of(const struct buf *header, const struct rpc_part *parts,
+                                  size_t part_count)
+{
+    struct message *message = message_new(header->data, header->bytes);
+    check(part_count <= MESSAGE_COPIES_MAX);
+    for (size_t i = 0; i < part_count; i++) {
+        check(parts[i].offset == 0 && parts[i].bytes == parts[i].counted->bytes);
+        message->copies[message->copy_count++] = counted_ref(parts[i].counted);
+    }
+    return message;
+}
+
+enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
+                         struct buf *take_header, const struct rpc_part *parts, size_t part_count)
+{
+    (void)priority; /* nothing overtakes */
+    scoped(buf_release) struct buf header = *take_header;
+    *take_header = (struct buf){0};
+    if (!life_acts() || rpc->ended)
+        return ERR_CANCELLED;
+    if (rpc->queued == QUEUE_MAX)
+        return ERR_BUSY;
+    struct sim *sim = rpc->life->sim;
+    struct stream *stream = rpc_network_stream(sim, rpc);
+    enum end to = rpc->end == ACCEPTOR ? OPENER : ACCEPTOR;
+    if (watch_answer(sim, stream, buf_slice(&header)))
+        network_send(sim, stream, to, message_of(&header, parts, part_count));
+    uint64_t arrives_us = stream->last_us[to] > sim->now_us ? stream->last_us[to] : sim->now_us;
+    rpc->queued++;
+    queue_put(&sim->queue,
+              (struct event){.at_us = sim->now_us + sim_below(sim, arrives_us - sim->now_us + 1),
+                             .kind = EVENT_STREAM_SENT,
+                             .index = rpc->end,
+                             .number = rpc->number});
+    return ERR_OK;
+}
+
+void rpc_stream_cancel(struct rpc_stream *rpc)
+{
+    if (!life_acts() || rpc->ended)
+        return;
+    struct sim *sim = rpc->life->sim;
+    rpc->ended = true;
+    network_close(sim, rpc_network_stream(sim, rpc), rpc->end, false);
+    queue_put(&sim->queue, (struct event){.at_us = sim->now_us,
+                                          .kind = EVENT_STREAM_CANCELLED,
+                                          .index = rpc->end,
+                                          .number = rpc->number});
+}
+
+/* Only for a peer that breaks the protocol, which nobody here does. */
+void rpc_stream_finish(struct rpc_stream *rpc, enum err err, const char *text)
+{
+    if (life_acts())
+        sim_violated(rpc->life->sim, 6, "s%u ends a stream: %s: %s", rpc->life->place.index,
+                     err_name(err), text);
+}
+
+static void stream_sent(struct rpc_stream *rpc)
+{
+    rpc->queued--;
+    if (rpc->ended)
+        return;
+    life_enter(rpc->life);
+    rpc->events->sent(rpc->owner, rpc, rpc->queued);
+    life_leave();
+}
+
+/* ---- calls: the caller ---- */
+
+void rpc_calls_release(struct rpc_calls *calls)
+{
+    for (size_t i = 0; i < calls->count; i++)
+        free(calls->list[i]);
+    free(calls->list);
+}
+
+static struct rpc_call *find_call(struct sim *sim, uint64_t number)
+{
+    check(number > 0 && number <= sim->calls.count);
+    return sim->calls.list[number - 1];
+}
+
+enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
+                         const struct tls_identity *identity, struct rpc_channel **ret_channel,
+                         struct reason *reason)
+{
+    (void)loop, (void)identity, (void)reason;
+    unsigned server = 0;
+    struct rpc_channel *channel = calloc(1, sizeof *channel);
+    check(channel != NULL && sscanf(address, "s%u", &server) == 1);
+    channel->life = world.life;
+    channel->to = (struct place){PLACE_SERVER, server};
+    snprintf(channel->address, sizeof channel->address, "%s", address);
+    channel->next = world.life->channels;
+    world.life->channels = channel;
+    *ret_channel = channel;
+    return ERR_OK;
+}
+
+const char *rpc_channel_address(const struct rpc_channel *channel)
+{
+    return channel->address;
+}
+
+static void answer(struct rpc_call *call, enum err err, struct slice response)
+{
+    const struct reason reason = {.text = "the answer of a call"};
+    call->channel = NULL;
+    call->answered(call->owner, err, response, &reason);
+}
+
+void rpc_channel_free(struct rpc_channel *channel)
+{
+    if (channel == NULL)
+        return;
+    const struct rpc_calls *calls = &channel->life->sim->calls;
+    for (size_t i = 0; i < calls->count; i++)
+        if (calls->list[i]->channel == channel)
+            answer(calls->list[i], ERR_CANCELLED, (struct slice){0});
+    struct rpc_channel **at = &channel->life->channels;
+    while (*at != channel)
+        at = &(*at)->next;
+    *at = channel->next;
+    free(channel);
+}
+
+static void put_answer(struct sim *sim, const struct rpc_call *call, uint64_t at_us, enum err err,
+                       struct message *take_response)
+{
+    queue_put(&sim->queue, (struct event){.at_us = at_us,
+                                          .kind = EVENT_RPC_ANSWER,
+                                          .index = call->from.index,
+                                          .number = call->number,
+                                          .detail = err,
+                                          .message = take_response});
+}
+
+static void put_request(struct sim *sim, const struct rpc_call *call, uint64_t at_us,
+                        struct message *take_request)
+{
+    queue_put(&sim->queue, (struct event){.at_us = at_us,
+                                          .kind = EVENT_RPC_REQUEST,
+                                          .index = call->to.index,
+                                          .number = call->number,
+                                          .message = take_request});
+}
+
+/* Late, lost or twice, and answered by its deadline at the latest. */
+static void send_request(struct sim *sim, const struct rpc_call *call, struct message *take_request)
+{
+    put_answer(sim, call, call->deadline_us, ERR_DEADLINE, NULL);
+    if (network_lost(sim, call->from, call->to)) {
+        message_unref(take_request);
+        if (sim_below(sim, 2) == 0)
+            put_answer(sim, call, sim->now_us + sim_restart_us(sim), ERR_UNREACHABLE, NULL);
+        return;
+    }
+    if (!sim->calm && sim_below(sim, 1000) < sim->scenario.repeat_permille) {
+        sim_fault(sim, FAULT_REPEAT_CALL);
+        take_request->references++;
+        put_request(sim, call, sim->now_us + network_delay_us(sim, call->from, call->to),
+                    take_request);
+    }
+    put_request(sim, call, sim->now_us + network_delay_us(sim, call->from, call->to), take_request);
+}
+
+enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
+                        struct buf *take_request, struct rpc_call **ret_call)
+{
+    scoped(buf_release) struct buf request = *take_request;
+    *take_request = (struct buf){0};
+    check(ret_call == NULL);
+    if (!life_acts())
+        return ERR_UNREACHABLE;
+    struct sim *sim = channel->life->sim;
+    struct rpc_calls *calls = &sim->calls;
+    struct rpc_call *call =
+        network_add((void ***)&calls->list, &calls->count, &calls->capacity, sizeof *call);
+    *call = (struct rpc_call){.number = calls->count,
+                              .channel = channel,
+                              .from = channel->life->place,
+                              .to = channel->to,
+                              .path = config->path,
+                              .waits = config->wait_for_server,
+                              .deadline_us = sim->now_us + (uint64_t)config->timeout_ms * 1000,
+                              .answered = config->answered,
+                              .owner = config->owner};
+    send_request(sim, call, message_new(request.data, request.bytes));
+    return ERR_OK;
+}
+
+static void answered(struct sim *sim, const struct event *event)
+{
+    struct rpc_call *call = find_call(sim, event->number);
+    const struct message *response = event->message;
+    if (call->channel == NULL)
+        return; /* another answer came first, or its process is no more */
+    life_enter(call->channel->life);
+    answer(call, (enum err)event->detail,
+           response != NULL ? (struct slice){response->data, response->bytes} : (struct slice){0});
+    life_leave();
+}
+
+/* ---- calls: who is called ---- */
+
+/* The call waits for it, for a while, or fails. */
+static void is_away(struct sim *sim, const struct rpc_call *call, struct event *event)
+{
+    uint64_t at_us = sim->now_us + sim_restart_us(sim);
+    if (!call->waits || sim_below(sim, 4) == 0) {
+        put_answer(sim, call, at_us, ERR_UNREACHABLE, NULL);
+    } else if (at_us < call->deadline_us) {
+        event->message->references++;
+        put_request(sim, call, at_us, event->message);
+    }
+}
+
+static void requested(struct sim *sim, struct event *event)
+{
+    const struct rpc_call *call = find_call(sim, event->number);
+    struct life *life = process_life(sim, call->to);
+    if (life == NULL) {
+        is_away(sim, call, event);
+        return;
+    }
+    const struct rpc_method *method = find_method(life, call->path);
+    struct rpc_request *request = calloc(1, sizeof *request);
+    check(request != NULL && method != NULL);
+    *request = (struct rpc_request){life, call->number, event->message};
+    event->message->references++;
+    life_enter(life);
+    method->requested(method->owner, request,
+                      (struct slice){request->message->data, request->message->bytes});
+    life_leave();
+    faults_spring(sim, TRAP_TRANSFER, call->number % 2 == 0 ? call->from.index : call->to.index);
+}
+
+static void respond(struct rpc_request *take_request, enum err err, struct slice response)
+{
+    struct sim *sim = take_request->life->sim;
+    const struct rpc_call *call = find_call(sim, take_request->call);
+    if (life_acts() && !network_lost(sim, call->to, call->from))
+        put_answer(sim, call, sim->now_us + network_delay_us(sim, call->to, call->from), err,
+                   message_new(response.data, response.bytes));
+    message_unref(take_request->message);
+    free(take_request);
+}
+
+void rpc_reply(struct rpc_request *take_request, struct buf *take_response)
+{
+    respond(take_request, ERR_OK, buf_slice(take_response));
+    buf_release(take_response);
+}
+
+void rpc_fail(struct rpc_request *take_request, enum err err, const char *text)
+{
+    (void)text;
+    respond(take_request, err, (struct slice){0});
+}
+
+/* ---- events ---- */
+
+void rpc_event(struct sim *sim, struct event *event)
+{
+    struct stream *stream;
+    switch (event->kind) {
+    case EVENT_STREAM_SENT:
+        stream = network_stream(sim, event->number);
+        if (stream->rpc != NULL)
+            stream_sent(stream->rpc);
+        break;
+    case EVENT_STREAM_CANCELLED:
+        stream = network_stream(sim, event->number);
+        rpc_stream_lost(sim, stream, (enum end)event->index);
+        break;
+    case EVENT_RPC_REQUEST:
+        requested(sim, event);
+        break;
+    case EVENT_RPC_ANSWER:
+        answered(sim, event);
+        break;
+    default:
+        check_unreachable("an event of a stream or call");
+    }
+}

@@ -1,0 +1,39 @@
+/* common/rpc/rpc.h over the simulator's network: streams and calls are its messages, so they are
+ * late, lost, repeated and broken as the seed has it. */
+#ifndef ROOST_TESTS_SIM_RPC_H
+#define ROOST_TESTS_SIM_RPC_H
+
+#include "tests/sim/life.h"
+#include "tests/sim/network.h"
+
+/* A call between two processes, from rpc_call_start() on. */
+struct rpc_call {
+    uint64_t number;
+    struct rpc_channel *channel; /* NULL: it is answered */
+    struct place from, to;
+    const char *path;
+    bool waits; /* for a server that is away */
+    uint64_t deadline_us;
+    rpc_answered_fn *answered;
+    void *owner;
+};
+
+struct rpc_calls {
+    struct rpc_call **list; /* number n at n - 1 */
+    size_t count, capacity;
+};
+
+void rpc_calls_release(struct rpc_calls *calls);
+
+/* From the network, to that end of the stream. */
+void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
+                        struct message *message);
+void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to);
+/* Events: a stream's message has left, a stream is cancelled; a call's request, a call's answer. */
+void rpc_event(struct sim *sim, struct event *event);
+/* The process ends: its streams are closed. */
+void rpc_end(struct life *life);
+/* The network's stream. */
+struct stream *rpc_network_stream(struct sim *sim, const struct rpc_stream *rpc);
+
+#endif

@@ -1,0 +1,34 @@
+/* What stands between a server's threads and its shards: the linker leads the calls of the shard
+ * core here (--wrap), from where they go on to it. So the ledger is told of what happens, and
+ * planted bugs (mutate.h) change what a shard is told or answers, while both sides stay
+ * production's. */
+#ifndef ROOST_TESTS_SIM_WATCH_H
+#define ROOST_TESTS_SIM_WATCH_H
+
+#include "proto/wire.h"
+#include "tests/sim/network.h"
+
+struct sim;
+struct sim_server;
+
+/* Chunks that arrived and were taken. */
+struct watch {
+    size_t taken_count, taken_capacity;
+    struct watch_taken {
+        uint32_t server, chunk;
+        uint64_t generation, version;
+    } * taken;
+};
+
+/* A worker's message has come over an exchange stream. */
+void watch_received(struct sim *sim, struct stream *stream, struct message *message);
+/* A server answers over it. False: a planted bug keeps the answer back. */
+bool watch_answer(struct sim *sim, struct stream *stream, struct slice header);
+void watch_release_stream(struct stream *stream);
+
+/* The process is no more. */
+void watch_forget(struct sim_server *server);
+/* Files of the cut are gone; one that is there and damaged is not. */
+bool watch_is_pruned(struct sim *sim, struct cut_name cut);
+
+#endif
