@@ -179,6 +179,7 @@ static inline void control_set_up(struct control_fixture *f)
     answer.count = 0;
     assert_int_equal(store_open_sqlite(folder_path(&f->folder, "roost.db"), &f->store, NULL),
                      ERR_OK);
+    open_office(f);
 }
 
 static inline void control_tear_down(struct control_fixture *f)

@@ -4,6 +4,7 @@
 
 #include "tests/unit/executor_fixture.h"
 
+#include "common/scoped.h"
 #include <math.h>
 
 static inline enum err gradient_read(void *context, enum ticket_kind kind, uint64_t first,
@@ -47,8 +48,8 @@ static inline void gradient_check(struct executor_fixture *f, uint32_t parameter
 {
     const double step = 1e-3;
     const struct model_parameter *p = &f->model.parameters[parameter];
-    double *gradient = calloc(p->weights, sizeof *gradient);
-    double *direction = calloc(p->weights, sizeof *direction);
+    scoped(free_scoped) double *gradient = calloc(p->weights, sizeof *gradient);
+    scoped(free_scoped) double *direction = calloc(p->weights, sizeof *direction);
     struct rand_state state = {parameter};
     double norm = 0, random_norm = 0, random_slope = 0;
     for (uint64_t i = 0; i < p->weights; i++) {
@@ -72,8 +73,6 @@ static inline void gradient_check(struct executor_fixture *f, uint32_t parameter
         fail_msg("%s: slope %g along a gradient of %g", p->name, along, norm);
     if (fabs(random - random_slope / random_norm) > 2e-3 * norm + 2e-3)
         fail_msg("%s: slope %g, predicted %g", p->name, random, random_slope / random_norm);
-    free(gradient);
-    free(direction);
 }
 
 static inline void gradient_check_all(struct spec_model settings)

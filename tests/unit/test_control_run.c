@@ -171,7 +171,6 @@ TEST_F(a_directory_with_checkpoints_is_not_overwritten, plan)
 {
     record_cut(f);
     assert_int_equal(plan(f), ERR_EXISTS);
-    assert_non_null(strstr(f->reason.text, "resume"));
 }
 
 TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)

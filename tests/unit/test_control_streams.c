@@ -5,7 +5,6 @@
 
 TEST_F(reports_that_do_not_decode_or_belong_elsewhere_change_nothing, control)
 {
-    open_office(f);
     assert_int_equal(start_run(f), ERR_OK);
     struct rpc_message *nonsense = nonsense_new();
     control_report(f->control, f->now_ns, nonsense);
@@ -38,7 +37,6 @@ static void server_says(struct control_fixture *f, struct connection *connection
 
 TEST_F(a_servers_stream_that_begins_with_no_hello_is_closed, control)
 {
-    open_office(f);
     struct connection *connection = new_connection(&f->streams[0], true);
     server_says(f, connection, (struct server_report){.kind = SERVER_COMMITTED, .boot = FAR_BOOT});
     assert_true(f->streams[0].finished);
@@ -52,7 +50,6 @@ static const struct server_report far_hello = {
 
 TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control)
 {
-    open_office(f);
     train(f);
     struct connection *connection = new_connection(&f->streams[0], true);
     server_says(f, connection, far_hello);
@@ -74,7 +71,6 @@ TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control)
 
 TEST_F(a_server_that_says_hello_again_ends_its_older_stream, control)
 {
-    open_office(f);
     struct connection *older = new_connection(&f->streams[0], true);
     struct connection *newer = new_connection(&f->streams[1], true);
     server_says(f, older, far_hello);
@@ -91,7 +87,6 @@ TEST_F(p3_the_stream_of_an_earlier_start_is_closed, control)
 {
     struct server_report late = far_hello;
     late.boot = FAR_BOOT - 1;
-    open_office(f);
     struct connection *newer = new_connection(&f->streams[0], true);
     struct connection *older = new_connection(&f->streams[1], true);
     server_says(f, newer, far_hello);
@@ -116,7 +111,6 @@ static void member_says(struct control_fixture *f, struct connection *connection
 
 TEST_F(the_stream_of_a_member_that_is_none_is_closed, control)
 {
-    open_office(f);
     train(f);
     struct connection *connection = new_connection(&f->streams[0], false);
     member_says(f, connection, 4711);
@@ -128,7 +122,6 @@ TEST_F(the_stream_of_a_member_that_is_none_is_closed, control)
 
 TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control)
 {
-    open_office(f);
     train(f);
     uint64_t member = join(f);
     struct connection *older = new_connection(&f->streams[0], false);
@@ -153,7 +146,6 @@ TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control)
 
 TEST_F(the_end_answers_who_waits_and_ends_streams, control)
 {
-    open_office(f);
     train(f);
     struct connection *connection = new_connection(&f->streams[0], false);
     member_says(f, connection, join(f));

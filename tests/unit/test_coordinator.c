@@ -84,7 +84,6 @@ TEST_F(p9_version_0_is_a_recorded_cut_before_the_first_grant, coordinator)
     ready_all(f, 0);
     assert_int_equal(say_manifest(f, 0, 0, ERR_OK), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
-    assert_string_equal(status(f).reason, "the cut of version 0 is being written");
     assert_int_equal(say_manifest(f, 1, 0, ERR_OK), ERR_OK);
     assert_int_equal(answer(f, worker).ticket.version, 0);
     assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_ANSWER));
@@ -294,7 +293,6 @@ TEST_F(a_report_over_a_dead_link_is_not_heard, coordinator)
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_NOT_FOUND);
     coordinator_server_lost(f->coordinator, f->now_ms, old);
     look(f);
-    assert_string_equal(status(f).reason, "no worker is there"); /* it is not lost */
     f->link[0] = new;
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
 }

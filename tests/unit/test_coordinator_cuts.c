@@ -51,7 +51,6 @@ TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator)
     assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
     commit_all(f, 0);
     assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
-    assert_string_equal(status(f).reason, "the last cut is being written");
     assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
     assert_int_equal(status(f).state, RUN_TRAINING);
     assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OK);
@@ -107,9 +106,6 @@ TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator)
     record_all(f, 1);
     assert_int_equal(status(f).cut.version, 0);
     assert_null(command(f, 0, SERVER_RECORDED));
-    assert_string_equal(
-        status(f).cut_error,
-        "the coordinator could not write the cut of version 1: no space left on device");
     f->store = ERR_OK;
     step(f, 1);
     record_all(f, 2);

@@ -88,7 +88,6 @@ TEST_IN_FOLDER(a_file_is_read_up_to_a_limit)
     scoped(buf_release) struct buf bytes = {0};
     struct reason reason;
     assert_int_equal(file_read(path, 7, &bytes, &reason), ERR_MALFORMED);
-    assert_non_null(strstr(reason.text, "more than 7 bytes"));
     assert_int_equal(bytes.bytes, 0);
     assert_int_equal(file_read(path, 8, &bytes, &reason), ERR_OK);
     assert_int_equal(file_read(path, 9, &bytes, &reason), ERR_OK);
@@ -222,7 +221,6 @@ TEST_IN_FOLDER(a_failed_sync_of_a_log_is_an_error)
     scoped(file_log_release) struct file_log log = {0};
     assert_int_equal(file_log_open(&faults.ops, folder_path(state, "log"), &log, &reason), ERR_OK);
     assert_int_equal(file_log_sync(&log, &reason), ERR_IO);
-    assert_non_null(strstr(reason.text, "sync"));
 }
 
 TEST_IN_FOLDER(a_log_goes_back_to_a_position_but_not_beyond_its_end)

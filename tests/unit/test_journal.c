@@ -292,9 +292,8 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
         {.generation = 4, .boot = 9, .server = 1},  /* of what comes */
     };
     for (uint32_t i = 0; i < 4; i++) {
-        struct journal journal = {0};
+        scoped(journal_release) struct journal journal = {0};
         assert_int_equal(journal_open(&file_ops_real, path, names[i], &journal, NULL), ERR_OK);
-        journal_release(&journal);
     }
     struct journal journal = {0};
     assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);

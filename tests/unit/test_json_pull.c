@@ -130,7 +130,6 @@ TEST(objects_hand_out_their_members)
         start("{\"a\":1, \"inner\" : {\"b\":20} ,\"e\":{}}", &reason);
     assert_int_equal(json_pull_members(&pull, add_member, &sum), ERR_MALFORMED);
     assert_int_equal(sum, 21);
-    assert_string_equal(reason.text, "f: offset 32: a whole number is missing");
     static const char *const wrong[] = {
         "{", "{\"a\"}", "{\"a\":1,}", "{a:1}", "{\"a\":1 \"b\":2}", "[]", "{\"a\":1]"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

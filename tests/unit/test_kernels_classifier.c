@@ -20,7 +20,7 @@ TEST(loss_and_gradient_are_their_formulas)
     const int64_t N = 3, sizes[] = {1, 2, 16, 33, 50257};
     for (int s = 0; s < 5; s++) {
         int64_t V = sizes[s], Vp = V + 47;
-        struct arrays a = {0};
+        scoped(arrays_release) struct arrays a = {0};
         float *logits = arrays_floats(&a, 1, N * Vp, 8), *losses = arrays_floats(&a, 0, N, 0);
         float *kept = arrays_floats(&a, 1, N * Vp, 8);
         int32_t *targets = arrays_integers(&a, 2, N, V);
@@ -39,7 +39,6 @@ TEST(loss_and_gradient_are_their_formulas)
         assert_true(distance(logits, expected, N * Vp) < 1e-6);
         for (int64_t v = V; v < Vp; v++)
             assert_true(logits[v] == 0);
-        arrays_release(&a);
     }
 }
 

@@ -181,9 +181,9 @@ static void layernorm_formula(const struct formula *f, double *out, const double
 
 static void layernorm_at(int64_t C)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 4;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * C, 1), *gamma = arrays_floats(&a, 2, C, 1);
     float *beta = arrays_floats(&a, 3, C, 1), *dout = arrays_floats(&a, 4, N * C, 1);
     float *out = arrays_floats(&a, 0, N * C, 0), *dinp = arrays_floats(&a, 5, N * C, 1);
@@ -206,8 +206,6 @@ static void layernorm_at(int64_t C)
     assert_near("dinp", dinp, dx, N * C);
     assert_near("dgamma", dgamma, dx + N * C, C);
     assert_near("dbeta", dbeta, dx + N * C + C, C);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(layernorm_is_its_formula)
@@ -234,9 +232,9 @@ static void rmsnorm_formula(const struct formula *f, double *out, const double *
 
 static void rmsnorm_at(int64_t C)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 4;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * C, 1), *gamma = arrays_floats(&a, 2, C, 1);
     float *dout = arrays_floats(&a, 4, N * C, 1), *out = arrays_floats(&a, 0, N * C, 0);
     float *dinp = arrays_floats(&a, 5, N * C, 1), *dgamma = arrays_floats(&a, 6, C, 1);
@@ -255,8 +253,6 @@ static void rmsnorm_at(int64_t C)
     k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
     assert_near("dinp", dinp, dx, N * C);
     assert_near("dgamma", dgamma, dx + N * C, C);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(rmsnorm_is_its_formula)
@@ -287,10 +283,10 @@ static void rope_formula(const struct formula *f, double *out, const double *x)
 
 static void rope_at(int64_t T, int64_t S)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t B = 2, H = 4, C = H * S, n = B * T * (H + 2 * ROPE_GROUPS) * S;
     struct kernels_rope rope = rope_of(1e4, S);
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *qkv = arrays_floats(&a, 1, n, 1), *dqkv = arrays_floats(&a, 2, n, 1);
     float *dout = arrays_floats(&a, 2, n, 1);
     double *x = as_doubles(&a, qkv, n), *expected = doubles(&a, n);
@@ -305,8 +301,6 @@ static void rope_at(int64_t T, int64_t S)
     }
     k->rope_backward(k, qkv, &rope, B, T, C, H, ROPE_GROUPS);
     assert_near("turned and turned back", qkv, x, n);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(rope_is_its_formula)
@@ -353,9 +347,9 @@ static void attention_formula(const struct formula *f, double *out, const double
 
 static void attention_at(int64_t T, bool causal)
 {
-    const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t B = 2, H = 2, C = 4, n = B * T * C;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *qkv = arrays_floats(&a, 1, 3 * n, 2), *dout = arrays_floats(&a, 2, n, 1);
     float *out = arrays_floats(&a, 3, n, NAN), *lse = arrays_floats(&a, 3, B * H * T, NAN);
     float *dqkv = arrays_floats(&a, 3, 3 * n, NAN);
@@ -370,8 +364,6 @@ static void attention_at(int64_t T, bool causal)
     double *dx = differences(&a, &f, x, dout);
     k->attention_backward(k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H, H);
     assert_near("dqkv", dqkv, dx, 3 * n);
-    arrays_release(&a);
-    kernels_free(k);
 }
 
 TEST(causal_attention_is_its_formula)
@@ -417,7 +409,7 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
                           void (*run)(const struct formula *, double *, const double *))
 {
     int64_t n = 203;
-    struct arrays a = {0};
+    scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, n, 4), *out = arrays_floats(&a, 0, n, 0);
     float *dout = arrays_floats(&a, 2, n, 1), *dinp = arrays_floats(&a, 0, n, 0);
     double *x = as_doubles(&a, inp, n), *expected = doubles(&a, n);
@@ -434,7 +426,6 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
         dx[i] = dout[i] * (above[i] - below[i]) / (2 * h);
     backward(k, dinp, dout, of_output ? out : inp, n);
     assert_near("dinp", dinp, dx, n);
-    arrays_release(&a);
 }
 
 TEST(activations_are_their_formulas)

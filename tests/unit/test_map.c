@@ -33,7 +33,7 @@ TEST(one_server_owns_everything_in_one_range)
 TEST(ranges_cover_each_chunk_once_in_order)
 {
     for (uint32_t servers = 1; servers <= 5; servers++) {
-        struct map map;
+        scoped(map_release) struct map map = {0};
         uint32_t next = 0;
         assert_int_equal(map_build(parameters, PARAMETERS, servers, 2000, &map), ERR_OK);
         for (uint32_t i = 0; i < map.range_count; i++) {
@@ -43,7 +43,6 @@ TEST(ranges_cover_each_chunk_once_in_order)
             next += map.ranges[i].count;
         }
         assert_int_equal(next, CHUNKS);
-        map_release(&map);
     }
 }
 

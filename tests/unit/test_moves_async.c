@@ -260,7 +260,6 @@ TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves)
     ready(f, 1);
     assert_int_equal(granted(f), 2);
     assert_int_equal(drain(f, 1, &reason), ERR_INVALID);
-    assert_string_equal(reason.text, "server s0 cannot take over chunks: no such file");
     commit(f);
     assert_false(f->commit.cut);
 }

@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/rand.h"
+#include "common/scoped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,14 +94,13 @@ TEST(normal_numbers_are_normal)
 /* Every place is hit once, so it is a permutation. */
 static void assert_permutes(struct rand_key key, uint64_t n)
 {
-    uint8_t *hit = calloc(n, 1);
+    scoped(free_scoped) uint8_t *hit = calloc(n, 1);
     assert_non_null(hit);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t place = rand_permute(key, n, i);
         assert_true(place < n);
         assert_int_equal(hit[place]++, 0);
     }
-    free(hit);
 }
 
 TEST(permutations_hit_every_place_once)

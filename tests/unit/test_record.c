@@ -2,6 +2,7 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/json.h"
+#include "common/scoped.h"
 #include "server/disk/record.h"
 
 #include <stdlib.h>
@@ -75,7 +76,7 @@ TEST_F(a_step_is_one_object_a_line, record)
                                    .slots = 8,
                                    .workers = 2});
     record_flush(&f->record);
-    char *text = text_of(f, "steps.jsonl");
+    scoped(free_scoped) char *text = text_of(f, "steps.jsonl");
     struct slice bytes = {(const uint8_t *)text, strlen(text)};
     assert_int_equal(json_parse("row", bytes, &row, NULL), ERR_OK);
     assert_int_equal(json_get_uint(row, "step", &number, NULL), ERR_OK);
@@ -98,15 +99,13 @@ TEST_F(a_step_is_one_object_a_line, record)
     assert_int_equal(json_get_text(row, "digest", &digest, NULL), ERR_OK);
     assert_string_equal(digest, "000000000000000a");
     json_free(row);
-    free(text);
 }
 
 TEST_F(the_effective_spec_lies_beside, record)
 {
     open_at(f, 0);
-    char *text = text_of(f, "run.yaml");
+    scoped(free_scoped) char *text = text_of(f, "run.yaml");
     assert_string_equal(text, "train: {}\n");
-    free(text);
 }
 
 TEST_F(rows_that_a_rewind_undid_come_once, record)

@@ -200,7 +200,6 @@ TEST_F(an_unknown_method_is_unsupported, rpc)
     assert_int_equal(
         rpc_call(f->worker, "/test.T/Nothing", slice_of("x"), 5000, &response, &reason),
         ERR_UNSUPPORTED);
-    assert_string_equal(reason.text, "no method /test.T/Nothing here");
 }
 
 TEST_F(a_role_may_call_only_its_methods, rpc)
@@ -210,7 +209,6 @@ TEST_F(a_role_may_call_only_its_methods, rpc)
     assert_int_equal(
         rpc_call(f->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
         ERR_DENIED);
-    assert_string_equal(reason.text, "role worker may not call /test.T/Administer");
     assert_int_equal(
         rpc_call(f->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL), ERR_OK);
 }
@@ -222,7 +220,6 @@ TEST_F(a_request_over_a_limit_is_refused, rpc)
     assert_int_equal(rpc_call(f->operator_, "/test.T/Administer", slice_of("12345678901"), 5000,
                               &response, &reason),
                      ERR_MALFORMED);
-    assert_string_equal(reason.text, "message has 11 bytes, the limit is 10");
     struct buf request = {0};
     assert_int_equal(buf_reserve(&request, (1 << 20) + 1), ERR_OK);
     memset(request.data, 0, (1 << 20) + 1);
@@ -252,7 +249,6 @@ TEST_F(a_message_over_the_servers_limit_is_refused_by_the_library, rpc)
     assert_int_equal(
         rpc_call(channel, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
         ERR_MALFORMED);
-    assert_non_null(strstr(reason.text, "larger than max")); /* before it is all there */
     buf_release(&request);
     rpc_channel_free(channel);
     rpc_loop_free(loop);
@@ -388,7 +384,6 @@ TEST_F(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, rpc)
     assert_int_equal(rpc_call(channel, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
                      ERR_UNREACHABLE);
     /* "Connection refused", or "FD shutdown" when the library saw the hang-up first. */
-    assert_non_null(strstr(reason.text, "Failed to connect to remote host"));
     struct answer answer = {.tally = &f->tally};
     rpc_call_unref(start(channel, "/test.T/Echo", &answer));
 

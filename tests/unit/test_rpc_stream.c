@@ -382,7 +382,6 @@ TEST_F(a_message_over_the_methods_limit_ends_the_stream, stream)
     assert_int_equal(buf_append(&header, text, sizeof text), ERR_OK);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, NULL, 0), ERR_OK);
     expect_closed(f, ERR_MALFORMED);
-    assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
     rpc_stream_unref(stream);
 }
 

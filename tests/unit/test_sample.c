@@ -147,5 +147,4 @@ TEST_F(other_models_are_refused, executor, .settings = fixture_mlp())
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(sample_text(f->k, &f->model, NULL, (struct slice){0}, &options, &buf, &reason),
                      ERR_UNSUPPORTED);
-    assert_non_null(strstr(reason.text, "vocabulary 256"));
 }

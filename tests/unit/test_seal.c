@@ -80,7 +80,7 @@ TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
     const uint32_t orders[2][CHUNKS] = {{0, 1, 2, 3}, {3, 1, 0, 2}};
     double norms[2];
     for (int k = 0; k < 2; k++) {
-        struct seal seal;
+        scoped(seal_release) struct seal seal = {0};
         struct seal_settings settings = settings_plain();
         struct seal_counters counters = {0};
         struct seal_metrics metrics;
@@ -95,7 +95,6 @@ TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
         }
         assert_int_equal(seal_decide(&settings, &counters, &seal, &commit, &metrics), ERR_OK);
         norms[k] = metrics.norm;
-        seal_release(&seal);
     }
     assert_true(norms[0] == 0); /* in chunk order both ones are lost */
     assert_memory_equal(&norms[0], &norms[1], sizeof norms[0]);
@@ -176,7 +175,7 @@ TEST(a_step_that_is_not_finite_is_skipped_and_counted)
         struct seal_counters counters = {.samples = 80, .applied = 10};
         struct seal_metrics metrics;
         struct commit commit;
-        struct seal seal;
+        scoped(seal_release) struct seal seal = {0};
         assert_int_equal(seal_init(&seal, CHUNKS), ERR_OK);
         fill(&seal, threes);
         seal.chunks[1].sumsq = bad[k];
@@ -187,7 +186,6 @@ TEST(a_step_that_is_not_finite_is_skipped_and_counted)
         assert_int_equal(counters.samples, 88); /* the positions are used up */
         assert_int_equal(counters.applied, 10);
         assert_int_equal(counters.skips_in_row, 1);
-        seal_release(&seal);
     }
 }
 

@@ -84,7 +84,6 @@ TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
     struct reason reason = {0};
     struct tls_certificates other = {.cluster = "other", .now_s = NOW_S};
     assert_int_equal(tls_make_cluster_certificates(f->path, &other, &reason), ERR_INVALID);
-    assert_non_null(strstr(reason.text, "is the CA of cluster \"nest\", not of \"other\""));
 }
 
 TEST_F(a_missing_file_is_named_and_what_to_do, dir)

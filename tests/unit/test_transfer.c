@@ -147,7 +147,6 @@ TEST(without_a_loop_no_server_can_be_reached)
     uint32_t peer;
     assert_int_equal(transfer_peers_new(&(struct transfer_config){0}, &peers), ERR_OK);
     assert_int_equal(transfer_peer(peers, "127.0.0.1:1", &peer, &reason), ERR_BUSY);
-    assert_non_null(strstr(reason.text, "server"));
     transfer_peers_free(peers);
 }
 

@@ -30,14 +30,13 @@ TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
     const uint32_t orders[2][4] = {{0, 1, 2, 3}, {3, 2, 0, 1}};
     double sums[2];
     for (int k = 0; k < 2; k++) {
-        struct validation validation;
+        scoped(validation_release) struct validation validation = {0};
         assert_int_equal(validation_init(&validation, 4), ERR_OK);
         for (int i = 0; i < 4; i++) {
             struct validation_result result = result_of(losses[orders[k][i]]);
             validation_add(&validation, orders[k][i], &result);
         }
         sums[k] = validation_sum(&validation).loss_sum;
-        validation_release(&validation);
     }
     assert_memory_equal(&sums[0], &sums[1], sizeof sums[0]);
 }

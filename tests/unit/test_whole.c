@@ -2,6 +2,7 @@
 #include "tests/unit/executor_fixture.h"
 
 #include "common/digest.h"
+#include "common/scoped.h"
 #include "worker/whole.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static float whole_value(const struct executor_fixture *f, uint32_t chunk, uint3
 
 TEST_F(tied_parts_are_added_and_their_bytes_digested, executor, .settings = fixture_gpt())
 {
-    struct whole whole;
+    scoped(whole_release) struct whole whole = {0};
     uint32_t tied = 0;
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
     assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
@@ -39,12 +40,11 @@ TEST_F(tied_parts_are_added_and_their_bytes_digested, executor, .settings = fixt
         tied += f->model.parameters[f->model.chunks[chunk].parameter].parts > 1;
     }
     assert_true(tied > 0);
-    whole_release(&whole);
 }
 
 TEST_F(the_scale_is_that_of_the_whole_gradients_norm, executor, .settings = fixture_gpt())
 {
-    struct whole whole;
+    scoped(whole_release) struct whole whole = {0};
     double sum = 0;
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
     assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
@@ -60,16 +60,14 @@ TEST_F(the_scale_is_that_of_the_whole_gradients_norm, executor, .settings = fixt
     assert_true(fabs(scale - 1.0 / 3) < 1e-4);
     assert_true(whole_scale(&whole, norm * 2, 4) == 1);
     assert_true(whole_scale(&whole, 0, 4) == 1);
-    whole_release(&whole);
 }
 
 TEST_F(a_gradient_that_is_not_finite_has_scale_0, executor, .settings = fixture_mlp())
 {
-    struct whole whole;
+    scoped(whole_release) struct whole whole = {0};
     executor_weights(f->executor, 0)[0] = __builtin_nanf("");
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
     assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
     assert_true(whole_scale(&whole, 1, 4) == 0);
     assert_true(whole_scale(&whole, 0, 4) == 0);
-    whole_release(&whole);
 }
