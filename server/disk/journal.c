@@ -305,12 +305,12 @@ static bool record_at(struct slice bytes, size_t at, uint64_t number, struct rec
     return true;
 }
 
-/* Records begin at multiples of eight. */
-static bool any_record_behind(struct slice bytes, size_t at)
+/* A whole record of a higher number. Records begin at multiples of eight. */
+static bool later_record_behind(struct slice bytes, size_t at, uint64_t number)
 {
     struct record_head head;
     for (at = (at + 7) / 8 * 8; at + sizeof head <= bytes.bytes; at += 8)
-        if (record_at(bytes, at, UINT64_MAX, &head))
+        if (record_at(bytes, at, UINT64_MAX, &head) && head.number > number)
             return true;
     return false;
 }
@@ -344,11 +344,12 @@ static enum err take_record(struct slice body, uint32_t count, const char *path,
     return ERR_OK;
 }
 
-/* What is at `at` is not whole: the end that a crash left, or damage. */
-static enum err cut_off(struct slice bytes, size_t at, const char *path, uint64_t *torn,
-                        struct reason *reason)
+/* The record of that number, which is to be at `at`, is not whole: the end that a crash left, or
+ * damage. The next one is written only after this one is durable. */
+static enum err cut_off(struct slice bytes, size_t at, uint64_t number, const char *path,
+                        uint64_t *torn, struct reason *reason)
 {
-    if (any_record_behind(bytes, at + 8))
+    if (later_record_behind(bytes, at + 8, number))
         return corrupt(path, at, "a record is damaged, and later ones are whole", reason);
     *torn += bytes.bytes - at;
     ignore(reason_set(reason, ERR_OK, "%s: offset %zu: a record was not whole; cut off", path, at));
@@ -362,11 +363,11 @@ enum err journal_read_file(struct slice bytes, const char *path, struct journal_
     struct head expected = head_of(name);
     struct record_head head;
     if (bytes.bytes < sizeof expected || memcmp(bytes.data, &expected, sizeof expected) != 0)
-        return cut_off(bytes, 0, path, ret_torn, reason);
+        return cut_off(bytes, 0, 0, path, ret_torn, reason); /* it is synced with record 0 */
     size_t at = sizeof expected;
     for (uint64_t number = 0; at < bytes.bytes; number++) {
         if (!record_at(bytes, at, number, &head))
-            return cut_off(bytes, at, path, ret_torn, reason);
+            return cut_off(bytes, at, number, path, ret_torn, reason);
         struct slice body = {bytes.data + at + sizeof head, head.bytes};
         TRY(take_record(body, head.count, path, at, reader, reason));
         at += sizeof head + head.bytes;

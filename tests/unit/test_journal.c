@@ -309,6 +309,29 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
     assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
 }
 
+/* Head and first record are synced together: a crash may spoil either, and nothing was durable. */
+TEST_IN_FOLDER(p12_a_head_that_a_crash_spoilt_is_cut_off_with_its_only_record)
+{
+    for (uint64_t tickets = 3; tickets <= 6; tickets += 3) {
+        scoped(buf_release) struct buf bytes = {0};
+        struct outcome outcome = {0};
+        struct journal_reader reader = {&outcome.count, take};
+        uint64_t committed;
+        const char *path = folder_path(state, tickets == 3 ? "one" : "two");
+        assert_int_equal(write_tickets(&file_ops_real, path, tickets, 99, &committed), ERR_OK);
+        char file[512];
+        snprintf(file, sizeof file,
+                 "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
+        assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+        memset(bytes.data + 8, 0, 4);
+        outcome.err = journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn,
+                                        &outcome.reason);
+        assert_int_equal(outcome.err, tickets == 3 ? ERR_OK : ERR_CORRUPT);
+        assert_int_equal(outcome.torn, tickets == 3 ? bytes.bytes : 0);
+        assert_int_equal(outcome.count, 0);
+    }
+}
+
 /* A whole record at another place than its own: blocks of a file that was there before. */
 TEST_IN_FOLDER(records_out_of_their_order_are_cut_off)
 {
