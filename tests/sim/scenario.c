@@ -247,7 +247,9 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
     uint64_t step_us = 8 * scenario->delay_us + scenario->write_us +
                        2 * scenario->compute_us * train->slots / scenario->workers;
     scenario->calm_us = between(random, 1, 3) * train->steps * step_us;
-    scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, SIM_FAULTS_MAX);
+    bool alone = scenario->meeting_count > 0 && chance(random, 60); /* little beside what meets */
+    uint64_t most = alone ? 4 : SIM_FAULTS_MAX;
+    scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, most);
     for (uint32_t i = 0; i < scenario->fault_count; i++)
         scenario->faults[i] = (struct fault){
             logged && chance(random, 25) ? FAULT_CRASH_SERVER : choose_fault(scenario, random),
@@ -276,9 +278,12 @@ static void choose_meetings(struct scenario *scenario, struct rand_state *random
         scenario->meetings[i].state = (enum state)choose_share(random, state_share, STATE_COUNT);
         scenario->meetings[i].event =
             (enum meeting_event)choose_share(random, event_share, MEETING_COUNT);
-        bool again = i > 0 && chance(random, 60); /* more than two things at once */
-        scenario->meetings[i].version =
-            again ? scenario->meetings[i - 1].version : rand_below(random, 4);
+        /* One after another, or several at once; first a server may come, and own what the newest
+         * cut has not seen with it. */
+        uint64_t before = i > 0 ? scenario->meetings[i - 1].version : 0;
+        scenario->meetings[i].version = before + rand_below(random, 3);
+        if (i == 0 && scenario->meeting_count > 1 && chance(random, 40))
+            scenario->meetings[i].state = STATE_MOVE;
     }
 }
 
