@@ -79,8 +79,8 @@ struct counted *counted_new(size_t bytes)
 
 struct counted *counted_ref(struct counted *counted)
 {
-    /* Release, so that whoever drops this reference has seen what came before it, also when it was
-     * handed over by a library that the thread sanitizer does not watch. */
+    /* Release: the thread that drops this reference has then seen what came before it, also when a
+     * library that the thread sanitizer does not watch handed it over. */
     atomic_fetch_add_explicit(&counted->references, 1, memory_order_release);
     return counted;
 }

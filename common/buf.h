@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Borrowed bytes; whoever hands one out says for how long. */
+/* Borrowed bytes; the function that hands one out documents for how long. */
 struct slice {
     const uint8_t *data;
     size_t bytes;

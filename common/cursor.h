@@ -17,8 +17,9 @@ struct cursor {
 size_t cursor_bytes(const struct cursor *cursor);
 /* Passes over `bytes`. */
 void cursor_skip(struct cursor *cursor, size_t bytes);
-/* Passes over the next 1 … `count_max` values of `size` bytes (at most 8) and says how many: those
- * that lie together at *ret_values. A value that a slice's end cuts is put together in `value`. */
+/* Passes over the next values, of `size` bytes each (at most 8), and returns how many: as many as
+ * lie together, at least 1, at most `count_max`. *ret_values points to them. A value that is cut by
+ * a slice's end is put together in `value`. */
 size_t cursor_values(struct cursor *cursor, size_t size, size_t count_max, uint8_t value[static 8],
                      const uint8_t **ret_values);
 

@@ -1,4 +1,4 @@
-/* The one error type: what happened, what the caller does about it, and how to say it. */
+/* The one error type: what happened, what the caller does about it, and the text for it. */
 #ifndef ROOST_COMMON_ERR_H
 #define ROOST_COMMON_ERR_H
 

@@ -79,7 +79,7 @@ void file_log_release(struct file_log *log); /* {0} is fine */
 
 /* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
-/* Makes a file's bytes durable, whoever wrote them. */
+/* Makes a file's bytes durable, also those that another process wrote. */
 enum err file_sync(const struct file_ops *ops, const char *path, struct reason *reason) MUST_USE;
 /* Makes a folder's entries durable (after making or renaming files in it). */
 enum err file_sync_dir(const struct file_ops *ops, const char *path,

@@ -82,5 +82,5 @@ void log_event(const struct logger *logger, enum log_level level, const char *ev
         return;
     line.data[line.bytes - 1] = '\n'; /* also when it was cut */
     ssize_t written = write(logger->fd, line.data, line.bytes);
-    (void)written; /* there is nowhere to say so */
+    (void)written; /* there is no other place to report it */
 }

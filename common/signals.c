@@ -21,16 +21,17 @@ static void wait_for_signals(void *argument)
         int number;
         if (sigwait(&set, &number) != 0 || atomic_load(&signals->stopping))
             return;
-        signals->said(signals->owner, number);
+        signals->received(signals->owner, number);
     }
 }
 
-enum err signals_start(struct signals *signals, void (*said)(void *owner, int number), void *owner)
+enum err signals_start(struct signals *signals, void (*received)(void *owner, int number),
+                       void *owner)
 {
     sigset_t set = waited_for();
     signal(SIGPIPE, SIG_IGN);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signals->said = said;
+    signals->received = received;
     signals->owner = owner;
     atomic_init(&signals->stopping, false);
     return thread_start(&signals->thread, "signals", wait_for_signals, signals);

@@ -9,14 +9,14 @@
 
 struct signals {
     struct thread thread;
-    void (*said)(void *owner, int number);
+    void (*received)(void *owner, int number);
     void *owner;
     atomic_bool stopping;
 };
 
 /* Blocks the signals in this and all later threads and starts the one that waits for them. Call it
- * before other threads are started. `said` runs on the waiting thread. SIGPIPE is ignored. */
-enum err signals_start(struct signals *signals, void (*said)(void *owner, int number),
+ * before other threads are started. `received` runs on the waiting thread. SIGPIPE is ignored. */
+enum err signals_start(struct signals *signals, void (*received)(void *owner, int number),
                        void *owner) MUST_USE;
 void signals_stop(struct signals *signals);
 /* Ends the process with exit code 0 after `ms`, rounded up to seconds, whatever it does then. Any

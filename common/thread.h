@@ -22,7 +22,7 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
 void thread_join(struct thread *thread); /* waits for its end; once for each start */
 unsigned thread_core_count(void);        /* cores that this process may use, at least 1 */
 
-/* A mutex; the struct that holds it says what it guards. A thread never holds two. */
+/* A mutex. The struct that holds it has a comment on what it guards. A thread never holds two. */
 struct thread_mutex {
     pthread_mutex_t mutex;
 };

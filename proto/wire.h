@@ -6,8 +6,9 @@
  * the receiving core judges, and answers with an `enum err`, never with a check().
  *
  * These structs are also what the pure cores take and give, and what the simulator delivers. They
- * are plain data. Arrays behind pointers belong to the arena of the decode (`struct wire_arena`)
- * or to the sender, and live as long as the handler's call.
+ * are plain data. What a pointer of a decoded struct leads to lies in the decoder's arena; what a
+ * struct to be encoded points to is the sender's, and is not copied. Both live as long as the
+ * handler's call.
  *
  * The data path: a message is a protobuf header followed by the payload as its last `bytes` field,
  * so it is valid protobuf, and the payload is a slice of our own memory. */
@@ -21,19 +22,19 @@
 
 enum {
     WIRE_VERSION = 1,
-    WIRE_PAYLOAD_BYTES_MAX = 512 * 1024, /* small chunks are fused up to this; one chunk fits */
+    WIRE_PAYLOAD_BYTES_MAX = 512 * 1024, /* a largest chunk; small chunks are fused up to this */
     WIRE_HEADER_BYTES_MAX = 64 * 1024,
-    WIRE_CONTROL_BYTES_MAX = 8 * 1024 * 1024, /* reports of seals and descriptions */
+    WIRE_CONTROL_BYTES_MAX = 8 * 1024 * 1024, /* a whole report or description */
     WIRE_ENTRIES_MAX = 1024,                  /* chunks named by one data message */
-    WIRE_CREDITS = 8,                         /* pushes and pulls under way, each, per stream */
+    WIRE_CREDITS = 8,                         /* unanswered pushes of a stream, and pulls */
     WIRE_TEXT_BYTES_MAX = 1024,               /* names, reasons, addresses */
     WIRE_SPEC_BYTES_MAX = 64 * 1024,
     WIRE_SERVERS_MAX = 256,
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
-    WIRE_APPLIED_WORDS_MAX = 1024, /* 65,536 tickets */
+    WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
-    /* arrays of a largest chunk, 131,072 weights, and the header */
+    /* so many arrays of a largest chunk, 131,072 weights, and the header */
     WIRE_TRANSFER_BYTES_MAX = WIRE_TRANSFER_ARRAYS_MAX * 512 * 1024 + 64,
 };
 
@@ -51,41 +52,40 @@ static inline uint32_t codec_bytes(enum codec codec)
 /* ---- Shard.Exchange, worker to server ---- */
 
 /* One chunk's part of the gradient sum of a node. Its name is
- * (run, generation, step, node, chunk, part); `digest` is digest_fast64 of its payload bytes. */
+ * (run, generation, step, node, chunk, part). */
 struct push_entry {
     uint32_t chunk;
     uint32_t part;
-    uint32_t bytes;
-    uint64_t digest;
+    uint32_t bytes;   /* of this entry in the payload */
+    uint64_t digest;  /* digest_fast64 of them */
     uint64_t version; /* async: of the chunk, as it was pulled */
 };
 
 /* Gradients of one node of one step; the payload holds the entries' bytes, one after another. */
 struct push {
-    uint64_t id; /* the sender's, echoed in the ack */
+    uint64_t id; /* the sender's number; the acknowledgement repeats it */
     uint64_t generation;
     uint64_t step;
     struct node node;
     enum codec codec; /* of all entries but the loss parameter's, which is always fp32 */
     uint32_t entry_count;
     const struct push_entry *entries;
-    uint64_t member; /* not on the wire: the receiver's note of who sends it */
+    uint64_t member; /* not on the wire: the receiver notes here who sent it */
     /* async only: */
     uint64_t attempt;
     uint64_t boot; /* of the server, when these chunks were pulled (P12) */
-    float scale;   /* of per-ticket clipping, finite; 0: counted but not applied */
+    float scale;   /* clips this ticket's gradient; 0: count the ticket, apply nothing */
 };
 
-/* Asks for chunks at exactly `version`, or (async) whatever version each has now; together at most
- * WIRE_PAYLOAD_BYTES_MAX of weights. */
+/* Asks for the weights of chunks, together at most WIRE_PAYLOAD_BYTES_MAX. */
 struct pull {
-    uint64_t id;
+    uint64_t id; /* the sender's number; the answers repeat it */
     uint64_t generation;
-    uint64_t version;
+    uint64_t version; /* exactly this one */
     uint32_t chunk_count;
     const uint32_t *chunks;
-    bool newest;
-    uint64_t attempt; /* newest: who asks, for the log of the order; 0: nobody */
+    bool newest;      /* async: the version that each chunk has now; `version` does not count */
+    uint64_t attempt; /* newest: for which attempt, in the order log; 0: for none */
 };
 
 enum to_shard_kind { TO_SHARD_HELLO = 1, TO_SHARD_PUSH, TO_SHARD_PULL };
@@ -95,7 +95,7 @@ struct to_shard {
     union {
         struct {
             uint64_t member;
-        } hello; /* first message of a stream */
+        } hello; /* the first message of a stream */
         struct push push;
         struct pull pull;
     };
@@ -105,34 +105,35 @@ struct to_shard {
 
 /* ---- Shard.Exchange, server to worker ---- */
 
-/* Answers one push. ERR_OK: every entry is counted (or was before). Otherwise `code` is the first
- * entry's error, and the entries from `first_refused` on are not counted: BUSY sends them again. */
+/* Answers one push. ERR_OK: every entry is counted, now or before. Otherwise the entries from
+ * `first_refused` on are not counted, and `code` is the error of the first of them. After ERR_BUSY
+ * the worker sends these entries again. */
 struct push_ack {
-    uint64_t id;
+    uint64_t id; /* the push's */
     enum err code;
     uint32_t first_refused;
 };
 
-/* Published weights; answers (a part of) a pull. The payload holds the chunks, one after another.
- */
+/* Published weights: the answer to a pull, or to a part of it. The payload holds the chunks, one
+ * after another. */
 struct weights {
-    uint64_t id; /* the pull's */
-    uint64_t version;
+    uint64_t id;      /* the pull's */
+    uint64_t version; /* of all chunks, unless `versions` is there */
     enum codec codec; /* of all chunks but the loss parameter's, which is always fp32 */
     uint32_t chunk_count;
     const uint32_t *chunks;
-    const uint64_t *versions; /* async: of each chunk; NULL: `version` is all chunks' */
+    const uint64_t *versions; /* async: of each chunk; else NULL */
 };
 
-/* A pull that is not answered with weights now. TOO_EARLY: parked, the weights follow when they are
- * published and the credit is free again; every other code is final for the whole pull. */
+/* A pull that gets no weights now. ERR_TOO_EARLY: the server keeps the pull and sends the weights
+ * when they are published; the worker may send another pull. Every other code ends the pull. */
 struct pull_refusal {
-    uint64_t id;
+    uint64_t id; /* the pull's */
     enum err code;
 };
 
 enum from_shard_kind {
-    FROM_SHARD_WELCOME = 1, /* boot and generation of the server */
+    FROM_SHARD_WELCOME = 1, /* answers the hello: boot and generation of the server */
     FROM_SHARD_ACK,
     FROM_SHARD_WEIGHTS,
     FROM_SHARD_REFUSAL
@@ -183,10 +184,11 @@ struct join_request {
     char device[64]; /* "cpu", "cuda NVIDIA H200" */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
-    uint64_t previous_member; /* who this process was before; that membership ends. 0: nobody */
+    uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
 };
 
-/* Opened after Join and held; `member` counts in the first report, the rest are heartbeats. */
+/* A worker opens the stream after Join and keeps it open. The first report names the member; the
+ * following ones are heartbeats. */
 struct member_report {
     uint64_t member;
 };
@@ -214,8 +216,8 @@ struct join_reply {
 struct acquire_request {
     uint64_t member;
     uint64_t generation;
-    uint64_t sequence; /* rises with each new acquire: asked again, the same lease is the answer */
-    uint32_t wait_ms;  /* how long the coordinator may park the question */
+    uint64_t sequence; /* rises with each new acquire; the same one gets the same lease (P1) */
+    uint32_t wait_ms;  /* how long the coordinator may keep the question */
 };
 
 enum ticket_kind { TICKET_TRAIN = 1, TICKET_VALIDATE };
@@ -235,18 +237,18 @@ struct ticket {
 struct acquire_reply {
     enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */
     struct ticket ticket;
-    uint64_t map_number; /* of the map that the ticket's version has; 0: not said */
+    uint64_t map_number; /* of the chunk map for the ticket's version; 0: not told */
 };
 
 struct complete_request {
     uint64_t member;
     struct ticket ticket;
-    enum err outcome; /* OK: all pushes acknowledged; else why it was dropped */
+    enum err outcome; /* OK: all pushes are acknowledged; else why the worker dropped the ticket */
     /* TICKET_VALIDATE only: */
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
-    /* async, outcome OK: the servers that acknowledged, in the map's order (P12) */
+    /* async, outcome OK: boots of the servers that acknowledged, in the map's order (P12) */
     uint32_t boot_count;
     const uint64_t *boots;
 };
@@ -270,56 +272,54 @@ struct cut_name {
     uint64_t version;
 };
 
-enum { WIRE_CUTS_MAX = 64 };
-
-/* What a chunk brings to a seal. */
+/* A chunk's part of a seal. */
 struct chunk_seal {
     uint32_t chunk;
     bool finite;
     double sumsq; /* of the summed, unscaled gradient */
 };
 
-/* A shard's part of a step is reduced. */
+/* A seal: the sender's chunks of a step are reduced. */
 struct reduced {
     uint64_t generation;
     uint64_t step;
     uint32_t seal_count;
     const struct chunk_seal *seals;
-    bool has_loss; /* the shard that owns the loss chunk fills these */
+    bool has_loss; /* true: the sender owns the loss chunk, and fills the following fields */
     double loss_sum;
     double sample_count;
     double correct_count;
 };
 
-/* The coordinator's one answer for a step. All scalar arithmetic is already done. */
+/* The coordinator's one decision for a step. It has done all scalar arithmetic. */
 struct commit {
     uint64_t generation;
     uint64_t term;
-    uint64_t step; /* makes version step + 1 */
-    bool apply;    /* false: skipped, version + 1, weights unchanged */
+    uint64_t step; /* the commit makes version step + 1 */
+    bool apply;    /* false: skip the step; the version rises, the weights stay */
     bool cut;      /* version step + 1 is a cut */
     float scale;   /* gradient factor: 1 / samples, times the clip factor */
     float lr;
-    float bias1; /* 1 - beta1^n, n the applied updates with this one; adamw */
+    float bias1; /* adamw: 1 - beta1^n, n the number of applied updates, this one included */
     float bias2;
-    uint64_t samples; /* the coordinator's counters, as they are after this step (P8) */
+    uint64_t samples; /* the coordinator's counters after this step (P8) */
     uint64_t applied;
     uint64_t skips_in_row;
 };
 
 enum server_report_kind {
     SERVER_HELLO = 1,
-    SERVER_READY, /* chunks are initialised or loaded, or cannot be */
+    SERVER_READY, /* its chunks are initialised or loaded, or cannot be */
     SERVER_REDUCED,
     SERVER_COMMITTED,
     SERVER_MANIFEST, /* the cut's file is durable, or could not be written */
     SERVER_WRONG_BITS,
     SERVER_STATISTICS,
-    SERVER_DRAIN, /* it is about to end: its chunks may go elsewhere first */
-    SERVER_HELD   /* what a run could go on with: to a new coordinator that asked (P7) */
+    SERVER_DRAIN, /* it is about to end, and gives its chunks away first */
+    SERVER_HELD   /* what it holds of a run: the answer to a new coordinator that asks (P7) */
 };
 
-/* chunks [first, first + count) live on `server` (an index into the run's servers). */
+/* Chunks [first, first + count) live on `server`, an index into the run's servers. */
 struct chunk_range {
     uint32_t first;
     uint32_t count;
@@ -329,13 +329,13 @@ struct chunk_range {
 /* What a server holds of a run. */
 struct server_held {
     uint64_t run;
-    uint64_t generation; /* 0: nothing that could be gone on with */
-    uint64_t version;    /* that it began with */
-    uint64_t spec;       /* digest of the spec and the folder that it was prepared with */
+    uint64_t generation; /* 0: it holds nothing that a run can go on with */
+    uint64_t version;    /* with which it began this generation */
+    uint64_t spec;       /* digest of the spec and the checkpoint folder of its prepare command */
     uint32_t range_count;
     const struct chunk_range *ranges; /* its chunks */
     bool has_decision;
-    struct commit decision; /* the newest that it was told of */
+    struct commit decision; /* the newest commit that it got */
 };
 
 struct server_report {
@@ -348,11 +348,11 @@ struct server_report {
             uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
         } hello;
         struct {
-            struct cut_name cut; /* what it holds now */
-            enum err code;       /* not OK: it cannot; `text` says why */
+            struct cut_name cut; /* the version that it holds now */
+            enum err code;       /* not OK: it cannot hold its chunks; `text` has the reason */
             const char *text;
-            /* async: the tickets that all chunks of the server have taken: all below the low-water
-             * mark, and of those from there bit n stands for applied_low + n */
+            /* async: the tickets that every chunk of the server has taken. These are all below
+             * applied_low, and applied_low + n where bit n of `applied` is set. */
             uint64_t applied_low;
             uint32_t applied_words;
             const uint64_t *applied;
@@ -364,12 +364,12 @@ struct server_report {
         } committed;
         struct {
             struct cut_name cut;
-            enum err code; /* NO_SPACE: this cut will not be */
-            uint8_t digest[WIRE_DIGEST_BYTES];
+            enum err code;                     /* not OK: this server could not write the cut */
+            uint8_t digest[WIRE_DIGEST_BYTES]; /* SHA-256 of its file's header */
         } manifest;
         struct {
-            uint64_t member;       /* whose push differs */
-            uint64_t first_member; /* whose was counted */
+            uint64_t member;       /* sent the duplicate, whose digest differs */
+            uint64_t first_member; /* sent the push that was counted */
             uint64_t step;
             struct node node;
             uint32_t chunk;
@@ -382,19 +382,19 @@ struct server_report {
 };
 
 enum server_command_kind {
-    SERVER_PREPARE = 1, /* own these chunks, from nothing or from a cut, under this generation */
+    SERVER_PREPARE = 1, /* own these chunks in this generation, new ones or those of a cut */
     SERVER_COMMIT,
-    SERVER_RECORDED, /* this cut is recorded: older ones beyond `keep` may go */
+    SERVER_RECORDED, /* this cut is recorded: delete older ones beyond `keep` (P9) */
     SERVER_END,      /* the run is over: forget it */
-    SERVER_LEAVE,    /* nothing is needed of it any more: it may end */
-    SERVER_ASK       /* say HELD, and again all that was reported */
+    SERVER_LEAVE,    /* no one needs the server any more: it may end (P11) */
+    SERVER_ASK       /* answer with SERVER_HELD, and send all reports again (P7) */
 };
 
-/* Chunks that move with a commit (P11), as the server that is told sees them. */
+/* Chunks that move with a commit (P11), as the server that gets the commit sees them. */
 struct server_move {
     uint32_t first;
     uint32_t count;
-    const char *to; /* address of their new owner; "": they come to this server */
+    const char *to; /* address of their new owner; "": this server is */
 };
 
 struct server_command {
@@ -411,8 +411,8 @@ struct server_command {
             const char *checkpoint_dir;
             const char *restore; /* file with the initial weights; "": from the seed */
             uint32_t server;     /* the receiver's own index */
-            bool joins; /* while the run goes on at cut.version: without chunks, until some move */
-            bool cuts;  /* what it begins with is a cut of this generation, written at once */
+            bool joins; /* the run goes on at cut.version; chunks come to this server later (P11) */
+            bool cuts;  /* write what it begins with at once, as a cut of this generation */
             uint32_t range_count;
             const struct chunk_range *ranges;
         } prepare;
@@ -420,26 +420,27 @@ struct server_command {
         struct cut_name recorded;
     };
     /* SERVER_COMMIT: */
-    uint32_t file; /* number of the receiver's file in this cut; WIRE_FILE_NONE: it has none */
+    uint32_t file; /* number of the receiver's file in this cut, or WIRE_FILE_NONE */
     uint32_t move_count;
     const struct server_move *moves;
 };
 
 /* ---- Cluster, what there is to join ---- */
 
+/* A block of a parameter, which is a matrix: rows [row, row + rows), columns [col, col + cols). */
 struct chunk_description {
     const char *parameter;
     uint32_t row, rows, col, cols;
-    uint32_t parts;
+    uint32_t parts; /* contributions of each node */
 };
 
 struct server_description {
     const char *name;
-    const char *address;
+    const char *address; /* where workers reach it */
     uint64_t boot;
     bool connected;
-    uint32_t chunks;
-    const char *state; /* NULL is "" */
+    uint32_t chunks;   /* that it owns */
+    const char *state; /* a word for people; NULL is "" */
 };
 
 struct describe_request {
@@ -456,7 +457,7 @@ struct describe_reply {
     uint8_t data_digest[WIRE_DIGEST_BYTES];
     uint64_t samples;
     uint64_t validation_samples;
-    uint32_t chunk_count; /* 0 unless asked */
+    uint32_t chunk_count; /* 0, unless the request has with_chunks */
     const struct chunk_description *chunks;
     uint32_t server_count;
     const struct server_description *servers;
@@ -475,8 +476,8 @@ struct start_run_request {
     uint8_t data_digest[WIRE_DIGEST_BYTES];
     uint64_t samples;
     uint64_t validation_samples;
-    const char *restore; /* "" : from the seed */
-    double unigram_entropy;
+    const char *restore;    /* file with the initial weights; "": from the seed */
+    double unigram_entropy; /* nats, of text as bytes; 0: unknown */
 };
 
 struct start_run_reply {
@@ -490,7 +491,7 @@ struct stop_run_request {
 
 struct drain_request {
     const char *server;
-    bool lost; /* for good */
+    bool lost; /* it will not come back: the run goes on from its newest recorded cut */
 };
 
 struct drain_reply {
@@ -503,7 +504,7 @@ struct drain_reply {
 struct move_status {
     uint64_t chunks, bytes, commits;
     double gap_ms_max; /* the longest step while chunks were moving */
-    double step_ms;    /* the mean of the others */
+    double step_ms;    /* the mean of the other steps */
     uint64_t servers_added, servers_drained;
 };
 
@@ -546,9 +547,9 @@ struct status_reply {
 /* ---- bytes ----
  *
  * wire_encode_X appends the message to `buf`: ERR_NOMEM, ERR_BUSY past the buffer's limit.
- * wire_decode_X reads one whole message; pointers in the result live in `arena`, or in the bytes
- * where it says so, until either is released. ERR_MALFORMED with a reason that names the field and
- * its limit; ERR_NOMEM past the arena's cap. Any thread. */
+ * wire_decode_X reads one whole message. Pointers in the result lead into `arena`, and are valid
+ * until it is released. ERR_MALFORMED: the reason names the field and its limit; ERR_NOMEM: the
+ * message needs more than the arena's cap. Any thread. */
 
 struct arena;
 
@@ -562,7 +563,7 @@ struct arena;
     X(complete_request)                                                                            \
     X(leave_request)                                                                               \
     X(samples_request)                                                                             \
-    X(samples_reply) /* slices borrowed from the arena */                                          \
+    X(samples_reply)                                                                               \
     X(describe_request)                                                                            \
     X(describe_reply)                                                                              \
     X(start_run_request)                                                                           \
@@ -582,20 +583,20 @@ struct arena;
 WIRE_MESSAGES(WIRE_DECLARE)
 #undef WIRE_DECLARE
 
-/* The header of a transfer, whose payload follows it; and of one that was received, whose payload
- * is *ret_payload, in `bytes`: as long as the header says. */
+/* The header of a transfer; the caller sends the payload behind it. Of a transfer that was
+ * received, *ret_payload is the payload, a part of `bytes`, as long as the header tells. */
 enum err wire_encode_transfer(const struct transfer *message, struct buf *buf) MUST_USE;
 enum err wire_decode_transfer(struct slice bytes, struct arena *arena, struct transfer *ret_message,
                               struct slice *ret_payload, struct reason *reason) MUST_USE;
 
-/* Data messages: the header of a message whose payload of `payload_bytes` follows it on the wire
- * (the payload field's tag and length are part of the header; nothing follows when 0). */
+/* Data messages: the header. The caller sends the payload of `payload_bytes` behind it. The payload
+ * field's tag and length are a part of the header; without a payload they are left out. */
 enum err wire_encode_to_shard(const struct to_shard *message, struct buf *buf) MUST_USE;
 enum err wire_encode_from_shard(const struct from_shard *message, struct buf *buf) MUST_USE;
 
-/* `slices` are the received message; only its header is looked at, and copied when it spans slices.
- * payload_offset and payload_bytes say where the payload lies; for a push it is exactly the sum of
- * the entries' bytes. */
+/* `slices` are the received message. The decoder reads only the header, and copies it to the arena
+ * when it spans slices. payload_offset and payload_bytes of the result are the payload's place in
+ * the message. A push's payload has as many bytes as its entries together. */
 enum err wire_decode_to_shard(const struct slice *slices, size_t slice_count, struct arena *arena,
                               struct to_shard *ret_message, struct reason *reason) MUST_USE;
 enum err wire_decode_from_shard(const struct slice *slices, size_t slice_count, struct arena *arena,

@@ -32,7 +32,7 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
     return file_in(folder.text, file, ret_path);
 }
 
-/* The name that a folder's name says; false: it is no cut's folder. */
+/* The cut that a folder is named after; false: it is no cut's folder. */
 static bool parse_folder(const char *text, struct checkpoint_name *ret_name)
 {
     struct checkpoint_name name;

@@ -91,7 +91,7 @@ struct checkpoint_counters {
     uint64_t skips_in_row;
 };
 
-/* cut.json: what a recorded cut says beside its chunks. */
+/* cut.json: what a recorded cut holds beside its chunks. */
 struct checkpoint_record {
     struct checkpoint_name name;
     uint64_t run;
@@ -107,9 +107,10 @@ struct checkpoint_record {
 enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_dir,
                            const struct checkpoint_record *record, struct reason *reason) MUST_USE;
 
-/* `recorded` is a recorded cut, as the store says: of it and the older ones `keep` (at least 1)
- * stay; so do newer ones, of which cut.json may be there before the store knows (P9). Unrecorded
- * folders older than it are removed. Several processes may do it at a time. */
+/* Removes old cuts. `recorded` is a recorded cut of the store. Of it and the older recorded ones
+ * the newest `keep` (at least 1) stay; unrecorded folders older than it are removed. Newer folders
+ * stay: their cut.json may be there before the store has the cut (P9). Several processes may do it
+ * at a time. */
 enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                           uint32_t keep, struct reason *reason) MUST_USE;
 

@@ -223,10 +223,10 @@ enum err checkpoint_open(const char *checkpoint_dir, struct checkpoint_name name
     TRY(checkpoint_folder(checkpoint_dir, name, &folder));
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     TRY(checkpoint_open_folder(folder.text, &checkpoint, reason));
-    struct checkpoint_name told = checkpoint->record.name;
-    if (told.generation != name.generation || told.version != name.version)
+    struct checkpoint_name found = checkpoint->record.name;
+    if (found.generation != name.generation || found.version != name.version)
         return reason_set(reason, ERR_CORRUPT, "%s: cut.json is of the cut g%" PRIu64 "-v%" PRIu64,
-                          folder.text, told.generation, told.version);
+                          folder.text, found.generation, found.version);
     *ret_checkpoint = checkpoint;
     checkpoint = NULL;
     return ERR_OK;

@@ -1,4 +1,4 @@
-/* A server's file, block after block; what the table says is collected on the way. */
+/* Writes a server's file block after block, and collects the rows of its table meanwhile. */
 #include "common/files/checkpoint_format.h"
 
 struct checkpoint_writer {

@@ -101,7 +101,7 @@ enum err json_get_bool(const struct json *object, const char *key, bool *ret_val
     return ERR_OK;
 }
 
-/* jansson refuses \u0000 unless told otherwise, so the text ends where it seems to. */
+/* jansson refuses \u0000 by default, so a text holds no 0 byte. */
 enum err json_get_text(const struct json *object, const char *key, const char **ret_value,
                        struct reason *reason)
 {

@@ -223,7 +223,7 @@ enum err ledger_add(struct ledger *ledger, const struct ledger_row *row)
     return ERR_OK;
 }
 
-/* ---- what it says ---- */
+/* ---- results ---- */
 
 void ledger_release(struct ledger *ledger)
 {

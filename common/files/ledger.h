@@ -1,9 +1,8 @@
 /* The ledger of a run: that every sample of an epoch was counted exactly once, and from what.
  *
- * It is read from the rows of steps.jsonl, one for each step that was committed. A row says which
- * tickets the step had, how many samples came with their gradients, and the digest of what these
- * were summed to. A rewind takes the rows behind its cut out of the file, so only what survived is
- * there.
+ * It is read from the rows of steps.jsonl, one for each step that was committed. A row has the
+ * step's tickets, how many samples came with their gradients, and the digest of the gradients' sum.
+ * A rewind removes the rows behind its cut from the file, so only steps that survived are there.
  *
  * What is proven, row by row:
  *  1 steps follow one another from 0, generations do not fall;
@@ -11,7 +10,7 @@
  *  3 the samples that came with the gradients are those of its tickets;
  *  4 no sample of an epoch comes twice in it: each position's sample is worked out (data/tickets.h)
  *    and ticked off, so an epoch of N samples is complete when N are.
- * What does not hold is a fault, told in a sentence; the ledger goes on behind it.
+ * Where one of these does not hold, the ledger reports a fault in a sentence and goes on.
  *
  * Pure: rows in, facts out; one thread. Costs some 0.1 us and an eighth of a byte a sample. */
 #ifndef ROOST_COMMON_FILES_LEDGER_H

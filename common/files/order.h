@@ -1,6 +1,6 @@
-/* The order log: what a run did that its spec does not say, so that `roost replay` can do it again
- * bit for bit. For `ssp` the version that each slot was computed on; other kinds have records of
- * their own.
+/* The order log: what a run did that does not follow from its spec, so that `roost replay` can do
+ * it again bit for bit. For `ssp` that is the version on which each slot was computed; other kinds
+ * have records of their own.
  *
  *     RUN/order/coordinator.log    written by the coordinator's server
  *     RUN/order/server-K-gG-bB.log async: by server K, a file for each of its starts (boot B) and
@@ -9,11 +9,11 @@
  *
  * A log is records one after another, little-endian: payload bytes (4), kind (4), payload, xxHash
  * of all before (8). A record that the end of the file cuts short was being written when its writer
- * died: the log ends before it. What a recorded cut needs was synced before the cut was recorded,
- * so a reader who misses something of that says ERR_CORRUPT; a record that is damaged in the middle
- * is ERR_CORRUPT at once. A rewind cuts the log back to what led to its cut.
+ * died: the log ends before it. What a recorded cut needs was synced before the cut was recorded.
+ * So a reader that misses some of it returns ERR_CORRUPT; a record that is damaged in the middle is
+ * ERR_CORRUPT at once. A rewind cuts the log back to what led to its cut.
  *
- * Here are the bytes alone; files are read and appended by whoever keeps a log. Pure. */
+ * Here are the bytes alone; who keeps a log reads and appends its file. Pure. */
 #ifndef ROOST_COMMON_FILES_ORDER_H
 #define ROOST_COMMON_FILES_ORDER_H
 

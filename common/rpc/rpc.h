@@ -29,8 +29,8 @@
 #include <stdbool.h>
 
 /* Once per process, before any other thread: allocator settings for large messages, TLS 1.3 only.
- * `say` = the library's own complaints (refused handshakes) go to stderr, a line each. */
-void rpc_process_init(bool say);
+ * `log` = the library writes its own complaints (refused handshakes) to stderr, a line each. */
+void rpc_process_init(bool log);
 
 struct rpc_settings {
     unsigned threads;              /* polling threads; 0: one per core */
@@ -76,7 +76,7 @@ struct rpc_message *rpc_message_new(struct slice bytes) MUST_USE;
 void rpc_message_copy(const struct rpc_message *message, size_t offset, size_t bytes,
                       void *ret_data);
 
-/* ---- Streams: the same at both ends. Any thread, unless said otherwise. ---- */
+/* ---- Streams: the same at both ends. Any thread, but where a comment excepts one. ---- */
 
 struct rpc_stream;
 
@@ -104,8 +104,8 @@ struct rpc_stream_events {
                    const struct reason *reason);
 };
 
-/* A stream is counted: events lend it until `closed` has returned; whoever keeps it longer, or uses
- * it in another thread, holds a reference. */
+/* A stream is counted: events lend it until `closed` has returned. To keep it longer, or to use it
+ * in another thread, take a reference. */
 struct rpc_stream *rpc_stream_ref(struct rpc_stream *stream);
 void rpc_stream_unref(struct rpc_stream *stream); /* NULL is fine */
 

@@ -32,7 +32,7 @@ SCOPED_FREE(X509_STORE_CTX, X509_STORE_CTX_free)
 
 /* ---- Connections ---- */
 
-/* OpenSSL calls this for every connection made in this process, whoever makes it. */
+/* OpenSSL calls this for every connection that this process makes. */
 static void connection_made(void *connection, void *pointer, CRYPTO_EX_DATA *data, int index,
                             long number, void *argument)
 {

@@ -44,7 +44,7 @@ enum {
     TLS_PATH_BYTES_MAX = 512
 };
 
-/* Who a certificate says its holder is. */
+/* The holder of a certificate, as the certificate names it. */
 struct tls_holder {
     enum tls_role role;
     char cluster[TLS_NAME_BYTES_MAX + 1];
@@ -67,7 +67,7 @@ struct tls_identity {
 /* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
  * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
  * ERR_UNTRUSTED: a file is missing or not PEM; expired, not yet valid, of another CA, another role,
- * or the key does not fit. `reason` names the file and says what to do. */
+ * or the key does not fit. `reason` names the file and the remedy. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
 void tls_identity_release(struct tls_identity *identity);
@@ -75,8 +75,7 @@ void tls_identity_release(struct tls_identity *identity);
 struct tls_identity tls_identity_names(const struct tls_identity *identity);
 /* Whether the certificate that `identity` was read from has another one in its place, which is
  * valid at `now_s` and of the same cluster and role: then it is in *ret_identity. The texts of
- * `identity` are not looked at. Certificates are short-lived: whoever connects or is connected to
- * asks. */
+ * `identity` are not used. Certificates are short-lived, so both ends ask for each connection. */
 bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
                           struct tls_identity *ret_identity) MUST_USE;
 
@@ -99,7 +98,7 @@ enum err tls_ca_create(const char *cluster, int64_t now_s, int64_t valid_s,
                        struct buf *ret_certificate, struct buf *ret_key,
                        struct reason *reason) MUST_USE;
 
-/* What a new certificate shall say. */
+/* What a new certificate is made for. */
 struct tls_request {
     struct tls_holder holder; /* the role may not be NONE */
     const char *const *hosts; /* a server's extra names and addresses; borrowed. localhost,

@@ -68,7 +68,7 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
     scoped(tls_identity_release) struct tls_identity identity = {0};
     memcpy(identity.path, path.text, sizeof path.text);
     struct file_info info = {0};
-    ignore(file_stat(path.text, &info, NULL)); /* reading it says more */
+    ignore(file_stat(path.text, &info, NULL)); /* reading it gives a better reason */
     identity.modified_ns = info.modified_ns;
     TRY(pem_read(ca_path.text, &identity.ca, reason));
     TRY(pem_read(path.text, &identity.certificate, reason));

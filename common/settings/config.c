@@ -1,4 +1,4 @@
-/* A table of fields, applied: which source counts, what it must look like, where it was said. */
+/* A table of fields, applied: which source counts, what it must look like, where it was set. */
 #include "common/settings/config.h"
 
 #include "common/scoped.h"
@@ -18,7 +18,7 @@ struct reading {
     struct reason *reason;
 };
 
-/* What one source says about one field. */
+/* One source's value of one field. */
 struct value {
     struct config_place place;
     enum config_yaml_kind kind;
@@ -198,7 +198,7 @@ static enum err wrong_limits(struct reading *reading, const struct config_field 
                       is);
 }
 
-static bool says(const struct config_item *item, const char *word)
+static bool is_word(const struct config_item *item, const char *word)
 {
     return item->bytes == strlen(word) && memcmp(item->text, word, item->bytes) == 0;
 }
@@ -206,7 +206,7 @@ static bool says(const struct config_item *item, const char *word)
 /* YAML's nothing. */
 static bool is_null(const struct config_item *item)
 {
-    return item->plain && (item->bytes == 0 || says(item, "~") || says(item, "null"));
+    return item->plain && (item->bytes == 0 || is_word(item, "~") || is_word(item, "null"));
 }
 
 static enum err wrong(struct reading *reading, const struct config_field *field,
@@ -455,8 +455,8 @@ static bool parse_real(const struct config_item *item, double *ret_number)
 static bool assign_bool(const struct config_field *field, const struct config_item *item, void *out)
 {
     (void)field;
-    bool yes = says(item, "true");
-    if (!item->plain || (!yes && !says(item, "false")))
+    bool yes = is_word(item, "true");
+    if (!item->plain || (!yes && !is_word(item, "false")))
         return false;
     memcpy(out, &yes, sizeof yes);
     return true;
@@ -496,7 +496,7 @@ static bool assign_real(const struct config_field *field, const struct config_it
 static bool assign_name(const struct config_field *field, const struct config_item *item, void *out)
 {
     for (uint32_t i = 0; field->names[i] != NULL; i++)
-        if (says(item, field->names[i])) {
+        if (is_word(item, field->names[i])) {
             memcpy(out, &i, sizeof i); /* an enum is an unsigned int here */
             return true;
         }
@@ -638,7 +638,7 @@ static uint32_t section_line(const struct config_document *document, const char 
     return line;
 }
 
-/* False: nobody says anything, and the field has no fixed default. */
+/* False: no source sets the field, and it has no fixed default. */
 static bool find_value(struct reading *reading, const struct config_field *field,
                        struct value *value)
 {
@@ -670,9 +670,9 @@ static enum err assign_all(struct reading *reading)
         if (!exists(reading->table, reading->settings, field))
             continue;
         check(field->count_max <= CONFIG_LIST_MAX);
-        bool said = find_value(reading, field, &value);
+        bool found = find_value(reading, field, &value);
         reading->places->places[i] = value.place;
-        if (!said)
+        if (!found)
             continue;
         enum err err = assign(reading, field, &value);
         check(err == ERR_OK || value.place.source != CONFIG_DEFAULT);

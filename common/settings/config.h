@@ -48,7 +48,7 @@ struct config_field {
     const char *const *names;      /* NAME: ends with NULL */
     uint32_t count_min, count_max; /* lists */
     size_t count_offset;           /* U32S */
-    const char *initial; /* the default as a file would say it; NULL: stays zero, the owner's
+    const char *initial; /* the default as a file would write it; NULL: stays zero, the owner's
                             checks complete or demand it */
     /* The field exists only while the NAME field `when_path` (an earlier row) has one of the
      * values of the bit mask; mask 0: always. A row that does not exist stays zero. */
@@ -108,7 +108,7 @@ enum err config_complain(const struct config_table *table, const void *settings,
 /* All fields that exist, as YAML: config_parse() of the text gives the same settings. */
 enum err config_print(const struct config_table *table, const void *settings,
                       struct buf *buf) MUST_USE;
-/* One field's value as the file would say it ("[2, 100, 3]"). */
+/* One field's value as a file would write it ("[2, 100, 3]"). */
 enum err config_print_value(const struct config_field *field, const void *settings,
                             struct buf *buf) MUST_USE;
 /* What a value must be: "an integer from 1 to 10". */

@@ -89,9 +89,9 @@ static const struct config_field fields[] = {
      ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", GPT},
     {"model.context", "tokens of one sample", CONFIG_U32,
      ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", GPT},
-    {"model.vocabulary", "token values; text: 256, tokens: 50257 unless said", CONFIG_U32,
+    {"model.vocabulary", "token values; text: 256, tokens: 50257 unless set", CONFIG_U32,
      ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, GPT},
-    {"model.layers", "sizes from inputs to classes; [2, 100, classes] unless said", CONFIG_U32S,
+    {"model.layers", "sizes from inputs to classes; [2, 100, classes] unless set", CONFIG_U32S,
      ROW(model, sizes, REFUSED), .min = 1, .max = 1 << 20, .count_min = 2,
      .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
     {"model.activation", "between the linears", CONFIG_NAME,
@@ -123,7 +123,7 @@ static const struct config_field fields[] = {
     {"train.slot_samples", "samples of one slot; with local steps, of each of them", CONFIG_U32,
      ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4"},
     {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
-     "largest divisor up to 8 unless said", CONFIG_U32,
+     "largest divisor up to 8 unless set", CONFIG_U32,
      ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX},
     {"train.seed", "of initial values and of the order of samples", CONFIG_U64,
      ROW(train, seed, REFUSED), .max = UINT64_MAX, .initial = "1"},
@@ -134,7 +134,7 @@ static const struct config_field fields[] = {
     {"train.threads", "of one worker's kernels", CONFIG_U32,
      ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
     {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "
-     "1 with bf16 unless said", CONFIG_U32,
+     "1 with bf16 unless set", CONFIG_U32,
      ROW(train, node_slots, DIGEST), .max = TREE_SLOTS_MAX},
     {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
      ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
@@ -180,9 +180,9 @@ static const struct config_field fields[] = {
      ROW(optimizer, schedule, DIGEST), .names = schedules, .initial = "constant", NOT_ADAMW},
     {"optimizer.warmup_samples", "samples over which the rate rises from 0", CONFIG_U64,
      ROW(optimizer, warmup_samples, DIGEST), .max = SAMPLES_MAX, .initial = "0"},
-    {"optimizer.decay_samples", "samples after which lr_min is reached; the run's end unless said",
+    {"optimizer.decay_samples", "samples after which lr_min is reached; the run's end unless set",
      CONFIG_U64, ROW(optimizer, decay_samples, DIGEST), .min = 1, .max = SAMPLES_MAX, FALLING},
-    {"optimizer.lr_min", "learning rate at the end; lr / 10 unless said", CONFIG_REAL,
+    {"optimizer.lr_min", "learning rate at the end; lr / 10 unless set", CONFIG_REAL,
      ROW(optimizer, lr_min, DIGEST), .real_max = 1000, FALLING},
 
     {"consistency.kind", "which version a gradient uses and when it is applied", CONFIG_NAME,
@@ -197,7 +197,7 @@ static const struct config_field fields[] = {
      CONFIG_U32, ROW(consistency, staleness_max, DIGEST), .max = WINDOW_MAX, .initial = "16",
      IS(ASYNC)},
     {"consistency.window", "tickets from the oldest unfinished to the newest that may be granted; "
-     "four steps' unless said", CONFIG_U32,
+     "four steps' unless set", CONFIG_U32,
      ROW(consistency, window, REFUSED), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
     {"consistency.local_steps", "optimizer steps of slot_samples each that a worker makes between "
      "pull and push", CONFIG_U32,
@@ -280,7 +280,7 @@ enum err spec_print_reference(struct buf *buf)
 
 /* ---- defaults that depend on other settings ---- */
 
-/* Exists, and nobody said a value. */
+/* The setting exists, and no source sets it. */
 static bool is_open(const struct draft *draft, const char *path)
 {
     size_t row = config_find(&table, &draft->spec, path);
@@ -414,7 +414,7 @@ static enum err check_nodes(struct draft *draft)
     if (train->node_slots == 0) {
         if (train->precision == SPEC_BF16)
             return COMPLAIN(draft, "train.node_slots", "train.precision",
-                            "train.node_slots must be said with bf16: where sums are rounded is "
+                            "train.node_slots must be set with bf16: where sums are rounded is "
                             "part of the run");
         return ERR_OK;
     }

@@ -142,7 +142,7 @@ enum err spec_print_reference(struct buf *buf) MUST_USE;
 /* What a changed setting means for a run that is continued. */
 enum spec_resume {
     SPEC_RESUME_FREE,   /* the weights come out the same */
-    SPEC_RESUME_DIGEST, /* allowed, but the weights differ from an uninterrupted run's: said */
+    SPEC_RESUME_DIGEST, /* allowed, and reported: the weights differ from an uninterrupted run's */
     SPEC_RESUME_REFUSED /* the stored state cannot be continued with it */
 };
 

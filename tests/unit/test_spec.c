@@ -215,7 +215,7 @@ TEST(every_refusal_names_the_place)
         {GPT TEXT "train: {slots: 6, node_slots: 8}",
          "run.yaml:3: train.node_slots (8) must be at most train.slots (6)"},
         {GPT TEXT "train: {precision: bf16, node_slots: 0}",
-         "run.yaml:3: train.node_slots must be said with bf16: where sums are rounded is part of "
+         "run.yaml:3: train.node_slots must be set with bf16: where sums are rounded is part of "
          "the run"},
         {GPT TEXT "train: {precision: fp16}",
          "run.yaml:3: train.precision must be one of fp32, bf16, not \"fp16\""},

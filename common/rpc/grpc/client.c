@@ -273,7 +273,7 @@ static enum err call_result(struct rpc_call *call, grpc_slice *ret_response, str
 
 static void on_answered(struct rpc_tag *tag, bool ok)
 {
-    (void)ok; /* the ending says it */
+    (void)ok; /* the call's ending has the error */
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, tag);
     thread_lock(&call->lock);
     grpc_call *over = call->call;

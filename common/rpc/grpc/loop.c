@@ -12,12 +12,12 @@
 
 /* ---- The process ---- */
 
-static void say_line(gpr_log_func_args *line)
+static void log_line(gpr_log_func_args *line)
 {
     fprintf(stderr, "rpc: %s\n", line->message);
 }
 
-static void say_nothing(gpr_log_func_args *line)
+static void log_nothing(gpr_log_func_args *line)
 {
     (void)line;
 }
@@ -38,16 +38,16 @@ static void lock_orders_forget(void)
         set_mode(IGNORE);
 }
 
-void rpc_process_init(bool say)
+void rpc_process_init(bool log)
 {
     lock_orders_forget();
     tls_process_init();
     /* Otherwise glibc gives the pages of every message back to the kernel and gets them again:
-     * 512 KiB messages over loopback at 2.4 instead of 5.5 GiB/s. Another allocator (a sanitizer's)
-     * says no, and needs it not. */
+     * 512 KiB messages over loopback at 2.4 instead of 5.5 GiB/s. Another allocator
+     * (a sanitizer's) refuses this, and does not need it. */
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    gpr_set_log_function(say ? say_line : say_nothing);
+    gpr_set_log_function(log ? log_line : log_nothing);
     /* A connection's bytes are handled by its own polling thread. With the default (one epoll set
      * for all of them) any idle polling thread takes them and hands them on: 1.2 to 1.6 times the
      * processor time of a plain socket instead of 1.1 (tests/bench/bench_rpc, two threads). */

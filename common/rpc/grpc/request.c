@@ -142,7 +142,7 @@ static void on_received(struct rpc_tag *tag, bool ok)
 
 static void on_replied(struct rpc_tag *tag, bool ok)
 {
-    (void)ok; /* whoever asked is gone then */
+    (void)ok; /* false: the caller is gone */
     done(CONTAINER_OF(tag, struct rpc_request, replied));
 }
 

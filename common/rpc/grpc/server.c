@@ -217,7 +217,7 @@ static void on_accepted(struct rpc_tag *tag, bool ok)
 
 /* ---- Starting ---- */
 
-/* Why could the library not listen there? It only says that it could not. */
+/* Finds out why the library could not listen there; it reports only that it could not. */
 static enum err bind_failure(const char *address, struct reason *reason)
 {
     char host[256];

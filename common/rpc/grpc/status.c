@@ -13,7 +13,7 @@ static const grpc_status_code reaction_codes[REACTION_COUNT] = {
     [REACT_STOP] = GRPC_STATUS_FAILED_PRECONDITION,
 };
 
-/* … and where a status says it better than the reaction; 0: it does not. */
+/* Errors for which another status fits better than the reaction's; 0: none does. */
 static const grpc_status_code better_codes[ERR_COUNT] = {
     [ERR_NOMEM] = GRPC_STATUS_RESOURCE_EXHAUSTED,   [ERR_INVALID] = GRPC_STATUS_INVALID_ARGUMENT,
     [ERR_DEADLINE] = GRPC_STATUS_DEADLINE_EXCEEDED, [ERR_OLD_TERM] = GRPC_STATUS_ABORTED,
@@ -127,8 +127,8 @@ static enum err code_err(grpc_status_code code)
     }
 }
 
-/* A connection that TLS refused looks like one that broke: says what may be behind it. What the
- * server refuses comes after a client's handshake (TLS 1.3), so it can only be guessed. */
+/* A connection that TLS refused looks like one that broke: this finds the likely cause. A server
+ * refuses after the client's handshake has ended (TLS 1.3), so the client can only guess. */
 static enum err tls_refusal(const struct tls_identity *identity, const char *text,
                             struct reason *reason)
 {

@@ -3,8 +3,8 @@
  * Up to five operations are under way: the first metadata, one read (always, until the peer ends),
  * one write, the end as it will be received and, at a server, the end as it is sent. Their tags run
  * on the connection's polling thread, so events come one after another. The outbound queues are
- * filled by any thread; whoever finds no write under way starts one. When the end has been received
- * and the last tag is back, the stream says `closed` and lets go of the call.
+ * filled by any thread; the one that finds no write under way starts one. When the end has been
+ * received and the last tag is back, the stream calls `closed` and releases the call.
  *
  * (1) A write is started only under `sending`, which is set under the lock.
  * (2) No operation is started once `over` is set; the tags that are out all come back. */
@@ -41,7 +41,7 @@ struct rpc_stream {
     grpc_metadata_array initial;
     struct rpc_ending ending; /* client: how it ended */
     int client_gone;          /* server: before it got the end */
-    struct reason broken;     /* why this end cancelled it, when `broken_err` says so */
+    struct reason broken;     /* why this end cancelled it, if `broken_err` is not OK */
     enum err broken_err;
 
     struct thread_mutex lock; /* guards what follows */
@@ -51,7 +51,7 @@ struct rpc_stream {
     bool sending;
     bool cancelled;      /* by this end */
     bool ended;          /* nothing more may be queued */
-    bool ending_sent;    /* the operation that says so was started */
+    bool ending_sent;    /* the operation that sends the end was started */
     bool over;           /* the end was received */
     enum err finish_err; /* server: with which it ended */
     struct rpc_status status;
@@ -249,7 +249,7 @@ static void on_received(struct rpc_tag *tag, bool ok)
 
 static void on_sent(struct rpc_tag *tag, bool ok)
 {
-    (void)ok; /* a broken stream says so by its end */
+    (void)ok; /* a broken stream reports it with its end */
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, sent);
     thread_lock(&stream->lock);
     stream->sending = false;
@@ -364,7 +364,7 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     return stream;
 }
 
-/* The operations that say that the stream begins, and wait for its end. */
+/* Starts the operations that send the stream's beginning and wait for its end. */
 static void start_ends(struct rpc_stream *stream)
 {
     grpc_op begin[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
