@@ -191,9 +191,9 @@ static void note_failure(struct worker *worker, enum err err)
 
 static void note_graphs(struct worker *worker)
 {
-    if (worker->graphs_said || !executor_refused_graphs(worker->run.executor))
+    if (worker->graphs_reported || !executor_refused_graphs(worker->run.executor))
         return;
-    worker->graphs_said = true;
+    worker->graphs_reported = true;
     log_warning(worker->config->logger, "device makes no graph",
                 log_text("next", "units are given to it act by act"));
 }

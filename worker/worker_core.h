@@ -87,7 +87,7 @@ struct worker {
     uint64_t ticket_ms; /* when the newest ticket's compute began */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
-    bool graphs_said; /* that the device refused one */
+    bool graphs_reported; /* that the device refused one */
     bool stopped;
     enum err stop;
     struct reason failure; /* the newest sentence that came with an error */
