@@ -30,6 +30,16 @@ TEST(what_is_printed_parses_to_the_same)
     assert_memory_equal(again->rows, place->rows, place->rows_count * sizeof *place->rows);
 }
 
+TEST(no_program_is_no_text)
+{
+    scoped(program_release) struct program none = {0}, parsed = {0};
+    scoped(buf_release) struct buf buf = {0};
+    assert_int_equal(program_print(&none, &buf), ERR_OK);
+    assert_int_equal(buf.bytes, 0);
+    assert_int_equal(program_parse(buf_slice(&buf), &parsed, NULL), ERR_OK);
+    assert_int_equal(parsed.places_count, 0);
+}
+
 TEST(blanks_and_empty_cells_are_skipped)
 {
     scoped(program_release) struct program parsed = {0};

@@ -229,7 +229,7 @@ static enum err read_places(struct text_reader *reader, struct reason *reason)
 
 enum err program_parse(struct slice text, struct program *ret_program, struct reason *reason)
 {
-    const char *start = (const char *)text.data;
+    const char *start = text.bytes > 0 ? (const char *)text.data : "";
     struct text_reader reader = {
         .cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1}};
     enum err err = read_places(&reader, reason);
