@@ -6,24 +6,36 @@
 
 /* ---- life ---- */
 
+static bool steps_fit(const struct shard_config *config)
+{
+    return config->slots > 0 && config->slots <= TREE_SLOTS_MAX &&
+           config->delay <= SHARD_DELAY_MAX && config->node_level <= tree_level(config->slots) &&
+           (config->cut_versions == 0 || config->cut_versions == config->delay);
+}
+
+static bool async_fits(const struct shard_config *config)
+{
+    const struct shard_async *async = &config->async;
+    return !async->on ||
+           (async->window > 0 && async->window <= APPLIED_WINDOW_MAX && config->delay == 0);
+}
+
+static bool chunk_fits(const struct shard_chunk *chunk)
+{
+    return chunk->n > 0 && chunk->n <= MODEL_CHUNK_WEIGHTS_MAX && chunk->parts > 0 &&
+           chunk->parts <= SHARD_PARTS_MAX &&
+           (!chunk->loss || (chunk->n == MODEL_LOSS_WEIGHTS && chunk->rule == MODEL_NONE));
+}
+
 static enum err config_judge(const struct shard_config *config)
 {
-    if (config->slots == 0 || config->slots > TREE_SLOTS_MAX || config->delay > SHARD_DELAY_MAX ||
-        (config->cut_versions != 0 && config->cut_versions != config->delay) ||
-        config->node_level > tree_level(config->slots) || config->snapshot_copies == 0 ||
+    if (!steps_fit(config) || !async_fits(config) || config->snapshot_copies == 0 ||
         config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
         return ERR_INVALID;
-    if (config->async.on && (config->async.window == 0 || config->delay != 0 ||
-                             config->async.window > APPLIED_WINDOW_MAX))
-        return ERR_INVALID;
-    for (uint32_t i = 0; i < config->chunk_count; i++) {
-        const struct shard_chunk *chunk = &config->chunks[i];
-        if (chunk->n == 0 || chunk->n > MODEL_CHUNK_WEIGHTS_MAX || chunk->parts == 0 ||
-            chunk->parts > SHARD_PARTS_MAX || (chunk->loss && chunk->n != MODEL_LOSS_WEIGHTS) ||
-            (chunk->loss && chunk->rule != MODEL_NONE) ||
-            (i > 0 && chunk->chunk <= config->chunks[i - 1].chunk))
+    for (uint32_t i = 0; i < config->chunk_count; i++)
+        if (!chunk_fits(&config->chunks[i]) ||
+            (i > 0 && config->chunks[i].chunk <= config->chunks[i - 1].chunk))
             return ERR_INVALID;
-    }
     return ERR_OK;
 }
 
@@ -123,19 +135,43 @@ static enum err commit_again(struct shard *shard, const struct commit *commit,
     return ERR_OK;
 }
 
+/* P7: a command of an older term is refused, a newer term is adopted. P3: it names this boot. */
+static enum err commit_fence(struct shard *shard, uint64_t boot, const struct commit *commit)
+{
+    if (commit->term < shard->config.term)
+        return ERR_OLD_TERM;
+    if (boot != shard->config.boot)
+        return ERR_OLD_BOOT;
+    shard->config.term = commit->term;
+    return shard_core_fence(shard, commit->generation);
+}
+
+/* The decision is the shard's; what is reduced by it alone is reported: the chunks that leave may
+ * have been all that was missing of a later step. */
+static enum err commit_take(struct shard *shard, const struct commit *commit,
+                            const struct shard_moves *moves, struct shard_effects *effects)
+{
+    bool reduced_before[SHARD_DELAY_MAX + 1];
+    for (uint32_t i = 0; i <= shard->config.delay; i++)
+        reduced_before[i] = shard_core_reduced(shard, commit->step + i);
+    TRY(shard_move_begin(shard, commit->step, moves));
+    shard->decision = *commit;
+    shard->has_decision = shard->applying = true;
+    shard->decided = commit->step + 1;
+    for (uint32_t i = 1; i <= shard->config.delay; i++)
+        if (!reduced_before[i] && shard_core_reduced(shard, commit->step + i))
+            shard_core_report(shard, commit->step + i, effects);
+    return ERR_OK;
+}
+
 enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
                       const struct shard_moves *moves, struct shard_effects *effects)
 {
     shard_core_begin(shard);
-    if (commit->term < shard->config.term)
-        return ERR_OLD_TERM;
-    if (boot != shard->config.boot)
-        return ERR_OLD_BOOT;           /* P3 */
-    shard->config.term = commit->term; /* P7 */
-    TRY(shard_core_fence(shard, commit->generation));
+    TRY(commit_fence(shard, boot, commit));
     if (commit->step < shard->decided)
         return commit_again(shard, commit, effects);
-    if (!is_carried_out(shard))
+    if (!is_carried_out(shard)) /* P6: the one before is not acknowledged yet */
         return ERR_TOO_EARLY;
     /* What has no chunks is not behind with any. */
     if (shard->store.count == 0)
@@ -144,17 +180,7 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
     if (!async && (commit->step != shard->decided || !shard_core_reduced(shard, commit->step)))
         return ERR_TOO_EARLY;
     const struct shard_moves none = {.file = shard->file};
-    bool reduced_before[SHARD_DELAY_MAX + 1];
-    for (uint32_t i = 0; i <= shard->config.delay; i++)
-        reduced_before[i] = shard_core_reduced(shard, commit->step + i);
-    TRY(shard_move_begin(shard, commit->step, moves != NULL ? moves : &none));
-    shard->decision = *commit;
-    shard->has_decision = shard->applying = true;
-    shard->decided = commit->step + 1;
-    /* What leaves may have been all that was missing of a later step. */
-    for (uint32_t i = 1; i <= shard->config.delay; i++)
-        if (!reduced_before[i] && shard_core_reduced(shard, commit->step + i))
-            shard_core_report(shard, commit->step + i, effects);
+    TRY(commit_take(shard, commit, moves != NULL ? moves : &none, effects));
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
     parked_join(shard->again, shard->later);
     /* What the log got before the cut was ordered must be in it: then that log may go. */

@@ -11,24 +11,35 @@ uint64_t shard_pull_oldest(const struct shard *shard, const struct chunk *chunk)
     return low > oldest ? low : oldest;
 }
 
+/* Whether one chunk of a pull can be read here, at once or later. TOO_EARLY: only the next commit
+ * decides whether it will be here (P11). */
+static enum err judge_chunk(const struct shard *shard, const struct pull *pull, uint32_t chunk,
+                            uint32_t *ret_index)
+{
+    uint32_t index = chunk_find(&shard->store, chunk);
+    const struct chunk *here = index < shard->store.count ? &shard->store.chunks[index] : NULL;
+    bool future = pull->version > shard->decided;
+    if (here == NULL && shard_core_not_here(shard, chunk) != ERR_MOVED)
+        return ERR_NOT_FOUND;
+    if (here == NULL || (here->leaving && future))
+        return future ? ERR_TOO_EARLY : ERR_MOVED;
+    if (pull->version < shard_pull_oldest(shard, here)) /* P5: versions before that are gone */
+        return ERR_TOO_LATE;
+    *ret_index = index;
+    return ERR_OK;
+}
+
 /* Whether `chunks` can be read at `version`. TOO_EARLY: the pull waits in *ret_ring. */
 static enum err pull_place(const struct shard *shard, const struct pull *pull,
                            struct parked_pull **ret_ring)
 {
     uint32_t last = 0;
     struct parked_pull *awaited = NULL;
+    *ret_ring = shard->later;
     for (uint32_t i = 0; i < pull->chunk_count; i++) {
-        uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
-        const struct chunk *chunk =
-            index < shard->store.count ? &shard->store.chunks[index] : NULL; /* not here */
-        bool future = pull->version > shard->decided;
-        *ret_ring = shard->later;
-        if (chunk == NULL && shard_core_not_here(shard, pull->chunks[i]) != ERR_MOVED)
-            return ERR_NOT_FOUND;
-        if (chunk == NULL || (chunk->leaving && future))
-            return future ? ERR_TOO_EARLY : ERR_MOVED;
-        if (pull->version < shard_pull_oldest(shard, chunk))
-            return ERR_TOO_LATE;
+        uint32_t index;
+        TRY(judge_chunk(shard, pull, pull->chunks[i], &index));
+        const struct chunk *chunk = &shard->store.chunks[index];
         awaited = chunk->awaited ? chunk->waiting : awaited;
         last = index > last ? index : last;
     }
