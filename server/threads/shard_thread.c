@@ -405,10 +405,10 @@ static void forget_gone(struct shard_thread *thread)
 
 static void work(struct shard_thread *thread)
 {
+    thread->retry_ns = 0; /* unless an effect cannot be carried out yet */
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
     carry_out(thread);
     answer_deferred(thread, false);
-    thread->retry_ns = 0;
     if (err == ERR_OK)
         return;
     thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
