@@ -168,9 +168,8 @@ static const struct rpc_stream_events stream_events = {
     .message = stream_message, .sent = stream_sent, .closed = stream_closed};
 
 /* The hello goes first: nobody can send before the lock is free. */
-static enum err open_locked(struct link *link)
+static enum err open_locked(struct link *link, const struct server_report *hello)
 {
-    struct server_report hello = link_hello(link);
     struct buf bytes = {0};
     struct origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
@@ -183,7 +182,7 @@ static enum err open_locked(struct link *link)
         link->stream = NULL;
         return err;
     }
-    err = wire_encode_server_report(&hello, &bytes);
+    err = wire_encode_server_report(hello, &bytes);
     if (err == ERR_OK)
         ignore(rpc_stream_send(link->stream, RPC_NORMAL, &bytes, NULL, 0)); /* closed follows */
     else
@@ -202,8 +201,10 @@ static void back_off(struct link *link, uint64_t now_ns)
 
 static void open_stream(struct link *link, uint64_t now_ns)
 {
+    /* Taken before the lock: it locks the shards. What they do meanwhile is reported again. */
+    const struct server_report hello = link_hello(link);
     thread_lock(&link->mutex);
-    enum err err = open_locked(link);
+    enum err err = open_locked(link, &hello);
     thread_unlock(&link->mutex);
     if (err != ERR_OK) {
         back_off(link, now_ns);
