@@ -42,6 +42,11 @@ unsigned thread_core_count(void)
     return count > 0 ? (unsigned)count : 1;
 }
 
+void thread_end_process(int status)
+{
+    _Exit(status);
+}
+
 void thread_mutex_init(struct thread_mutex *mutex)
 {
     check(pthread_mutex_init(&mutex->mutex, NULL) == 0);

@@ -21,6 +21,9 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
                       void *argument) MUST_USE;
 void thread_join(struct thread *thread); /* waits for its end; once for each start */
 unsigned thread_core_count(void);        /* cores that this process may use, at least 1 */
+/* Ends the process on the spot, with that exit status: no thread goes on, nothing is flushed. (Not
+ * noreturn: a simulated process is dead when this returns.) */
+void thread_end_process(int status);
 
 /* A mutex. The struct that holds it has a comment on what it guards. A thread never holds two. */
 struct thread_mutex {

@@ -119,7 +119,7 @@ static void shards_failed(const struct logger *logger, const struct reason *reas
 {
     log_error(logger, "shards failed", log_text("reason", reason->text),
               log_text("next", "the daemon ends"));
-    _Exit(EXIT_FAILURE);
+    thread_end_process(EXIT_FAILURE);
 }
 
 static enum err open_shards(struct server *server, struct reason *reason)
