@@ -13,7 +13,8 @@
 
 #include <stdbool.h>
 
-#define SIM_CHECKPOINTS "run/checkpoints"
+#define SIM_RUN "run"
+#define SIM_CHECKPOINTS SIM_RUN "/checkpoints"
 
 struct sim;
 

@@ -506,8 +506,9 @@ void faults_end(struct sim *sim)
 static void break_link(struct sim *sim, const struct sim_server *server)
 {
     pairs_event(sim, MEETING_LINK);
-    if (server->link != 0)
-        network_break(sim, network_stream(sim, server->link));
+    struct stream *link = sim_server_link(sim, server);
+    if (link != NULL)
+        network_break(sim, link);
 }
 
 /* Somebody else than that server: what was waiting there is now of an old generation. The decision

@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "server/member/holdings.h"
+#include "server/threads/shards.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -328,7 +329,7 @@ void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut
  * cannot carry out before. */
 static bool says_it_owns(const struct sim_server *server)
 {
-    return server->holdings != NULL &&
+    return server->holdings != NULL && server->shards != NULL &&
            holdings_answer(server->holdings, shards_held(server->shards).version).generation > 0;
 }
 

@@ -7,15 +7,15 @@
  * after, at a moment of the seed's choice.
  *
  * A process that is killed is dead at once, in the middle of whatever it does: nothing of it is
- * sent, written or seen any more. Its memory is given back the way in which the product ends in
- * good order, as soon as nobody stands in it (life_bury()). */
+ * sent, written or seen any more. Its memory is given back the way in which the product ends when
+ * it is told to, as soon as nobody stands in it (life_bury()). */
 #ifndef ROOST_TESTS_SIM_LIFE_H
 #define ROOST_TESTS_SIM_LIFE_H
 
 #include "common/rpc/rpc.h"
 #include "tests/sim/process.h"
 
-enum { LIFE_THREADS_MAX = 16, LIFE_METHODS_MAX = 4 };
+enum { LIFE_THREADS_MAX = 16 };
 
 struct sim_fiber;
 
@@ -24,15 +24,18 @@ struct life {
     struct place place;
     bool dead;
     uint32_t thread_count;
-    struct sim_fiber *threads[LIFE_THREADS_MAX];
-    /* What it serves, and what is open. */
-    uint32_t method_count;
-    struct rpc_method methods[LIFE_METHODS_MAX];
+    struct sim_fiber *threads[LIFE_THREADS_MAX]; /* the first is the main one */
+    void (*run)(struct life *life);              /* what that does */
+    /* What it serves (rpc_server_new()), and what is open. */
+    size_t method_count;
+    const struct rpc_method *methods;
     struct rpc_stream *streams;
     struct rpc_channel *channels;
+    struct rpc_request *requests;
+    /* Who is told of signals (signals_start()). */
+    void (*signalled)(void *owner, int number);
+    void *signalled_owner;
     struct life *next; /* of those that are to be buried */
-    void *owner;       /* whose process it is: what `end` is called with */
-    void (*end)(struct life *life);
 };
 
 /* What runs now. */
@@ -50,13 +53,17 @@ static inline bool life_acts(void)
     return world.life != NULL && !world.life->dead && !world.watching;
 }
 
-/* `end` gives its memory back: the product's own calls for that. */
-struct life *life_new(struct sim *sim, struct place place, void (*end)(struct life *), void *owner);
+/* A process that begins soon with `run`, which ends by itself or when it is told to. */
+struct life *life_new(struct sim *sim, struct place place, void (*run)(struct life *));
 /* Code of that process runs until life_leave(), on the event's stack. */
 void life_enter(struct life *life);
 void life_leave(void);
-/* Ends in good order, now. Not from a fiber. */
-void life_end(struct life *life);
+void life_signal(struct life *life, int number);
+/* Its clock has jumped: who waits looks again. */
+void life_wake(struct life *life);
+/* It has run to its end by itself: its memory goes now. */
+bool life_ended(const struct life *life);
+void life_free(struct life *life);
 /* It is dead; its memory goes when life_bury() is called. */
 void life_kill(struct life *life);
 void life_bury(struct sim *sim); /* not from a fiber */

@@ -145,7 +145,7 @@ void mutate_snapshot(const struct sim *sim, struct sim_server *server,
     const struct server_report manifest = {
         .kind = SERVER_MANIFEST, .boot = server->boot, .manifest = {.cut = effect->snapshot.cut}};
     if (sim->options.mutation == MUTATE_EARLY_MANIFEST && effect->snapshot.last)
-        sim_server_report(server, &manifest);
+        watch_report(server, &manifest);
 }
 
 void mutate_pruned(const struct sim *sim, const char *checkpoint_dir,

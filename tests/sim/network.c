@@ -158,14 +158,8 @@ void network_deliver(struct sim *sim, struct event *event)
     enum end to = (enum end)event->index;
     if (event->at_us > stream->cut_us[to] || stream->closed[to])
         return;
-    if (stream->kind == STREAM_LINK && to == OPENER)
-        sim_server_command(sim, stream, event->message);
-    else if (stream->kind == STREAM_LINK)
-        sim_coordinator_report(sim, stream, event->message);
-    else if (to == OPENER)
+    if (stream->kind != STREAM_LINK && to == OPENER)
         sim_worker_message(sim, stream, event->message);
-    else if (stream->kind == STREAM_MEMBER)
-        sim_coordinator_heartbeat(sim, stream, event->message);
     else
         rpc_stream_arrived(sim, stream, to, event->message);
 }
@@ -177,16 +171,20 @@ void network_ended(struct sim *sim, const struct event *event)
     if (stream->closed[at])
         return;
     stream->closed[at] = true;
-    if (stream->kind == STREAM_LINK && at == OPENER)
-        sim_server_link_lost(sim, stream);
-    else if (stream->kind == STREAM_LINK)
-        sim_coordinator_link_lost(sim, stream);
-    else if (at == OPENER)
+    if (stream->kind != STREAM_LINK && at == OPENER)
         sim_worker_stream_lost(sim, stream);
-    else if (stream->kind == STREAM_MEMBER)
-        sim_coordinator_member_lost(sim, stream);
     else
         rpc_stream_lost(sim, stream, at);
+}
+
+void network_close_all(struct sim *sim, struct place place)
+{
+    for (size_t i = 0; i < sim->network.stream_count; i++)
+        for (enum end end = OPENER; end <= ACCEPTOR; end++) {
+            struct place at = network_end(sim->network.streams[i], end);
+            if (at.kind == place.kind && at.index == place.index)
+                network_close(sim, sim->network.streams[i], end, false);
+        }
 }
 
 /* ---- calls ---- */

@@ -32,14 +32,11 @@ struct stream {
     uint32_t worker;                  /* opener of exchange and member streams */
     uint32_t server;                  /* opener of links; acceptor of exchange streams */
     uint32_t office;                  /* the coordinator that accepts member streams and links */
-    uint64_t member;                  /* of a member or exchange stream, once greeted */
     uint32_t parked[SIM_THREADS_MAX]; /* pulls of an exchange stream that wait in a thread */
-    uint64_t link;                    /* the coordinator's name of a link, once greeted */
-    bool greeted;                     /* the acceptor has seen the first message */
     bool closed[2];                   /* that end does not use it any more */
     uint64_t last_us[2];              /* the newest message to that end arrives then */
     uint64_t cut_us[2];               /* messages to that end do not arrive after */
-    struct rpc_stream *rpc;           /* of the acceptor of an exchange stream; NULL: none */
+    struct rpc_stream *rpc[2];        /* at the ends where the product runs; NULL: none */
     /* What workers have sent over it (watch.c). */
     uint32_t awaited_count, awaited_capacity;
     struct awaited *awaited;
@@ -82,6 +79,7 @@ void network_send(struct sim *sim, struct stream *stream, enum end to,
 void network_break(struct sim *sim, struct stream *stream);
 /* One end closes it, or dies; the other learns of it, `silent`: when its keepalive fails. */
 void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent);
+void network_close_all(struct sim *sim, struct place place); /* the process of that place dies */
 /* Nothing more arrives at that end before `until_us`. */
 void network_clog(struct stream *stream, enum end to, uint64_t until_us);
 /* The process at that end. */

@@ -60,7 +60,7 @@ static uint32_t states_of_run(struct sim *sim, const struct sim_coordinator *coo
         return 0;
     if (run->phase != PHASE_GATHER)
         sim->pairs.begun_term = coordinator->term;
-    bool gathers = run->phase == PHASE_GATHER && sim->store.stored;
+    bool gathers = run->phase == PHASE_GATHER && sim->store.past.generation > 0;
     bool begun = sim->pairs.begun_term == coordinator->term;
     bool open = run->phase == PHASE_STEPS && run->steps.seals != NULL;
     const struct seal *seal = open ? run_seal(run, run->steps.version) : NULL;

@@ -55,7 +55,9 @@ struct process *process_of(struct sim *sim, struct place place)
 
 struct life *process_life(struct sim *sim, struct place place)
 {
-    return place.kind == PLACE_SERVER ? sim->servers[place.index].life : NULL;
+    return place.kind == PLACE_SERVER        ? sim->servers[place.index].life
+           : place.kind == PLACE_COORDINATOR ? sim->coordinators[place.index].life
+                                             : NULL;
 }
 
 void process_print(struct place place, char *ret_name, size_t bytes)
@@ -141,15 +143,9 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
     case EVENT_WORKER_RESULT:
         *ret_place = (struct place){PLACE_WORKER, event->index};
         return true;
-    case EVENT_SERVER_CONNECT:
-    case EVENT_SERVER_GIVE_UP:
     case EVENT_RPC_REQUEST:
     case EVENT_RPC_ANSWER:
         *ret_place = (struct place){PLACE_SERVER, event->index};
-        return true;
-    case EVENT_COORDINATOR_TICK:
-    case EVENT_COORDINATOR_STORED:
-        *ret_place = (struct place){PLACE_COORDINATOR, event->index};
         return true;
     default:
         return false;

@@ -18,18 +18,14 @@
     X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */    \
     X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                              \
     X(SERVER_START)   /* index: server */                                                            \
-    X(SERVER_CONNECT) /* index: server; number: boot */                                              \
     X(SERVER_DRAIN)   /* index: server; an operator asks (again) that it gives its chunks away */    \
     X(SERVER_FORSAKE) /* index: server; an operator asks to go on without it */                      \
-    X(SERVER_GIVE_UP) /* index: server; number: boot; it was told to end and waits no longer */      \
-    X(THREAD)         /* index: of its process' place; number: wait; detail: kind and thread */      \
+    X(THREAD)         /* index: of its process' place; number: wait; detail: the place's kind */     \
     X(STREAM_SENT)    /* index: the end whose message has left; number: stream */                    \
-    X(STREAM_CANCELLED)   /* index: the end that cancelled; number: stream */                        \
-    X(RPC_REQUEST)        /* index: server; number: call; message */                                 \
-    X(RPC_ANSWER)         /* index: server; number: call; detail: err; message */                    \
-    X(COORDINATOR_START)  /* index: coordinator */                                                   \
-    X(COORDINATOR_TICK)   /* index: coordinator; number: term */                                     \
-    X(COORDINATOR_STORED) /* index: coordinator; number: term; the oldest cut in writing */          \
+    X(STREAM_CANCELLED)  /* index: the end that cancelled; number: stream */                         \
+    X(RPC_REQUEST)       /* index: server; number: call; message */                                  \
+    X(RPC_ANSWER)        /* index: server; number: call; detail: err; message */                     \
+    X(COORDINATOR_START) /* index: coordinator */                                                    \
     X(COORDINATOR_OVER) /* index: coordinator; number: term; it learns that another has its office \
                          */ \
     X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                               \

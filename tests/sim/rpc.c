@@ -10,8 +10,9 @@ enum { QUEUE_MAX = 256 /* as rpc_settings_default() */ };
 struct rpc_stream {
     unsigned references;
     struct life *life;
-    uint64_t number; /* the network's */
-    enum end end;    /* that this is */
+    uint64_t number;             /* the network's */
+    enum end end;                /* that this is */
+    struct rpc_channel *channel; /* of an opener */
     const struct rpc_stream_events *events;
     void *owner;
     bool closed; /* `closed` was called */
@@ -27,10 +28,21 @@ struct rpc_channel {
     struct rpc_channel *next; /* the process' */
 };
 
+struct rpc_server {
+    struct life *life;
+};
+
+struct rpc_loop {
+    struct life *life;
+};
+
 struct rpc_request {
     struct life *life;
-    uint64_t call;
+    uint64_t number;
+    enum rpc_caller caller;
+    uint64_t call; /* its name for the caller */
     struct message *message;
+    struct rpc_request *next; /* the process' */
 };
 
 /* ---- messages ---- */
@@ -78,6 +90,44 @@ void rpc_message_unref(struct rpc_message *message)
         message->released(message);
 }
 
+static void copy_free(struct rpc_message *message)
+{
+    free(message);
+}
+
+struct rpc_message *rpc_message_new(struct slice bytes)
+{
+    struct copy {
+        struct rpc_message base;
+        struct slice slice;
+        uint8_t data[];
+    } *copy = malloc(sizeof *copy + bytes.bytes);
+    check(copy != NULL);
+    memcpy(copy->data, bytes.data, bytes.bytes);
+    copy->slice = (struct slice){copy->data, bytes.bytes};
+    copy->base.slice_count = 1;
+    copy->base.bytes = bytes.bytes;
+    copy->base.released = copy_free;
+    copy->base.slices = &copy->slice;
+    atomic_init(&copy->base.references, 1);
+    return &copy->base;
+}
+
+void rpc_message_copy(const struct rpc_message *message, size_t offset, size_t bytes,
+                      void *ret_data)
+{
+    uint8_t *to = ret_data;
+    for (uint32_t i = 0; i < message->slice_count && bytes > 0; i++) {
+        const struct slice *slice = &message->slices[i];
+        size_t from = offset < slice->bytes ? offset : slice->bytes;
+        size_t count = slice->bytes - from < bytes ? slice->bytes - from : bytes;
+        memcpy(to, slice->data + from, count);
+        offset -= from;
+        bytes -= count;
+        to += count;
+    }
+}
+
 /* ---- streams ---- */
 
 struct stream *rpc_network_stream(struct sim *sim, const struct rpc_stream *rpc)
@@ -105,38 +155,69 @@ static const struct rpc_method *find_method(const struct life *life, const char 
     return i < life->method_count ? &life->methods[i] : NULL;
 }
 
-/* The first message of a stream has come: it begins there. */
-static struct rpc_stream *open_stream(struct sim *sim, struct life *life, struct stream *stream)
+static struct rpc_stream *add_stream(struct life *life, struct stream *stream, enum end end,
+                                     const struct rpc_stream_events *events)
 {
-    const struct rpc_method *method = find_method(life, "/roost.v1.Shard/Exchange");
-    const struct rpc_peer peer = {.address = ""};
-    struct reason reason = {.text = ""};
     struct rpc_stream *rpc = calloc(1, sizeof *rpc);
-    check(rpc != NULL && method != NULL);
+    check(rpc != NULL);
     *rpc = (struct rpc_stream){.references = 1,
                                .life = life,
                                .number = stream->number,
-                               .end = ACCEPTOR,
-                               .events = method->events,
+                               .end = end,
+                               .events = events,
                                .next = life->streams};
-    if (method->events->open(method->owner, rpc, &peer, &rpc->owner, &reason) != ERR_OK)
-        sim_violated(sim, 7, "s%u refuses a stream: %s", stream->server, reason.text);
     life->streams = rpc;
-    stream->rpc = rpc;
+    stream->rpc[end] = rpc;
     return rpc;
+}
+
+/* The first message of a stream has come: it begins there. */
+static struct rpc_stream *accept(struct sim *sim, struct life *life, struct stream *stream)
+{
+    static const char *const paths[] = {[STREAM_EXCHANGE] = "/roost.v1.Shard/Exchange",
+                                        [STREAM_MEMBER] = "/roost.v1.Cluster/Member",
+                                        [STREAM_LINK] = "/roost.v1.Cluster/Serve"};
+    const struct rpc_method *method = find_method(life, paths[stream->kind]);
+    const struct rpc_peer peer = {.address = ""};
+    struct reason reason = {.text = ""};
+    check(method != NULL);
+    struct rpc_stream *rpc = add_stream(life, stream, ACCEPTOR, method->events);
+    if (method->events->open(method->owner, rpc, &peer, &rpc->owner, &reason) != ERR_OK)
+        sim_violated(sim, 7, "a stream is refused: %s", reason.text);
+    return rpc;
+}
+
+enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
+                         const struct rpc_stream_events *events, void *owner,
+                         struct rpc_stream **ret_stream)
+{
+    struct life *life = channel->life;
+    check(strcmp(path, "/roost.v1.Cluster/Serve") == 0);
+    if (!life_acts())
+        return ERR_UNREACHABLE;
+    struct stream *stream =
+        network_open(life->sim, (struct stream){.kind = STREAM_LINK,
+                                                .server = life->place.index,
+                                                .office = sim_coordinator_find(life->sim)});
+    struct rpc_stream *rpc = add_stream(life, stream, OPENER, events);
+    rpc->owner = owner;
+    rpc->channel = channel;
+    *ret_stream = rpc_stream_ref(rpc);
+    return ERR_OK;
 }
 
 void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
                         struct message *message)
 {
     struct life *life = process_life(sim, network_end(stream, to));
-    if (life == NULL) {
+    if (life == NULL || life->methods == NULL) {
         network_close(sim, stream, to, false);
         return;
     }
     life_enter(life);
-    struct rpc_stream *rpc = stream->rpc != NULL ? stream->rpc : open_stream(sim, life, stream);
-    watch_received(sim, stream, message);
+    struct rpc_stream *rpc = stream->rpc[to] != NULL ? stream->rpc[to] : accept(sim, life, stream);
+    if (stream->kind == STREAM_EXCHANGE)
+        watch_received(sim, stream, message);
     rpc->events->message(rpc->owner, rpc, receive(sim, message));
     life_leave();
 }
@@ -146,32 +227,37 @@ static void close_stream(struct rpc_stream *rpc)
 {
     struct rpc_stream **at = &rpc->life->streams;
     const struct reason reason = {.text = "cancelled"};
+    enum err err = rpc->end == OPENER ? ERR_UNREACHABLE : ERR_CANCELLED;
     while (*at != rpc)
         at = &(*at)->next;
     *at = rpc->next;
     rpc->closed = rpc->ended = true;
-    network_stream(rpc->life->sim, rpc->number)->rpc = NULL;
-    rpc->events->closed(rpc->owner, rpc, ERR_CANCELLED, &reason);
+    network_stream(rpc->life->sim, rpc->number)->rpc[rpc->end] = NULL;
+    rpc->events->closed(rpc->owner, rpc, err, &reason);
     rpc_stream_unref(rpc);
 }
 
 void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to)
 {
     struct life *life = process_life(sim, network_end(stream, to));
-    if (life == NULL || stream->rpc == NULL)
+    if (life == NULL || stream->rpc[to] == NULL)
         return;
     life_enter(life);
-    close_stream(stream->rpc);
+    close_stream(stream->rpc[to]);
     life_leave();
 }
 
-void rpc_end(struct life *life)
+/* Those of a channel, or those that others opened (NULL). */
+static void close_streams(struct life *life, const struct rpc_channel *channel)
 {
-    while (life->streams != NULL) {
+    struct rpc_stream *next;
+    for (struct rpc_stream *rpc = life->streams; rpc != NULL; rpc = next) {
+        next = rpc->next;
+        if (rpc->channel != channel)
+            continue;
         if (!life->dead)
-            network_close(life->sim, rpc_network_stream(life->sim, life->streams),
-                          life->streams->end, false);
-        close_stream(life->streams);
+            network_close(life->sim, rpc_network_stream(life->sim, rpc), rpc->end, false);
+        close_stream(rpc);
     }
 }
 
@@ -200,7 +286,7 @@ enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
     struct sim *sim = rpc->life->sim;
     struct stream *stream = rpc_network_stream(sim, rpc);
     enum end to = rpc->end == ACCEPTOR ? OPENER : ACCEPTOR;
-    if (watch_answer(sim, stream, buf_slice(&header)))
+    if (stream->kind != STREAM_EXCHANGE || watch_answer(sim, stream, buf_slice(&header)))
         network_send(sim, stream, to, message_of(&header, parts, part_count));
     uint64_t arrives_us = stream->last_us[to] > sim->now_us ? stream->last_us[to] : sim->now_us;
     rpc->queued++;
@@ -225,18 +311,19 @@ void rpc_stream_cancel(struct rpc_stream *rpc)
                                           .number = rpc->number});
 }
 
-/* Only for a peer that breaks the protocol, which nobody here does. */
+/* What was sent arrives before the end. */
 void rpc_stream_finish(struct rpc_stream *rpc, enum err err, const char *text)
 {
-    if (life_acts())
+    if (life_acts() && rpc_network_stream(rpc->life->sim, rpc)->kind == STREAM_EXCHANGE)
         sim_violated(rpc->life->sim, 6, "s%u ends a stream: %s: %s", rpc->life->place.index,
                      err_name(err), text);
+    rpc_stream_cancel(rpc);
 }
 
 static void stream_sent(struct rpc_stream *rpc)
 {
     rpc->queued--;
-    if (rpc->ended)
+    if (rpc->ended || rpc->events->sent == NULL)
         return;
     life_enter(rpc->life);
     rpc->events->sent(rpc->owner, rpc, rpc->queued);
@@ -264,10 +351,11 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
 {
     (void)loop, (void)identity, (void)reason;
     unsigned server = 0;
+    bool coordinator = strcmp(address, SIM_COORDINATOR_ADDRESS) == 0;
     struct rpc_channel *channel = calloc(1, sizeof *channel);
-    check(channel != NULL && sscanf(address, "s%u", &server) == 1);
+    check(channel != NULL && (coordinator || sscanf(address, "s%u", &server) == 1));
     channel->life = world.life;
-    channel->to = (struct place){PLACE_SERVER, server};
+    channel->to = (struct place){PLACE_SERVER, server}; /* a coordinator's has only streams */
     snprintf(channel->address, sizeof channel->address, "%s", address);
     channel->next = world.life->channels;
     world.life->channels = channel;
@@ -291,6 +379,7 @@ void rpc_channel_free(struct rpc_channel *channel)
 {
     if (channel == NULL)
         return;
+    close_streams(channel->life, channel);
     const struct rpc_calls *calls = &channel->life->sim->calls;
     for (size_t i = 0; i < calls->count; i++)
         if (calls->list[i]->channel == channel)
@@ -393,35 +482,76 @@ static void is_away(struct sim *sim, const struct rpc_call *call, struct event *
     }
 }
 
+void rpc_request_deliver(struct life *life, const char *path, enum rpc_caller caller, uint64_t call,
+                         struct message *message)
+{
+    struct sim *sim = life->sim;
+    const struct rpc_method *method = find_method(life, path);
+    struct rpc_request *request = calloc(1, sizeof *request);
+    check(request != NULL && method != NULL);
+    *request = (struct rpc_request){life, ++sim->requests, caller, call, message, life->requests};
+    life->requests = request;
+    message->references++;
+    life_enter(life);
+    method->requested(method->owner, request, (struct slice){message->data, message->bytes});
+    life_leave();
+}
+
 static void requested(struct sim *sim, struct event *event)
 {
     const struct rpc_call *call = find_call(sim, event->number);
     struct life *life = process_life(sim, call->to);
-    if (life == NULL) {
+    if (life == NULL || life->methods == NULL) {
         is_away(sim, call, event);
         return;
     }
-    const struct rpc_method *method = find_method(life, call->path);
-    struct rpc_request *request = calloc(1, sizeof *request);
-    check(request != NULL && method != NULL);
-    *request = (struct rpc_request){life, call->number, event->message};
-    event->message->references++;
-    life_enter(life);
-    method->requested(method->owner, request,
-                      (struct slice){request->message->data, request->message->bytes});
-    life_leave();
+    rpc_request_deliver(life, call->path, RPC_SERVER, call->number, event->message);
     faults_spring(sim, TRAP_TRANSFER, call->number % 2 == 0 ? call->from.index : call->to.index);
+}
+
+uint64_t rpc_request_number(const struct rpc_request *request)
+{
+    return request->number;
+}
+
+static void send_response(struct sim *sim, const struct rpc_request *request, enum err err,
+                          struct slice response)
+{
+    struct message *message = err == ERR_OK ? message_new(response.data, response.bytes) : NULL;
+    if (request->caller == RPC_WORKER) {
+        network_respond(sim, request->call, err, message);
+    } else if (request->caller == RPC_OPERATOR) {
+        sim_operator_answered(sim, request->call, err, response);
+        message_unref(message);
+    } else {
+        const struct rpc_call *call = find_call(sim, request->call);
+        if (network_lost(sim, call->to, call->from))
+            message_unref(message);
+        else
+            put_answer(sim, call, sim->now_us + network_delay_us(sim, call->to, call->from), err,
+                       message);
+    }
 }
 
 static void respond(struct rpc_request *take_request, enum err err, struct slice response)
 {
-    struct sim *sim = take_request->life->sim;
-    const struct rpc_call *call = find_call(sim, take_request->call);
-    if (life_acts() && !network_lost(sim, call->to, call->from))
-        put_answer(sim, call, sim->now_us + network_delay_us(sim, call->to, call->from), err,
-                   message_new(response.data, response.bytes));
+    struct rpc_request **at = &take_request->life->requests;
+    while (*at != take_request)
+        at = &(*at)->next;
+    *at = take_request->next;
+    if (life_acts())
+        send_response(take_request->life->sim, take_request, err, response);
     message_unref(take_request->message);
     free(take_request);
+}
+
+/* Its calls end with its connections, or nobody tells their callers. */
+void rpc_killed(struct life *life)
+{
+    for (const struct rpc_request *request = life->requests; request != NULL;
+         request = request->next)
+        if (request->caller == RPC_WORKER && sim_below(life->sim, 2) == 0)
+            network_respond(life->sim, request->call, ERR_CANCELLED, NULL);
 }
 
 void rpc_reply(struct rpc_request *take_request, struct buf *take_response)
@@ -436,6 +566,64 @@ void rpc_fail(struct rpc_request *take_request, enum err err, const char *text)
     respond(take_request, err, (struct slice){0});
 }
 
+/* ---- loops and servers ---- */
+
+void rpc_process_init(bool say)
+{
+    (void)say;
+}
+
+struct rpc_settings rpc_settings_default(void)
+{
+    return (struct rpc_settings){0};
+}
+
+enum err rpc_loop_new(const struct rpc_settings *settings, struct rpc_loop **ret_loop)
+{
+    (void)settings;
+    *ret_loop = calloc(1, sizeof **ret_loop);
+    return *ret_loop != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+void rpc_loop_free(struct rpc_loop *loop)
+{
+    free(loop);
+}
+
+enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
+                        struct reason *reason)
+{
+    (void)reason;
+    struct rpc_server *server = calloc(1, sizeof *server);
+    check(server != NULL);
+    server->life = world.life;
+    server->life->methods = config->methods;
+    server->life->method_count = config->method_count;
+    *ret_server = server;
+    return ERR_OK;
+}
+
+unsigned rpc_server_port(const struct rpc_server *server)
+{
+    (void)server;
+    return 1;
+}
+
+/* New calls are refused. */
+void rpc_server_drain(struct rpc_server *server)
+{
+    server->life->methods = NULL;
+}
+
+void rpc_server_free(struct rpc_server *server)
+{
+    if (server == NULL)
+        return;
+    server->life->methods = NULL;
+    close_streams(server->life, NULL);
+    free(server);
+}
+
 /* ---- events ---- */
 
 void rpc_event(struct sim *sim, struct event *event)
@@ -444,8 +632,8 @@ void rpc_event(struct sim *sim, struct event *event)
     switch (event->kind) {
     case EVENT_STREAM_SENT:
         stream = network_stream(sim, event->number);
-        if (stream->rpc != NULL)
-            stream_sent(stream->rpc);
+        if (stream->rpc[event->index] != NULL)
+            stream_sent(stream->rpc[event->index]);
         break;
     case EVENT_STREAM_CANCELLED:
         stream = network_stream(sim, event->number);

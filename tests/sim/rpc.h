@@ -31,8 +31,12 @@ void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
 void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to);
 /* Events: a stream's message has left, a stream is cancelled; a call's request, a call's answer. */
 void rpc_event(struct sim *sim, struct event *event);
-/* The process ends: its streams are closed. */
-void rpc_end(struct life *life);
+/* A call comes to that process; who called gets the answer under the name `call`. */
+enum rpc_caller { RPC_SERVER, RPC_WORKER, RPC_OPERATOR };
+void rpc_request_deliver(struct life *life, const char *path, enum rpc_caller caller, uint64_t call,
+                         struct message *message);
+/* The process was killed: its callers learn of it, or do not. */
+void rpc_killed(struct life *life);
 /* The network's stream. */
 struct stream *rpc_network_stream(struct sim *sim, const struct rpc_stream *rpc);
 

@@ -84,9 +84,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
         sim_coordinator_call(sim, network_find_call(sim, event->number), event->message);
         break;
     case EVENT_SERVER_START:
-    case EVENT_SERVER_CONNECT:
-    case EVENT_SERVER_GIVE_UP:
-        sim_server_event(sim, event);
+        sim_server_start(sim, &sim->servers[event->index]);
         break;
     case EVENT_SERVER_DRAIN:
         if (sim->servers[event->index].drains)
@@ -106,12 +104,6 @@ void sim_dispatch(struct sim *sim, struct event *event)
         break;
     case EVENT_COORDINATOR_START:
         sim_coordinator_start(sim, &sim->coordinators[event->index]);
-        break;
-    case EVENT_COORDINATOR_TICK:
-        sim_coordinator_tick(sim, event);
-        break;
-    case EVENT_COORDINATOR_STORED:
-        sim_coordinator_stored(sim, event);
         break;
     case EVENT_COORDINATOR_OVER:
         sim_coordinator_over(sim, event);
@@ -150,7 +142,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
     check(sim->parameters != NULL);
     sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
-    sim->run.checkpoint_dir = SIM_CHECKPOINTS;
+    sim->store.state = RUN_STARTING;
     check(file_make_dirs(SIM_CHECKPOINTS, 0755, NULL) == ERR_OK);
     history_init(sim);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
@@ -168,7 +160,7 @@ static void release(struct sim *sim)
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim_server_release(sim, &sim->servers[i]);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
-        sim_coordinator_release(&sim->coordinators[i]);
+        sim_coordinator_release(sim, &sim->coordinators[i]);
     free(sim->parameters);
     queue_release(&sim->queue);
     network_release(&sim->network);

@@ -1,17 +1,18 @@
 /* A whole cluster in one process, from one seed. No threads, sockets, sleeps; every message goes
  * through proto/wire.c, so the bytes are real.
  *
- * Servers run production's shell: server/threads/, server/disk/ and server/member/ around the shard
- * cores, over fakes of common/thread.h, common/rpc/rpc.h, the clock and the system's files, which
- * the linker finds before the libraries. Threads are fibers, and each disk operation and each wait
- * is a moment at which a process can die. The coordinator's and the workers' loops, and a server's
- * link, are stood in for by what carries their cores' effects out.
+ * Daemons run production's server_run(), from the settings to the end: the coordinator's and the
+ * servers' own main loops, threads, writers, links and methods, over fakes of common/thread.h,
+ * common/signals.h, common/rpc/rpc.h, the clock, the system's files and the store, which the linker
+ * finds before the libraries. Threads are fibers. Each wait, each piece of a shard's work and each
+ * disk operation takes time, and is a moment at which the process can die. Only the workers' loops
+ * and devices are stood in for, by what carries the effects of their cores out.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
- * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare
- * things together); life (a process that runs
- * the shell) with fiber, threads, rpc and disk, the fakes; watch, between the shell and the shard
- * cores; sim_server; sim_coordinator, of which there may be two at once; sim_worker, sim_link and
+ * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
+ * together); life (a process that runs production's loop) with fiber, threads, rpc, disk and
+ * sim_store, the fakes; sim_daemon, sim_server and sim_coordinator, of which there may be two at
+ * once; watch and watch_control, between the daemons and their cores; sim_worker, sim_link and
  * sim_device; compute (gradients), expected (what must come out), ledger, order and history (the
  * invariants), mutate (bugs planted to see that they are found).
  *
@@ -62,6 +63,7 @@
 #include "tests/sim/rpc.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_coordinator.h"
+#include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_server.h"
 #include "tests/sim/sim_worker.h"
 #include "tests/sim/watch.h"
@@ -97,8 +99,8 @@ struct sim {
     struct rpc_calls calls;
     struct disks disks;
     struct watch watch;
-    struct life *dead; /* to be buried */
-    uint64_t waits;    /* of threads, ever */
+    struct life *dead;        /* to be buried */
+    uint64_t waits, requests; /* of threads, of processes; ever */
     struct ledger ledger;
     struct faults faults;
     struct pairs pairs;

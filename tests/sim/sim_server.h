@@ -1,12 +1,11 @@
-/* A server's process: production's shards with their threads and writers (server/threads/,
- * server/disk/, server/member/) over the simulator's threads, streams, calls and disks (life.h).
- * What the daemon's main thread does around them is here: its life, its link to the coordinator. */
+/* A server's process (sim_daemon.h): when it starts, dies and comes back, and what an operator asks
+ * of the coordinator about it. */
 #ifndef ROOST_TESTS_SIM_SIM_SERVER_H
 #define ROOST_TESTS_SIM_SIM_SERVER_H
 
+#include "server/coordinator/coordinator.h"
 #include "server/member/holdings.h"
 #include "server/shard/shard.h"
-#include "server/threads/shards.h"
 #include "tests/sim/life.h"
 #include "tests/sim/network.h"
 #include "tests/sim/scenario.h"
@@ -38,18 +37,21 @@ struct sim_thread {
     struct server_ledger ledger;
 };
 
+struct shards;
+
 struct sim_server {
     uint32_t index;
-    uint64_t boot;
-    bool there; /* its machine is: up, or up again soon */
+    uint64_t boot; /* of the newest start that has one */
+    bool there;    /* its machine is: up, or up again soon */
     bool up;
     struct process process;
     struct life *life; /* NULL: down */
+    /* Of that process, NULL: none yet. */
+    void *link;
     struct shards *shards;
-    const struct holdings *holdings; /* of the shards; NULL: none yet */
-    struct server_command newest;    /* PREPARE; what it points to is gone */
-    uint64_t term;                   /* the highest that it has heard of */
-    uint64_t link;                   /* stream to the coordinator; 0: none */
+    const struct holdings *holdings;
+    struct server_command newest; /* PREPARE; what it points to is gone */
+    uint64_t term;                /* the highest that it has heard of */
     uint32_t thread_count;
     struct sim_thread threads[SIM_THREADS_MAX];
     bool spoilt;       /* the push that is being handled */
@@ -68,16 +70,14 @@ void sim_server_start(struct sim *sim, struct sim_server *server);
 void sim_server_crash(struct sim *sim, struct sim_server *server);
 /* SIGTERM: it ends when its chunks are elsewhere, or when it has waited long enough. */
 void sim_server_terminate(struct sim *sim, struct sim_server *server);
+/* It has run to its end. */
+void sim_server_ended(struct sim *sim, struct sim_server *server);
 /* An operator asks the coordinator, and again until it is done or refused. */
 void sim_server_ask_drain(struct sim *sim, struct sim_server *server);
 void sim_server_ask_give_up(struct sim *sim, struct sim_server *server);
 /* The faults are over: there are as many servers as a run needs to begin. */
 void sim_servers_suffice(struct sim *sim);
-/* For shards_config.report; `owner` is the server. */
-void sim_server_report(void *owner, const struct server_report *report);
-void sim_server_event(struct sim *sim, struct event *event);
-
-void sim_server_command(struct sim *sim, struct stream *stream, const struct message *message);
-void sim_server_link_lost(struct sim *sim, struct stream *stream);
+/* Its newest stream to a coordinator that is open; NULL: none. */
+struct stream *sim_server_link(const struct sim *sim, const struct sim_server *server);
 
 #endif

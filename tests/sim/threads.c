@@ -1,22 +1,25 @@
-/* common/thread.h and the clock for processes of the simulator: threads are fibers, waiting is an
- * event. */
+/* common/thread.h, common/signals.h, clocks and chance for processes of the simulator: threads are
+ * fibers, waiting is an event. */
 #include "common/thread.h"
 
+#include "common/signals.h"
 #include "common/time.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
 
+#include <signal.h>
 #include <string.h>
 
-enum { JOIN_TURNS_MAX = 10000000 };
+enum { TURNS_MAX = 10000000 };
+#define WALL_NS 1767225600000000000u /* 2026 begins */
 
 struct sim_fiber {
     struct fiber *fiber;
     struct life *life;
-    uint32_t index;    /* of the process' threads */
-    uint64_t waits;    /* serial: which wait an event ends */
-    bool shard;        /* it is shard thread … */
-    uint32_t number;   /* … of that number */
+    uint64_t waits;  /* serial: which wait an event ends */
+    bool shard;      /* it is shard thread … */
+    uint32_t number; /* … of that number */
+    bool begun, ended;
     const void *cond;  /* it waits for that; NULL: it runs, is woken, or spends time */
     const void *holds; /* a mutex */
     void (*run)(void *);
@@ -28,14 +31,23 @@ static const void *main_holds; /* a mutex, by an event's code */
 
 /* ---- processes ---- */
 
-struct life *life_new(struct sim *sim, struct place place, void (*end)(struct life *), void *owner)
+static void run_main(void *argument)
+{
+    struct life *life = argument;
+    life->run(life);
+}
+
+static struct sim_fiber *start(struct life *life, const char *name, void (*run)(void *),
+                               void *argument);
+
+struct life *life_new(struct sim *sim, struct place place, void (*run)(struct life *))
 {
     struct life *life = calloc(1, sizeof *life);
     check(life != NULL);
     life->sim = sim;
     life->place = place;
-    life->end = end;
-    life->owner = owner;
+    life->run = run;
+    start(life, "main", run_main, life);
     return life;
 }
 
@@ -51,13 +63,44 @@ void life_leave(void)
     world.life = NULL;
 }
 
-void life_end(struct life *life)
+void life_signal(struct life *life, int number)
 {
+    if (life->signalled == NULL)
+        return;
     life_enter(life);
-    rpc_end(life);
-    life->end(life);
+    life->signalled(life->signalled_owner, number);
     life_leave();
-    check(life->thread_count == 0 && life->streams == NULL && life->channels == NULL);
+}
+
+static void wake(struct sim_fiber *thread);
+
+void life_wake(struct life *life)
+{
+    for (uint32_t i = 0; i < life->thread_count; i++)
+        if (life->threads[i]->cond != NULL)
+            wake(life->threads[i]);
+}
+
+static void drop_thread(struct life *life, struct sim_fiber *thread)
+{
+    uint32_t i = 0;
+    while (life->threads[i] != thread)
+        i++;
+    life->threads[i] = life->threads[--life->thread_count];
+    fiber_free(thread->fiber);
+    free(thread);
+}
+
+bool life_ended(const struct life *life)
+{
+    return life->threads[0]->ended;
+}
+
+void life_free(struct life *life)
+{
+    check(life->thread_count == 1 && life->streams == NULL && life->channels == NULL &&
+          life->requests == NULL);
+    drop_thread(life, life->threads[0]);
     free(life);
 }
 
@@ -69,12 +112,37 @@ void life_kill(struct life *life)
     life->sim->dead = life;
 }
 
+static void resume(struct sim_fiber *thread);
+
+/* All threads go on by turns, as if woken for nothing, until the process has ended as it is told to
+ * with its second signal. */
+static void run_to_end(struct life *life)
+{
+    bool told = false;
+    for (unsigned turn = 0; !life_ended(life); turn++) {
+        struct sim_fiber *next = life->threads[turn % life->thread_count];
+        check(turn < TURNS_MAX);
+        if (!told && life->signalled != NULL) {
+            life_signal(life, SIGTERM);
+            life_signal(life, SIGTERM);
+            told = true;
+        }
+        if (next->ended)
+            continue;
+        next->cond = NULL;
+        next->waits = ++life->sim->waits;
+        resume(next);
+    }
+}
+
 void life_bury(struct sim *sim)
 {
     while (sim->dead != NULL) {
         struct life *life = sim->dead;
         sim->dead = life->next;
-        life_end(life);
+        if (life->threads[0]->begun)
+            run_to_end(life);
+        life_free(life);
     }
 }
 
@@ -91,12 +159,11 @@ bool life_shard_thread(uint32_t *ret_index)
 static void put_event(const struct sim_fiber *thread, uint64_t at_us)
 {
     const struct life *life = thread->life;
-    queue_put(&life->sim->queue,
-              (struct event){.at_us = at_us,
-                             .kind = EVENT_THREAD,
-                             .index = life->place.index,
-                             .number = thread->waits,
-                             .detail = life->place.kind * LIFE_THREADS_MAX + thread->index});
+    queue_put(&life->sim->queue, (struct event){.at_us = at_us,
+                                                .kind = EVENT_THREAD,
+                                                .index = life->place.index,
+                                                .number = thread->waits,
+                                                .detail = life->place.kind});
 }
 
 /* It goes on soon: at once, or when the processor has time. */
@@ -122,16 +189,20 @@ static void resume(struct sim_fiber *thread)
 
 struct place life_event_place(const struct event *event)
 {
-    return (struct place){(enum place_kind)(event->detail / LIFE_THREADS_MAX), event->index};
+    return (struct place){(enum place_kind)event->detail, event->index};
 }
 
 void life_event(struct sim *sim, const struct event *event)
 {
-    const struct life *life = process_life(sim, life_event_place(event));
-    uint32_t index = event->detail % LIFE_THREADS_MAX;
-    if (life == NULL || index >= life->thread_count || life->threads[index]->waits != event->number)
-        return;
-    resume(life->threads[index]);
+    struct life *life = process_life(sim, life_event_place(event));
+    uint32_t i = 0;
+    while (life != NULL && i < life->thread_count && life->threads[i]->waits != event->number)
+        i++;
+    if (life == NULL || i == life->thread_count)
+        return; /* it waits for something else by now */
+    resume(life->threads[i]);
+    if (!life->dead && life_ended(life))
+        sim_daemon_ended(sim, life->place);
 }
 
 void life_spend(uint64_t us)
@@ -146,23 +217,24 @@ void life_spend(uint64_t us)
 
 /* ---- common/thread.h ---- */
 
+static void wake_those(const void *cond, uint32_t count_max);
+
 static void begin(void *argument)
 {
-    const struct sim_fiber *thread = argument;
+    struct sim_fiber *thread = argument;
+    thread->begun = true;
     thread->run(thread->argument);
+    thread->ended = true;
+    wake_those(thread, 1); /* who joins it */
 }
 
-enum err thread_start(struct thread *thread, const char *name, void (*run)(void *), void *argument)
+static struct sim_fiber *start(struct life *life, const char *name, void (*run)(void *),
+                               void *argument)
 {
-    struct life *life = world.life;
     unsigned number = 0;
-    check(life != NULL && life->thread_count < LIFE_THREADS_MAX);
     struct sim_fiber *started = calloc(1, sizeof *started);
-    check(started != NULL);
-    *thread = (struct thread){.run = run, .argument = argument};
-    memcpy(&thread->id, &started, sizeof started);
+    check(started != NULL && life->thread_count < LIFE_THREADS_MAX);
     started->life = life;
-    started->index = life->thread_count;
     started->shard = sscanf(name, "shard-%u", &number) == 1;
     started->number = number;
     started->run = run;
@@ -170,32 +242,36 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
     started->fiber = fiber_new(begin, started);
     life->threads[life->thread_count++] = started;
     wake(started);
+    return started;
+}
+
+enum err thread_start(struct thread *thread, const char *name, void (*run)(void *), void *argument)
+{
+    check(world.life != NULL);
+    struct sim_fiber *started = start(world.life, name, run, argument);
+    *thread = (struct thread){.run = run, .argument = argument};
+    memcpy(&thread->id, &started, sizeof started);
     return ERR_OK;
 }
 
-/* All go on by turns, as if woken for nothing, until that one has ended. */
+void thread_end_process(int status)
+{
+    (void)status;
+    if (!world.life->dead)
+        sim_daemon_failed(world.sim, world.life->place);
+}
+
 void thread_join(struct thread *thread)
 {
-    struct life *life = world.life;
-    struct sim_fiber *joined;
+    struct sim_fiber *joined, *self = world.thread;
     memcpy(&joined, &thread->id, sizeof joined);
-    check(world.thread == NULL);
-    for (unsigned turn = 0; !fiber_ended(joined->fiber); turn++) {
-        struct sim_fiber *next = life->threads[turn % life->thread_count];
-        check(turn < JOIN_TURNS_MAX);
-        if (fiber_ended(next->fiber))
-            continue;
-        next->cond = NULL;
-        next->waits = ++life->sim->waits;
-        resume(next);
+    check(self != NULL && self->holds == NULL);
+    while (!joined->ended) {
+        self->cond = joined;
+        self->waits = ++world.sim->waits;
+        fiber_wait();
     }
-    fiber_free(joined->fiber);
-    life->thread_count--;
-    for (uint32_t i = joined->index; i < life->thread_count; i++) {
-        life->threads[i] = life->threads[i + 1];
-        life->threads[i]->index = i;
-    }
-    free(joined);
+    drop_thread(self->life, joined);
 }
 
 unsigned thread_core_count(void)
@@ -268,7 +344,7 @@ enum err thread_wait_locked(struct thread_cond *cond, struct thread_mutex *mutex
     return woken ? ERR_OK : ERR_DEADLINE;
 }
 
-static void wake_those(const struct thread_cond *cond, uint32_t count_max)
+static void wake_those(const void *cond, uint32_t count_max)
 {
     const struct life *life = world.life;
     check(life != NULL);
@@ -289,14 +365,55 @@ void thread_wake_all(struct thread_cond *cond)
     wake_those(cond, UINT32_MAX);
 }
 
-/* ---- the clock ---- */
+/* ---- common/signals.h ---- */
 
-uint64_t __real_time_now_ns(void);
-uint64_t __wrap_time_now_ns(void);
+enum err signals_start(struct signals *signals, void (*said)(void *owner, int number), void *owner)
+{
+    (void)signals;
+    world.life->signalled = said;
+    world.life->signalled_owner = owner;
+    return ERR_OK;
+}
+
+void signals_stop(struct signals *signals)
+{
+    (void)signals;
+    world.life->signalled = NULL;
+}
+
+/* ---- clocks and chance ---- */
+
+#define REAL(result, name, ...)                                                                    \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+REAL(uint64_t, time_now_ns, void);
+REAL(uint64_t, time_wall_ns, void);
+REAL(double, time_wall_s, void);
+REAL(enum err, rand_system, void *bytes, size_t count);
 
 uint64_t __wrap_time_now_ns(void)
 {
     if (world.life == NULL)
         return __real_time_now_ns();
     return (world.sim->now_us + process_of(world.sim, world.life->place)->clock_us) * 1000 + 1;
+}
+
+uint64_t __wrap_time_wall_ns(void)
+{
+    return world.life == NULL ? __real_time_wall_ns() : WALL_NS + world.sim->now_us * 1000;
+}
+
+double __wrap_time_wall_s(void)
+{
+    return world.life == NULL ? __real_time_wall_s() : (double)__wrap_time_wall_ns() / 1e9;
+}
+
+enum err __wrap_rand_system(void *bytes, size_t count)
+{
+    if (world.life == NULL)
+        return __real_rand_system(bytes, count);
+    for (size_t i = 0; i < count; i++)
+        ((uint8_t *)bytes)[i] = (uint8_t)sim_below(world.sim, 256);
+    return ERR_OK;
 }

@@ -91,7 +91,7 @@ static struct sim_server *server_here(void)
 static struct sim_thread *thread_here(void)
 {
     uint32_t number;
-    if (!life_acts() || !life_shard_thread(&number))
+    if (!life_acts() || world.life->place.kind != PLACE_SERVER || !life_shard_thread(&number))
         return NULL;
     return &server_here()->threads[number];
 }
@@ -564,7 +564,7 @@ REAL(enum err, checkpoint_prune, const char *checkpoint_dir, struct checkpoint_n
 void __wrap_holdings_prepare(struct holdings *holdings, const struct server_command *command)
 {
     __real_holdings_prepare(holdings, command);
-    if (life_acts())
+    if (life_acts() && world.life->place.kind == PLACE_SERVER)
         server_here()->holdings = holdings;
 }
 
@@ -576,6 +576,7 @@ enum err __wrap_spec_parse(struct slice text, const char *file,
     if (world.life == NULL)
         return __real_spec_parse(text, file, overrides, ret_spec, reason);
     *ret_spec = world.sim->scenario.spec;
+    ret_spec->data.serve = false; /* there is none */
     return ERR_OK;
 }
 

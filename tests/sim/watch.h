@@ -26,6 +26,11 @@ void watch_received(struct sim *sim, struct stream *stream, struct message *mess
 bool watch_answer(struct sim *sim, struct stream *stream, struct slice header);
 void watch_release_stream(struct stream *stream);
 
+/* An effect of a coordinator is carried out. False: its process is dead, perhaps just now. */
+bool watch_effect(void);
+/* A server's process reports, whatever its shards say. */
+void watch_report(const struct sim_server *server, const struct server_report *report);
+
 /* The process is no more. */
 void watch_forget(struct sim_server *server);
 /* Files of the cut are gone; one that is there and damaged is not. */

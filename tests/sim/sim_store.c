@@ -1,0 +1,184 @@
+/* server/disk/store.h: the boots of servers, the coordinators' facts. Every write of a coordinator
+ * is conditional on its term (P7); the ledger is told of each. */
+#include "tests/sim/sim.h"
+
+#include "server/disk/store.h"
+
+#include <string.h>
+
+struct store {
+    struct place place; /* of the daemon that has it open */
+};
+
+enum { RUN = 1, SAMPLES = 1000 };
+
+enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
+{
+    (void)path, (void)reason;
+    *ret_store = calloc(1, sizeof **ret_store);
+    check(*ret_store != NULL);
+    (*ret_store)->place = world.life->place;
+    return ERR_OK;
+}
+
+void store_free(struct store *store)
+{
+    free(store);
+}
+
+void store_run_release(struct store_run *run)
+{
+    free(run->directory);
+    free(run->spec);
+    free(run->restore);
+    *run = (struct store_run){0};
+}
+
+enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    struct sim_server *server = &sim->servers[store->place.index];
+    (void)reason;
+    *ret_boot = 1;
+    if (store->place.kind != PLACE_SERVER || !life_acts())
+        return ERR_OK;
+    server->boot += sim->options.mutation == MUTATE_SAME_BOOT && server->boot > 0 ? 0 : 1;
+    *ret_boot = server->boot;
+    sim_trace(sim, "s%u has boot %llu", server->index, (unsigned long long)server->boot);
+    return ERR_OK;
+}
+
+enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
+{
+    struct sim_coordinator *coordinator = &world.sim->coordinators[store->place.index];
+    (void)reason;
+    *ret_term = world.sim->store.term + 1;
+    if (!life_acts())
+        return ERR_OK;
+    coordinator->term = ++world.sim->store.term;
+    sim_trace(world.sim, "c%u has term %llu", coordinator->index,
+              (unsigned long long)coordinator->term);
+    return ERR_OK;
+}
+
+/* P7. False with OK: its process is dead, and nothing of it is written. */
+static bool may_write(const struct store *store, uint64_t term, enum err *ret_err,
+                      struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    *ret_err = ERR_OK;
+    if (!watch_effect())
+        return false;
+    if (term == sim->store.term || sim->options.mutation == MUTATE_STORE_UNFENCED)
+        return true;
+    sim_trace(sim, "the store refuses c%u, whose term is over", store->place.index);
+    *ret_err = reason_set(reason, ERR_OLD_TERM, "the term is over");
+    return false;
+}
+
+enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
+                         const char *why, struct reason *reason)
+{
+    enum err err;
+    (void)run;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    world.sim->store.state = state;
+    snprintf(world.sim->store.reason, sizeof world.sim->store.reason, "%s", why);
+    if (state > RUN_TRAINING)
+        ledger_over(world.sim, state, why);
+    return ERR_OK;
+}
+
+enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                               const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                               struct reason *reason)
+{
+    struct coordinator_past *past = &world.sim->store.past;
+    enum err err;
+    (void)run;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    past->has_fingerprint = true;
+    memcpy(past->fingerprint, fingerprint, sizeof past->fingerprint);
+    return ERR_OK;
+}
+
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+                              struct reason *reason)
+{
+    struct coordinator_past *past = &world.sim->store.past;
+    enum err err;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    past->generation = generation;
+    ledger_generation(world.sim, generation, past->cut.name);
+    return ERR_OK;
+}
+
+enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
+                       const struct cut_record *cut, uint32_t keep, struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    enum err err;
+    (void)run, (void)keep;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    if (sim->faults.store_full_us > sim->now_us)
+        return reason_set(reason, ERR_NO_SPACE, "the store's disk is full");
+    ledger_recorded(sim, cut);
+    sim->store.past.cut = *cut;
+    return ERR_OK;
+}
+
+enum err store_find_active_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason)
+{
+    const struct sim *sim = world.sim;
+    (void)store;
+    if (sim->store.state > RUN_TRAINING)
+        return reason_set(reason, ERR_NOT_FOUND, "no run is active");
+    *ret_run = (struct store_run){.run = RUN,
+                                  .directory = strdup(SIM_RUN),
+                                  .spec = strdup("the scenario's"),
+                                  .restore = strdup(""),
+                                  .servers_min = sim->scenario.servers,
+                                  .samples = SAMPLES,
+                                  .validation_samples = sim->scenario.validation_samples,
+                                  .state = sim->store.state,
+                                  .has_fingerprint = sim->store.past.has_fingerprint};
+    check(ret_run->directory != NULL && ret_run->spec != NULL && ret_run->restore != NULL);
+    memcpy(ret_run->fingerprint, sim->store.past.fingerprint, sizeof ret_run->fingerprint);
+    return ERR_OK;
+}
+
+enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
+                        struct reason *reason)
+{
+    (void)store, (void)run, (void)reason;
+    *ret_past = world.sim->store.past;
+    return ERR_OK;
+}
+
+/* ---- what an operator starts: here the run is in the store from the beginning ---- */
+
+enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
+                       const struct coordinator_past *past, struct reason *reason)
+{
+    (void)store, (void)term, (void)run, (void)past;
+    return reason_set(reason, ERR_UNSUPPORTED, "no run is started here");
+}
+
+enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
+                          struct reason *reason)
+{
+    (void)store, (void)term, (void)run;
+    return reason_set(reason, ERR_UNSUPPORTED, "no run is continued by hand here");
+}
+
+enum err store_find_run(struct store *store, const char *directory, struct store_run *ret_run,
+                        struct reason *reason)
+{
+    (void)store, (void)directory, (void)ret_run;
+    return reason_set(reason, ERR_NOT_FOUND, "no run is looked for here");
+}

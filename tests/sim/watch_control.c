@@ -1,0 +1,384 @@
+/* The same as watch.c between the coordinator's daemon and its core, and between a server's daemon
+ * and what it reports. */
+#include "tests/sim/watch.h"
+
+#include "common/scoped.h"
+#include "server/connection.h"
+#include "server/control/control_run.h"
+#include "server/coordinator/run.h"
+#include "server/disk/order_log.h"
+#include "server/disk/record.h"
+#include "server/threads/shards.h"
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+#define REAL(result, name, ...)                                                                    \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+/* The coordinator that runs; NULL: none, or it is dead. */
+static struct sim_coordinator *coordinator_here(void)
+{
+    bool here = life_acts() && world.life->place.kind == PLACE_COORDINATOR;
+    return here ? &world.sim->coordinators[world.life->place.index] : NULL;
+}
+
+static struct sim_server *server_here(void)
+{
+    bool here = life_acts() && world.life->place.kind == PLACE_SERVER;
+    return here ? &world.sim->servers[world.life->place.index] : NULL;
+}
+
+bool watch_effect(void)
+{
+    struct sim_coordinator *coordinator = coordinator_here();
+    if (coordinator != NULL && coordinator->effects_left > 0 && --coordinator->effects_left == 0 &&
+        !world.sim->over)
+        sim_coordinator_crash(world.sim, coordinator);
+    return life_acts();
+}
+
+/* ---- the core ---- */
+
+REAL(struct coordinator *, coordinator_new, const struct coordinator_settings *settings);
+REAL(enum err, coordinator_acquire, struct coordinator *core, uint64_t now_ms,
+     const struct acquire_request *request);
+REAL(enum err, coordinator_complete, struct coordinator *core, uint64_t now_ms,
+     const struct complete_request *request);
+REAL(enum err, coordinator_server_report, struct coordinator *core, uint64_t now_ms, uint64_t link,
+     const struct server_report *report);
+struct control;
+REAL(void, control_effects_carry_out, struct control *control, uint64_t now_ns);
+
+struct coordinator *__wrap_coordinator_new(const struct coordinator_settings *settings)
+{
+    struct coordinator *core = __real_coordinator_new(settings);
+    if (coordinator_here() != NULL)
+        coordinator_here()->core = core;
+    return core;
+}
+
+/* P1: the lease that the member was given for that very question, if it still has it. */
+static uint64_t attempt_given(struct coordinator *core, const struct acquire_request *request)
+{
+    const struct member *member = members_find(&core->members, request->member);
+    if (member == NULL || member->sequence != request->sequence || member->ticket.attempt == 0)
+        return 0;
+    const struct lease *lease = tickets_find(&core->run.tickets, member->ticket.attempt);
+    return lease != NULL ? lease->attempt : 0;
+}
+
+/* Asked again, the answer is the lease already given. */
+static void check_again(struct sim *sim, const struct coordinator *core, uint64_t attempt)
+{
+    size_t count;
+    const struct effect *effects = coordinator_effects(core, &count);
+    for (size_t i = 0; i < count; i++)
+        if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.err == ERR_OK &&
+            effects[i].answer.reply.ticket.attempt == attempt)
+            return;
+    sim_violated(sim, 3, "an acquire asked again is not answered with its lease, attempt %llu",
+                 (unsigned long long)attempt);
+}
+
+enum err __wrap_coordinator_acquire(struct coordinator *core, uint64_t now_ms,
+                                    const struct acquire_request *request)
+{
+    if (coordinator_here() == NULL)
+        return __real_coordinator_acquire(core, now_ms, request);
+    uint64_t attempt = attempt_given(core, request);
+    enum err err = __real_coordinator_acquire(core, now_ms, request);
+    if (attempt > 0 && err == ERR_OK)
+        check_again(world.sim, core, attempt);
+    return err;
+}
+
+enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
+                                     const struct complete_request *request)
+{
+    struct sim *sim = world.sim;
+    const struct sim_coordinator *coordinator = coordinator_here();
+    struct complete_request changed = *request;
+    if (coordinator == NULL)
+        return __real_coordinator_complete(core, now_ms, request);
+    mutate_complete(sim, &changed);
+    uint64_t version = sim->ledger.versions[sim->ledger.generation];
+    enum err err = __real_coordinator_complete(core, now_ms, &changed);
+    if (err == ERR_OK && sim_coordinator_holds_office(sim, coordinator) &&
+        (sim->run.async || changed.ticket.step >= version))
+        ledger_completed(sim, &changed);
+    return err;
+}
+
+static void trace_report(struct sim *sim, uint64_t link, const struct server_report *report,
+                         enum err err)
+{
+    static const char *const names[] = {
+        [SERVER_READY] = "ready",           [SERVER_REDUCED] = "reduced",
+        [SERVER_COMMITTED] = "committed",   [SERVER_MANIFEST] = "manifest",
+        [SERVER_WRONG_BITS] = "wrong bits", [SERVER_STATISTICS] = "statistics",
+        [SERVER_DRAIN] = "drain",           [SERVER_HELD] = "held"};
+    uint64_t step = report->kind == SERVER_REDUCED     ? report->reduced.step
+                    : report->kind == SERVER_COMMITTED ? report->committed.step
+                    : report->kind == SERVER_MANIFEST  ? report->manifest.cut.version
+                    : report->kind == SERVER_HELD      ? report->held.decision.step
+                                                       : report->ready.cut.version;
+    sim_trace(sim, "c%u hears %s(%llu) over link %llx: %s", world.life->place.index,
+              names[report->kind], (unsigned long long)step, (unsigned long long)link,
+              err_name(err));
+}
+
+enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now_ms, uint64_t link,
+                                          const struct server_report *report)
+{
+    enum err err = __real_coordinator_server_report(core, now_ms, link, report);
+    if (coordinator_here() == NULL)
+        return err;
+    trace_report(world.sim, link, report, err);
+    if (err == ERR_MALFORMED)
+        sim_violated(world.sim, 7, "the coordinator calls a report malformed");
+    return err;
+}
+
+/* After each event of the core. */
+void __wrap_control_effects_carry_out(struct control *control, uint64_t now_ns)
+{
+    __real_control_effects_carry_out(control, now_ns);
+    const struct sim_coordinator *coordinator = coordinator_here();
+    if (coordinator == NULL || coordinator->core == NULL)
+        return;
+    coordinator_check(coordinator->core);
+    if (sim_coordinator_holds_office(world.sim, coordinator))
+        ledger_map(world.sim, &coordinator->core->run, &coordinator->core->servers);
+}
+
+/* ---- effects ---- */
+
+REAL(void, connections_command, const struct connection *server,
+     const struct server_command *command);
+REAL(enum err, wire_encode_acquire_reply, const struct acquire_reply *reply, struct buf *out);
+REAL(void, record_step, struct record *record, const struct step_row *row);
+REAL(void, record_validation, struct record *record, const struct validation_row *row);
+REAL(void, record_rewind, struct record *record, uint64_t version);
+REAL(enum err, order_log_add, struct order_log *log, const struct order_step *step,
+     struct reason *reason);
+
+/* Chunks move, and one of their owners hears of it late. */
+static void delay_moves(struct sim *sim, struct stream *stream)
+{
+    if (sim->calm)
+        return;
+    if (sim_below(sim, 8) == 0)
+        sim->faults.trap = TRAP_DECIDE; /* … or not at all */
+    if (sim_below(sim, 4) != 0)
+        return;
+    sim_fault(sim, FAULT_CLOG);
+    network_clog(stream, OPENER,
+                 sim->now_us +
+                     sim_below(sim, 40 * (sim->scenario.delay_us + sim->scenario.compute_us)));
+}
+
+/* Drained; or its daemon ends all the same, and the run waits for it. */
+static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, uint32_t server)
+{
+    const struct server_entry *entry = sim_coordinator_entry(coordinator->core, server);
+    if (sim_coordinator_holds_office(sim, coordinator) && entry->left_boot == entry->boot)
+        ledger_let_go(sim, server);
+}
+
+void __wrap_connections_command(const struct connection *server,
+                                const struct server_command *command)
+{
+    struct sim *sim = world.sim;
+    if (watch_effect()) {
+        struct stream *stream = rpc_network_stream(sim, server->stream);
+        if (command->kind == SERVER_LEAVE)
+            let_go(sim, coordinator_here(), stream->server);
+        if (command->kind == SERVER_COMMIT && command->move_count > 0)
+            delay_moves(sim, stream);
+    }
+    __real_connections_command(server, command);
+    if (life_acts() && command->kind == SERVER_COMMIT)
+        faults_spring(sim, TRAP_DECIDE, world.life->place.index);
+}
+
+enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, struct buf *out)
+{
+    struct sim *sim = world.sim;
+    struct acquire_reply changed = *reply;
+    const struct sim_coordinator *coordinator = watch_effect() ? coordinator_here() : NULL;
+    if (coordinator == NULL)
+        return __real_wire_encode_acquire_reply(reply, out);
+    mutate_reply(sim, &changed);
+    if (changed.result == ACQUIRE_TICKET &&
+        !ledger_is_late(sim, changed.ticket.generation, coordinator->term))
+        ledger_granted(sim, &changed.ticket, sim_coordinator_holds_office(sim, coordinator));
+    return __real_wire_encode_acquire_reply(&changed, out);
+}
+
+void __wrap_record_step(struct record *record, const struct step_row *row)
+{
+    struct sim *sim = world.sim;
+    const struct sim_coordinator *coordinator = watch_effect() ? coordinator_here() : NULL;
+    if (coordinator != NULL && !ledger_is_late(sim, row->generation, coordinator->term))
+        ledger_step(sim, row, sim_coordinator_holds_office(sim, coordinator));
+    __real_record_step(record, row);
+}
+
+void __wrap_record_validation(struct record *record, const struct validation_row *row)
+{
+    if (watch_effect())
+        ledger_validation(world.sim, row);
+    __real_record_validation(record, row);
+}
+
+static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
+                  struct cut_name adopted)
+{
+    ledger_adopted(sim, adopted, coordinator->term);
+    if (!sim_coordinator_holds_office(sim, coordinator))
+        return;
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
+        const struct server_entry *entry = sim_coordinator_entry(coordinator->core, s);
+        if (entry == NULL || entry->map_index == SERVERS_NONE)
+            ledger_left_out(sim, s);
+    }
+}
+
+/* Another coordinator's steps are gone on with; a rewind calls it as well. */
+void __wrap_record_rewind(struct record *record, uint64_t version)
+{
+    const struct sim_coordinator *coordinator = watch_effect() ? coordinator_here() : NULL;
+    size_t count = 0;
+    const struct effect *effects =
+        coordinator != NULL ? coordinator_effects(coordinator->core, &count) : NULL;
+    for (size_t i = 0; i < count; i++)
+        if (effects[i].kind == EFFECT_ADOPT && effects[i].adopted.version == version)
+            adopt(world.sim, coordinator, effects[i].adopted);
+    __real_record_rewind(record, version);
+}
+
+enum err __wrap_order_log_add(struct order_log *log, const struct order_step *step,
+                              struct reason *reason)
+{
+    if (watch_effect())
+        order_logged(world.sim, step);
+    return __real_order_log_add(log, step, reason);
+}
+
+/* ---- the run ---- */
+
+REAL(enum err, control_run_new, struct store_run *take_stored, struct control_run **ret_run,
+     struct reason *reason);
+
+/* What the scenario sets beside the spec. */
+enum err __wrap_control_run_new(struct store_run *take_stored, struct control_run **ret_run,
+                                struct reason *reason)
+{
+    enum err err = __real_control_run_new(take_stored, ret_run, reason);
+    if (err == ERR_OK) {
+        (*ret_run)->settings.data_served = true;
+        (*ret_run)->settings.parameter_bytes_max = world.sim->scenario.parameter_bytes_max;
+        (*ret_run)->settings.validation_samples = world.sim->scenario.validation_samples;
+    }
+    return err;
+}
+
+/* ---- a server's reports and commands ---- */
+
+REAL(void, link_report, void *owner, const struct server_report *report);
+REAL(void, shards_command, struct shards *shards, const struct server_command *command);
+REAL(struct cut_name, shards_held, struct shards *shards);
+REAL(void, shards_report_again, struct shards *shards);
+
+/* A coordinator whose term is over, or a command that was under way for long, may name a cut that a
+ * newer one took the place of, or (async) a beginning whose journals are gone with it. */
+static bool is_outdated(struct sim *sim, const struct sim_server *server)
+{
+    const struct coordinator_past *past = &sim->store.past;
+    const struct server_command *command = &server->newest;
+    uint64_t generation = command->prepare.generation;
+    if (command->term == sim->store.term && generation == past->generation)
+        return false;
+    return (sim->run.async && generation < past->cut.name.generation) ||
+           (command->prepare.from_cut && watch_is_pruned(sim, command->prepare.cut));
+}
+
+static void check_ready(struct sim *sim, const struct sim_server *server,
+                        const struct server_report *report)
+{
+    if (report->ready.code != ERR_OK && !is_outdated(sim, server))
+        sim_violated(sim, sim->run.async ? 16 : 10, "s%u cannot prepare generation %llu: %s",
+                     server->index, (unsigned long long)report->ready.cut.generation,
+                     report->ready.text);
+}
+
+void __wrap_link_report(void *owner, const struct server_report *report)
+{
+    struct sim_server *server = server_here();
+    if (server != NULL)
+        server->link = owner;
+    if (server != NULL && report->kind == SERVER_READY)
+        check_ready(world.sim, server, report);
+    __real_link_report(owner, report);
+}
+
+void watch_report(const struct sim_server *server, const struct server_report *report)
+{
+    world.watching = false; /* it acts */
+    if (server->link != NULL)
+        __real_link_report(server->link, report);
+    world.watching = true;
+}
+
+void __wrap_shards_command(struct shards *shards, const struct server_command *command)
+{
+    struct sim_server *server = server_here();
+    if (server != NULL) {
+        server->shards = shards;
+        if (command->boot == server->boot && command->term > server->term)
+            server->term = command->term;
+        if (command->kind == SERVER_PREPARE && command->boot == server->boot &&
+            command->prepare.generation > server->newest.prepare.generation)
+            server->newest = *command;
+    }
+    __real_shards_command(shards, command);
+}
+
+struct cut_name __wrap_shards_held(struct shards *shards)
+{
+    struct cut_name held = __real_shards_held(shards);
+    const struct sim_server *server = server_here();
+    if (server != NULL && world.sim->options.mutation == MUTATE_SAME_BOOT)
+        held.generation = server->threads[0].ledger.generation;
+    return held;
+}
+
+void __wrap_shards_report_again(struct shards *shards)
+{
+    if (server_here() == NULL || world.sim->options.mutation != MUTATE_LOSE_REPORT)
+        __real_shards_report_again(shards);
+}
+
+/* ---- lines for people ---- */
+
+REAL(void, log_event, const struct logger *logger, enum log_level level, const char *event,
+     const struct log_field *fields);
+
+void __wrap_log_event(const struct logger *logger, enum log_level level, const char *event,
+                      const struct log_field *fields)
+{
+    char name[16];
+    scoped(buf_release) struct buf line = {0};
+    if (world.life == NULL) {
+        __real_log_event(logger, level, event, fields);
+        return;
+    }
+    if (!world.sim->options.trace || world.life->dead || level > logger->level)
+        return;
+    check(log_format(&line, 0, level, event, fields) == ERR_OK);
+    line.data[line.bytes - 1] = 0;
+    process_print(world.life->place, name, sizeof name);
+    sim_trace(world.sim, "%s: %s", name, strchr((const char *)line.data, ' ') + 1);
+}
