@@ -29,8 +29,8 @@ static const struct config_field fields[] = {
     {NUMBER(heartbeat_ms), .max = 60000, .initial = "0",
      .help = "how often workers and the coordinator say that they live; 0: five times in a lease"},
     {NUMBER(stop_ms), .max = 600000, .initial = "15000",
-     .help =
-         "how long a stop waits for the step in flight and its cut, or for chunks to move away"},
+     .help = "how long a stop waits for the step in flight and its checkpoint, or for chunks to "
+             "move away"},
     {NUMBER(speculation_percent), .max = 10000, .initial = "200",
      .help = "a ticket is given to an idle worker as well after this share of its usual time"},
     {NUMBER(speculation_ms_min), .max = 600000, .initial = "100", .help = "and not before this"},

@@ -277,7 +277,7 @@ enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *r
             return ERR_OK;
         }
     }
-    return reason_set(reason, ERR_NOT_FOUND, "%s has no recorded cut", checkpoint_dir);
+    return reason_set(reason, ERR_NOT_FOUND, "%s has no recorded checkpoint", checkpoint_dir);
 }
 
 /* cut.json goes first: what is left after a crash is no recorded cut. */

@@ -87,7 +87,7 @@ static enum err judge_head(const struct checkpoint_view *view, struct checkpoint
         return corrupt(view->path, 40, "too many extra bytes", reason);
     checkpoint_put_head(expected, name, server, view->arrays);
     if (memcmp(view->bytes.data, expected, sizeof expected) != 0)
-        return corrupt(view->path, 16, "the file belongs to another cut or server", reason);
+        return corrupt(view->path, 16, "the file belongs to another checkpoint or server", reason);
     return ERR_OK;
 }
 

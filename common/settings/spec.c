@@ -217,11 +217,11 @@ static const struct config_field fields[] = {
      ROW(consistency, outer.momentum, DIGEST), .real_max = 1, .real_below = true,
      .initial = "0.9", NESTEROV},
 
-    {"checkpoint.every_steps", "steps between cuts; 0: only first and last", CONFIG_U64,
+    {"checkpoint.every_steps", "steps between checkpoints; 0: only first and last", CONFIG_U64,
      ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100"},
-    {"checkpoint.keep", "newest cuts kept", CONFIG_U32,
+    {"checkpoint.keep", "newest checkpoints kept", CONFIG_U32,
      ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3"},
-    {"checkpoint.durability", "cut: what came after the newest cut may be lost; logged: nothing "
+    {"checkpoint.durability", "cut: what came after the newest checkpoint may be lost; logged: nothing "
      "that was acknowledged is", CONFIG_NAME,
      ROW(checkpoint, durability, FREE), .names = durabilities, .initial = "cut", IS(ASYNC)},
 

@@ -295,7 +295,7 @@ static void call_drain(struct control *control, uint64_t now_ns, struct call *ta
         err =
             reason_set(&reason, ERR_INVALID,
                        "server %.64s is the coordinator's and cannot be drained: stop the run, or "
-                       "restart its daemon, which goes on from the newest cut",
+                       "restart its daemon, which goes on from the newest checkpoint",
                        name);
     else if (take_call->drain.lost)
         err = coordinator_give_up(control->coordinator, control_ms(now_ns), name, &reason);
@@ -575,8 +575,8 @@ enum err control_status_line(const struct control *control, struct buf *line)
     coordinator_status(control->coordinator, &status);
     for (; coordinator_server(control->coordinator, known, &server); known++)
         connected += server.connected ? 1 : 0;
-    return buf_printf(line, "%u/%u servers, %u workers, step %llu of %llu, cut %llu%s%s", connected,
-                      known, status.member_count, (unsigned long long)status.version,
+    return buf_printf(line, "%u/%u servers, %u workers, step %llu of %llu, checkpoint %llu%s%s",
+                      connected, known, status.member_count, (unsigned long long)status.version,
                       (unsigned long long)status.steps, (unsigned long long)status.cut.version,
                       status.reason[0] != 0 ? ", " : "", status.reason);
 }

@@ -44,8 +44,9 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
     if (err != ERR_OK && err != ERR_NO_SPACE)
         return err;
     if (err != ERR_OK)
-        log_warning(control->config.logger, "cut not written", log_text("err", err_name(err)),
-                    log_text("reason", reason->text), log_text("next", "go on"));
+        log_warning(control->config.logger, "checkpoint not written",
+                    log_text("err", err_name(err)), log_text("reason", reason->text),
+                    log_text("next", "go on"));
     coordinator_cut_stored(control->coordinator, control_ms(now_ns), name, err);
     return ERR_OK;
 }

@@ -84,7 +84,7 @@ static void gather(struct coordinator *coordinator, uint64_t now_ms)
 static void change_servers(struct coordinator *coordinator, uint64_t now_ms)
 {
     if (moves_change_is_due(coordinator) && generation_change(coordinator, now_ms) != ERR_OK)
-        ending_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+        ending_over(coordinator, RUN_FAILED, "out of memory for a checkpoint's map");
 }
 
 void advance_run(struct coordinator *coordinator, uint64_t now_ms)

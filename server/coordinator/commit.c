@@ -91,7 +91,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     steps_take(run, &commit);
     moves_plan(coordinator);
     if (commit.cut && generation_order_cut(coordinator, run->steps.version + 1) != ERR_OK) {
-        ending_over(coordinator, RUN_FAILED, "out of memory for a cut's map");
+        ending_over(coordinator, RUN_FAILED, "out of memory for a checkpoint's map");
         return;
     }
     if (commit.cut)

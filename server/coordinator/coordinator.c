@@ -468,7 +468,7 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     }
     const char *awaited = generation_awaits(coordinator);
     if (run->phase == PHASE_GATHER && awaited != NULL)
-        snprintf(ret_text, text_bytes, "server %s of the newest cut is awaited", awaited);
+        snprintf(ret_text, text_bytes, "server %s of the newest checkpoint is awaited", awaited);
     else if (run->phase == PHASE_GATHER && run->succession.owners != NULL &&
              servers_available(servers, NULL) >= run->settings.servers_min)
         snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
@@ -480,10 +480,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->steps.version);
     else if (run->phase == PHASE_FIRST_CUT)
-        snprintf(ret_text, text_bytes, "the cut of version %llu is being written",
+        snprintf(ret_text, text_bytes, "the checkpoint of version %llu is being written",
                  (unsigned long long)run->steps.version);
     else if (run->phase == PHASE_LAST)
-        snprintf(ret_text, text_bytes, "the last cut is being written");
+        snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)
         snprintf(ret_text, text_bytes, "no worker is there");
 }

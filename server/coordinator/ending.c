@@ -12,7 +12,7 @@ static void pause_now(struct coordinator *coordinator, const char *reason)
     run->phase = PHASE_NONE;
     tickets_open(&run->tickets, (struct tickets_open){0});
     effects_log(&coordinator->effects, false,
-                "run paused  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\" "
+                "run paused  run=%llu version=%llu generation=%llu checkpoint=%llu reason=\"%s\" "
                 "next=go on when the daemon is back",
                 (unsigned long long)run->settings.run, (unsigned long long)run->steps.version,
                 (unsigned long long)run->generation,
@@ -41,7 +41,7 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
     static const char *const words[RUN_STATE_COUNT] = {
         [RUN_ENDED] = "ended", [RUN_STOPPED] = "stopped", [RUN_FAILED] = "failed"};
     effects_log(&coordinator->effects, state == RUN_FAILED,
-                "run %s  run=%llu version=%llu generation=%llu cut=%llu reason=\"%s\"",
+                "run %s  run=%llu version=%llu generation=%llu checkpoint=%llu reason=\"%s\"",
                 words[state], (unsigned long long)run->settings.run,
                 (unsigned long long)run->steps.version, (unsigned long long)run->generation,
                 (unsigned long long)run->cuts.newest.name.version, reason);
@@ -91,9 +91,10 @@ void ending_now(struct coordinator *coordinator)
     char text[COORDINATOR_TEXT_BYTES];
     snprintf(text, sizeof text, "%.100s", run->ending.reason);
     if (run->steps.version > cut)
-        snprintf(
-            text, sizeof text, "%.100s; version %llu is dropped, the newest cut is of version %llu",
-            run->ending.reason, (unsigned long long)run->steps.version, (unsigned long long)cut);
+        snprintf(text, sizeof text,
+                 "%.100s; version %llu is dropped, the newest checkpoint is of version %llu",
+                 run->ending.reason, (unsigned long long)run->steps.version,
+                 (unsigned long long)cut);
     ending_over(coordinator, RUN_STOPPED, text);
 }
 

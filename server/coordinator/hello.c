@@ -106,7 +106,7 @@ static void rewind_run(struct coordinator *coordinator, const struct server_entr
 static void restore_part(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
-    note_lost(coordinator, server, "its cut");
+    note_lost(coordinator, server, "its checkpoint");
     window_unseal(run, server->map_index);
     server->past_cut = true;
     if (cuts_server_lost(&run->cuts, server->name))

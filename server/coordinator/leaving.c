@@ -13,7 +13,7 @@ enum wait { WAITS_FOR_ANSWERS, WAITS_FOR_MOVES, WAITS_FOR_CUT, WAITS_FOR_NOTHING
 static const char *const wait_texts[] = {
     [WAITS_FOR_ANSWERS] = "when the run goes on",
     [WAITS_FOR_MOVES] = "its chunks move",
-    [WAITS_FOR_CUT] = "a cut without it",
+    [WAITS_FOR_CUT] = "a checkpoint without it",
     [WAITS_FOR_NOTHING] = "it may leave",
 };
 

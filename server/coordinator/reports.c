@@ -140,7 +140,7 @@ static void cut_recorded(struct coordinator *coordinator)
     run->cut_error[0] = 0;
     if (run->moves.change == CHANGE_BEGUN)
         moves_changed(coordinator);
-    effects_log(&coordinator->effects, false, "cut recorded  generation=%llu version=%llu",
+    effects_log(&coordinator->effects, false, "checkpoint recorded  generation=%llu version=%llu",
                 (unsigned long long)run->cuts.newest.name.generation,
                 (unsigned long long)run->cuts.newest.name.version);
     if (run->phase == PHASE_FIRST_CUT)
@@ -153,16 +153,16 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
 {
     struct run *run = &coordinator->run;
     snprintf(run->cut_error, sizeof run->cut_error,
-             "%s could not write the cut of version %llu: %s", who, (unsigned long long)cut.version,
-             err_text(code));
+             "%s could not write the checkpoint of version %llu: %s", who,
+             (unsigned long long)cut.version, err_text(code));
     char text[COORDINATOR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%.160s; the newest recorded cut is of version %llu",
+    snprintf(text, sizeof text, "%.160s; the newest recorded checkpoint is of version %llu",
              run->cut_error, (unsigned long long)run->cuts.newest.name.version);
     bool first = run->cuts.newest.name.generation == 0;
     bool last = run->phase == PHASE_LAST && cut.version == run->steps.version;
-    effects_log(&coordinator->effects, true, "cut failed  at=\"%s\" version=%llu err=%s next=%s",
-                who, (unsigned long long)cut.version, err_name(code),
-                first || last ? "end" : "go on");
+    effects_log(&coordinator->effects, true,
+                "checkpoint failed  at=\"%s\" version=%llu err=%s next=%s", who,
+                (unsigned long long)cut.version, err_name(code), first || last ? "end" : "go on");
     if (first)
         ending_over(coordinator, RUN_FAILED, run->cut_error);
     else if (last)

@@ -181,9 +181,9 @@ static const char *find_obstacle(const struct coordinator *coordinator,
     }
     uint64_t version = reached(newest), cut = run->cuts.newest.name.version;
     if (version < cut || (!newest->held.has_decision && version > cut))
-        return "its servers hold another cut";
+        return "its servers hold another checkpoint";
     if (version >= run->settings.steps)
-        return "only the last cut is missing";
+        return "only the last checkpoint is missing";
     return version > run->succession.recorded ? "the run's log misses a step" : NULL;
 }
 

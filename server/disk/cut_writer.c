@@ -50,9 +50,9 @@ static void say(struct cut_writer *writer, struct cut_name cut, enum err err,
                 const struct digest *manifest, const struct reason *reason)
 {
     if (err != ERR_OK)
-        log_error(writer->config.logger, "cut not written", log_uint("generation", cut.generation),
-                  log_uint("version", cut.version), log_text("err", err_name(err)),
-                  log_text("reason", reason->text));
+        log_error(writer->config.logger, "checkpoint not written",
+                  log_uint("generation", cut.generation), log_uint("version", cut.version),
+                  log_text("err", err_name(err)), log_text("reason", reason->text));
     writer->config.written(writer->config.owner, cut, err, manifest, reason);
 }
 
@@ -142,8 +142,9 @@ static void handle_prune(struct cut_writer *writer, struct cut_name cut)
                                     writer->run->spec.checkpoint.keep, &reason);
     /* Another server may have removed the same folder meanwhile. */
     if (err != ERR_OK && err != ERR_NOT_FOUND)
-        log_warning(writer->config.logger, "old cuts not removed", log_text("err", err_name(err)),
-                    log_text("reason", reason.text), log_text("next", "after the next cut"));
+        log_warning(writer->config.logger, "old checkpoints not removed",
+                    log_text("err", err_name(err)), log_text("reason", reason.text),
+                    log_text("next", "after the next checkpoint"));
 }
 
 static void run(void *argument)
@@ -209,9 +210,9 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
     if (err == ERR_OK)
         return;
     counted_unref(take_snapshot->snapshot.copy);
-    log_error(writer->config.logger, "cut not written",
+    log_error(writer->config.logger, "checkpoint not written",
               log_uint("version", take_snapshot->snapshot.cut.version),
-              log_text("err", err_name(err)), log_text("next", "the next cut"));
+              log_text("err", err_name(err)), log_text("next", "the next checkpoint"));
 }
 
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded)

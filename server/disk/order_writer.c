@@ -280,7 +280,7 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
     if (err != ERR_OK) /* then the older segment goes on, and stays longer */
         log_warning(writer->config.logger, "journal segment not begun",
                     log_text("err", err_name(err)), log_text("reason", reason.text),
-                    log_text("next", "after the next cut"));
+                    log_text("next", "after the next checkpoint"));
 }
 
 static void handle_recorded(struct order_writer *writer, struct cut_name cut)

@@ -133,7 +133,7 @@ enum err prepared_redo(void *context, const struct journal_entry *entry, struct 
     enum err err = shard_redo(shard, entry->chunk, &record);
     return err == ERR_OK ? ERR_OK
                          : reason_set(reason, err,
-                                      "the journal does not continue the cut: chunk %u, "
+                                      "the journal does not continue the checkpoint: chunk %u, "
                                       "version %llu, ticket %llu",
                                       entry->chunk, (unsigned long long)entry->version,
                                       (unsigned long long)entry->ticket);

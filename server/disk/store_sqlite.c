@@ -299,7 +299,7 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t gener
 
 /* ---- runs ---- */
 
-/* A run of that directory that has no recorded cut never trained: it gives way. */
+/* A run of that directory that has no recorded checkpoint never trained: it gives way. */
 static enum err remove_untrained(struct store *store, const char *directory, struct reason *reason)
 {
     return run_statement(
@@ -527,7 +527,7 @@ static enum err read_cut(struct store *store, sqlite3_stmt *statement, struct cu
     size_t bytes = (size_t)sqlite3_column_bytes(statement, 5);
     size_t count = bytes / sizeof ret_cut->servers[0];
     if (bytes % sizeof ret_cut->servers[0] != 0 || count == 0 || count > WIRE_SERVERS_MAX)
-        return reason_set(reason, ERR_CORRUPT, "%s: the cut of version %llu does not read",
+        return reason_set(reason, ERR_CORRUPT, "%s: the checkpoint of version %llu does not read",
                           store->path, (unsigned long long)cut.name.version);
     *ret_cut = cut;
     ret_cut->server_count = (uint32_t)count;
@@ -549,7 +549,7 @@ static enum err newest_cut(struct store *store, uint64_t run, struct cut_record 
     if (code == SQLITE_DONE)
         return ERR_OK;
     if (code != SQLITE_ROW)
-        return failed(store, "read the newest cut", code, reason);
+        return failed(store, "read the newest checkpoint", code, reason);
     return read_cut(store, statement, ret_cut, reason);
 }
 

@@ -40,7 +40,7 @@ static void not_pruned(const struct shards *shards, enum err err)
 {
     if (err != ERR_OK)
         log_warning(shards->config.logger, "old files not removed", log_text("err", err_name(err)),
-                    log_text("next", "the next cut removes them"));
+                    log_text("next", "the next checkpoint removes them"));
 }
 
 static void report_reduced(const struct shards *shards)

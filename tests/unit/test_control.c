@@ -199,5 +199,6 @@ TEST_F(the_status_line_counts_servers_workers_and_steps, control)
     train(f);
     join(f);
     assert_int_equal(control_status_line(f->control, &line), ERR_OK);
-    assert_non_null(strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, cut 0"));
+    assert_non_null(
+        strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, checkpoint 0"));
 }

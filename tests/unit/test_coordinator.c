@@ -95,8 +95,9 @@ TEST_F(a_full_disk_at_the_first_cut_fails_the_run_by_name, coordinator)
     start_preparing(f, &run, NULL);
     assert_int_equal(say_manifest(f, 1, 0, ERR_NO_SPACE), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
-    assert_string_equal(status(f).reason,
-                        "server s1 could not write the cut of version 0: no space left on device");
+    assert_string_equal(
+        status(f).reason,
+        "server s1 could not write the checkpoint of version 0: no space left on device");
     assert_non_null(command(f, 0, SERVER_END));
 }
 

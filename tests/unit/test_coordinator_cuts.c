@@ -88,8 +88,9 @@ TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
     start(f, &run);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
-    assert_string_equal(status(f).cut_error,
-                        "server s0 could not write the cut of version 1: no space left on device");
+    assert_string_equal(
+        status(f).cut_error,
+        "server s0 could not write the checkpoint of version 1: no space left on device");
     step(f, 1);
     assert_int_equal(status(f).version, 2);
     record_all(f, 2);
@@ -118,7 +119,7 @@ TEST_F(a_full_disk_at_the_end_fails_the_run_by_name, coordinator)
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
-    assert_non_null(strstr(status(f).reason, "the newest recorded cut is of version 0"));
+    assert_non_null(strstr(status(f).reason, "the newest recorded checkpoint is of version 0"));
 }
 
 TEST_F(an_operator_can_ask_for_a_cut, coordinator)
@@ -217,7 +218,7 @@ TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator)
     tick(f, STOP_MS);
     assert_int_equal(status(f).state, RUN_STOPPED);
     assert_string_equal(status(f).reason,
-                        "operator; version 1 is dropped, the newest cut is of version 0");
+                        "operator; version 1 is dropped, the newest checkpoint is of version 0");
 }
 
 TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
@@ -232,7 +233,7 @@ TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
     stop(f);
     assert_int_equal(status(f).state, RUN_STOPPED);
     assert_string_equal(status(f).reason,
-                        "operator; version 1 is dropped, the newest cut is of version 0");
+                        "operator; version 1 is dropped, the newest checkpoint is of version 0");
 }
 
 TEST_F(a_stop_does_not_wait_for_validation, coordinator)
