@@ -27,14 +27,14 @@ enum err payload_put_length(size_t payload_bytes, struct buf *buf)
     return ERR_OK;
 }
 
-struct cursor {
+struct field_cursor {
     const struct slice *slices;
     size_t slice_count, slice; /* current slice, and the place in it */
     size_t at;
     size_t offset; /* in the whole message */
 };
 
-static bool cursor_byte(struct cursor *cursor, uint8_t *ret_byte)
+static bool cursor_byte(struct field_cursor *cursor, uint8_t *ret_byte)
 {
     while (cursor->slice < cursor->slice_count &&
            cursor->at == cursor->slices[cursor->slice].bytes) {
@@ -48,7 +48,7 @@ static bool cursor_byte(struct cursor *cursor, uint8_t *ret_byte)
     return true;
 }
 
-static bool cursor_varint(struct cursor *cursor, uint64_t *ret_value)
+static bool cursor_varint(struct field_cursor *cursor, uint64_t *ret_value)
 {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -64,7 +64,7 @@ static bool cursor_varint(struct cursor *cursor, uint64_t *ret_value)
     return false;
 }
 
-static bool cursor_skip(struct cursor *cursor, uint64_t bytes)
+static bool cursor_skip(struct field_cursor *cursor, uint64_t bytes)
 {
     while (bytes > 0) {
         if (cursor->slice == cursor->slice_count)
@@ -90,7 +90,7 @@ static enum err split_message(const struct slice *slices, size_t slice_count,
     size_t total = 0;
     for (size_t i = 0; i < slice_count; i++)
         total += slices[i].bytes;
-    struct cursor cursor = {.slices = slices, .slice_count = slice_count};
+    struct field_cursor cursor = {.slices = slices, .slice_count = slice_count};
     while (cursor.offset < total) {
         size_t field = cursor.offset;
         if (field > WIRE_HEADER_BYTES_MAX)

@@ -12,8 +12,8 @@ enum err local_spec(const char *path, const struct config_overrides *overrides,
     return spec_parse(buf_slice(&text), path, overrides, ret_spec, reason);
 }
 
-static void read_one(const struct local *local, enum data_split split, uint64_t index, uint32_t i,
-                     void *ret_inputs, int32_t *ret_targets)
+static void read_one(const struct reference_local *local, enum data_split split, uint64_t index,
+                     uint32_t i, void *ret_inputs, int32_t *ret_targets)
 {
     size_t tokens = local->sample_tokens;
     if (tokens == 0)
@@ -26,7 +26,7 @@ static void read_one(const struct local *local, enum data_split split, uint64_t 
 static enum err read_samples(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
                              void *ret_inputs, int32_t *ret_targets)
 {
-    const struct local *local = context;
+    const struct reference_local *local = context;
     for (uint32_t i = 0; i < count; i++) {
         if (kind == TICKET_TRAIN)
             read_one(local, DATA_TRAIN, tickets_sample(&local->tickets, first + i), i, ret_inputs,
@@ -37,10 +37,10 @@ static enum err read_samples(void *context, enum ticket_kind kind, uint64_t firs
     return ERR_OK;
 }
 
-struct executor_samples local_samples(struct local *local, const struct spec *spec,
+struct executor_samples local_samples(struct reference_local *local, const struct spec *spec,
                                       const struct data *data)
 {
-    *local = (struct local){
+    *local = (struct reference_local){
         .data = data,
         .tickets = {.seed = spec->train.seed,
                     .sample_count = data_count(data, DATA_TRAIN),

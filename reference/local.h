@@ -12,14 +12,14 @@ enum err local_spec(const char *path, const struct config_overrides *overrides,
                     struct spec *ret_spec, struct reason *reason) MUST_USE;
 
 /* Plain data behind executor_samples. */
-struct local {
+struct reference_local {
     const struct data *data;
     struct tickets tickets;
     uint32_t sample_tokens; /* 0: points */
 };
 
 /* `local` and `data` are borrowed as long as the result is used. */
-struct executor_samples local_samples(struct local *local, const struct spec *spec,
+struct executor_samples local_samples(struct reference_local *local, const struct spec *spec,
                                       const struct data *data);
 
 #endif

@@ -16,14 +16,14 @@
 enum { LOG_PATH_BYTES = CHECKPOINT_PATH_BYTES + 64 };
 #define LOG_BYTES_MAX ((size_t)1 << 34)
 
-struct arguments {
+struct replay_arguments {
     const char *path;
     bool json;
 };
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
-    struct arguments *arguments = state->input;
+    struct replay_arguments *arguments = state->input;
     if (key == 'j') {
         arguments->json = true;
         return 0;
@@ -143,7 +143,7 @@ static enum err repeat_with(const struct checkpoint *checkpoint, const struct sp
                             struct log *log, struct result *result, struct reason *reason)
 {
     scoped(data_free_scoped) struct data *data = NULL;
-    struct local local;
+    struct reference_local local;
     TRY(run_data_open(spec, NULL, &data, reason));
     const struct executor_samples samples = local_samples(&local, spec, data);
     const struct reference_order order = {log, log_behind};
@@ -224,7 +224,8 @@ static void print_text(const struct result *result, const struct checkpoint *che
     fprintf(stderr, "roost replay: %s\n", same(result) ? "equal" : "the bytes differ");
 }
 
-static enum err run(const struct arguments *arguments, struct result *result, struct reason *reason)
+static enum err run(const struct replay_arguments *arguments, struct result *result,
+                    struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     TRY(checkpoint_open_any(arguments->path, &checkpoint, reason));
@@ -252,7 +253,7 @@ int main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct arguments arguments = {0};
+    struct replay_arguments arguments = {0};
     struct result result = {0};
     struct reason reason = {.text = ""};
     argp_err_exit_status = EXIT_USAGE;

@@ -111,7 +111,7 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
     }
 }
 
-static void on_message(struct worker *worker, const struct event *event)
+static void on_message(struct worker *worker, const struct worker_event *event)
 {
     struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct reason reason = {0};
@@ -131,7 +131,7 @@ static void on_message(struct worker *worker, const struct event *event)
     arena_release(&arena);
 }
 
-static void on_notice(struct worker *worker, const struct event *event)
+static void on_notice(struct worker *worker, const struct worker_event *event)
 {
     scoped(free_scoped) uint8_t *bytes = malloc(event->message->bytes + 1);
     struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
@@ -199,14 +199,14 @@ static void note_graphs(struct worker *worker)
 }
 
 /* Events of the present stream of a link. */
-static bool from_server(const struct worker *worker, const struct event *event)
+static bool from_server(const struct worker *worker, const struct worker_event *event)
 {
     return event->server < worker->link_count &&
            worker->links[event->server].number == event->origin;
 }
 
 /* How it ended is the worker's own end when that is no passing thing. */
-static void on_stream_closed(struct worker *worker, const struct event *event)
+static void on_stream_closed(struct worker *worker, const struct worker_event *event)
 {
     const char *why = event->why != NULL ? event->why : "";
     reason_set(&worker->failure, event->err, "server %u: %s", event->server, why);
@@ -216,7 +216,7 @@ static void on_stream_closed(struct worker *worker, const struct event *event)
     agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
 }
 
-static void on_event(struct worker *worker, const struct event *event)
+static void on_event(struct worker *worker, const struct worker_event *event)
 {
     switch (event->kind) {
     case EVENT_ACQUIRED:
@@ -276,7 +276,7 @@ static uint64_t wake_ns(const struct worker *worker)
 
 static void wait_for_events(struct worker *worker, uint64_t deadline_ns)
 {
-    struct event events[EVENTS_BATCH];
+    struct worker_event events[EVENTS_BATCH];
     size_t count = 0;
     enum err err = inbox_take(worker->inbox, deadline_ns, EVENTS_BATCH, events, &count);
     for (size_t i = 0; err == ERR_OK && i < count; i++) {
@@ -337,12 +337,12 @@ static void leave_in_time(const struct worker *worker)
 static void on_signal_thread(void *owner, int number)
 {
     leave_in_time(owner);
-    worker_post(owner, &(struct event){.kind = EVENT_SIGNAL, .signal = number});
+    worker_post(owner, &(struct worker_event){.kind = EVENT_SIGNAL, .signal = number});
 }
 
 static void on_notice_thread(void *owner, enum notice_verdict verdict, const char *text)
 {
-    struct event event = {.kind = EVENT_CLOUD, .cloud = {.verdict = verdict}};
+    struct worker_event event = {.kind = EVENT_CLOUD, .cloud = {.verdict = verdict}};
     snprintf(event.cloud.text, sizeof event.cloud.text, "%s", text);
     if (verdict == NOTICE_LEAVE)
         leave_in_time(owner);
@@ -368,7 +368,7 @@ static void watch_notices(struct worker *worker, struct notice_watch **ret_watch
 
 static void drain_inbox(struct worker *worker)
 {
-    struct event event;
+    struct worker_event event;
     size_t count;
     while (inbox_take(worker->inbox, 0, 1, &event, &count) == ERR_OK)
         worker_event_release(&event);
@@ -391,7 +391,7 @@ static void worker_release(struct worker *worker)
 
 static enum err worker_init(struct worker *worker)
 {
-    struct inbox_limits events = {sizeof(struct event), EVENTS_MAX};
+    struct inbox_limits events = {sizeof(struct worker_event), EVENTS_MAX};
     struct inbox_limits tickets = {sizeof(struct ticket), 2};
     snprintf(worker->leave_reason, sizeof worker->leave_reason, "the run is over");
     thread_mutex_init(&worker->units.mutex);

@@ -24,12 +24,12 @@ static void log_call(const struct worker *worker, const char *path, uint64_t beg
 /* ---- waited for ---- */
 
 /* A method, and how long its answer may take. */
-struct path {
+struct call_path {
     const char *name;
     uint32_t deadline_ms;
 };
 
-static enum err call(struct worker *worker, struct path path, struct slice request,
+static enum err call(struct worker *worker, struct call_path path, struct slice request,
                      struct buf *ret_response, struct reason *reason)
 {
     uint64_t begun_ms = worker_now_ms();
@@ -50,7 +50,7 @@ enum err worker_call_describe(struct worker *worker, struct arena *arena, struct
     scoped(buf_release) struct buf request = {0};
     struct describe_request wanted = {.with_chunks = false};
     TRY(wire_encode_describe_request(&wanted, &request));
-    TRY(call(worker, (struct path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
+    TRY(call(worker, (struct call_path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
              response, &worker->failure));
     TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
     if (ret_reply->wire_version != WIRE_VERSION)
@@ -75,7 +75,7 @@ enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
     TRY(wire_encode_join_request(&wanted, &request));
-    TRY(call(worker, (struct path){"/roost.v1.Cluster/Join", CALL_MS}, buf_slice(&request),
+    TRY(call(worker, (struct call_path){"/roost.v1.Cluster/Join", CALL_MS}, buf_slice(&request),
              &response, &worker->failure));
     return wire_decode_join_reply(buf_slice(&response), &arena, ret_reply, &worker->failure);
 }
@@ -88,7 +88,7 @@ void worker_call_leave(struct worker *worker)
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
     /* the lease's end says it otherwise */
-    ignore(call(worker, (struct path){"/roost.v1.Cluster/Leave", WORKER_LEAVE_MS},
+    ignore(call(worker, (struct call_path){"/roost.v1.Cluster/Leave", WORKER_LEAVE_MS},
                 buf_slice(&request), &response, NULL));
 }
 
@@ -135,7 +135,7 @@ static void acquire_answered(void *owner, enum err err, struct slice response,
     (void)reason;
     struct open_call *call = owner;
     struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    struct event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
+    struct worker_event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
     event.acquired.sequence = call->sequence;
     if (err == ERR_OK)
         event.err = wire_decode_acquire_reply(response, &arena, &event.acquired.reply, NULL);

@@ -16,7 +16,7 @@ static enum err hook_pull(void *context, uint32_t unit)
 
 static enum err hook_push(void *context, uint32_t unit)
 {
-    worker_post(context, &(struct event){.kind = EVENT_GRADIENT, .unit = unit});
+    worker_post(context, &(struct worker_event){.kind = EVENT_GRADIENT, .unit = unit});
     return ERR_OK;
 }
 
@@ -34,7 +34,7 @@ static void compute_ticket(struct worker *worker, const struct ticket *ticket)
     struct executor_hooks hooks = {worker, hook_pull, hook_push, hook_cancelled};
     struct executor_samples samples = samples_source(&worker->run.samples);
     struct executor_loss loss = {0};
-    struct event event = {.kind = EVENT_COMPUTED};
+    struct worker_event event = {.kind = EVENT_COMPUTED};
     if (ticket->kind == TICKET_VALIDATE)
         event.result.err = executor_validate(worker->run.executor, ticket, &samples, &hooks, &loss);
     else

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum event_kind {
+enum worker_event_kind {
     EVENT_ACQUIRED,
     EVENT_MESSAGE,       /* of a server's stream */
     EVENT_STREAM_CLOSED, /* of a server */
@@ -28,8 +28,8 @@ enum event_kind {
     EVENT_CLOUD /* what its metadata service says */
 };
 
-struct event {
-    enum event_kind kind;
+struct worker_event {
+    enum worker_event_kind kind;
     enum err err;
     uint64_t origin; /* number of the stream, or of the membership that asked */
     uint32_t server;
@@ -51,7 +51,7 @@ struct event {
 };
 
 /* This end of a stream. */
-struct link {
+struct worker_link {
     struct rpc_channel *channel;
     struct rpc_stream *stream; /* NULL: none, or given up */
     uint64_t number;           /* of the stream; events of other numbers are late */
@@ -81,10 +81,10 @@ struct worker {
     uint64_t member;       /* the newest; 0: none yet */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
-    struct link member_link;
+    struct worker_link member_link;
     uint32_t link_count;
-    struct link *links; /* one a server */
-    uint64_t ticket_ms; /* when the newest ticket's compute began */
+    struct worker_link *links; /* one a server */
+    uint64_t ticket_ms;        /* when the newest ticket's compute began */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
     bool graphs_reported; /* that the device refused one */
@@ -99,7 +99,7 @@ static inline uint64_t worker_now_ms(void)
 }
 
 /* What the event owns. */
-static inline void worker_event_release(const struct event *event)
+static inline void worker_event_release(const struct worker_event *event)
 {
     if (event->kind == EVENT_MESSAGE || event->kind == EVENT_NOTICE)
         rpc_message_unref(event->message);
@@ -108,7 +108,7 @@ static inline void worker_event_release(const struct event *event)
 }
 
 /* Into main's inbox, with what it owns. Any thread. */
-static inline void worker_post(struct worker *worker, const struct event *event)
+static inline void worker_post(struct worker *worker, const struct worker_event *event)
 {
     /* The inbox holds more than credits allow to be under way; a message beyond is a broken peer's
      * and is dropped, which its stream's end makes good. */

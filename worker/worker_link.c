@@ -2,7 +2,7 @@
 #include "worker/worker_link.h"
 
 /* What a stream's events are told with; lives from its opening to its `closed`. */
-struct origin {
+struct stream_origin {
     struct worker *worker;
     uint64_t number;
     uint32_t server;
@@ -10,23 +10,24 @@ struct origin {
 
 /* ---- callbacks on polling threads ---- */
 
-static void post_message(const struct origin *origin, enum event_kind kind,
+static void post_message(const struct stream_origin *origin, enum worker_event_kind kind,
                          struct rpc_message *take_message)
 {
-    worker_post(origin->worker, &(struct event){.kind = kind,
-                                                .origin = origin->number,
-                                                .server = origin->server,
-                                                .message = take_message});
+    worker_post(origin->worker, &(struct worker_event){.kind = kind,
+                                                       .origin = origin->number,
+                                                       .server = origin->server,
+                                                       .message = take_message});
 }
 
-static void post_closed(struct origin *take_origin, enum event_kind kind, enum err err,
-                        const struct reason *reason)
+static void post_closed(struct stream_origin *take_origin, enum worker_event_kind kind,
+                        enum err err, const struct reason *reason)
 {
-    worker_post(take_origin->worker, &(struct event){.kind = kind,
-                                                     .err = err == ERR_OK ? ERR_UNREACHABLE : err,
-                                                     .origin = take_origin->number,
-                                                     .server = take_origin->server,
-                                                     .why = strdup(reason->text)});
+    worker_post(take_origin->worker,
+                &(struct worker_event){.kind = kind,
+                                       .err = err == ERR_OK ? ERR_UNREACHABLE : err,
+                                       .origin = take_origin->number,
+                                       .server = take_origin->server,
+                                       .why = strdup(reason->text)});
     free(take_origin);
 }
 
@@ -68,7 +69,7 @@ static const struct rpc_stream_events member_events = {
 
 /* ---- one stream ---- */
 
-void worker_link_close(struct link *link)
+void worker_link_close(struct worker_link *link)
 {
     if (link->stream == NULL)
         return;
@@ -78,16 +79,16 @@ void worker_link_close(struct link *link)
 }
 
 /* Opens the link's next stream and gives it `take_first`, the message that names the member. */
-static enum err link_open(struct worker *worker, struct link *link, uint32_t server,
+static enum err link_open(struct worker *worker, struct worker_link *link, uint32_t server,
                           const char *path, const struct rpc_stream_events *events,
                           struct buf *take_first)
 {
     worker_link_close(link);
-    struct origin *origin = malloc(sizeof *origin);
+    struct stream_origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
         return ERR_NOMEM;
     link->number = ++worker->stream_count;
-    *origin = (struct origin){worker, link->number, server};
+    *origin = (struct stream_origin){worker, link->number, server};
     enum err err = rpc_stream_open(link->channel, path, events, origin, &link->stream);
     if (err != ERR_OK) {
         free(origin);
@@ -145,7 +146,7 @@ void worker_links_free(struct worker *worker)
 }
 
 /* The link's server, if the place has one. */
-static enum err link_connect(struct worker *worker, struct link *link, const char *address)
+static enum err link_connect(struct worker *worker, struct worker_link *link, const char *address)
 {
     if (address[0] == 0)
         return ERR_OK;
@@ -169,7 +170,7 @@ enum err worker_links_change(struct worker *worker, const struct describe_reply 
 {
     uint32_t count = description->server_count;
     if (count > worker->link_count) {
-        struct link *links = realloc(worker->links, count * sizeof *links);
+        struct worker_link *links = realloc(worker->links, count * sizeof *links);
         if (links == NULL)
             return ERR_NOMEM;
         memset(links + worker->link_count, 0, (count - worker->link_count) * sizeof *links);
@@ -177,14 +178,14 @@ enum err worker_links_change(struct worker *worker, const struct describe_reply 
         worker->link_count = count;
     }
     for (uint32_t i = 0; i < count; i++) {
-        struct link *link = &worker->links[i];
+        struct worker_link *link = &worker->links[i];
         const char *address = description->servers[i].address;
         if (link->channel != NULL && strcmp(rpc_channel_address(link->channel), address) == 0)
             continue;
         if (link->channel != NULL) {
             worker_link_close(link);
             rpc_channel_free(link->channel);
-            *link = (struct link){0};
+            *link = (struct worker_link){0};
             agent_stream_lost(worker->agent, worker_now_ms(), i, ERR_UNREACHABLE);
         }
         TRY(link_connect(worker, link, address));

@@ -11,7 +11,7 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server) MUST_USE;
 enum err worker_link_member(struct worker *worker) MUST_USE;
 void worker_link_heartbeat(struct worker *worker);
 /* Gives the stream up, if there is one. */
-void worker_link_close(struct link *link);
+void worker_link_close(struct worker_link *link);
 
 /* Links to the servers of a new membership. */
 enum err worker_links_open(struct worker *worker,

@@ -14,12 +14,12 @@ static void secret_release(struct buf *secret)
     buf_release(secret);
 }
 
-struct path {
+struct tls_path {
     char text[TLS_PATH_BYTES_MAX];
 };
 
 static enum err path_of(const char *dir, const char *name, const char *ending,
-                        struct path *ret_path, struct reason *reason)
+                        struct tls_path *ret_path, struct reason *reason)
 {
     int bytes = snprintf(ret_path->text, sizeof ret_path->text, "%s/%s%s", dir, name, ending);
     if (bytes < 0 || (size_t)bytes >= sizeof ret_path->text)
@@ -61,7 +61,7 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason)
 {
     check(role != TLS_ROLE_NONE);
-    struct path ca_path, path, key_path;
+    struct tls_path ca_path, path, key_path;
     TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
     TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
     TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
@@ -120,7 +120,7 @@ static void authority_release(struct authority *authority)
     secret_release(&authority->key);
 }
 
-static enum err authority_create(const struct path *path, const struct path *key_path,
+static enum err authority_create(const struct tls_path *path, const struct tls_path *key_path,
                                  const struct tls_certificates *wanted, struct authority *authority,
                                  struct reason *reason)
 {
@@ -144,7 +144,7 @@ static enum err file_there(const char *path, bool *ret_there, struct reason *rea
 static enum err authority_open(const char *dir, const struct tls_certificates *wanted,
                                struct authority *authority, struct reason *reason)
 {
-    struct path path, key_path;
+    struct tls_path path, key_path;
     TRY(path_of(dir, "ca", ".crt", &path, reason));
     TRY(path_of(dir, "ca", ".key", &key_path, reason));
     bool there = false, key_there = false;
@@ -183,7 +183,7 @@ static enum err certificate_make(const char *dir, const struct authority *author
         return reason_set(reason, ERR_INVALID, "name \"%.80s…\": longer than %d bytes", name,
                           TLS_NAME_BYTES_MAX);
     memcpy(request.holder.cluster, authority->cluster, sizeof request.holder.cluster);
-    struct path path, key_path;
+    struct tls_path path, key_path;
     TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
     TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
     scoped(buf_release) struct buf certificate = {0};

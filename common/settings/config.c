@@ -19,7 +19,7 @@ struct reading {
 };
 
 /* One source's value of one field. */
-struct value {
+struct config_value {
     struct config_place place;
     enum config_yaml_kind kind;
     const struct config_item *items;
@@ -535,7 +535,7 @@ static const struct assigner assigners[] = {
 };
 
 static enum err assign_list(struct reading *reading, const struct config_field *field,
-                            const struct value *value)
+                            const struct config_value *value)
 {
     const struct assigner *assigner = &assigners[field->type];
     char is[64];
@@ -555,7 +555,7 @@ static enum err assign_list(struct reading *reading, const struct config_field *
 }
 
 static enum err assign(struct reading *reading, const struct config_field *field,
-                       const struct value *value)
+                       const struct config_value *value)
 {
     if (assigners[field->type].list)
         return assign_list(reading, field, value);
@@ -580,7 +580,7 @@ static struct config_item trimmed(const char *text, size_t bytes)
 }
 
 /* A value from outside a file: verbatim, except that "[a, b]" is a list where one is wanted. */
-static void split(struct value *value, const struct config_field *field, const char *text)
+static void split(struct config_value *value, const struct config_field *field, const char *text)
 {
     value->kind = CONFIG_YAML_SCALAR;
     value->items = value->split;
@@ -604,7 +604,7 @@ static void split(struct value *value, const struct config_field *field, const c
 }
 
 static bool find_override(struct reading *reading, const struct config_field *field,
-                          struct value *value)
+                          struct config_value *value)
 {
     const struct config_overrides *overrides = reading->overrides;
     for (size_t i = overrides->flags_count; i-- > 0;) {
@@ -640,7 +640,7 @@ static uint32_t section_line(const struct config_document *document, const char 
 
 /* False: no source sets the field, and it has no fixed default. */
 static bool find_value(struct reading *reading, const struct config_field *field,
-                       struct value *value)
+                       struct config_value *value)
 {
     const struct config_document *document = reading->document;
     if (find_override(reading, field, value))
@@ -666,7 +666,7 @@ static enum err assign_all(struct reading *reading)
 {
     for (size_t i = 0; i < reading->table->fields_count; i++) {
         const struct config_field *field = &reading->table->fields[i];
-        struct value value = {0};
+        struct config_value value = {0};
         if (!exists(reading->table, reading->settings, field))
             continue;
         check(field->count_max <= CONFIG_LIST_MAX);

@@ -52,13 +52,13 @@ static bool draw_event(struct churn *churn, struct churn_event *ret_event)
 /* ---- a trace ---- */
 
 /* One line, taken apart in place. */
-struct row {
+struct trace_row {
     uint64_t at_ms;
     bool comes;
     const char *node;
 };
 
-static enum err read_row(char *line, struct row *ret_row)
+static enum err read_row(char *line, struct trace_row *ret_row)
 {
     char *end, *what = strchr(line, ','), *node = what == NULL ? NULL : strchr(what + 1, ',');
     if (node == NULL || line[0] < '0' || line[0] > '9')
@@ -70,12 +70,12 @@ static enum err read_row(char *line, struct row *ret_row)
     if (*end != 0 || at_ms > time_ms_max || (!comes && strcmp(what, "remove") != 0) ||
         node[0] == 0 || strchr(node, ',') != NULL || strlen(node) >= NODE_BYTES)
         return ERR_INVALID;
-    *ret_row = (struct row){at_ms, comes, node};
+    *ret_row = (struct trace_row){at_ms, comes, node};
     return ERR_OK;
 }
 
 /* A trace being read. */
-struct reader {
+struct trace_reader {
     const char *name;
     double speed;
     struct churn *churn;
@@ -85,7 +85,7 @@ struct reader {
 };
 
 /* The node's number; the next one when it is new. CHURN_PROCESSES_MAX: there are too many. */
-static uint32_t node_number(struct reader *reader, const char *node)
+static uint32_t node_number(struct trace_reader *reader, const char *node)
 {
     struct churn *churn = reader->churn;
     for (uint32_t i = 0; i < churn->node_count; i++)
@@ -97,7 +97,7 @@ static uint32_t node_number(struct reader *reader, const char *node)
     return churn->node_count++;
 }
 
-static enum err put_event(struct reader *reader, const struct row *row, uint32_t number)
+static enum err put_event(struct trace_reader *reader, const struct trace_row *row, uint32_t number)
 {
     struct churn *churn = reader->churn;
     if (churn->event_count == reader->capacity) {
@@ -116,9 +116,10 @@ static enum err put_event(struct reader *reader, const struct row *row, uint32_t
     return ERR_OK;
 }
 
-static enum err take_line(struct reader *reader, char *line, size_t number, struct reason *reason)
+static enum err take_line(struct trace_reader *reader, char *line, size_t number,
+                          struct reason *reason)
 {
-    struct row row;
+    struct trace_row row;
     line[strcspn(line, "\r")] = 0;
     if (line[0] == 0 || line[0] == '#')
         return ERR_OK;
@@ -144,7 +145,7 @@ static enum err take_line(struct reader *reader, char *line, size_t number, stru
     return put_event(reader, &row, node);
 }
 
-static enum err take_lines(struct reader *reader, char *text, struct reason *reason)
+static enum err take_lines(struct trace_reader *reader, char *text, struct reason *reason)
 {
     for (size_t number = 1; *text != 0; number++) {
         size_t bytes = strcspn(text, "\n");
@@ -162,7 +163,7 @@ enum err churn_of_trace(const char *name, struct slice text, double speed, struc
                         struct reason *reason)
 {
     struct churn churn = {0};
-    struct reader reader = {.name = name, .speed = speed, .churn = &churn};
+    struct trace_reader reader = {.name = name, .speed = speed, .churn = &churn};
     scoped(buf_release) struct buf copy = {0};
     check(speed > 0);
     if (memchr(text.data, 0, text.bytes) != NULL)

@@ -11,7 +11,7 @@
 #define ROWS 64
 
 /* One head of one sample: where its pieces are. Rows of q, k, v are `wide` apart, of out C. */
-struct head {
+struct attention_head {
     const struct gemm *gemm;
     int64_t T, C, size; /* size = C/H */
     int64_t wide;       /* a row of qkv */
@@ -21,13 +21,13 @@ struct head {
     bool causal;
 };
 
-static struct head head_of(const struct kernels *k, int64_t T, int64_t C, int64_t H, int64_t G,
-                           bool causal)
+static struct attention_head head_of(const struct kernels *k, int64_t T, int64_t C, int64_t H,
+                                     int64_t G, bool causal)
 {
     int64_t size = C / H;
     check(size * H == C);
     check(H % G == 0);
-    return (struct head){
+    return (struct attention_head){
         .gemm = &k->state->gemm,
         .T = T,
         .C = C,
@@ -45,41 +45,41 @@ struct places {
     int64_t queries, keys, values;
 };
 
-static struct places places_of(const struct head *head, int64_t b, int64_t h)
+static struct places places_of(const struct attention_head *head, int64_t b, int64_t h)
 {
     int64_t sample = b * head->T * head->wide, keys = sample + head->C;
     int64_t values = keys + (head->wide - head->C) / 2, shared = h / head->shares * head->size;
     return (struct places){sample + h * head->size, keys + shared, values + shared};
 }
 
-static int64_t block_rows(const struct head *head, int64_t first)
+static int64_t block_rows(const struct attention_head *head, int64_t first)
 {
     return head->T - first < ROWS ? head->T - first : ROWS;
 }
 
 /* Columns that any row of the block sees. */
-static int64_t block_columns(const struct head *head, int64_t first)
+static int64_t block_columns(const struct attention_head *head, int64_t first)
 {
     return head->causal ? first + block_rows(head, first) : head->T;
 }
 
 /* Columns that row `row` of the block sees. */
-static int64_t row_columns(const struct head *head, int64_t first, int64_t row)
+static int64_t row_columns(const struct attention_head *head, int64_t first, int64_t row)
 {
     return head->causal ? first + row + 1 : head->T;
 }
 
-static struct gemm_matrix qkv_rows(const struct head *head, const float *data)
+static struct gemm_matrix qkv_rows(const struct attention_head *head, const float *data)
 {
     return (struct gemm_matrix){data, head->wide, GEMM_AS_IS};
 }
 
-static struct gemm_matrix out_rows(const struct head *head, const float *data)
+static struct gemm_matrix out_rows(const struct attention_head *head, const float *data)
 {
     return (struct gemm_matrix){data, head->C, GEMM_AS_IS};
 }
 
-static struct gemm_matrix score_rows(const struct head *head, const float *data)
+static struct gemm_matrix score_rows(const struct attention_head *head, const float *data)
 {
     return (struct gemm_matrix){data, head->stride, GEMM_AS_IS};
 }
@@ -98,13 +98,13 @@ static void zero_values(float *x, int64_t n)
 /* Two blocks of scores and, per row, a sum. */
 size_t VARIANT(attention_scratch_bytes)(SELF, int64_t T, int64_t C, int64_t H)
 {
-    struct head head = head_of(k, T, C, H, H, true);
+    struct attention_head head = head_of(k, T, C, H, H, true);
     return (size_t)(2 * ROWS * head.stride + ROWS) * sizeof(float);
 }
 
 /* Scores become e^(score - largest), 0 in columns a row does not see; sums gets each row's sum and
  * lse its largest score. */
-static void exponentiate(const struct head *head, float *scores, float *sums, float *lse,
+static void exponentiate(const struct attention_head *head, float *scores, float *sums, float *lse,
                          int64_t first)
 {
     int64_t rows = block_rows(head, first), columns = block_columns(head, first);
@@ -119,7 +119,7 @@ static void exponentiate(const struct head *head, float *scores, float *sums, fl
 
 /* out (rows, size) = P V, lse (rows). Rows are divided by their sum after the product, where they
  * are shortest. */
-static void forward_block(const struct head *head, float *out, float *lse, float *scores,
+static void forward_block(const struct attention_head *head, float *out, float *lse, float *scores,
                           const float *qkv, struct places at, int64_t first)
 {
     int64_t rows = block_rows(head, first), columns = block_columns(head, first);
@@ -143,7 +143,7 @@ static void forward_block(const struct head *head, float *out, float *lse, float
 void VARIANT(attention_forward)(SELF, float *out, float *lse, void *scratch, const float *qkv,
                                 bool causal, int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
-    struct head head = head_of(k, T, C, H, G, causal);
+    struct attention_head head = head_of(k, T, C, H, G, causal);
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
             for (int64_t first = 0; first < T; first += ROWS)
@@ -175,9 +175,9 @@ static void differentiate_row(float *score, float *dscore, float lse, float D, i
 }
 
 /* The block's rows of dQ =, and dK, dV += (= when `overwrite`) for the columns it sees. */
-static void backward_block(const struct head *head, float *dqkv, float *scores, const float *dout,
-                           const float *out, const float *lse, const float *qkv, struct places at,
-                           int64_t first, bool overwrite)
+static void backward_block(const struct attention_head *head, float *dqkv, float *scores,
+                           const float *dout, const float *out, const float *lse, const float *qkv,
+                           struct places at, int64_t first, bool overwrite)
 {
     int64_t rows = block_rows(head, first), columns = block_columns(head, first), C = head->C;
     int64_t wide = head->wide, block = at.queries + first * wide;
@@ -211,7 +211,7 @@ void VARIANT(attention_backward)(SELF, float *dqkv, void *scratch, const float *
                                  const float *out, const float *lse, const float *qkv, bool causal,
                                  int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
-    struct head head = head_of(k, T, C, H, G, causal);
+    struct attention_head head = head_of(k, T, C, H, G, causal);
     int64_t last = (T - 1) / ROWS * ROWS;
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {

@@ -11,10 +11,10 @@
 
 enum { JOBS_MAX = 4, ITEMS_MAX = 4096, BATCH = 8 };
 
-enum item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
+enum cut_item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
 
-struct item {
-    enum item_kind kind;
+struct cut_item {
+    enum cut_item_kind kind;
     struct prepared *run;
     struct cut_name recorded;
     uint32_t thread;
@@ -114,7 +114,7 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
         job_end(job);
 }
 
-static void handle_chunk(struct cut_writer *writer, const struct item *item)
+static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
 {
     uint64_t generation = item->snapshot.snapshot.cut.generation;
     /* Of a run that is no more: nobody waits for it. */
@@ -150,7 +150,7 @@ static void handle_prune(struct cut_writer *writer, struct cut_name cut)
 static void run(void *argument)
 {
     struct cut_writer *writer = argument;
-    struct item items[BATCH];
+    struct cut_item items[BATCH];
     size_t count;
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         for (size_t i = 0; i < count; i++) {
@@ -171,7 +171,8 @@ enum err cut_writer_new(const struct cut_writer_config *config, struct cut_write
     if (writer == NULL)
         return ERR_NOMEM;
     writer->config = *config;
-    enum err err = inbox_new((struct inbox_limits){sizeof(struct item), ITEMS_MAX}, &writer->inbox);
+    enum err err =
+        inbox_new((struct inbox_limits){sizeof(struct cut_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
         err = thread_start(&writer->thread, "cuts", run, writer);
     if (err != ERR_OK) {
@@ -195,7 +196,7 @@ void cut_writer_free(struct cut_writer *writer)
 
 enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)
 {
-    struct item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
+    struct cut_item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
     enum err err = inbox_post(writer->inbox, &item);
     if (err != ERR_OK)
         prepared_unref(run);
@@ -205,7 +206,7 @@ enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot)
 {
-    struct item item = {.kind = ITEM_CHUNK, .thread = thread, .snapshot = *take_snapshot};
+    struct cut_item item = {.kind = ITEM_CHUNK, .thread = thread, .snapshot = *take_snapshot};
     enum err err = inbox_post(writer->inbox, &item);
     if (err == ERR_OK)
         return;
@@ -217,6 +218,6 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
 
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded)
 {
-    struct item item = {.kind = ITEM_PRUNE, .recorded = recorded};
+    struct cut_item item = {.kind = ITEM_PRUNE, .recorded = recorded};
     return inbox_post(writer->inbox, &item);
 }

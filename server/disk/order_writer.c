@@ -19,7 +19,7 @@ enum {
     RETRY_MS = 500, /* on a full disk */
 };
 
-enum item_kind { ITEM_ORDER, ITEM_PREPARE, ITEM_CUT, ITEM_RECORDED };
+enum order_item_kind { ITEM_ORDER, ITEM_PREPARE, ITEM_CUT, ITEM_RECORDED };
 
 struct written {
     uint32_t thread;
@@ -28,8 +28,8 @@ struct written {
     struct shard_order_entry entries[];
 };
 
-struct item {
-    enum item_kind kind;
+struct order_item {
+    enum order_item_kind kind;
     union {
         struct written *written;
         struct prepared *run;
@@ -300,7 +300,7 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
 
 /* ---- the thread ---- */
 
-static void handle(struct order_writer *writer, const struct item *item)
+static void handle(struct order_writer *writer, const struct order_item *item)
 {
     switch (item->kind) {
     case ITEM_ORDER:
@@ -321,7 +321,7 @@ static void handle(struct order_writer *writer, const struct item *item)
 static void run(void *argument)
 {
     struct order_writer *writer = argument;
-    struct item items[BATCH];
+    struct order_item items[BATCH];
     size_t count;
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         for (size_t i = 0; i < count; i++)
@@ -351,7 +351,8 @@ enum err order_writer_new(const struct order_writer_config *config,
     thread_mutex_init(&writer->mutex);
     thread_mutex_init(&writer->order_mutex);
     thread_cond_init(&writer->changed);
-    enum err err = inbox_new((struct inbox_limits){sizeof(struct item), ITEMS_MAX}, &writer->inbox);
+    enum err err =
+        inbox_new((struct inbox_limits){sizeof(struct order_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
         err = thread_start(&writer->thread, "order", run, writer);
     if (err != ERR_OK) {
@@ -380,7 +381,7 @@ void order_writer_free(struct order_writer *writer)
 enum err order_writer_prepare(struct order_writer *writer, struct prepared *run)
 {
     uint64_t generation = run->generation;
-    struct item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
+    struct order_item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
     enum err err = inbox_post(writer->inbox, &item);
     if (err != ERR_OK) {
         prepared_unref(run);
@@ -424,7 +425,8 @@ enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t
             (struct written){.thread = thread, .generation = generation, .order = *take_order};
         memcpy(written->entries, take_order->entries, entries_bytes);
         written->order.entries = written->entries;
-        err = inbox_post(writer->inbox, &(struct item){.kind = ITEM_ORDER, .written = written});
+        err =
+            inbox_post(writer->inbox, &(struct order_item){.kind = ITEM_ORDER, .written = written});
     }
     if (err == ERR_OK)
         return ERR_OK;
@@ -436,10 +438,10 @@ enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t
 
 enum err order_writer_cut(struct order_writer *writer, uint64_t version)
 {
-    return inbox_post(writer->inbox, &(struct item){.kind = ITEM_CUT, .version = version});
+    return inbox_post(writer->inbox, &(struct order_item){.kind = ITEM_CUT, .version = version});
 }
 
 enum err order_writer_recorded(struct order_writer *writer, struct cut_name cut)
 {
-    return inbox_post(writer->inbox, &(struct item){.kind = ITEM_RECORDED, .recorded = cut});
+    return inbox_post(writer->inbox, &(struct order_item){.kind = ITEM_RECORDED, .recorded = cut});
 }

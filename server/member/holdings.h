@@ -1,6 +1,6 @@
 /* What a server reports to a coordinator that follows a dead one (P7): which generation of which
  * run it holds, which chunks, and the newest decision. coordinator/succession.h is the other side.
- * Pure; part of struct member.
+ * Pure; part of struct server_member.
  *
  * A decision counts from the moment when it is received, carried out or not: it is sent only when
  * the sums of every server are there, and the sums stay until the next decision (P6), so a

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void member_init(struct member *member, uint64_t boot, uint32_t thread_count)
+void member_init(struct server_member *member, uint64_t boot, uint32_t thread_count)
 {
     check(thread_count <= MEMBER_THREADS_MAX);
     memset(member, 0, sizeof *member);
@@ -11,7 +11,7 @@ void member_init(struct member *member, uint64_t boot, uint32_t thread_count)
     member->thread_count = thread_count;
 }
 
-void member_release(struct member *member)
+void member_release(struct server_member *member)
 {
     holdings_release(&member->holdings);
 }
@@ -32,7 +32,8 @@ static struct member_effect *add(struct member_effects *effects, enum member_eff
 }
 
 /* P3: every report names this start of the server. */
-static struct server_report *add_report(const struct member *member, struct member_effects *effects,
+static struct server_report *add_report(const struct server_member *member,
+                                        struct member_effects *effects,
                                         enum server_report_kind kind)
 {
     struct server_report *report = &add(effects, MEMBER_REPORT)->report;
@@ -43,7 +44,7 @@ static struct server_report *add_report(const struct member *member, struct memb
 
 /* ---- what the threads have done ---- */
 
-static bool all_ready(const struct member *member)
+static bool all_ready(const struct server_member *member)
 {
     for (uint32_t i = 0; i < member->thread_count; i++)
         if (!member->threads[i].ready)
@@ -51,7 +52,7 @@ static bool all_ready(const struct member *member)
     return member->held.generation != 0;
 }
 
-static uint64_t committed_by_all(const struct member *member)
+static uint64_t committed_by_all(const struct server_member *member)
 {
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < member->thread_count; i++)
@@ -61,7 +62,7 @@ static uint64_t committed_by_all(const struct member *member)
 }
 
 /* P6 begins here: a server is ready when all of its threads are. */
-static void report_ready(const struct member *member, struct member_effects *effects)
+static void report_ready(const struct server_member *member, struct member_effects *effects)
 {
     if (!all_ready(member))
         return;
@@ -78,7 +79,7 @@ static void report_ready(const struct member *member, struct member_effects *eff
     }
 }
 
-static void report_committed(const struct member *member, uint64_t step,
+static void report_committed(const struct server_member *member, uint64_t step,
                              struct member_effects *effects)
 {
     struct server_report *report = add_report(member, effects, SERVER_COMMITTED);
@@ -86,7 +87,7 @@ static void report_committed(const struct member *member, uint64_t step,
     report->committed.step = step;
 }
 
-static void report_statistics(const struct member *member, struct member_effects *effects)
+static void report_statistics(const struct server_member *member, struct member_effects *effects)
 {
     struct server_report *report = add_report(member, effects, SERVER_STATISTICS);
     for (uint32_t i = 0; i < member->thread_count; i++) {
@@ -98,7 +99,7 @@ static void report_statistics(const struct member *member, struct member_effects
     }
 }
 
-void member_thread_ready(struct member *member, const struct member_ready *ready,
+void member_thread_ready(struct server_member *member, const struct member_ready *ready,
                          struct member_effects *ret_effects)
 {
     check(ready->thread < member->thread_count);
@@ -122,14 +123,14 @@ void member_thread_ready(struct member *member, const struct member_ready *ready
     report_ready(member, ret_effects);
 }
 
-void member_thread_reduced(const struct member *member, const struct reduced *reduced,
+void member_thread_reduced(const struct server_member *member, const struct reduced *reduced,
                            struct member_effects *ret_effects)
 {
     begin(ret_effects);
     add_report(member, ret_effects, SERVER_REDUCED)->reduced = *reduced;
 }
 
-void member_thread_committed(struct member *member, const struct member_committed *committed,
+void member_thread_committed(struct server_member *member, const struct member_committed *committed,
                              struct member_effects *ret_effects)
 {
     check(committed->thread < member->thread_count);
@@ -152,7 +153,7 @@ void member_thread_committed(struct member *member, const struct member_committe
     report_committed(member, committed->step, ret_effects);
 }
 
-void member_wrong_bits(const struct member *member, const struct shard_effect *effect,
+void member_wrong_bits(const struct server_member *member, const struct shard_effect *effect,
                        struct member_effects *ret_effects)
 {
     begin(ret_effects);
@@ -164,7 +165,7 @@ void member_wrong_bits(const struct member *member, const struct shard_effect *e
     report->wrong_bits.chunk = effect->wrong_bits.chunk;
 }
 
-void member_cut_written(struct member *member, const struct member_cut *cut,
+void member_cut_written(struct server_member *member, const struct member_cut *cut,
                         struct member_effects *ret_effects)
 {
     begin(ret_effects);
@@ -181,7 +182,7 @@ void member_cut_written(struct member *member, const struct member_cut *cut,
 
 /* ---- commands ---- */
 
-static void prepare(struct member *member, const struct server_command *command,
+static void prepare(struct server_member *member, const struct server_command *command,
                     struct member_effects *effects)
 {
     uint64_t generation = command->prepare.generation;
@@ -202,14 +203,14 @@ static void prepare(struct member *member, const struct server_command *command,
     add(effects, MEMBER_PREPARE);
 }
 
-void member_prepared(struct member *member, const struct shard_async *async)
+void member_prepared(struct server_member *member, const struct shard_async *async)
 {
     member->async = async->on;
     member->taken_known = false;
     member->taken = (struct applied){0, applied_window(async->window), member->taken_words};
 }
 
-void member_prepare_failed(struct member *member, enum err err, const struct reason *reason,
+void member_prepare_failed(struct server_member *member, enum err err, const struct reason *reason,
                            struct member_effects *ret_effects)
 {
     begin(ret_effects);
@@ -220,7 +221,7 @@ void member_prepare_failed(struct member *member, enum err err, const struct rea
     report_ready(member, ret_effects);
 }
 
-static void commit(struct member *member, const struct server_command *command,
+static void commit(struct server_member *member, const struct server_command *command,
                    struct member_effects *effects)
 {
     if (member->async && command->commit.cut)
@@ -229,12 +230,12 @@ static void commit(struct member *member, const struct server_command *command,
     add(effects, MEMBER_COMMIT);
 }
 
-void member_moves_lost(struct member *member)
+void member_moves_lost(struct server_member *member)
 {
     holdings_end(&member->holdings);
 }
 
-static void recorded(const struct member *member, const struct server_command *command,
+static void recorded(const struct server_member *member, const struct server_command *command,
                      struct member_effects *effects)
 {
     add(effects, MEMBER_PRUNE)->recorded = command->recorded;
@@ -242,7 +243,7 @@ static void recorded(const struct member *member, const struct server_command *c
         add(effects, MEMBER_JOURNAL_PRUNE)->recorded = command->recorded;
 }
 
-static void end(struct member *member, struct member_effects *effects)
+static void end(struct server_member *member, struct member_effects *effects)
 {
     holdings_end(&member->holdings);
     member->told = true;
@@ -253,7 +254,7 @@ static void end(struct member *member, struct member_effects *effects)
     add(effects, MEMBER_END);
 }
 
-static void report_all(const struct member *member, struct member_effects *effects)
+static void report_all(const struct server_member *member, struct member_effects *effects)
 {
     report_ready(member, effects);
     if (member->draining)
@@ -266,7 +267,7 @@ static void report_all(const struct member *member, struct member_effects *effec
 }
 
 /* P7: the coordinator's term is adopted by now, so nobody else's decisions are taken any more. */
-static void answer(const struct member *member, struct member_effects *effects)
+static void answer(const struct server_member *member, struct member_effects *effects)
 {
     struct server_report *report = add_report(member, effects, SERVER_HELD);
     if (all_ready(member) && member->prepare_err == ERR_OK)
@@ -274,7 +275,7 @@ static void answer(const struct member *member, struct member_effects *effects)
     report_all(member, effects);
 }
 
-void member_command(struct member *member, const struct server_command *command,
+void member_command(struct server_member *member, const struct server_command *command,
                     struct member_effects *ret_effects)
 {
     begin(ret_effects);
@@ -305,14 +306,14 @@ void member_command(struct member *member, const struct server_command *command,
     }
 }
 
-void member_drain(struct member *member, struct member_effects *ret_effects)
+void member_drain(struct server_member *member, struct member_effects *ret_effects)
 {
     begin(ret_effects);
     member->draining = true;
     add_report(member, ret_effects, SERVER_DRAIN);
 }
 
-void member_report_again(const struct member *member, struct member_effects *ret_effects)
+void member_report_again(const struct server_member *member, struct member_effects *ret_effects)
 {
     begin(ret_effects);
     report_all(member, ret_effects);
@@ -320,18 +321,18 @@ void member_report_again(const struct member *member, struct member_effects *ret
 
 /* ---- questions ---- */
 
-bool member_loaded(const struct member *member)
+bool member_loaded(const struct server_member *member)
 {
     bool nothing = member->held.generation == 0;
     return member->told && member->prepare_err == ERR_OK && (nothing || all_ready(member));
 }
 
-struct cut_name member_held(const struct member *member)
+struct cut_name member_held(const struct server_member *member)
 {
     return (struct cut_name){member->held.generation, member->committed};
 }
 
-void member_check(const struct member *member)
+void member_check(const struct server_member *member)
 {
     if (member->held.generation == 0) { /* 1 */
         check(!member->has_manifest);

@@ -66,7 +66,7 @@ struct member_thread {
     struct shard_statistics statistics;
 };
 
-struct member {
+struct server_member {
     uint64_t boot; /* of this start of the server (P3) */
     uint32_t thread_count;
     uint64_t term;            /* the highest seen (P7) */
@@ -87,24 +87,24 @@ struct member {
     uint64_t taken_sent[APPLIED_WINDOW_MAX / 64]; /* the same, as it is reported */
 };
 
-void member_init(struct member *member, uint64_t boot, uint32_t thread_count);
-void member_release(struct member *member);
+void member_init(struct server_member *member, uint64_t boot, uint32_t thread_count);
+void member_release(struct server_member *member);
 
 /* A command of the coordinator. */
-void member_command(struct member *member, const struct server_command *command,
+void member_command(struct server_member *member, const struct server_command *command,
                     struct member_effects *ret_effects);
 /* The command that MEMBER_PREPARE asked to carry out reaches the threads next. */
-void member_prepared(struct member *member, const struct shard_async *async);
+void member_prepared(struct server_member *member, const struct shard_async *async);
 /* It cannot: READY reports the error. */
-void member_prepare_failed(struct member *member, enum err err, const struct reason *reason,
+void member_prepare_failed(struct server_member *member, enum err err, const struct reason *reason,
                            struct member_effects *ret_effects);
 /* Chunks that a command moves will not move with it: what is held cannot be told any more. */
-void member_moves_lost(struct member *member);
+void member_moves_lost(struct server_member *member);
 /* The daemon is to end: asks the coordinator to move the chunks elsewhere. */
-void member_drain(struct member *member, struct member_effects *ret_effects);
+void member_drain(struct server_member *member, struct member_effects *ret_effects);
 /* The connection to the coordinator is new: reports again what may have been lost. The coordinator
  * passes over what it has had already. */
-void member_report_again(const struct member *member, struct member_effects *ret_effects);
+void member_report_again(const struct server_member *member, struct member_effects *ret_effects);
 
 /* Events of the threads and of the writer of cuts. `shard` is NULL when `err` is not OK. */
 struct member_ready {
@@ -114,31 +114,31 @@ struct member_ready {
     const struct reason *reason;
     const struct shard *shard;
 };
-void member_thread_ready(struct member *member, const struct member_ready *ready,
+void member_thread_ready(struct server_member *member, const struct member_ready *ready,
                          struct member_effects *ret_effects);
-void member_thread_reduced(const struct member *member, const struct reduced *reduced,
+void member_thread_reduced(const struct server_member *member, const struct reduced *reduced,
                            struct member_effects *ret_effects);
 struct member_committed {
     uint32_t thread;
     uint64_t generation, step;
     const struct shard_statistics *statistics;
 };
-void member_thread_committed(struct member *member, const struct member_committed *committed,
+void member_thread_committed(struct server_member *member, const struct member_committed *committed,
                              struct member_effects *ret_effects);
-void member_wrong_bits(const struct member *member, const struct shard_effect *effect,
+void member_wrong_bits(const struct server_member *member, const struct shard_effect *effect,
                        struct member_effects *ret_effects);
 struct member_cut {
     struct cut_name name;
     enum err err;
     const uint8_t *manifest; /* WIRE_DIGEST_BYTES */
 };
-void member_cut_written(struct member *member, const struct member_cut *cut,
+void member_cut_written(struct server_member *member, const struct member_cut *cut,
                         struct member_effects *ret_effects);
 
 /* The coordinator has told what to hold, and it is there: also nothing. */
-bool member_loaded(const struct member *member);
+bool member_loaded(const struct server_member *member);
 /* What a hello reports: the generation and the version; 0, 0: nothing. */
-struct cut_name member_held(const struct member *member);
-void member_check(const struct member *member);
+struct cut_name member_held(const struct server_member *member);
+void member_check(const struct server_member *member);
 
 #endif

@@ -20,7 +20,7 @@ enum {
     AGAIN_DOUBLED_MAX = 7,
 };
 
-enum item_kind {
+enum shard_item_kind {
     ITEM_MESSAGE,
     ITEM_PREPARE,
     ITEM_COMMIT,
@@ -38,8 +38,8 @@ struct order {
     struct shard_moves moves;
 };
 
-struct item {
-    enum item_kind kind;
+struct shard_item {
+    enum shard_item_kind kind;
     union {
         struct exchange_message *message;
         struct prepared *prepared;
@@ -350,7 +350,7 @@ static void take_logged(struct shard_thread *thread)
         shard_logged(thread->shard, logged);
 }
 
-static void handle(struct shard_thread *thread, const struct item *item)
+static void handle(struct shard_thread *thread, const struct shard_item *item)
 {
     switch (item->kind) {
     case ITEM_MESSAGE:
@@ -439,7 +439,7 @@ static void look_again(struct shard_thread *thread)
 static void run(void *argument)
 {
     struct shard_thread *thread = argument;
-    struct item items[BATCH];
+    struct shard_item items[BATCH];
     for (;;) {
         size_t count = 0;
         enum err err = inbox_take(thread->inbox, wait_until(thread), BATCH, items, &count);
@@ -467,7 +467,7 @@ enum err shard_thread_new(const struct shard_thread_config *config,
         return ERR_NOMEM;
     thread->config = *config;
     thread_mutex_init(&thread->mutex);
-    struct inbox_limits limits = {sizeof(struct item), MESSAGES_MAX + COMMANDS_MAX};
+    struct inbox_limits limits = {sizeof(struct shard_item), MESSAGES_MAX + COMMANDS_MAX};
     enum err err = inbox_new(limits, &thread->inbox);
     char name[16];
     snprintf(name, sizeof name, "shard-%u", config->index);
@@ -501,7 +501,7 @@ void shard_thread_free(struct shard_thread *thread)
 
 enum err shard_thread_message(struct shard_thread *thread, struct exchange_message *message)
 {
-    struct item item = {.kind = ITEM_MESSAGE, .message = message};
+    struct shard_item item = {.kind = ITEM_MESSAGE, .message = message};
     enum err err = ERR_BUSY;
     if (atomic_fetch_add(&thread->messages, 1) < MESSAGES_MAX)
         err = inbox_post(thread->inbox, &item);
@@ -513,7 +513,7 @@ enum err shard_thread_message(struct shard_thread *thread, struct exchange_messa
 /* Something outside the inbox is to be looked at; a full inbox is awake anyway. */
 static void wake(struct shard_thread *thread)
 {
-    struct item item = {.kind = ITEM_WAKE};
+    struct shard_item item = {.kind = ITEM_WAKE};
     if (!atomic_exchange(&thread->waking, true) && inbox_post(thread->inbox, &item) != ERR_OK)
         atomic_store(&thread->waking, false);
 }
@@ -545,7 +545,7 @@ void shard_thread_wake(struct shard_thread *thread)
 
 enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prepared)
 {
-    struct item item = {.kind = ITEM_PREPARE, .prepared = prepared_ref(prepared)};
+    struct shard_item item = {.kind = ITEM_PREPARE, .prepared = prepared_ref(prepared)};
     enum err err = inbox_post(thread->inbox, &item);
     if (err != ERR_OK)
         prepared_unref(prepared);
@@ -601,7 +601,7 @@ enum err shard_thread_commit(struct shard_thread *thread, const struct server_co
     copy->commit = command->commit;
     copy->moves.leaves = leaves;
     copy->moves.takes = takes;
-    struct item item = {.kind = ITEM_COMMIT, .order = copy};
+    struct shard_item item = {.kind = ITEM_COMMIT, .order = copy};
     enum err err = inbox_post(thread->inbox, &item);
     if (err != ERR_OK)
         free(copy);
@@ -610,13 +610,13 @@ enum err shard_thread_commit(struct shard_thread *thread, const struct server_co
 
 enum err shard_thread_arrival(struct shard_thread *thread, struct transfer_arrival *arrival)
 {
-    struct item item = {.kind = ITEM_ARRIVAL, .arrival = arrival};
+    struct shard_item item = {.kind = ITEM_ARRIVAL, .arrival = arrival};
     return inbox_post(thread->inbox, &item);
 }
 
 void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent)
 {
-    struct item item = {.kind = ITEM_TRANSFERRED, .sent = take_sent};
+    struct shard_item item = {.kind = ITEM_TRANSFERRED, .sent = take_sent};
     /* There is room for the few that are under way, unless the thread has ended. */
     if (inbox_post(thread->inbox, &item) != ERR_OK)
         free(take_sent);
@@ -624,12 +624,12 @@ void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent 
 
 enum err shard_thread_report(struct shard_thread *thread)
 {
-    struct item item = {.kind = ITEM_REPORT};
+    struct shard_item item = {.kind = ITEM_REPORT};
     return inbox_post(thread->inbox, &item);
 }
 
 enum err shard_thread_end(struct shard_thread *thread)
 {
-    struct item item = {.kind = ITEM_END};
+    struct shard_item item = {.kind = ITEM_END};
     return inbox_post(thread->inbox, &item);
 }

@@ -20,7 +20,7 @@ struct shards {
     struct prepared *prepared; /* main thread's: the newest; NULL: none */
 
     struct thread_mutex mutex; /* guards everything below */
-    struct member member;
+    struct server_member member;
 };
 
 /* ---- what the core reports ---- */

@@ -15,7 +15,7 @@ struct run {
     const struct kernels *computes; /* the executor's */
     struct model model;
     struct data *data;
-    struct local local;
+    struct reference_local local;
     struct executor_samples samples;
     struct reference *reference;
 };

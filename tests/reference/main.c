@@ -111,7 +111,7 @@ static enum err run_with(const struct arguments *arguments, const struct spec *s
                          const struct model *model, const struct kernels *kernels,
                          const struct data *data, struct reason *reason)
 {
-    struct local local;
+    struct reference_local local;
     const struct executor_samples samples = local_samples(&local, spec, data);
     if (arguments->dump)
         return dump(arguments->dump, spec, model, &samples, reason);

@@ -9,7 +9,7 @@ enum { BOOT = 9, TERM = 3 };
 
 struct world_fixture {
     uint32_t threads; /* 0: two */
-    struct member *member;
+    struct server_member *member;
     struct member_effects effects; /* of the newest event */
 };
 

@@ -369,7 +369,7 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
 
 /* ---- A call that waits ---- */
 
-struct waiting {
+struct client_wait {
     struct thread_mutex lock; /* guards the rest */
     struct thread_cond answered;
     bool done;
@@ -380,7 +380,7 @@ struct waiting {
 
 static void on_waited(void *owner, enum err err, struct slice response, const struct reason *reason)
 {
-    struct waiting *waiting = owner;
+    struct client_wait *waiting = owner;
     thread_lock(&waiting->lock);
     if (err == ERR_OK)
         err = buf_append(waiting->response, response.data, response.bytes);
@@ -398,7 +398,7 @@ enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice re
     struct buf copy = {0};
     TRY(buf_append(&copy, request.data, request.bytes));
     struct buf response = {0};
-    struct waiting waiting = {.response = &response, .reason = reason};
+    struct client_wait waiting = {.response = &response, .reason = reason};
     thread_mutex_init(&waiting.lock);
     thread_cond_init(&waiting.answered);
     struct rpc_call_config config = {
