@@ -5,6 +5,7 @@
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
@@ -50,7 +51,7 @@ void commit_open_version(struct coordinator *coordinator)
         ignore(moves_limit(coordinator)); /* the window is opened in any case */
         window_open(run);
     }
-    run->phase = steps > 0 ? PHASE_STEPS : PHASE_LAST;
+    phase_enter(run, steps > 0 ? PHASE_STEPS : PHASE_LAST);
 }
 
 static bool cut_due(const struct run *run, uint64_t version)

@@ -2,6 +2,7 @@
 #include "server/coordinator/ending.h"
 
 #include "server/coordinator/leaving.h"
+#include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 
@@ -9,7 +10,7 @@
 static void pause_now(struct coordinator *coordinator, const char *reason)
 {
     struct run *run = &coordinator->run;
-    run->phase = PHASE_NONE;
+    phase_enter(run, PHASE_NONE);
     tickets_open(&run->tickets, (struct tickets_open){0});
     effects_log(&coordinator->effects, false,
                 "run paused  run=%llu version=%llu generation=%llu checkpoint=%llu reason=\"%s\" "
@@ -27,7 +28,7 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
         return;
     }
     run->state = state;
-    run->phase = PHASE_NONE;
+    phase_enter(run, PHASE_NONE);
     snprintf(run->reason, sizeof run->reason, "%s", reason);
     send_state(coordinator);
     tickets_open(&run->tickets, (struct tickets_open){0});
@@ -73,7 +74,7 @@ static void try_last(struct run *run)
     if (run->cuts.newest.name.version != run->steps.version && !cuts_ordered(&run->cuts, here))
         return;
     tickets_open(&run->tickets, (struct tickets_open){0});
-    run->phase = PHASE_LAST;
+    phase_enter(run, PHASE_LAST);
 }
 
 /* P7: an operator's call waits until a new coordinator knows what its servers hold. */

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
+#include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
@@ -149,7 +150,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     /* P9: servers write version 0 without being asked. */
     if (writes_cut)
         order_cut(coordinator, run->steps.version, &map);
-    run->phase = PHASE_PREPARE;
+    phase_enter(run, PHASE_PREPARE);
     effects_log(&coordinator->effects, false,
                 "generation begins  generation=%llu version=%llu servers=%u",
                 (unsigned long long)run->generation, (unsigned long long)run->steps.version,
@@ -341,7 +342,7 @@ static void leave_steps(struct run *run)
 {
     tickets_open(&run->tickets, (struct tickets_open){0});
     validation_stop(&run->validation);
-    run->phase = PHASE_GATHER;
+    phase_enter(run, PHASE_GATHER);
 }
 
 enum err generation_without(struct coordinator *coordinator)

@@ -7,6 +7,7 @@
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
@@ -50,7 +51,7 @@ static void ready_again(struct coordinator *coordinator, struct server_entry *se
 static void all_ready(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    run->phase = PHASE_FIRST_CUT;
+    phase_enter(run, PHASE_FIRST_CUT);
     if (run->cuts.newest.name.generation > 0 && run->moves.change != CHANGE_BEGUN)
         begin_training(coordinator);
 }

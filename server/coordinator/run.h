@@ -36,7 +36,15 @@
 #include "server/shard/applied.h"
 #include "server/shard/seal.h"
 
-enum phase { PHASE_NONE, PHASE_GATHER, PHASE_PREPARE, PHASE_FIRST_CUT, PHASE_STEPS, PHASE_LAST };
+enum phase {
+    PHASE_NONE,
+    PHASE_GATHER,
+    PHASE_PREPARE,
+    PHASE_FIRST_CUT,
+    PHASE_STEPS,
+    PHASE_LAST,
+    PHASES
+};
 
 /* Which servers and map a generation begins with. */
 enum next_map {
