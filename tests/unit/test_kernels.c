@@ -53,6 +53,7 @@ TEST(servers_open_it_without_openblas)
 TEST(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded)
 {
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
+    assert_non_null(k); /* OpenBLAS is loaded */
     refused((struct kernels_options){.gemm_core = "Nehalem"}, "not Nehalem");
     refused((struct kernels_options){.gemm_core = "auto", .gemm_threads = 2}, "1 threads, not 2");
 }
