@@ -177,11 +177,12 @@ struct kernels {
                                    int64_t O);
 
     /* -- embedding -------------------------------------------------------------------------- */
-    /* out (B,T,C) = wte (V,C)[tokens (B,T)] + wpe (T,C). Every token is in [0, V). */
+    /* out (B,T,C) = wte (V,C)[tokens (B,T)] + wpe (T,C); wpe may be NULL. Every token is in
+     * [0, V). */
     void (*embedding_forward)(const struct kernels *k, element *out, const int32_t *tokens,
                               const element *wte, const element *wpe, int64_t B, int64_t T,
                               int64_t C, int64_t V);
-    /* dwte (V,C)[tokens] += dout (B,T,C), dwpe (T,C) += dout; rows in (b,t) order. */
+    /* dwte (V,C)[tokens] += dout (B,T,C), dwpe (T,C) += dout, or NULL; rows in (b,t) order. */
     void (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe,
                                const int32_t *tokens, const element *dout, int64_t B, int64_t T,
                                int64_t C, int64_t V);
@@ -247,11 +248,14 @@ struct kernels {
     void (*tanh_backward)(const struct kernels *k, element *dinp, const element *dout,
                           const element *out, int64_t n);
 
-    /* out (n) = gate * up / (1 + e^-gate) (SwiGLU's product, Shazeer 2020) */
-    void (*swiglu_forward)(const struct kernels *k, element *out, const element *gate,
-                           const element *up, int64_t n);
-    void (*swiglu_backward)(const struct kernels *k, element *dgate, element *dup,
-                            const element *dout, const element *gate, const element *up, int64_t n);
+    /* -- swiglu ----------------------------------------------------------------------------- */
+    /* out (N,C) = gate * up / (1 + e^-gate), gate and up the halves of inp's rows (N,2C) (SwiGLU's
+     * product, Shazeer 2020). The backward pass takes the forward's input; dinp (N,2C) may be it.
+     */
+    void (*swiglu_forward)(const struct kernels *k, element *out, const element *inp, int64_t N,
+                           int64_t C);
+    void (*swiglu_backward)(const struct kernels *k, element *dinp, const element *dout,
+                            const element *inp, int64_t N, int64_t C);
 
     /* -- classifier: softmax and cross-entropy over a block of rows ---------------------------- */
     /* losses (N) = -log softmax(logits (N,Vp)[:, :V])[targets (N)]; correct (N) = 1 where the

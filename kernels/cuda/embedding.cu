@@ -17,9 +17,11 @@ static __global__ void forward(Element *out, const int32_t *tokens, const Elemen
     int64_t row = i / C, c = i % C, token = tokens[row];
     device_check(token >= 0 && token < V);
     pack<Element, COUNT> sum = load<COUNT>(wte + token * C + c);
-    pack<Element, COUNT> position = load<COUNT>(wpe + row % T * C + c);
-    for (int j = 0; j < COUNT; j++)
-        sum.at[j] = rounded<Element>(value(sum.at[j]) + value(position.at[j]));
+    if (wpe != NULL) {
+        pack<Element, COUNT> position = load<COUNT>(wpe + row % T * C + c);
+        for (int j = 0; j < COUNT; j++)
+            sum.at[j] = rounded<Element>(value(sum.at[j]) + value(position.at[j]));
+    }
     store<COUNT>(out + i, sum);
 }
 
@@ -102,6 +104,7 @@ void cuda_embedding_backward(SELF, float *dwte, float *dwpe, const int32_t *toke
                              const element *dout, int64_t B, int64_t T, int64_t C, int64_t V)
 {
     LAUNCH_ELEMENTS(k, B * T, THREADS, 0, backward_tokens, dwte, tokens, dout, B * T, C, V);
-    LAUNCH_ELEMENTS(k, ceil_div(T * C, THREADS), THREADS, 0, backward_positions, dwpe, dout, B,
-                    T * C);
+    if (dwpe != NULL)
+        LAUNCH_ELEMENTS(k, ceil_div(T * C, THREADS), THREADS, 0, backward_positions, dwpe, dout, B,
+                        T * C);
 }

@@ -3,30 +3,37 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
+/* inp (N,2C); n = N*C */
 template <typename Element, int COUNT>
-static __global__ void forward(Element *out, const Element *gate, const Element *up, int64_t n)
+static __global__ void forward(Element *out, const Element *inp, int64_t n, int64_t C)
 {
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> g = load_at<COUNT>(gate, i, n), u = load_at<COUNT>(up, i, n);
+    if (i >= n)
+        return;
+    const Element *gate = inp + i / C * 2 * C + i % C;
+    pack<Element, COUNT> g = load<COUNT>(gate), u = load<COUNT>(gate + C);
     for (int j = 0; j < COUNT; j++) {
         float x = value(g.at[j]);
         g.at[j] = rounded<Element>(x / (1 + exp_of(-x)) * value(u.at[j]));
     }
-    store_at(out, i, n, g);
+    store<COUNT>(out + i, g);
 }
 
-void cuda_swiglu_forward(SELF, element *out, const element *gate, const element *up, int64_t n)
+void cuda_swiglu_forward(SELF, element *out, const element *inp, int64_t N, int64_t C)
 {
-    LAUNCH_EACH(k, are_aligned(out, gate, up), n, forward, out, gate, up, n);
+    LAUNCH_EACH(k, packs_fit(k, C, out, inp), N * C, forward, out, inp, N * C, C);
 }
 
 template <typename Element, int COUNT>
-static __global__ void backward(Element *dgate, Element *dup, const Element *dout,
-                                const Element *gate, const Element *up, int64_t n)
+static __global__ void backward(Element *dinp, const Element *dout, const Element *inp, int64_t n,
+                                int64_t C)
 {
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> ds = load_at<COUNT>(dout, i, n);
-    pack<Element, COUNT> g = load_at<COUNT>(gate, i, n), u = load_at<COUNT>(up, i, n);
+    if (i >= n)
+        return;
+    int64_t at = i / C * 2 * C + i % C;
+    pack<Element, COUNT> ds = load<COUNT>(dout + i);
+    pack<Element, COUNT> g = load<COUNT>(inp + at), u = load<COUNT>(inp + at + C);
     for (int j = 0; j < COUNT; j++) {
         float x = value(g.at[j]), d = value(ds.at[j]);
         float e = exp_of(-x), s = 1 / (1 + e), silu = x * s;
@@ -34,13 +41,12 @@ static __global__ void backward(Element *dgate, Element *dup, const Element *dou
         u.at[j] = rounded<Element>(d * silu);
         g.at[j] = rounded<Element>(dx);
     }
-    store_at(dup, i, n, u);
-    store_at(dgate, i, n, g);
+    store<COUNT>(dinp + at + C, u);
+    store<COUNT>(dinp + at, g);
 }
 
-void cuda_swiglu_backward(SELF, element *dgate, element *dup, const element *dout,
-                          const element *gate, const element *up, int64_t n)
+void cuda_swiglu_backward(SELF, element *dinp, const element *dout, const element *inp, int64_t N,
+                          int64_t C)
 {
-    LAUNCH_EACH(k, are_aligned(dgate, dup, dout, gate, up), n, backward, dgate, dup, dout, gate, up,
-                n);
+    LAUNCH_EACH(k, packs_fit(k, C, dinp, dout, inp), N * C, backward, dinp, dout, inp, N * C, C);
 }

@@ -45,16 +45,14 @@ static struct work tanh_backward(const struct bench *b)
 
 static struct work swiglu_forward(const struct bench *b)
 {
-    b->k->swiglu_forward(b->k, b->wide_out, b->wide[0], b->wide[1], wide(b));
-    return work(b, 3 * wide(b), 0, 0);
+    b->k->swiglu_forward(b->k, b->wide_out, b->wide[0], b->B * b->T, 2 * b->C);
+    return work(b, wide(b) + wide(b) / 2, 0, 0);
 }
 
-/* dup goes where logits will be. */
 static struct work swiglu_backward(const struct bench *b)
 {
-    b->k->swiglu_backward(b->k, b->wide_out, b->logits, b->wide[0], b->wide[0], b->wide[1],
-                          wide(b));
-    return work(b, 5 * wide(b), 0, 0);
+    b->k->swiglu_backward(b->k, b->wide_out, b->wide[1], b->wide[0], b->B * b->T, 2 * b->C);
+    return work(b, 2 * wide(b) + wide(b) / 2, 0, 0);
 }
 
 static struct work linear_forward(const struct bench *b)

@@ -108,32 +108,33 @@ TEST(a_copy_has_the_cpus_bits)
     }
 }
 
+/* Rows of n. */
+enum { SWIGLU_ROWS = 3 };
+
 static void run_swiglu(const struct call *c, const struct kernels *k, void *const *a)
 {
-    element *x[8];
-    for (int i = 0; i < 8; i++)
+    element *x[5];
+    for (int i = 0; i < 5; i++)
         x[i] = skipped(c, k, a[i]);
-    k->swiglu_forward(k, x[0], x[3], x[4], c->n);
-    k->swiglu_backward(k, x[1], x[2], x[5], x[3], x[4], c->n);
-    k->swiglu_backward(k, x[6], x[7], x[5], x[6], x[7], c->n); /* in place */
+    k->swiglu_forward(k, x[0], x[2], SWIGLU_ROWS, c->n);
+    k->swiglu_backward(k, x[1], x[3], x[2], SWIGLU_ROWS, c->n);
+    k->swiglu_backward(k, x[4], x[3], x[4], SWIGLU_ROWS, c->n); /* in place */
 }
 
 TEST(swiglu_has_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        int64_t n = runs[i].skip + runs[i].n + 1;
+        int64_t n = SWIGLU_ROWS * runs[i].n, single = runs[i].skip + n, twice = single + n;
         struct call call = {
-            .elements = 0xff, .operate = run_swiglu, .n = runs[i].n, .skip = runs[i].skip};
-        for (int output = 0; output < 3; output++)
-            call_output_floats(&call, "out", SAME, n);
-        call_input(&call, n, 6);
-        call_input(&call, n, 1);
-        call_input(&call, n, 1);
-        call_inout(&call, "in place", SAME, n);
-        call_inout(&call, "in place", SAME, n);
-        float *gate = call.arrays[3].start;
-        gate[n / 2] = -100;
-        gate[n - 2] = 100;
+            .elements = 0x1f, .operate = run_swiglu, .n = runs[i].n, .skip = runs[i].skip};
+        call_output_floats(&call, "out", SAME, single);
+        call_output_floats(&call, "dinp", SAME, twice);
+        call_input(&call, twice, 6);
+        call_input(&call, single, 1);
+        call_inout(&call, "in place", SAME, twice);
+        float *gates = (float *)call.arrays[2].start + runs[i].skip;
+        gates[0] = -100;
+        gates[runs[i].n - 1] = 100;
         call_compare(&call, *state);
     }
 }

@@ -13,6 +13,13 @@ static void embedding_backward(const struct call *c, const struct kernels *k, vo
     k->embedding_backward(k, a[0], a[1], a[2], a[3], c->B, c->T, c->C, c->V);
 }
 
+static void embedding_without_positions(const struct call *c, const struct kernels *k,
+                                        void *const *a)
+{
+    k->embedding_forward(k, a[0], a[2], a[3], NULL, c->B, c->T, c->C, c->V);
+    k->embedding_backward(k, a[1], NULL, a[2], a[4], c->B, c->T, c->C, c->V);
+}
+
 static void embedding_at(const struct tables *tables, int64_t B, int64_t T, int64_t C, int64_t V)
 {
     struct call forward = {
@@ -29,6 +36,14 @@ static void embedding_at(const struct tables *tables, int64_t B, int64_t T, int6
     call_integers(&backward, B * T, V, false);
     call_input(&backward, B * T * C, 1);
     call_compare(&backward, tables);
+    struct call without = {
+        .elements = 0x19, .operate = embedding_without_positions, .B = B, .T = T, .C = C, .V = V};
+    call_output_floats(&without, "embedding.out", SAME, B * T * C);
+    call_inout(&without, "embedding.dwte", SAME, V * C);
+    call_integers(&without, B * T, V, false);
+    call_input(&without, V * C, 1);
+    call_input(&without, B * T * C, 1);
+    call_compare(&without, tables);
 }
 
 TEST(embedding_has_the_cpus_bits)

@@ -60,7 +60,8 @@ def rope_turn(qk, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-def swiglu(gate, up):
+def swiglu(x):
+    gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
@@ -118,10 +119,10 @@ def operations(b, t, c, h, v):
     turn = compiled(lambda: rope_turn(qk, cos, sin))
     yield "rope forward", turn
     yield "rope backward", backward_of(turn, qk)
-    gate, up = elements(n, 4 * c, grad=True), elements(n, 4 * c, grad=True)
-    product = compiled(lambda: swiglu(gate, up))
+    gate = elements(n, 4 * c, grad=True)
+    product = compiled(lambda: swiglu(gate))
     yield "swiglu forward", product
-    yield "swiglu backward", backward_of(product, gate, up)
+    yield "swiglu backward", backward_of(product, gate)
     for name, function in (("gelu", lambda: F.gelu(gate, approximate="tanh")), ("relu", lambda: F.relu(gate)), ("tanh", lambda: torch.tanh(gate))):
         yield f"{name} forward", function
         yield f"{name} backward", backward_of(function, gate)

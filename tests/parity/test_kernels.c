@@ -215,12 +215,14 @@ TEST(swiglu_is_pytorchs, .teardown_func = end_test)
     const struct kernels *k = g->k;
     const int64_t n = 1001;
     float *gate = in(g, 36, n, 6), *up = in(g, 37, n, 2), *dout = in(g, 38, n, 1);
-    float *out = zeroes(g, n), *dgate = zeroes(g, n), *dup = zeroes(g, n);
-    k->swiglu_forward(k, out, gate, up, n);
-    k->swiglu_backward(k, dgate, dup, dout, gate, up, n);
+    float *out = zeroes(g, n), *inp = zeroes(g, 2 * n), *dinp = zeroes(g, 2 * n);
+    memcpy(inp, gate, (size_t)n * sizeof *inp);
+    memcpy(inp + n, up, (size_t)n * sizeof *inp);
+    k->swiglu_forward(k, out, inp, 1, n);
+    k->swiglu_backward(k, dinp, dout, inp, 1, n);
     assert_golden(g, "swiglu.out/", out, n);
-    assert_golden(g, "swiglu.dgate/", dgate, n);
-    assert_golden(g, "swiglu.dup/", dup, n);
+    assert_golden(g, "swiglu.dgate/", dinp, n);
+    assert_golden(g, "swiglu.dup/", dinp + n, n);
 }
 
 TEST(attention_is_pytorchs, .teardown_func = end_test)

@@ -160,6 +160,13 @@ TEST(embedding_is_its_formula)
     k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, V);
     assert_near("dwte", dwte, dx, V * C);
     assert_near("dwpe", dwpe, dx + V * C, T * C);
+    memset(x + V * C, 0, (size_t)(T * C) * sizeof *x); /* without positions */
+    embedding_formula(&f, expected, x);
+    k->embedding_forward(k, out, tokens, wte, NULL, B, T, C, V);
+    assert_near("out", out, expected, B * T * C);
+    memset(dwte, 0, (size_t)(V * C) * sizeof *dwte);
+    k->embedding_backward(k, dwte, NULL, tokens, dout, B, T, C, V);
+    assert_near("dwte", dwte, dx, V * C);
 }
 
 /* -- layernorm --------------------------------------------------------------------------------- */
@@ -436,48 +443,47 @@ TEST(activations_are_their_formulas)
     activation_at(k, k->tanh_forward, k->tanh_backward, true, tanh_formula);
 }
 
-/* Inputs are gates, then ups. */
+/* Rows of C gates and C ups. */
 static void swiglu_formula(const struct formula *f, double *out, const double *x)
 {
-    for (int64_t i = 0; i < f->outputs; i++)
-        out[i] = x[i] / (1 + exp(-x[i])) * x[f->outputs + i];
+    for (int64_t i = 0; i < f->outputs; i++) {
+        const double *gate = x + i / f->C * 2 * f->C + i % f->C;
+        out[i] = *gate / (1 + exp(-*gate)) * gate[f->C];
+    }
 }
 
 TEST(swiglu_is_its_formula)
 {
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
-    int64_t n = 203;
+    int64_t N = 5, C = 41, n = N * C;
     scoped(arrays_release) struct arrays a = {0};
-    float *gate = arrays_floats(&a, 1, n, 6), *up = arrays_floats(&a, 2, n, 2);
+    float *inp = arrays_floats(&a, 1, 2 * n, 6), *dinp = arrays_floats(&a, 0, 2 * n, 0);
     float *dout = arrays_floats(&a, 3, n, 1), *out = arrays_floats(&a, 0, n, 0);
-    float *dgate = arrays_floats(&a, 0, n, 0), *dup = arrays_floats(&a, 0, n, 0);
-    double *x = joined(&a, 2, (const float *[]){gate, up}, (int64_t[]){n, n});
-    struct formula f = {swiglu_formula, 2 * n, n};
+    double *x = joined(&a, 1, (const float *[]){inp}, (int64_t[]){2 * n});
+    struct formula f = {swiglu_formula, 2 * n, n, .C = C};
     double *expected = doubles(&a, n), *dx = differences(&a, &f, x, dout);
     swiglu_formula(&f, expected, x);
-    k->swiglu_forward(k, out, gate, up, n);
+    k->swiglu_forward(k, out, inp, N, C);
     assert_near("out", out, expected, n);
-    k->swiglu_backward(k, dgate, dup, dout, gate, up, n);
-    assert_near("dgate", dgate, dx, n);
-    assert_near("dup", dup, dx + n, n);
-    k->swiglu_backward(k, gate, up, dout, gate, up, n); /* in place */
-    assert_memory_equal(gate, dgate, (size_t)n * sizeof *gate);
-    assert_memory_equal(up, dup, (size_t)n * sizeof *up);
+    k->swiglu_backward(k, dinp, dout, inp, N, C);
+    assert_near("dinp", dinp, dx, 2 * n);
+    k->swiglu_backward(k, inp, dout, inp, N, C); /* in place */
+    assert_memory_equal(inp, dinp, (size_t)(2 * n) * sizeof *inp);
 }
 
 TEST(swiglu_is_finite_far_out)
 {
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
-    const float gate[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f};
-    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    float out[8], dgate[8], dup[8];
-    k->swiglu_forward(k, out, gate, ones, 8);
-    k->swiglu_backward(k, dgate, dup, ones, gate, ones, 8);
+    const float inp[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f, 1, 1, 1, 1, 1, 1, 1, 1};
+    const float *ones = inp + 8;
+    float out[8], dinp[16];
+    k->swiglu_forward(k, out, inp, 1, 8);
+    k->swiglu_backward(k, dinp, ones, inp, 1, 8);
     for (int i = 0; i < 8; i++)
-        assert_true(isfinite(out[i]) && isfinite(dup[i]));
+        assert_true(isfinite(out[i]) && isfinite(dinp[8 + i]));
     for (int i = 1; i < 8; i++)
-        assert_true(isfinite(dgate[i]));
-    assert_true(out[7] == 1e10f && dgate[7] == 1 && dgate[4] == 0.5f && fabsf(out[1]) < 1e-30f);
+        assert_true(isfinite(dinp[i]));
+    assert_true(out[7] == 1e10f && dinp[7] == 1 && dinp[4] == 0.5f && fabsf(out[1]) < 1e-30f);
 }
 
 TEST(gelu_keeps_its_precision_far_out)
