@@ -1,4 +1,5 @@
-/* log by atanh's series, sin and cos by Taylor's after taking out multiples of pi/2. */
+/* log by atanh's series; exp by Taylor's after taking out multiples of ln 2, sin and cos after
+ * taking out multiples of pi/2. */
 #include "common/elementary.h"
 
 #include "common/check.h"
@@ -46,6 +47,20 @@ double elementary_log(double x)
         r = z * (r + 2.0 / (2 * n + 1));
     double half = 0.5 * f * f;
     return k * ln2_high - ((half - (s * (half + r) + k * ln2_low)) - f);
+}
+
+/* e^x = 2^k e^r, |r| <= ln 2 / 2: the next term is below 1e-19. */
+double elementary_exp(double x)
+{
+    check(x >= -700 && x <= 700);
+    int k = (int)(x * 0x1.71547652b82fep+0 + (x < 0 ? -0.5 : 0.5));
+    double r = (x - k * ln2_high) - k * ln2_low, sum = 1;
+    for (int n = 15; n >= 1; n--)
+        sum = 1 + r * sum / n;
+    uint64_t bits = (uint64_t)(k + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return sum * scale;
 }
 
 /* |r| <= pi/4; the next terms are below 1e-19. */

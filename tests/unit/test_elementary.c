@@ -1,4 +1,4 @@
-/* log, sin, cos and powers against values computed with 200 bits (mpmath). */
+/* log, exp, sin, cos and powers against values computed with 200 bits (mpmath). */
 #include "tests/unit/unit.h"
 
 #include "common/elementary.h"
@@ -34,6 +34,32 @@ TEST(logarithms_are_right_to_the_last_place)
         double size = distance(rows[i].log, 0);
         assert_true(distance(elementary_log(rows[i].x), rows[i].log) <= size * 0x1p-52);
     }
+}
+
+TEST(exponentials_are_right_to_the_last_place_but_one)
+{
+    static const struct {
+        double x, exp;
+    } rows[] = {
+        {0x0.0p+0, 0x1.0000000000000p+0},
+        {0x1.0000000000000p+0, 0x1.5bf0a8b145769p+1},
+        {-0x1.0000000000000p+0, 0x1.78b56362cef38p-2},
+        {0x1.0000000000000p-1, 0x1.a61298e1e069cp+0},
+        {0x1.62e42fefa39efp-2, 0x1.6a09e667f3bccp+0},
+        {0x1.62e42fefa39f0p-2, 0x1.6a09e667f3bcdp+0},
+        {-0x1.62eb1c432ca58p-2, 0x1.6a0773cd678a4p-1},
+        {0x1.4000000000000p+3, 0x1.5829dcf950560p+14},
+        {-0x1.4000000000000p+3, 0x1.7cd79b5647c9bp-15},
+        {0x1.62ccccccccccdp+6, 0x1.f4705bbffae5cp+127},
+        {-0x1.26bb1bbb55516p+3, 0x1.a36e2eb1c4326p-14},
+        {-0x1.26bb1bbb55515p+1, 0x1.999999999999bp-4},
+        {0x1.19799812dea11p-40, 0x1.0000000001198p+0},
+        {-0x1.2c40000000000p+8, 0x1.c758233102acep-434},
+        {0x1.5dc0000000000p+9, 0x1.1f0df6d72215ep+1009},
+        {-0x1.5e00000000000p+9, 0x1.14f2b0fb9307fp-1010},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_true(distance(elementary_exp(rows[i].x), rows[i].exp) <= rows[i].exp * 0x1p-51);
 }
 
 TEST(sines_and_cosines_are_right_to_1e15)
