@@ -40,14 +40,18 @@ static void add_result(struct probe *probe, const element *array, int64_t n)
 }
 
 /* out = a (N,I) · b (O,I), its backward, N rows at a time as the model calls it. */
-static void probe_linear(struct probe *probe, const element *bias, int64_t N, int64_t I, int64_t O)
+static void probe_linear(struct probe *probe, const struct model_operation *operation, int64_t N,
+                         int64_t I, int64_t O)
 {
+    const element *bias = operation->uses_count > 1 ? probe->b : NULL;
     const struct kernels *k = probe->k;
     k->linear_forward(k, probe->c, probe->a, probe->b, bias, N, I, O);
     add_result(probe, probe->c, N * O);
-    if (bias != NULL) { /* a head has none, and nothing after it */
+    if (bias != NULL || operation->kind == MODEL_LINEAR) { /* nothing is added to logits */
         k->linear_add_forward(k, probe->d, probe->c, probe->a, probe->b, bias, N, I, O);
         add_result(probe, probe->d, N * O);
+    }
+    if (bias != NULL) {
         k->linear_gelu_forward(k, probe->c, probe->d, probe->a, probe->b, bias, N, I, O);
         add_result(probe, probe->c, N * O);
     }
@@ -107,8 +111,7 @@ static void probe_linears(struct probe *probe, const struct spec_train *train)
         const struct model_operation *operation = multiplier_of(model, p);
         if (operation == NULL || is_seen(model, p))
             continue;
-        const element *bias = operation->uses_count > 1 ? probe->b : NULL;
-        probe_linear(probe, bias, linear_rows(probe, p, operation, train), parameter->cols,
+        probe_linear(probe, operation, linear_rows(probe, p, operation, train), parameter->cols,
                      parameter->rows);
     }
 }
@@ -125,6 +128,18 @@ static const struct model_operation *find_operation(const struct model *model,
                 return &unit->operations[i];
     }
     return NULL;
+}
+
+/* Turns what attention left in d (B,T,(H+2G)S). */
+static void probe_rope(struct probe *probe, int64_t B, int64_t H, int64_t G, int64_t C)
+{
+    const struct kernels *k = probe->k;
+    struct kernels_rope rope = {.high = {0}};
+    int64_t T = probe->model->sample_tokens, S = C / H;
+    for (int64_t i = 0; i < S / 2; i++)
+        rope.high[i] = 1 / (float)(6 + i);
+    k->rope_forward(k, probe->d, &rope, B, T, C, H, G);
+    add_result(probe, probe->d, B * T * (H + 2 * G) * S);
 }
 
 static enum err probe_attention(struct probe *probe, int64_t B)
@@ -148,6 +163,8 @@ static enum err probe_attention(struct probe *probe, int64_t B)
     k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C, H,
                           G);
     add_result(probe, probe->d, B * T * wide);
+    if (find_operation(probe->model, MODEL_ROPE, &unit) != NULL)
+        probe_rope(probe, B, o->heads, o->kv_heads, C);
     k->free(k, scratch);
     k->free(k, lse);
     return ERR_OK;
@@ -166,6 +183,15 @@ static void probe_elementwise(struct probe *probe)
     float *mean = probe->d, *rstd = probe->d + 64;
     k->layernorm_forward(k, probe->c, mean, rstd, probe->a, probe->b, probe->b, 64, 64);
     add_result(probe, probe->c, n);
+    const struct model_unit *unit;
+    if (find_operation(probe->model, MODEL_RMSNORM, &unit) != NULL) {
+        k->rmsnorm_forward(k, probe->c, rstd, probe->a, probe->b, 64, 64);
+        add_result(probe, probe->c, n);
+    }
+    if (find_operation(probe->model, MODEL_SWIGLU, &unit) != NULL) {
+        k->swiglu_forward(k, probe->c, probe->a, 64, 32);
+        add_result(probe, probe->c, n / 2);
+    }
     double sum;
     k->sum_squares(k, &sum, probe->a, n);
     digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)&sum, sizeof sum});

@@ -71,19 +71,30 @@ void kind_start_normal(struct model_parameter *parameter, double std)
     parameter->initial_std = (float)std;
 }
 
-struct model_tensor *kind_add_tensor(struct model *model)
+struct model_tensor *kind_add_tensor_rows(struct model *model, uint32_t rows)
 {
-    uint32_t p = model->parameters_count - 1;
+    uint32_t p = model->parameters_count - 1, row = 0;
     struct model_parameter *parameter = &model->parameters[p];
+    struct model_tensor *tensor = &model->tensors[model->tensors_count];
     if (parameter->tensors_count++ == 0)
         parameter->tensor_first = model->tensors_count;
-    struct model_tensor *tensor = &model->tensors[model->tensors_count++];
+    else
+        row = tensor[-1].row + tensor[-1].rows;
+    model->tensors_count++;
     *tensor = (struct model_tensor){
         .parameter = p,
-        .rows = parameter->shape[0],
+        .row = row,
+        .rows = rows,
         .dims = parameter->dims,
-        .shape = {parameter->shape[0], parameter->shape[1]},
+        .shape = {rows, parameter->shape[1]},
     };
+    return tensor;
+}
+
+struct model_tensor *kind_add_tensor(struct model *model)
+{
+    const struct model_parameter *parameter = &model->parameters[model->parameters_count - 1];
+    struct model_tensor *tensor = kind_add_tensor_rows(model, parameter->shape[0]);
     memcpy(tensor->name, parameter->name, sizeof tensor->name);
     return tensor;
 }

@@ -15,8 +15,9 @@ struct kind {
     struct model_files files;
 };
 
-extern const struct kind kind_gpt; /* gpt.c */
-extern const struct kind kind_mlp; /* mlp.c */
+extern const struct kind kind_gpt;   /* gpt.c */
+extern const struct kind kind_mlp;   /* mlp.c */
+extern const struct kind kind_llama; /* llama.c */
 
 /* How long a model's tables get: describe() begins with kind_reserve(), and fills them exactly. */
 struct kind_counts {
@@ -41,6 +42,8 @@ void kind_start_normal(struct model_parameter *parameter, double std);
 
 /* The newest parameter, whole and as it is, is a tensor of the same name. */
 struct model_tensor *kind_add_tensor(struct model *model);
+/* So many rows of it are, after those that are tensors already; the caller names the tensor. */
+struct model_tensor *kind_add_tensor_rows(struct model *model, uint32_t rows);
 
 /* The unit's own arrays, from MODEL_OWN_ARRAYS on, and what it computes. */
 struct kind_program {

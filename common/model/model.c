@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct kind *const kinds[] = {[SPEC_GPT] = &kind_gpt, [SPEC_MLP] = &kind_mlp};
+static const struct kind *const kinds[] = {
+    [SPEC_GPT] = &kind_gpt, [SPEC_MLP] = &kind_mlp, [SPEC_LLAMA] = &kind_llama};
 
 static const struct kind *kind_of(const struct spec_model *settings)
 {
@@ -85,7 +86,8 @@ static uint32_t power_of_two_dividing(uint32_t number, uint32_t most)
 static uint32_t split_pieces(const struct model *model, const struct model_parameter *parameter)
 {
     uint32_t length = parameter->split == MODEL_SPLIT_ROWS ? parameter->rows : parameter->cols;
-    uint32_t splits = parameter->split_heads != 0 ? parameter->split_heads : length;
+    uint32_t splits =
+        parameter->split_heads != 0 ? parameter->split_heads : length / parameter->split_groups;
     return power_of_two_dividing(splits, model->settings.tensor_max);
 }
 

@@ -145,6 +145,7 @@ struct model_operation {
     uint8_t in, out, with;   /* arrays of the unit */
     uint8_t use, uses_count; /* consecutive uses of the unit, from its first on */
     uint32_t heads, kv_heads;
+    double rope_base; /* ROPE: pair i of a head of S channels turns by base^(-2i/S) a token */
 };
 
 /* What the gradient of a unit's input begins as. */
@@ -156,7 +157,7 @@ enum model_din {
 };
 
 struct model_unit {
-    char name[16];                  /* "embedding", "h.0", "head", "fc1" */
+    char name[24];                  /* "embedding", "h.0", "head", "fc1" */
     uint32_t use_first, uses_count; /* in model.uses */
     double flops_forward;           /* a sample; backward is twice that */
     enum model_din din;

@@ -9,7 +9,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static const char *const model_kinds[] = {"gpt", "mlp", NULL};
+static const char *const model_kinds[] = {"gpt", "mlp", "llama", NULL};
 static const char *const activations[] = {"relu", "tanh", NULL};
 static const char *const data_kinds[] = {"text", "tokens", "spiral", NULL};
 static const char *const precisions[] = {"fp32", "bf16", NULL};
@@ -22,7 +22,7 @@ static const char *const inner_states[] = {"reset", NULL};
 static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
 
-_Static_assert(COUNT(model_kinds) == SPEC_MLP + 2, "a name for each");
+_Static_assert(COUNT(model_kinds) == SPEC_LLAMA + 2, "a name for each");
 _Static_assert(COUNT(activations) == SPEC_TANH + 2, "a name for each");
 _Static_assert(COUNT(data_kinds) == SPEC_SPIRAL + 2, "a name for each");
 _Static_assert(COUNT(precisions) == SPEC_BF16 + 2, "a name for each");
@@ -50,6 +50,9 @@ enum {
     CONTEXT_MAX = 1 << 20,
     VOCABULARY_MAX = 1 << 20,
     WIDTH_MAX = 1 << 17,
+    HIDDEN_MAX = 1 << 19,
+    HIDDEN_MULTIPLE = 256,
+    ROTARY_CHANNELS_MAX = 256, /* of a head: KERNELS_ROPE_PAIRS_MAX pairs */
     LAYERS_MAX = 1024,
     MICROBATCH_DEFAULT = 8,
     LOCAL_STEPS_MAX = 1 << 16,
@@ -65,7 +68,8 @@ enum {
 /* One row: where it lives, and what a change means on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \
     .offset = offsetof(struct spec, section.member), .tag = SPEC_RESUME_##resume
-#define GPT .when_path = "model.kind", .when_mask = 1 << SPEC_GPT
+#define TOKENS .when_path = "model.kind", .when_mask = 1 << SPEC_GPT | 1 << SPEC_LLAMA
+#define LLAMA .when_path = "model.kind", .when_mask = 1 << SPEC_LLAMA
 #define MLP .when_path = "model.kind", .when_mask = 1 << SPEC_MLP
 #define FILES .when_path = "data.kind", .when_mask = 1 << SPEC_TEXT | 1 << SPEC_TOKENS
 #define SPIRAL .when_path = "data.kind", .when_mask = 1 << SPEC_SPIRAL
@@ -79,18 +83,23 @@ enum {
 
 /* clang-format off */
 static const struct config_field fields[] = {
-    {"model.kind", "what is trained: a GPT-2, or fully connected layers", CONFIG_NAME,
+    {"model.kind", "what is trained: a GPT-2, fully connected layers, or a Llama", CONFIG_NAME,
      ROW(model, kind, REFUSED), .names = model_kinds, .initial = "gpt"},
     {"model.layers", "transformer blocks", CONFIG_U32,
-     ROW(model, layers, REFUSED), .min = 1, .max = LAYERS_MAX, .initial = "4", GPT},
+     ROW(model, layers, REFUSED), .min = 1, .max = LAYERS_MAX, .initial = "4", TOKENS},
     {"model.heads", "attention heads; divide the width", CONFIG_U32,
-     ROW(model, heads, REFUSED), .min = 1, .max = 1024, .initial = "4", GPT},
+     ROW(model, heads, REFUSED), .min = 1, .max = 1024, .initial = "4", TOKENS},
+    {"model.kv_heads", "heads of keys and values; divide the heads; as many as heads unless set",
+     CONFIG_U32, ROW(model, kv_heads, REFUSED), .min = 1, .max = 1024, LLAMA},
     {"model.width", "channels of the residual stream", CONFIG_U32,
-     ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", GPT},
+     ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", TOKENS},
+    {"model.hidden", "channels between a block's gate and down projections; 2/3 of 4 x width, rounded "
+     "up to a multiple of 256, unless set", CONFIG_U32,
+     ROW(model, hidden, REFUSED), .min = 1, .max = HIDDEN_MAX, LLAMA},
     {"model.context", "tokens of one sample", CONFIG_U32,
-     ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", GPT},
+     ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", TOKENS},
     {"model.vocabulary", "token values; text: 256, tokens: 50257 unless set", CONFIG_U32,
-     ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, GPT},
+     ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, TOKENS},
     {"model.layers", "sizes from inputs to classes; [2, 100, classes] unless set", CONFIG_U32S,
      ROW(model, sizes, REFUSED), .min = 1, .max = 1 << 20, .count_min = 2,
      .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
@@ -295,16 +304,34 @@ static uint32_t largest_divisor(uint32_t number, uint32_t most)
     return divisor;
 }
 
-static void complete(struct draft *draft)
+/* The hidden width of Llama's own code: 2/3 of GPT-2's, so that three matrices cost what two did.
+ */
+static uint32_t usual_hidden(uint32_t width)
+{
+    uint32_t two_thirds = 8 * width / 3;
+    return (two_thirds + HIDDEN_MULTIPLE - 1) / HIDDEN_MULTIPLE * HIDDEN_MULTIPLE;
+}
+
+static void complete_model(struct draft *draft)
 {
     struct spec *spec = &draft->spec;
     if (is_open(draft, "model.vocabulary"))
         spec->model.vocabulary = spec->data.kind == SPEC_TOKENS ? 50257 : 256;
+    if (is_open(draft, "model.kv_heads"))
+        spec->model.kv_heads = spec->model.heads;
+    if (is_open(draft, "model.hidden"))
+        spec->model.hidden = usual_hidden(spec->model.width);
     if (spec->model.kind == SPEC_MLP && is_open(draft, "model.layers")) {
         uint32_t classes = spec->data.kind == SPEC_SPIRAL ? spec->data.classes : 3;
         memcpy(spec->model.sizes, (const uint32_t[]){2, 100, classes}, 3 * sizeof(uint32_t));
         spec->model.sizes_count = 3;
     }
+}
+
+static void complete(struct draft *draft)
+{
+    struct spec *spec = &draft->spec;
+    complete_model(draft);
     if (is_open(draft, "train.microbatch"))
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))
@@ -327,6 +354,11 @@ static bool is_power_of_two(uint32_t number)
     return number != 0 && (number & (number - 1)) == 0;
 }
 
+static bool reads_tokens(const struct spec_model *model)
+{
+    return model->kind != SPEC_MLP;
+}
+
 /* No product here leaves 64 bits: the table bounds every factor. */
 static uint64_t gpt_weights(const struct spec_model *model)
 {
@@ -343,19 +375,50 @@ static uint64_t mlp_weights(const struct spec_model *model)
     return weights;
 }
 
-static enum err check_model(struct draft *draft)
+static uint64_t llama_weights(const struct spec_model *model)
+{
+    uint64_t width = model->width, kv_width = width / model->heads * model->kv_heads;
+    return model->layers *
+               (2 * width * width + 2 * kv_width * width + 3 * width * model->hidden + 2 * width) +
+           (2 * (uint64_t)model->vocabulary + 1) * width;
+}
+
+static enum err check_heads(struct draft *draft)
 {
     const struct spec_model *model = &draft->spec.model;
-    if (!is_power_of_two(model->tensor_max))
-        return COMPLAIN(draft, "model.tensor_max", NULL, "model.tensor_max must be a power of two");
-    bool gpt = model->kind == SPEC_GPT;
-    if (gpt && model->width % model->heads != 0)
+    if (model->width % model->heads != 0)
         return COMPLAIN(draft, "model.heads", "model.width",
                         "model.heads (%u) must divide model.width (%u)", model->heads,
                         model->width);
-    uint64_t weights = gpt ? gpt_weights(model) : mlp_weights(model);
+    if (model->kind != SPEC_LLAMA)
+        return ERR_OK;
+    if (model->heads % model->kv_heads != 0)
+        return COMPLAIN(draft, "model.kv_heads", "model.heads",
+                        "model.kv_heads (%u) must divide model.heads (%u)", model->kv_heads,
+                        model->heads);
+    uint32_t channels = model->width / model->heads;
+    if (channels % 2 != 0 || channels > ROTARY_CHANNELS_MAX)
+        return COMPLAIN(draft, "model.heads", "model.width",
+                        "a head has %u channels (model.width / model.heads); rotary positions need "
+                        "an even number of them, at most %u",
+                        channels, ROTARY_CHANNELS_MAX);
+    return ERR_OK;
+}
+
+static enum err check_model(struct draft *draft)
+{
+    static uint64_t (*const weights_of[])(const struct spec_model *) = {
+        [SPEC_GPT] = gpt_weights, [SPEC_MLP] = mlp_weights, [SPEC_LLAMA] = llama_weights};
+    const struct spec_model *model = &draft->spec.model;
+    if (!is_power_of_two(model->tensor_max))
+        return COMPLAIN(draft, "model.tensor_max", NULL, "model.tensor_max must be a power of two");
+    bool tokens = reads_tokens(model);
+    if (tokens)
+        TRY(check_heads(draft));
+    uint64_t weights = weights_of[model->kind](model);
     if (weights > MODEL_WEIGHTS_MAX)
-        return COMPLAIN(draft, gpt ? "model.width" : "model.layers", gpt ? "model.layers" : NULL,
+        return COMPLAIN(draft, tokens ? "model.width" : "model.layers",
+                        tokens ? "model.layers" : NULL,
                         "the model has %llu weights; at most %llu are possible",
                         (unsigned long long)weights, (unsigned long long)MODEL_WEIGHTS_MAX);
     return ERR_OK;
@@ -380,10 +443,10 @@ static enum err check_data(struct draft *draft)
 {
     const struct spec *spec = &draft->spec;
     bool spiral = spec->data.kind == SPEC_SPIRAL;
-    if (spiral != (spec->model.kind == SPEC_MLP))
+    if (spiral == reads_tokens(&spec->model))
         return COMPLAIN(
             draft, "data.kind", "model.kind",
-            "data.kind %s does not fit model.kind %s (gpt: text or tokens; mlp: spiral)",
+            "data.kind %s does not fit model.kind %s (gpt, llama: text or tokens; mlp: spiral)",
             data_kinds[spec->data.kind], model_kinds[spec->model.kind]);
     if (spiral)
         return check_spiral(draft);
@@ -442,7 +505,7 @@ static enum err check_train(struct draft *draft)
                         "train.gemm_core must be auto or a core type of OpenBLAS as it writes "
                         "them (Haswell, SkylakeX, Zen, ...), not \"%s\"",
                         train->gemm_core);
-    if (spec->model.kind != SPEC_GPT)
+    if (!reads_tokens(&spec->model))
         return ERR_OK;
     if (spec_run_samples(spec) > RUN_TOKENS_MAX / spec->model.context)
         return COMPLAIN(draft, "train.steps", "model.context",

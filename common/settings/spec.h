@@ -18,7 +18,7 @@
 #define SPEC_CORE_BYTES 24
 #define SPEC_TENSOR_MAX 8 /* the default of model.tensor_max */
 
-enum spec_model_kind { SPEC_GPT, SPEC_MLP };
+enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
 enum spec_activation { SPEC_RELU, SPEC_TANH };
 enum spec_data_kind { SPEC_TEXT, SPEC_TOKENS, SPEC_SPIRAL };
 enum spec_precision { SPEC_FP32, SPEC_BF16 };
@@ -32,8 +32,9 @@ enum spec_numerics { SPEC_EXACT, SPEC_ANY };
 
 struct spec_model {
     enum spec_model_kind kind;
-    /* gpt; heads divide width */
+    /* gpt, llama; heads divide width */
     uint32_t layers, heads, width, context, vocabulary;
+    uint32_t kv_heads, hidden; /* llama; kv_heads divide heads */
     /* mlp: sizes[0] inputs, …, sizes[sizes_count − 1] classes (`layers:` in the file) */
     uint32_t sizes_count;
     uint32_t sizes[SPEC_SIZES_MAX];

@@ -37,6 +37,8 @@ optimizer: {kind: adamw, lr: 1.0e-3, clip_norm: 1.0, schedule: cosine, warmup_sa
 checkpoint: {every_steps: 4, keep: 2}
 """
 
+LLAMA = GPT.replace("kind: gpt, layers: 2, heads: 2,", "kind: llama, layers: 2, heads: 4, kv_heads: 2, hidden: 48,")
+
 
 class Failed(Exception):
     """A check that did not hold; its text says what was seen."""

@@ -6,7 +6,8 @@
 Takes a spec train20_NAME.yaml, the initial weights and samples that the reference writes for it
 (`reference --dump`), trains with torch.nn, clip_grad_norm_ and torch.optim.AdamW, and writes the
 loss and the gradient's norm of every step to train20_NAME.txt. In float64, so that what differs is
-our own rounding; how far float32 is from it is printed.
+our own rounding; how far float32 is from it is printed. The llama is transformers' own
+LlamaForCausalLM (its RMSNorm and rotary angles are float32 even then).
 """
 import math
 import pathlib
@@ -17,6 +18,7 @@ import tempfile
 import numpy
 import torch
 import torch.nn.functional as functional
+import transformers
 import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -84,6 +86,39 @@ class Mlp(torch.nn.Module):
         return x
 
 
+class Llama(torch.nn.Module):
+    """transformers' model, by the names of its own parameters."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.hub = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=settings['vocabulary'], hidden_size=settings['width'],
+            intermediate_size=settings['hidden'], num_hidden_layers=settings['layers'],
+            num_attention_heads=settings['heads'], num_key_value_heads=settings['kv_heads'],
+            max_position_embeddings=settings['context'], rms_norm_eps=1e-5, rope_theta=10000.0,
+            tie_word_embeddings=False, use_cache=False))
+
+    def named_parameters(self, *words, **more):
+        return self.hub.named_parameters(*words, **more)
+
+    def forward(self, tokens):
+        return self.hub(tokens).logits
+
+
+# Tensors that are rows of one stored parameter, in this order.
+FUSED = {'qkv_proj': ('q_proj', 'k_proj', 'v_proj'), 'gate_up_proj': ('gate_proj', 'up_proj')}
+
+
+def stored_rows(name, parameters):
+    """The stored parameter that has the tensor `name`, and the first of its rows there."""
+    path, layer, kind = name.rsplit('.', 2) if name.count('.') > 1 else ('', '', name)
+    for fused, parts in FUSED.items():
+        if layer in parts:
+            before = parts[:parts.index(layer)]
+            return f'{path}.{fused}.{kind}', sum(parameters[f'{path}.{part}.{kind}'].shape[0] for part in before)
+    return name, 0
+
+
 def rate(optimizer, samples, step_samples, run_samples):
     """The learning rate of the step that begins after `samples` (server/coordinator/schedule.h)."""
     lr, lr_min = optimizer['lr'], optimizer.get('lr_min', 0)
@@ -96,25 +131,28 @@ def rate(optimizer, samples, step_samples, run_samples):
 
 
 def load(model, folder):
-    for name, parameter in model.named_parameters():
-        stored = numpy.fromfile(folder / f'{name}.f32', numpy.float32)
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        file, row = stored_rows(name, parameters)
+        stored = numpy.fromfile(folder / f'{file}.f32', numpy.float32)[row * parameter[0].numel():]
         # Rows that only pad the vocabulary are left out.
         parameter.data = torch.from_numpy(stored[:parameter.numel()].reshape(parameter.shape).copy())
 
 
 def train(spec, folder, dtype):
     """[(loss, norm)] of every step."""
-    gpt = spec['model']['kind'] == 'gpt'
-    model = Gpt(spec['model']) if gpt else Mlp(spec['model'])
+    kind = spec['model']['kind']
+    tokens = kind != 'mlp'
+    model = {'gpt': Gpt, 'mlp': Mlp, 'llama': Llama}[kind](spec['model'])
     load(model, folder)
     model.to(dtype)
-    inputs = torch.from_numpy(numpy.fromfile(folder / ('inputs.i32' if gpt else 'inputs.f32'),
-                                             numpy.int32 if gpt else numpy.float32))
+    inputs = torch.from_numpy(numpy.fromfile(folder / ('inputs.i32' if tokens else 'inputs.f32'),
+                                             numpy.int32 if tokens else numpy.float32))
     targets = torch.from_numpy(numpy.fromfile(folder / 'targets.i32', numpy.int32)).long()
     batch = spec['train']['slots'] * spec['train']['slot_samples']
     steps = spec['train']['steps']
     inputs = inputs.view(steps, batch, -1)
-    inputs = inputs.long() if gpt else inputs.to(dtype)
+    inputs = inputs.long() if tokens else inputs.to(dtype)
     targets = targets.view(steps, -1)
 
     settings = spec['optimizer']
@@ -156,5 +194,5 @@ def make(name, reference):
 if __name__ == '__main__':
     torch.set_num_threads(1)
     build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent.parent / 'build')
-    for name in ('gpt', 'mlp'):
+    for name in ('gpt', 'mlp', 'llama'):
         make(name, build / 'tests' / 'reference' / 'reference')

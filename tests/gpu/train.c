@@ -13,6 +13,7 @@
 
 #define GPT "tests/golden/train20_gpt.yaml"
 #define MLP "tests/golden/train20_mlp.yaml"
+#define LLAMA "tests/golden/train20_llama.yaml"
 
 #ifdef EMULATED
 enum { STEPS = 2, LONG_STEPS = 4, SMALLER = 6 };
@@ -121,6 +122,16 @@ TEST(so_it_has_for_as_long_as_it_learns)
     for (size_t i = 0; i < count; i++)
         sets[3 + i] = gpt_sets[i];
     compare_steps(GPT, sets, 3 + count, LONG_STEPS, tolerance_bf16);
+}
+
+TEST(a_llama_has_the_cpus_losses_and_twice_the_same_bits)
+{
+    compare(LLAMA, gpt_sets, SMALLER, tolerance);
+}
+
+TEST(a_llama_with_bf16_elements_has_nearly_the_cpus_losses)
+{
+    compare(LLAMA, gpt_sets, SMALLER + 3, tolerance_bf16);
 }
 
 TEST(an_mlp_with_bf16_elements_as_well)
@@ -341,10 +352,13 @@ static void assert_captured(const struct kernels *k, const struct model *model, 
 TEST(forward_and_backward_of_a_unit_can_be_a_graph)
 {
     struct run run;
-    run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
-    for (uint32_t unit = 0; unit < run.model.units_count; unit++)
-        assert_captured(run.computes, &run.model, unit);
-    run_end(&run);
+    static const char *const specs[] = {GPT, LLAMA};
+    for (int i = 0; i < 2; i++) {
+        run_begin(&run, KERNELS_CUDA, specs[i], gpt_sets, SMALLER);
+        for (uint32_t unit = 0; unit < run.model.units_count; unit++)
+            assert_captured(run.computes, &run.model, unit);
+        run_end(&run);
+    }
 }
 
 /* -- replaying ---- */

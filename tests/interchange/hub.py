@@ -14,10 +14,13 @@ from safetensors.torch import load_file, save_file
 transformers.logging.set_verbosity_error()
 
 
-def random_model(settings):
+MODELS = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}
+
+
+def random_model(kind, settings):
     """Every weight, bias and gain away from its initial value."""
     torch.manual_seed(7)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings))
+    model = MODELS[kind](MODELS[kind].config_class(**settings))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -30,7 +33,7 @@ def mask(context):
 
 def make(folder, settings):
     """The same weights in every form that a file of GPT-2 may have; what is wrong with the others."""
-    model = random_model(settings)
+    model = random_model("gpt2", settings)
     model.save_pretrained(f"{folder}/head")  # as transformers has it now
     model.transformer.save_pretrained(f"{folder}/bare")
     plain = {name: value.clone() for name, value in model.transformer.state_dict().items()}
@@ -55,6 +58,19 @@ def make(folder, settings):
     return {"loss": None}
 
 
+def make_llama(folder, settings):
+    """The same weights as transformers has them now, and as older files hold them, in bf16."""
+    model = random_model("llama", settings)
+    model.save_pretrained(f"{folder}/now")
+    old = {name: value.bfloat16() for name, value in model.state_dict().items()}
+    for layer in range(settings["num_hidden_layers"]):
+        old[f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    save_file(old, f"{folder}/old.safetensors", {"format": "pt"})
+    tied = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    save_file(tied, f"{folder}/tied.safetensors", {"format": "pt"})
+    return {"loss": None}
+
+
 def tokens_of(data, width):
     with open(data, "rb") as file:
         raw = file.read()
@@ -63,7 +79,7 @@ def tokens_of(data, width):
 
 def held_out_loss(model, data, width, validation_samples):
     """The mean over the first of the last tenth of the samples."""
-    tokens, context = tokens_of(data, width), model.config.n_positions
+    tokens, context = tokens_of(data, width), model.config.max_position_embeddings
     samples = (len(tokens) - 1) // context
     first = samples - -(-samples // 10)
     count = min(validation_samples, samples - first)
@@ -73,21 +89,24 @@ def held_out_loss(model, data, width, validation_samples):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), rows[:, 1:].flatten()).item()
 
 
-def load(folder, data, width, validation_samples):
+def load(folder, data, width, validation_samples, kind="gpt2"):
     """from_pretrained() of a folder: what it misses, and its loss on what our validation uses."""
-    model, about = transformers.GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+    model, about = MODELS[kind].from_pretrained(folder, output_loading_info=True)
     prompt = tokens_of(data, width)[1000:1008]
     text = model.generate(prompt[None], max_new_tokens=8, do_sample=False, pad_token_id=0)
     return {"missing": about["missing_keys"], "unexpected": about["unexpected_keys"],
             "mismatched": about["mismatched_keys"], "text": text[0].tolist(),
-            "vocabulary": list(model.transformer.wte.weight.shape), "end": model.config.eos_token_id,
-            "dropout": [model.config.resid_pdrop, model.config.embd_pdrop, model.config.attn_pdrop],
+            "vocabulary": list(model.get_input_embeddings().weight.shape), "end": model.config.eos_token_id,
+            "dropout": [getattr(model.config, name, 0) for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop")],
             "loss": held_out_loss(model, data, width, validation_samples)}
 
 
 def read_weights(path):
-    return {name.removeprefix("transformer."): value for name, value in load_file(path).items()
-            if not name.endswith((".attn.bias", ".attn.masked_bias", "lm_head.weight"))}
+    left_out = [".attn.bias", ".attn.masked_bias", ".inv_freq"]
+    tensors = {name.removeprefix("transformer."): value for name, value in load_file(path).items()}
+    if "wte.weight" in tensors:
+        left_out.append("lm_head.weight")  # a gpt2's is the token embedding
+    return {name: value for name, value in tensors.items() if not name.endswith(tuple(left_out))}
 
 
 def compare(ours, theirs):
@@ -100,7 +119,7 @@ def compare(ours, theirs):
         return {"differing": differing, "tensors": len(left), "metadata": file.metadata()}
 
 
-QUESTIONS = {"make": make, "load": load, "compare": compare}
+QUESTIONS = {"make": make, "make_llama": make_llama, "load": load, "compare": compare}
 
 print(json.dumps({"ready": True}), flush=True)
 for line in sys.stdin:

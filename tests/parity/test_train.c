@@ -76,6 +76,14 @@ TEST(twenty_steps_of_an_mlp_have_pytorchs_losses)
     compare("tests/golden/train20_mlp.yaml", "tests/golden/train20_mlp.txt", NULL, 0);
 }
 
+TEST(twenty_steps_of_a_llama_have_transformers_losses)
+{
+    static const char *const sets[] = {"train.microbatch=2", "train.recompute=true",
+                                       "train.logits_bytes_max=65536"};
+    compare("tests/golden/train20_llama.yaml", "tests/golden/train20_llama.txt", NULL, 0);
+    compare("tests/golden/train20_llama.yaml", "tests/golden/train20_llama.txt", sets, 3);
+}
+
 /* The comparison can fail: a slightly other rate is found. */
 TEST(a_rate_that_is_one_percent_off_is_found)
 {

@@ -30,6 +30,19 @@ static inline struct spec_model fixture_gpt(void)
                                .tensor_max = 8};
 }
 
+static inline struct spec_model fixture_llama(void)
+{
+    return (struct spec_model){.kind = SPEC_LLAMA,
+                               .layers = 2,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .width = 16,
+                               .hidden = 24,
+                               .context = 7,
+                               .vocabulary = 37,
+                               .tensor_max = 8};
+}
+
 static inline struct spec_model fixture_mlp(void)
 {
     return (struct spec_model){.kind = SPEC_MLP,

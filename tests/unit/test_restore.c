@@ -147,6 +147,22 @@ TEST_IN_FOLDER(every_kind_of_number_is_read)
     }
 }
 
+TEST_IN_FOLDER(parts_of_a_parameter_are_read_from_tensors_of_their_own)
+{
+    struct spec_model settings = {.kind = SPEC_LLAMA,
+                                  .layers = 1,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .width = 8,
+                                  .hidden = 12,
+                                  .context = 4,
+                                  .vocabulary = 5,
+                                  .tensor_max = 8};
+    scoped(model_release) struct model model = {0};
+    assert_int_equal(model_init(&model, &settings, NULL), ERR_OK);
+    assert_restored(&model, write_file(state, &model, &right));
+}
+
 TEST_IN_FOLDER(names_may_have_the_state_dict_s_prefix)
 {
     scoped(model_release) struct model model = gpt();

@@ -13,6 +13,13 @@ static struct spec_model bytes_model(void)
     return settings;
 }
 
+static struct spec_model bytes_llama(void)
+{
+    struct spec_model settings = fixture_llama();
+    settings.vocabulary = 256;
+    return settings;
+}
+
 /* The executor's weights as sample_text() wants them. */
 static void text_of(struct executor_fixture *f, const char *prompt, struct sample_options options,
                     struct buf *buf)
@@ -42,7 +49,7 @@ TEST_F(the_same_seed_writes_the_same_text_and_another_one_another, executor,
 /* What the model says after the window: the executor's loss of each next byte, lowest wins. */
 static int likeliest(struct executor_fixture *f, const int32_t *window, uint32_t count);
 
-TEST_F(without_temperature_the_likeliest_byte_is_written, executor, .settings = bytes_model())
+static void check_the_likeliest_bytes(struct executor_fixture *f)
 {
     scoped(buf_release) struct buf cold = {0}, top = {0};
     text_of(f, "\n", (struct sample_options){.tokens = 12}, &cold);
@@ -56,6 +63,16 @@ TEST_F(without_temperature_the_likeliest_byte_is_written, executor, .settings = 
         uint32_t count = i + 1 < 7 ? i + 1 : 7;
         assert_int_equal(likeliest(f, written + i + 1 - count, count), cold.data[i]);
     }
+}
+
+TEST_F(without_temperature_the_likeliest_byte_is_written, executor, .settings = bytes_model())
+{
+    check_the_likeliest_bytes(f);
+}
+
+TEST_F(so_it_is_from_a_llama, executor, .settings = bytes_llama())
+{
+    check_the_likeliest_bytes(f);
 }
 
 struct guess {

@@ -181,7 +181,7 @@ TEST_F(without_a_run_everything_waits, shards, .threads = 2)
 
 TEST_F(what_cannot_be_prepared_says_why, shards, .threads = 2)
 {
-    command(f, prepare_command(f, "model: {kind: llama}", 1));
+    command(f, prepare_command(f, "model: {kind: lama}", 1));
     assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_INVALID);
     assert_non_null(strstr(f->ready_text.text, "model.kind"));
     struct server_command missing = prepare_command(f, small, 2);

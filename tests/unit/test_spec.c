@@ -110,6 +110,20 @@ TEST(defaults_follow_what_they_depend_on)
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
 
+TEST(a_llama_has_the_hidden_width_of_llamas_code)
+{
+    struct spec usual = parsed("model: {kind: llama}\n" TEXT);
+    assert_int_equal(usual.model.kind, SPEC_LLAMA);
+    assert_int_equal(usual.model.kv_heads, 4);
+    assert_int_equal(usual.model.hidden, 512); /* 2/3 of 512, rounded up to a multiple of 256 */
+    struct spec large = parsed("model: {kind: llama, width: 4096, heads: 32}\n" TEXT);
+    assert_int_equal(large.model.hidden, 11008); /* of Llama 2 7B */
+    struct spec said = parsed("model: {kind: llama, kv_heads: 1, hidden: 300}\n" TEXT);
+    assert_int_equal(said.model.kv_heads, 1);
+    assert_int_equal(said.model.hidden, 300);
+    assert_int_equal(parsed(TEXT).model.hidden, 0);
+}
+
 TEST(local_steps_have_an_outer_optimizer)
 {
     struct spec spec = parsed(TEXT "consistency: {kind: local}");
@@ -162,7 +176,8 @@ TEST(every_refusal_names_the_place)
          "run.yaml:4: unknown key train.step (did you mean train.steps?)"},
         {GPT TEXT "train:\n  steps: 3\n  steps: 4",
          "run.yaml:5: train.steps is already set in line 4"},
-        {"model: {kind: llama}", "run.yaml:1: model.kind must be one of gpt, mlp, not \"llama\""},
+        {"model: {kind: lama}",
+         "run.yaml:1: model.kind must be one of gpt, mlp, llama, not \"lama\""},
         {"model: {layers: [2, 3]}\n" TEXT,
          "run.yaml:1: model.layers must be an integer from 1 to 1024, not a list"},
         {"model: {kind: mlp, layers: 4}\n" SPIRAL,
@@ -182,6 +197,16 @@ TEST(every_refusal_names_the_place)
          "run.yaml:1: model.width must be an integer from 1 to 131072, not \"131073\""},
         {"model: {context: 0}\n" TEXT,
          "run.yaml:1: model.context must be an integer from 1 to 1048576, not \"0\""},
+        {"model: {kv_heads: 2}\n" TEXT,
+         "run.yaml:1: model.kv_heads is no setting when model.kind is gpt"},
+        {"model: {kind: llama, kv_heads: 3}\n" TEXT,
+         "run.yaml:1: model.kv_heads (3) must divide model.heads (4)"},
+        {"model: {kind: llama, heads: 128}\n" TEXT,
+         "run.yaml:1: a head has 1 channels (model.width / model.heads); rotary positions need an "
+         "even number of them, at most 256"},
+        {"model: {kind: llama, heads: 1, width: 512}\n" TEXT,
+         "run.yaml:1: a head has 512 channels (model.width / model.heads); rotary positions need "
+         "an even number of them, at most 256"},
         {"model: {tensor_max: 6}\n" TEXT, "run.yaml:1: model.tensor_max must be a power of two"},
         {"model:\n  layers: 1024\n  width: 4096\n" TEXT,
          "run.yaml:3: the model has 206214537216 weights; at most 68719476736 are possible"},
@@ -189,12 +214,13 @@ TEST(every_refusal_names_the_place)
          "run.yaml:1: the model has 1000007000003 weights; at most 68719476736 are possible"},
         {"model: {vocabulary: 100}\n" TEXT,
          "run.yaml:1: model.vocabulary (100) must be at least 256 for text, which is bytes"},
-        {GPT SPIRAL, "run.yaml:2: data.kind spiral does not fit model.kind gpt (gpt: text or "
-                     "tokens; mlp: spiral)"},
-        {MLP TEXT, "run.yaml:2: data.kind text does not fit model.kind mlp (gpt: text or "
+        {GPT SPIRAL,
+         "run.yaml:2: data.kind spiral does not fit model.kind gpt (gpt, llama: text or "
+         "tokens; mlp: spiral)"},
+        {MLP TEXT, "run.yaml:2: data.kind text does not fit model.kind mlp (gpt, llama: text or "
                    "tokens; mlp: spiral)"},
         {"model:\n  kind: mlp\ndata: {path: a}",
-         "run.yaml:2: data.kind text does not fit model.kind mlp (gpt: text or "
+         "run.yaml:2: data.kind text does not fit model.kind mlp (gpt, llama: text or "
          "tokens; mlp: spiral)"},
         {"model: {kind: mlp, layers: [3, 3]}\n" SPIRAL,
          "run.yaml:1: model.layers must begin with 2, the spiral's coordinates, not 3"},

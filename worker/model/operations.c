@@ -1,5 +1,6 @@
 #include "worker/model/operations.h"
 
+#include "common/elementary.h"
 #include "worker/model/classifier.h"
 
 /* ---- what they share ---- */
@@ -82,6 +83,29 @@ static void layernorm_backward(const struct act_arrays *a, const struct model_op
                           a->N, width(a, o->in));
 }
 
+/* ---- rmsnorm: statistics are the rstds ---- */
+
+static uint32_t rmsnorm_statistics(const struct model_operation *o)
+{
+    (void)o;
+    return 1;
+}
+
+static void rmsnorm_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    k->rmsnorm_forward(k, a->arrays[o->out], a->statistics[o - a->unit->operations],
+                       a->arrays[o->in], weights(a, o, GAMMA), a->N, width(a, o->in));
+}
+
+static void rmsnorm_backward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    k->rmsnorm_backward(k, gradient(a, o->in), gradients(a, o, GAMMA), gradient(a, o->out),
+                        a->arrays[o->in], a->statistics[o - a->unit->operations],
+                        weights(a, o, GAMMA), a->N, width(a, o->in));
+}
+
 /* ---- linear ---- */
 
 enum { WEIGHT, BIAS };
@@ -125,6 +149,47 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
         k->linear_backward_input(k, din, gradient(a, o->out), weights(a, o, WEIGHT), a->N, I, O);
 }
 
+/* ---- rope, in place ---- */
+
+/* Channels of a head: `in` has the heads of queries, keys and values. */
+static int64_t head_channels(const struct act_arrays *a, const struct model_operation *o)
+{
+    return width(a, o->in) / (o->heads + 2 * o->kv_heads);
+}
+
+/* Pair i turns by base^(-2i/S) radians a position (Su et al. 2021, section 3.2.2). */
+static struct kernels_rope rope_of(const struct act_arrays *a, const struct model_operation *o)
+{
+    static const double circles_per_radian = 0x1.45f306dc9c883p-3; /* 1 / 2 pi */
+    struct kernels_rope rope = {.high = {0}};
+    int64_t S = head_channels(a, o);
+    double log_base = elementary_log(o->rope_base);
+    check(S / 2 <= KERNELS_ROPE_PAIRS_MAX);
+    for (int64_t i = 0; i < S / 2; i++) {
+        double radians = elementary_exp(-2.0 * (double)i / (double)S * log_base);
+        double circles = radians * circles_per_radian;
+        rope.high[i] = (float)circles;
+        rope.low[i] = (float)(circles - (double)rope.high[i]);
+    }
+    return rope;
+}
+
+static void rope_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    const struct kernels_rope rope = rope_of(a, o);
+    k->rope_forward(k, a->arrays[o->in], &rope, a->call->samples, a->call->model->sample_tokens,
+                    head_channels(a, o) * o->heads, o->heads, o->kv_heads);
+}
+
+static void rope_backward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    const struct kernels_rope rope = rope_of(a, o);
+    k->rope_backward(k, gradient(a, o->in), &rope, a->call->samples, a->call->model->sample_tokens,
+                     head_channels(a, o) * o->heads, o->heads, o->kv_heads);
+}
+
 /* ---- attention: statistics are the logarithms of each row's sum ---- */
 
 static uint32_t attention_statistics(const struct model_operation *o)
@@ -155,7 +220,20 @@ static void attention_backward(const struct act_arrays *a, const struct model_op
                           o->heads, o->kv_heads);
 }
 
-/* ---- activations, in place ---- */
+/* ---- activations: swiglu, and two in place ---- */
+
+static void swiglu_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    k->swiglu_forward(k, a->arrays[o->out], a->arrays[o->in], a->N, width(a, o->out));
+}
+
+static void swiglu_backward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct kernels *k = a->call->k;
+    k->swiglu_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->in], a->N,
+                       width(a, o->out));
+}
 
 static void relu_forward(const struct act_arrays *a, const struct model_operation *o)
 {
@@ -223,9 +301,12 @@ void operation_logits(const struct act_arrays *a, const struct model_operation *
 const struct operation_code operation_codes[MODEL_OPERATIONS_COUNT] = {
     [MODEL_EMBEDDING] = {embedding_forward, embedding_backward, NULL, NULL, NULL},
     [MODEL_LAYERNORM] = {layernorm_forward, NULL, layernorm_backward, layernorm_statistics, NULL},
+    [MODEL_RMSNORM] = {rmsnorm_forward, NULL, rmsnorm_backward, rmsnorm_statistics, NULL},
     [MODEL_LINEAR] = {linear_forward, linear_backward_weights, linear_backward_input, NULL, NULL},
+    [MODEL_ROPE] = {rope_forward, NULL, rope_backward, NULL, NULL},
     [MODEL_ATTENTION] = {attention_forward, NULL, attention_backward, attention_statistics,
                          attention_scratch_bytes},
+    [MODEL_SWIGLU] = {swiglu_forward, NULL, swiglu_backward, NULL, NULL},
     [MODEL_RELU] = {relu_forward, NULL, relu_backward, NULL, NULL},
     [MODEL_TANH] = {tanh_forward, NULL, tanh_backward, NULL, NULL},
     [MODEL_CLASSIFIER] = {classifier_forward, NULL, NULL, NULL, classifier_bytes},
