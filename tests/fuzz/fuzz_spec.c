@@ -12,8 +12,8 @@
 static bool is_moderate(const struct spec_model *model)
 {
     if (model_sample(model).tokens)
-        return model->layers <= 4 && model->width <= 512 && model->context <= 4096 &&
-               model->vocabulary <= 4096;
+        return model->layers <= 4 && model->width <= 512 && model->hidden <= 4096 &&
+               model->context <= 4096 && model->vocabulary <= 4096;
     for (uint32_t i = 0; i < model->sizes_count; i++)
         if (model->sizes[i] > 2048)
             return false;
