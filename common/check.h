@@ -16,10 +16,19 @@
 /* For the way out of a switch over all values of an enum. */
 #define check_unreachable(text) check_failed(text, __FILE__, __LINE__, __func__)
 
+/* What the thread was doing, and an end other than SIGABRT (scene.c); absent in what is linked
+ * without it. */
+__attribute__((weak)) void check_print(void);
+__attribute__((weak)) void check_end(void);
+
 __attribute__((noreturn, cold)) static inline void
 check_failed(const char *condition, const char *file, int line, const char *function)
 {
     fprintf(stderr, "check failed: %s at %s:%d in %s\n", condition, file, line, function);
+    if (check_print != NULL)
+        check_print();
+    if (check_end != NULL)
+        check_end();
     abort();
 }
 
