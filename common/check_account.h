@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 enum {
-    CHECK_STEPS_PAID = 16,     /* by an event; a step is a comparison or two: a nanosecond or two */
+    CHECK_STEPS_PAID = 8,      /* by an event; a step is a comparison or two: a nanosecond or two */
     CHECK_STEPS_MAX = 1 << 20, /* a millisecond or two */
+    CHECK_TURN_EVENTS = 4,     /* so often it is the turn of one chunk, server, member */
 };
 
 struct check_account {

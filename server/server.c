@@ -26,6 +26,7 @@
 #include "common/inbox.h"
 #include "common/log.h"
 #include "common/rand.h"
+#include "common/scene.h"
 #include "common/scoped.h"
 #include "common/signals.h"
 #include "common/time.h"
@@ -52,6 +53,7 @@ struct server {
     char name[65];
     char address[300]; /* advertised */
     char run_dir[600];
+    char failed_check[600]; /* the file that remembers one (scene.h) */
     uint64_t boot;
     struct inbox *inbox;
     struct signals signals;
@@ -90,6 +92,9 @@ static enum err open_store(struct server *server, struct reason *reason)
 {
     scoped(buf_release) struct buf path = {0};
     TRY(file_make_dirs(server->settings->dir, 0750, reason));
+    snprintf(server->failed_check, sizeof server->failed_check, "%s/failed-check",
+             server->settings->dir);
+    scene_remember(server->failed_check);
     TRY(buf_printf(&path, "%s/roost.db", server->settings->dir));
     TRY(store_open_sqlite((const char *)path.data, &server->store, reason));
     return store_next_boot(server->store, &server->boot, reason);
@@ -329,8 +334,18 @@ static void handle_control(struct server *server, uint64_t now_ns, struct event 
     }
 }
 
+/* What a failed check of the main thread prints. */
+static void describe(const void *object, char *text, size_t bytes)
+{
+    const struct server *server = object;
+    if (server->control != NULL)
+        control_describe(server->control, text, bytes);
+}
+
 static void handle(struct server *server, uint64_t now_ns, struct event *event)
 {
+    scoped(scene_leave) struct scene scene = {"event", event->kind, describe, server};
+    scene_enter(&scene);
     if (event->kind == EVENT_SIGNAL && event->number != SIGHUP)
         stop(server, now_ns, event->number);
     else if (event->kind == EVENT_LINK_MESSAGE)
@@ -418,6 +433,8 @@ static void serve(struct server *server)
         uint64_t now_ns = time_now_ns();
         for (size_t i = 0; i < count; i++)
             handle(server, now_ns, &events[i]);
+        scoped(scene_leave) struct scene scene = {"tick", 0, describe, server};
+        scene_enter(&scene);
         tick(server, now_ns);
     }
 }

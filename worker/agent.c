@@ -1,5 +1,6 @@
 /* The agent puts its parts together: membership, map, tickets and traffic, each in its file. An
  * event goes to the part that it is about; what it means for the others is decided here. */
+#include "common/check_account.h"
 #include "worker/agent_backoff.h"
 #include "worker/agent_map.h"
 #include "worker/agent_member.h"
@@ -14,6 +15,8 @@ struct agent {
     struct agent_map_state map;
     struct agent_tickets tickets;
     struct agent_traffic traffic;
+    struct check_account check_account;
+    uint64_t check_turn; /* events; the server whose turn it is: agent_check_event() */
 };
 
 /* ---- life ---- */
@@ -374,7 +377,7 @@ static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effe
            agent_tickets_next_acquire(&agent->tickets, now_ms, &request, effect);
 }
 
-bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
+static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
 {
     struct agent_tickets *tickets = &agent->tickets;
     if (agent_tickets_next_cancel(tickets, ret_effect) || next_leave(agent, now_ms, ret_effect))
@@ -391,6 +394,51 @@ bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_e
            agent_pull_next_unit(&agent->traffic, ret_effect) ||
            agent_map_next(&agent->map, now_ms, ret_effect) ||
            agent_traffic_next(&agent->traffic, now_ms, agent_map_is_known(&agent->map), ret_effect);
+}
+
+/* What leaves the agent. */
+static void check_effect(const struct agent *agent, const struct agent_effect *effect)
+{
+    bool live = is_member(agent) && holds_ticket(agent);
+    switch (effect->kind) {
+    case AGENT_JOIN:
+        check(agent->member.phase == AGENT_PHASE_JOINING);
+        break;
+    case AGENT_ACQUIRE:
+        check(is_member(agent));
+        check(effect->acquire.generation == agent->member.generation); /* P2 */
+        break;
+    case AGENT_COMPUTE:
+        check(live && agent->tickets.computing);
+        check(effect->ticket.generation == agent->member.generation);
+        break;
+    case AGENT_PULL:
+        check(live && effect->server < agent->traffic.server_count);
+        check(agent->traffic.servers[effect->server].open);
+        check(effect->pull.generation == agent->member.generation); /* P2 */
+        check(effect->pull.chunk_count > 0 && effect->pull.chunk_count <= WIRE_ENTRIES_MAX);
+        break;
+    case AGENT_PUSH:
+        check(live && effect->server < agent->traffic.server_count);
+        check(agent->traffic.servers[effect->server].open);
+        check(effect->push.push.generation == agent->member.generation); /* P2 */
+        check(effect->push.push.entry_count > 0);
+        check(effect->push.push.entry_count <= WIRE_ENTRIES_MAX);
+        break;
+    case AGENT_STOP:
+        check(agent->member.phase == AGENT_PHASE_STOPPED && !agent->tickets.computing);
+        break;
+    default:
+        break;
+    }
+}
+
+bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
+{
+    bool more = next_effect(agent, now_ms, ret_effect);
+    if (more)
+        check_effect(agent, ret_effect);
+    return more;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -429,4 +477,37 @@ void agent_check(const struct agent *agent)
     agent_tickets_check(&agent->tickets);
     agent_traffic_check(&agent->traffic);
     check(!holds_ticket(agent) || is_member(agent));
+}
+
+void agent_check_event(struct agent *agent)
+{
+    uint64_t steps = 64 + agent_traffic_check_steps(&agent->traffic);
+    if (check_is_due(&agent->check_account, steps)) {
+        agent_check(agent);
+        return;
+    }
+    agent_member_check(&agent->member);
+    agent_map_check(&agent->map);
+    agent_tickets_check(&agent->tickets);
+    agent_traffic_check_in_turn(&agent->traffic, agent->check_turn++);
+    check(!holds_ticket(agent) || is_member(agent));
+}
+
+void agent_describe(const void *object, char *text, size_t bytes)
+{
+    const struct agent *agent = object;
+    const struct agent_tickets *tickets = &agent->tickets;
+    const struct agent_ticket *held = &tickets->all[0];
+    snprintf(text, bytes,
+             "phase=%d member=%llu generation=%llu leaving=%d map=%llu named=%llu acquiring=%d "
+             "computing=%d ticket=%d step=%llu version=%llu begun=%d ended=%d servers=%u "
+             "pieces=%u left=%u last_id=%llu",
+             (int)agent->member.phase, (unsigned long long)agent->member.member,
+             (unsigned long long)agent->member.generation, agent->member.leaving,
+             (unsigned long long)agent->map.number, (unsigned long long)agent->map.named,
+             tickets->acquiring, tickets->computing, (int)held->state,
+             (unsigned long long)held->ticket.step, (unsigned long long)held->ticket.version,
+             held->compute_begun, held->compute_ended, agent->traffic.server_count,
+             agent->traffic.piece_count, agent->traffic.flows[0].pieces_left,
+             (unsigned long long)agent->traffic.last_id);
 }

@@ -168,5 +168,10 @@ struct agent_statistics {
 };
 struct agent_statistics agent_statistics(const struct agent *agent);
 void agent_check(const struct agent *agent); /* the numbered invariants; walks over everything */
+/* The same for the worker, after every event: of the numbers and of one server in turn, of
+ * everything as often as events have paid for it. */
+void agent_check_event(struct agent *agent);
+/* The state in a line, for the log (scene.h); `object` is a struct agent. */
+void agent_describe(const void *object, char *text, size_t bytes);
 
 #endif

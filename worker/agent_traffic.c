@@ -339,21 +339,26 @@ static bool is_live(const struct agent_traffic *traffic, const struct agent_flow
            flow->ticket != NULL && flow->ticket->state == AGENT_TICKET_HELD;
 }
 
-/* Of one server: invariants 1 and 3, and that what is sent is sent. */
+/* Invariants 1 and 3, and that what is sent is sent. */
 static void check_slots(const struct agent_traffic *traffic, const struct agent_server *server)
 {
     uint32_t unanswered = 0;
     for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++) {
         const struct agent_pull_slot *slot = &server->pulls[i];
         unanswered += slot->id != 0 && !slot->parked;
+        check(slot->id <= traffic->last_id);
         check(slot->id == 0 || slot->flow == NULL || is_live(traffic, slot->flow));
+        check(slot->id == 0 || (slot->missing <= slot->count && slot->count <= WIRE_ENTRIES_MAX));
     }
     check(unanswered <= WIRE_CREDITS);
+    check(!server->open || !server->opening);
     for (uint32_t i = 0; i < WIRE_CREDITS; i++) {
         const struct agent_push_slot *slot = &server->pushes[i];
+        check(slot->id <= traffic->last_id);
         if (slot->id == 0 || slot->flow == NULL)
             continue;
         check(is_live(traffic, slot->flow));
+        check(slot->count > 0 && slot->count <= WIRE_ENTRIES_MAX);
         for (uint32_t p = 0; p < slot->count; p++)
             check(slot->flow->pieces[slot->pieces[p]] == AGENT_PIECE_SENT);
     }
@@ -396,6 +401,22 @@ static void check_pieces(const struct agent_traffic *traffic, uint32_t n)
     check(sent == states[AGENT_PIECE_SENT]);
     if (flow->ticket != NULL && flow->ticket->ticket.kind == TICKET_TRAIN)
         check(flow->pieces_left == traffic->piece_count - states[AGENT_PIECE_ACKED]);
+}
+
+uint64_t agent_traffic_check_steps(const struct agent_traffic *traffic)
+{
+    uint64_t server = 4 * WIRE_CREDITS + 2 * AGENT_PULLS_MAX;
+    return server * traffic->server_count +
+           (uint64_t)2 * AGENT_TICKETS_MAX * (traffic->piece_count + 16);
+}
+
+void agent_traffic_check_in_turn(const struct agent_traffic *traffic, uint64_t turn)
+{
+    check(traffic->server_count <= WIRE_SERVERS_MAX);
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        check(traffic->flows[n].pieces_left <= traffic->piece_count);
+    if (traffic->server_count > 0)
+        check_slots(traffic, &traffic->servers[turn % traffic->server_count]);
 }
 
 void agent_traffic_check(const struct agent_traffic *traffic)

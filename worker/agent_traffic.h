@@ -198,6 +198,9 @@ bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool rou
 uint64_t agent_traffic_wake_ms(const struct agent_traffic *traffic, bool routed);
 
 void agent_traffic_check(const struct agent_traffic *traffic);
+/* How much that walks over; what is checked after every event: numbers, and one server in turn. */
+uint64_t agent_traffic_check_steps(const struct agent_traffic *traffic);
+void agent_traffic_check_in_turn(const struct agent_traffic *traffic, uint64_t turn);
 
 static inline void agent_queue_put(struct agent_queue *queue, uint32_t item)
 {

@@ -11,6 +11,7 @@
  *
  * Events carry the number of the stream they come from: what arrives from an earlier one than the
  * link's present one is dropped. */
+#include "common/scene.h"
 #include "common/scoped.h"
 #include "common/signals.h"
 #include "worker/pull.h"
@@ -216,6 +217,14 @@ static void on_stream_closed(struct worker *worker, const struct worker_event *e
     agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
 }
 
+/* What a failed check of the main thread prints. */
+static void describe(const void *object, char *text, size_t bytes)
+{
+    const struct worker *worker = object;
+    if (worker->agent != NULL)
+        agent_describe(worker->agent, text, bytes);
+}
+
 static void on_event(struct worker *worker, const struct worker_event *event)
 {
     switch (event->kind) {
@@ -260,6 +269,8 @@ static void on_event(struct worker *worker, const struct worker_event *event)
 static void work(struct worker *worker)
 {
     struct agent_effect effect;
+    scoped(scene_leave) struct scene scene = {"work", 0, describe, worker};
+    scene_enter(&scene);
     while (!worker->stopped && agent_next(worker->agent, worker_now_ms(), &effect))
         carry_out(worker, &effect);
     if (worker_now_ms() >= worker->heartbeat_at_ms && worker->member_link.stream != NULL)
@@ -280,7 +291,11 @@ static void wait_for_events(struct worker *worker, uint64_t deadline_ns)
     size_t count = 0;
     enum err err = inbox_take(worker->inbox, deadline_ns, EVENTS_BATCH, events, &count);
     for (size_t i = 0; err == ERR_OK && i < count; i++) {
+        scoped(scene_leave) struct scene scene = {"event", events[i].kind, describe, worker};
+        scene_enter(&scene);
         on_event(worker, &events[i]);
+        if (worker->agent != NULL)
+            agent_check_event(worker->agent);
         worker_event_release(&events[i]);
     }
 }

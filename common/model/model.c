@@ -35,9 +35,13 @@ enum err model_init(struct model *model, const struct spec_model *settings, stru
         choose_splits(model);
         err = cut(model, reason);
     }
-    if (err != ERR_OK)
+    if (err != ERR_OK) {
         model_release(model);
-    return err;
+        return err;
+    }
+    model_check(model);
+    model_check_tables(model);
+    return ERR_OK;
 }
 
 void model_release(struct model *model)

@@ -229,8 +229,9 @@ struct model {
 enum err model_init(struct model *model, const struct spec_model *settings,
                     struct reason *reason) MUST_USE;
 void model_release(struct model *model);
-void model_check(const struct model *model); /* the grid's invariants; for tests, O(chunks) */
-void model_check_tables(const struct model *model); /* those of tensors and operations */
+/* The invariants of the grid, and of tensors and operations; model_init() has checked them. */
+void model_check(const struct model *model);
+void model_check_tables(const struct model *model);
 
 /* What one sample is made of: a function of the settings alone. */
 struct model_sample model_sample(const struct spec_model *settings);

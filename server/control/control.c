@@ -487,6 +487,11 @@ void control_report(struct control *control, uint64_t now_ns, const struct rpc_m
                   log_text("reason", reason.text), log_text("next", "none"));
 }
 
+void control_describe(const struct control *control, char *text, size_t bytes)
+{
+    coordinator_describe(control->coordinator, text, bytes);
+}
+
 /* ---- time ---- */
 
 uint64_t control_next_ns(const struct control *control)

@@ -47,6 +47,9 @@ void control_connection_closed(struct control *control, uint64_t now_ns,
                                struct connection *connection);
 void control_report(struct control *control, uint64_t now_ns, const struct rpc_message *message);
 
+/* The coordinator's state in a line, for the log (scene.h). */
+void control_describe(const struct control *control, char *text, size_t bytes);
+
 uint64_t control_next_ns(const struct control *control);
 void control_tick(struct control *control, uint64_t now_ns);
 

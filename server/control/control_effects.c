@@ -199,6 +199,7 @@ void control_effects_carry_out(struct control *control, uint64_t now_ns)
     struct reason reason = {0};
     bool cut = false;
     size_t count;
+    coordinator_check_event(control->coordinator);
     const struct effect *effects = coordinator_effects(control->coordinator, &count);
     for (size_t i = 0; i < count && control->failed == ERR_OK; i++) {
         const struct effect *effect = &effects[i];

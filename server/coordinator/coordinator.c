@@ -578,8 +578,3 @@ bool coordinator_map_server(const struct coordinator *coordinator, uint32_t serv
     return servers->chosen[server] == SERVERS_NONE ||
            coordinator_server(coordinator, servers->chosen[server], ret_server);
 }
-
-void coordinator_check(struct coordinator *coordinator)
-{
-    advance_check(coordinator);
-}

@@ -354,7 +354,12 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
 const struct map *coordinator_map(const struct coordinator *coordinator);
 bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
                             struct coordinator_server *ret_server);
-/* The numbered invariants of run.h and tickets.h; costs a walk over everything. For tests. */
+/* The invariants, the numbered ones of run.h and tickets.h among them; a walk over everything. */
 void coordinator_check(struct coordinator *coordinator);
+/* The same for the daemon, after every call and before its effects are carried out: what costs
+ * nothing each time, everything as often as events have paid for it. */
+void coordinator_check_event(struct coordinator *coordinator);
+/* The state in a line, for the log (scene.h); `object` is a struct coordinator. */
+void coordinator_describe(const void *object, char *text, size_t bytes);
 
 #endif

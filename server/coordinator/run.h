@@ -25,6 +25,7 @@
 #ifndef ROOST_SERVER_COORDINATOR_RUN_H
 #define ROOST_SERVER_COORDINATOR_RUN_H
 
+#include "common/check_account.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/effects.h"
@@ -153,6 +154,8 @@ struct coordinator {
     struct servers servers;
     struct run run;
     uint64_t due_ms; /* no later than the moment when the first timer is due */
+    struct check_account check_account;
+    uint64_t check_turn; /* events whose turn it was (coordinator_check_event()) */
 };
 
 /* Where what is reported of an open step is collected. */

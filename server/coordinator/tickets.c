@@ -550,38 +550,58 @@ bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind)
     return work->done_count == work->count;
 }
 
-static void work_check(const struct tickets *tickets, const struct work *work)
+static void work_check(const struct work *work)
 {
     uint32_t free_count = 0, done_count = 0;
     for (uint32_t i = 0; i < work->count; i++) {
-        uint32_t holders = 0;
-        for (uint32_t k = 0; k < tickets->lease_count; k++) {
-            const struct lease *lease = &tickets->leases[k];
-            if (lease_work(tickets, lease) == work && i >= node_first(lease->node) &&
-                i < end_of(work, lease->node)) {
-                holders++;
-                check(work->units[i].version == lease->version);
-            }
-        }
-        check(work->units[i].holders == holders);
-        bool is_free = !work->units[i].done && holders == 0;
-        check(!is_free || i >= work->lowest);
+        const struct unit *unit = &work->units[i];
+        bool is_free = !unit->done && unit->holders == 0;
+        check(unit->holders == unit->found);      /* 1 */
+        check(!is_free || i >= work->lowest);     /* 3 */
+        check(unit->holders == 0 || unit->given); /* 2 */
         free_count += is_free ? 1 : 0;
-        done_count += work->units[i].done ? 1 : 0;
+        done_count += unit->done ? 1 : 0;
     }
     check(work->free_count == free_count);
     check(work->done_count == done_count);
+    check(work->count <= work->count_max);
 }
 
-void tickets_check(const struct tickets *tickets)
+static void find_nothing(struct work *work)
+{
+    for (uint32_t i = 0; i < work->count; i++)
+        work->units[i].found = 0;
+}
+
+/* Notes how many leases cover each unit. */
+static void find_leases(struct tickets *tickets)
+{
+    for (uint32_t i = 0; i < tickets->settings.open_steps; i++)
+        find_nothing(&tickets->train[i]);
+    find_nothing(&tickets->validate);
+    for (uint32_t k = 0; k < tickets->lease_count; k++) {
+        const struct lease *lease = &tickets->leases[k];
+        check(lease->kind != TICKET_TRAIN || is_open(tickets, lease->step));
+        check(lease->attempt <= tickets->attempts);
+        check(k == 0 || tickets->leases[k - 1].attempt < lease->attempt);
+        struct work *work =
+            lease->kind == TICKET_TRAIN ? train_of(tickets, lease->step) : &tickets->validate;
+        for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++) {
+            work->units[i].found++;
+            check(work->units[i].version == lease->version); /* 2 */
+        }
+    }
+}
+
+void tickets_check(struct tickets *tickets)
 {
     uint32_t open = 0;
+    check(tickets->lease_count <= tickets->settings.leases_max);
+    find_leases(tickets);
     for (uint32_t i = 0; i < tickets->settings.open_steps; i++) {
-        work_check(tickets, &tickets->train[i]);
+        work_check(&tickets->train[i]);
         open += tickets->train[i].count > 0 ? 1 : 0;
     }
     check(open == tickets->steps);
-    for (uint32_t i = 0; i < tickets->lease_count; i++)
-        check(tickets->leases[i].kind != TICKET_TRAIN || is_open(tickets, tickets->leases[i].step));
-    work_check(tickets, &tickets->validate);
+    work_check(&tickets->validate);
 }

@@ -69,6 +69,7 @@ struct work {
         bool done;
         bool given; /* granted before, since open */
         uint32_t holders;
+        uint32_t found;      /* tickets_check(): leases that cover it */
         uint64_t version;    /* given: to compute on */
         uint64_t granted_ms; /* the youngest lease's on it */
     } * units;
@@ -143,6 +144,6 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind);
 /* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
-void tickets_check(const struct tickets *tickets);
+void tickets_check(struct tickets *tickets); /* walks over all units and leases */
 
 #endif

@@ -334,6 +334,9 @@ struct cut_name member_held(const struct server_member *member)
 
 void member_check(const struct server_member *member)
 {
+    check(member->thread_count > 0 && member->thread_count <= MEMBER_THREADS_MAX);
+    check(member->holdings.told.generation == 0 ||
+          member->holdings.told.generation == member->held.generation);
     if (member->held.generation == 0) { /* 1 */
         check(!member->has_manifest);
         check(member->committed == 0);
@@ -342,8 +345,22 @@ void member_check(const struct server_member *member)
     check(member->committed == member->held.version ||
           committed_by_all(member) == member->committed);
     if (member->has_manifest) { /* 3 */
+        check(member->manifest.kind == SERVER_MANIFEST);
         check(member->manifest.manifest.cut.generation == member->held.generation);
         check(member->manifest.manifest.cut.version <= member->committed + 1);
     }
     check(!member->taken_known || member->async); /* 4 */
+}
+
+void member_describe(const void *object, char *text, size_t bytes)
+{
+    const struct server_member *member = object;
+    snprintf(text, bytes,
+             "boot=%llu term=%llu generation=%llu version=%llu committed=%llu told=%llu threads=%u "
+             "manifest=%d draining=%d may_leave=%d async=%d",
+             (unsigned long long)member->boot, (unsigned long long)member->term,
+             (unsigned long long)member->held.generation, (unsigned long long)member->held.version,
+             (unsigned long long)member->committed,
+             (unsigned long long)member->holdings.told.generation, member->thread_count,
+             member->has_manifest, member->draining, member->may_leave, member->async);
 }

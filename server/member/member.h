@@ -140,5 +140,7 @@ bool member_loaded(const struct server_member *member);
 /* What a hello reports: the generation and the version; 0, 0: nothing. */
 struct cut_name member_held(const struct server_member *member);
 void member_check(const struct server_member *member);
+/* The state in a line, for the log (scene.h); `object` is a struct server_member. */
+void member_describe(const void *object, char *text, size_t bytes);
 
 #endif

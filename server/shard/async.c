@@ -371,20 +371,36 @@ void async_meet(const struct async *async, struct applied *met, bool first)
     }
 }
 
+void async_check_numbers(const struct async *async)
+{
+    check(async->applied <= async->durable || !async->settings.logged);
+    check(async->durable <= async->accepted || !async->settings.logged);
+    check(async->applied <= async->accepted);
+    check(async_waiting_count(async) <= ASYNC_WAITING_MAX);
+    check(async->behind <= async->store->count);
+    check(async->entry_count <= WIRE_ENTRIES_MAX);
+}
+
+void async_check_chunk(const struct async *async, uint32_t index)
+{
+    const struct async_chunk *chunk = &async->chunks[index];
+    check(chunk->updates <= chunk->version);
+    check(chunk->waiting <= async_waiting_count(async));
+    applied_check(&chunk->applied);
+    check(chunk->version == taken_count(&chunk->applied)); /* 1 */
+}
+
 void async_check(const struct async *async)
 {
     uint32_t behind = 0;
     uint64_t waiting = 0;
+    async_check_numbers(async);
     for (uint32_t i = 0; i < async->store->count; i++) {
-        const struct async_chunk *chunk = &async->chunks[i];
-        applied_check(&chunk->applied);
-        check(chunk->version == taken_count(&chunk->applied)); /* 1 */
-        check(chunk->updates <= chunk->version);
-        behind += chunk->applied.low < open_end(async);
-        waiting += chunk->waiting;
+        behind += async->chunks[i].applied.low < open_end(async);
+        waiting += async->chunks[i].waiting;
     }
     check(behind == async->behind); /* 2 */
-    check(waiting == async->accepted - async->applied);
+    check(waiting == async_waiting_count(async));
     for (uint64_t i = async->applied; i < async->accepted; i++) { /* 3 */
         const struct async_waiting *one = &async->waiting[i % ASYNC_WAITING_MAX];
         check(applied_find(&async->chunks[one->index].applied, one->ticket) == APPLIED_NEW);

@@ -119,6 +119,14 @@ enum err async_redo(struct async *async, uint32_t index,
 
 /* Keeps in *met what every chunk has taken; *met is the first chunk's when `first`. */
 void async_meet(const struct async *async, struct applied *met, bool first);
+/* Accepted gradients that are not applied yet. */
+static inline uint64_t async_waiting_count(const struct async *async)
+{
+    return async->accepted - async->applied;
+}
+/* The invariants: of all, but the chunks'; of a chunk; of what one look at numbers tells. */
 void async_check(const struct async *async);
+void async_check_chunk(const struct async *async, uint32_t index);
+void async_check_numbers(const struct async *async);
 
 #endif

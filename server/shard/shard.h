@@ -330,7 +330,12 @@ uint64_t shard_version(const struct shard *shard); /* readable in all chunks */
 /* The decision that made shard_version(), kept until the next (P6). False: there is none. */
 bool shard_decision(const struct shard *shard, struct commit *ret_commit);
 struct shard_statistics shard_statistics(const struct shard *shard);
-/* The numbered invariants; costs a walk over everything. For tests and the simulator. */
+/* The numbered invariants; a walk over everything. */
 void shard_check(const struct shard *shard);
+/* The same for the shard's thread, after every event: of the numbers and of one chunk in turn, of
+ * everything as often as events have paid for it. */
+void shard_check_event(struct shard *shard);
+/* The state in a line, for the log (scene.h); `object` is a struct shard. */
+void shard_describe(const void *object, char *text, size_t bytes);
 
 #endif

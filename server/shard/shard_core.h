@@ -2,6 +2,7 @@
 #ifndef ROOST_SERVER_SHARD_SHARD_CORE_H
 #define ROOST_SERVER_SHARD_SHARD_CORE_H
 
+#include "common/check_account.h"
 #include "server/shard/async.h"
 #include "server/shard/chunk.h"
 #include "server/shard/parked.h"
@@ -48,6 +49,8 @@ struct shard {
                                   either: a later commit may bring it */
     struct parked_pull *again; /* pulls to be judged again */
     struct shard_statistics statistics;
+    struct check_account check_account;
+    uint64_t check_turn; /* events; the chunk whose turn it is: shard_check_event() */
 
     /* What effects point to, until the next call. */
     struct parked_pull *answered;

@@ -4,6 +4,8 @@
 #include "server/threads/shard_thread.h"
 
 #include "common/inbox.h"
+#include "common/scene.h"
+#include "common/scoped.h"
 #include "common/time.h"
 #include "server/threads/pull.h"
 #include "server/threads/push.h"
@@ -384,6 +386,30 @@ static void handle(struct shard_thread *thread, const struct shard_item *item)
     }
 }
 
+/* What a failed check of this thread prints. */
+static void describe_shard(const void *object, char *text, size_t bytes)
+{
+    const struct shard_thread *thread = object;
+    if (thread->shard != NULL)
+        shard_describe(thread->shard, text, bytes);
+}
+
+static void check_event(struct shard_thread *thread)
+{
+    check(thread->effects.count == 0); /* all are carried out */
+    check(thread->deferred_count <= DEFERRED_MAX);
+    if (thread->shard != NULL)
+        shard_check_event(thread->shard);
+}
+
+static void handle_and_check(struct shard_thread *thread, const struct shard_item *item)
+{
+    scoped(scene_leave) struct scene scene = {"shard item", item->kind, describe_shard, thread};
+    scene_enter(&scene);
+    handle(thread, item);
+    check_event(thread);
+}
+
 static void forget_gone(struct shard_thread *thread)
 {
     if (!atomic_exchange(&thread->has_gone, false))
@@ -405,9 +431,13 @@ static void forget_gone(struct shard_thread *thread)
 
 static void work(struct shard_thread *thread)
 {
+    scoped(scene_leave) struct scene scene = {"shard work", thread->config.index, describe_shard,
+                                              thread};
+    scene_enter(&scene);
     thread->retry_ns = 0; /* unless an effect cannot be carried out yet */
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
     carry_out(thread);
+    check_event(thread);
     answer_deferred(thread, false);
     if (err == ERR_OK)
         return;
@@ -446,7 +476,7 @@ static void run(void *argument)
         if (err == ERR_CANCELLED)
             break;
         for (size_t i = 0; i < count; i++)
-            handle(thread, &items[i]);
+            handle_and_check(thread, &items[i]);
         forget_gone(thread);
         if (thread->late != NULL || thread->failed != NULL)
             look_again(thread);

@@ -2,6 +2,7 @@
  * them and the coordinator. */
 #include "server/threads/shards.h"
 
+#include "common/scene.h"
 #include "common/scoped.h"
 #include "common/thread.h"
 #include "server/disk/cut_writer.h"
@@ -99,6 +100,16 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
 
 /* ---- events of threads and writers ---- */
 
+/* After an event, before its effects are carried out. */
+static void unlock_checked(struct shards *shards)
+{
+    scoped(scene_leave) struct scene scene = {"member", shards->member.committed, member_describe,
+                                              &shards->member};
+    scene_enter(&scene);
+    member_check(&shards->member);
+    thread_unlock(&shards->mutex);
+}
+
 static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum err err,
                          const struct shard *shard, const struct reason *reason)
 {
@@ -107,7 +118,7 @@ static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum 
     const struct member_ready ready = {index, generation, err, reason, shard};
     thread_lock(&shards->mutex);
     member_thread_ready(&shards->member, &ready, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -118,7 +129,7 @@ static void thread_reduced(void *owner, uint32_t index, const struct reduced *re
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_thread_reduced(&shards->member, reduced, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -130,8 +141,7 @@ static void thread_committed(void *owner, uint32_t index, uint64_t generation, u
     const struct member_committed committed = {index, generation, step, statistics};
     thread_lock(&shards->mutex);
     member_thread_committed(&shards->member, &committed, &effects);
-    member_check(&shards->member);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -142,7 +152,7 @@ static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_ef
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_wrong_bits(&shards->member, effect, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -162,8 +172,7 @@ static void cut_written(void *owner, struct cut_name cut, enum err err,
     const struct member_cut written = {cut, err, manifest->bytes};
     thread_lock(&shards->mutex);
     member_cut_written(&shards->member, &written, &effects);
-    member_check(&shards->member);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -301,7 +310,7 @@ static enum err give_to_threads(struct shards *shards, struct prepared *prepared
     struct shard_async async = prepare_config(&prepared->spec).async;
     thread_lock(&shards->mutex);
     member_prepared(&shards->member, &async);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     if (async.on)
         TRY(order_writer_prepare(shards->order_writer, prepared));
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
@@ -314,7 +323,7 @@ static void prepare_failed(struct shards *shards, enum err err, const struct rea
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_prepare_failed(&shards->member, err, reason, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -353,7 +362,7 @@ static void moves_lost(struct shards *shards)
 {
     thread_lock(&shards->mutex);
     member_moves_lost(&shards->member);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
 }
 
 static void commit(struct shards *shards, const struct server_command *command)
@@ -379,8 +388,7 @@ void shards_command(struct shards *shards, const struct server_command *command)
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_command(&shards->member, command, &effects);
-    member_check(&shards->member);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, command);
 }
 
@@ -389,7 +397,7 @@ void shards_drain(struct shards *shards)
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_drain(&shards->member, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 
@@ -398,7 +406,7 @@ void shards_report_again(struct shards *shards)
     struct member_effects effects;
     thread_lock(&shards->mutex);
     member_report_again(&shards->member, &effects);
-    thread_unlock(&shards->mutex);
+    unlock_checked(shards);
     carry_out(shards, &effects, NULL);
 }
 

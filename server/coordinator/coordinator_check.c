@@ -1,0 +1,253 @@
+/* The invariants of the coordinator: after each event those that cost nothing, and all of them as
+ * often as events have paid for. The run's own numbers are run.h's, the tickets' tickets.h's. */
+#include "server/coordinator/advance.h"
+#include "server/coordinator/run.h"
+#include "server/coordinator/window.h"
+
+/* ---- servers ---- */
+
+static void check_places(const struct servers *servers)
+{
+    uint32_t chosen = servers->chosen_count;
+    check(servers->count <= WIRE_SERVERS_MAX);
+    check(chosen <= WIRE_SERVERS_MAX);
+    check(chosen == 0 || servers->chosen[chosen - 1] != SERVERS_NONE); /* the last is not free */
+    for (uint32_t i = 0; i < chosen; i++) {
+        if (servers->chosen[i] == SERVERS_NONE)
+            continue;
+        check(servers->chosen[i] < servers->count);
+        check(servers->list[servers->chosen[i]].map_index == i);
+    }
+}
+
+static void check_server(const struct servers *servers, const struct server_entry *server)
+{
+    bool has_place = server->map_index != SERVERS_NONE;
+    check(server->name[0] != 0);
+    check(server->link <= servers->links);
+    check(server->asked_link <= servers->links);
+    check(server->answered_link <= server->asked_link);
+    check(!has_place || server->map_index < servers->chosen_count);
+    check(!has_place || &servers->list[servers->chosen[server->map_index]] == server);
+    check(!server->emptied || has_place);
+    check(!server->newcomer); /* only while a commit is decided */
+    check(server->drain_boot == 0 || server->draining);
+    check(server->drain_boot == 0 || server->drain_boot == server->boot);
+}
+
+static void check_servers(const struct servers *servers)
+{
+    check_places(servers);
+    for (uint32_t i = 0; i < servers->count; i++)
+        check_server(servers, &servers->list[i]);
+}
+
+/* ---- members ---- */
+
+static void check_member(const struct members *members, const struct member *member)
+{
+    check(member->state == MEMBER_JOINED);
+    check(member->id >> 32 == members->term);
+    check((uint32_t)member->id <= members->serial);
+    check(!member->parked || member->parked_order <= members->parked_orders);
+}
+
+static void check_members(const struct members *members)
+{
+    uint32_t parked = 0;
+    for (uint32_t i = 0; i < members->count; i++) {
+        check_member(members, &members->list[i]);
+        check(i == 0 || members->list[i - 1].id < members->list[i].id);
+        parked += members->list[i].parked ? 1 : 0;
+    }
+    check(parked == members->parked_count);
+}
+
+/* ---- the map, cuts, seals ---- */
+
+static void check_map(const struct run *run, uint32_t server_count)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < run->map.range_count; i++) {
+        const struct chunk_range *range = &run->map.ranges[i];
+        check(range->first == end);
+        check(range->count > 0);
+        check(range->server < server_count);
+        end = range->first + range->count;
+    }
+    check(run->map.range_count == 0 || end == run->map.chunk_count);
+    check(run->map.range_count == 0 || end == run->chunk_count);
+}
+
+static bool is_older(struct cut_name a, struct cut_name b)
+{
+    return a.generation < b.generation || (a.generation == b.generation && a.version < b.version);
+}
+
+static void check_cut(const struct run *run, const struct pending_cut *pending)
+{
+    uint32_t have = 0;
+    check(pending->record.server_count > 0 && pending->record.server_count <= WIRE_SERVERS_MAX);
+    for (uint32_t i = 0; i < pending->record.server_count; i++)
+        have += pending->have[i] ? 1 : 0;
+    check(have == pending->have_count);
+    check(!pending->complete || have == pending->record.server_count); /* P9 */
+    check(pending->map.chunk_count == run->chunk_count);
+    check(pending->record.name.generation <= run->generation);
+}
+
+static void check_cuts(const struct run *run)
+{
+    const struct cuts *cuts = &run->cuts;
+    check(cuts->pending_count <= CUTS_PENDING_MAX);
+    for (uint32_t i = 0; i < cuts->pending_count; i++) {
+        check_cut(run, &cuts->pending[i]);
+        check(i == 0 || is_older(cuts->pending[i - 1].record.name, cuts->pending[i].record.name));
+    }
+}
+
+static void check_seals(const struct run *run)
+{
+    for (uint32_t s = 0; s <= run->settings.delay; s++) {
+        const struct seal *seal = &run->steps.seals[s];
+        uint32_t sealed = 0;
+        check(seal->chunk_count == run->chunk_count);
+        for (uint32_t c = 0; c < seal->chunk_count; c++)
+            sealed += seal->sealed[c] ? 1 : 0;
+        check(sealed == seal->sealed_count);
+    }
+}
+
+/* ---- the run ---- */
+
+/* What one look at numbers tells. */
+static void check_numbers(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    bool open = run->phase == PHASE_STEPS || run->phase == PHASE_LAST;
+    check(run->steps.version <= run->settings.steps);
+    check(run->cuts.newest.name.generation <= run->generation);
+    check(run->cuts.newest.name.version <= run->steps.version); /* 3 */
+    check(run->steps.counters.applied <= run->steps.version);   /* P8 */
+    check(run->steps.counters.skips_in_row <= run->steps.version);
+    check(!open || run->cuts.newest.name.generation > 0); /* P9: version 0 before the first grant */
+    check(!open || coordinator->servers.chosen_count > 0);
+    check(!open || run->map.range_count > 0);
+    check(!open || run->generation > 0);
+    check(run->settings.async || (run->tickets.steps > 0) == (run->phase == PHASE_STEPS)); /* 2 */
+    check(run->tickets.steps <= run->tickets.settings.open_steps);
+    check(!run->validation.running || open);
+    check(run->validation.done_count <= run->validation.piece_count);
+    check(!run_ends(run) || run->ending.by_ms > 0);
+    check(run->moves.change != CHANGE_BEGUN || run->settings.async);
+    check(!run->taken_known || run->settings.async);
+    check(run->moves.count == 0 || run->moves.list != NULL);
+    check(run->succession.owners == NULL || run->phase == PHASE_GATHER);
+    /* The dead one may have decided one step more than anybody has heard of (succession.c). */
+    check(run->settings.async ||
+          run->steps.granted_step <= run->steps.version + (uint64_t)run->settings.delay + 1);
+}
+
+/* P6, P8: the newest decision is the one that made the version. */
+static void check_decision(const struct run *run)
+{
+    if (!run->steps.committed)
+        return;
+    check(run->steps.commit.generation == run->generation);
+    check(run->steps.commit.step + 1 == run->steps.version);
+    check(run->steps.commit.samples == run->steps.counters.samples);
+    check(run->steps.commit.applied == run->steps.counters.applied);
+    check(run->steps.commit.skips_in_row == run->steps.counters.skips_in_row);
+}
+
+static void check_counts(const struct coordinator *coordinator)
+{
+    const struct members *members = &coordinator->members;
+    check(coordinator->servers.count <= WIRE_SERVERS_MAX);
+    check(members->count <= COORDINATOR_MEMBERS_MAX);
+    check(members->parked_count <= members->count);
+    check(members->past_count <= MEMBERS_PAST_MAX);
+    check(coordinator->run.tickets.lease_count <= coordinator->run.tickets.settings.leases_max);
+    check(coordinator->effects.count <= EFFECTS_MAX);
+}
+
+/* One after the other, event by event. */
+static void check_one_in_turn(struct coordinator *coordinator)
+{
+    const struct servers *servers = &coordinator->servers;
+    const struct members *members = &coordinator->members;
+    uint64_t turn = coordinator->check_turn++ / CHECK_TURN_EVENTS;
+    if (coordinator->check_turn % CHECK_TURN_EVENTS != 0)
+        return;
+    if (servers->count > 0)
+        check_server(servers, &servers->list[turn % servers->count]);
+    if (members->count > 0)
+        check_member(members, &members->list[turn % members->count]);
+}
+
+/* How much coordinator_check() walks over. */
+static uint64_t whole_steps(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    uint64_t units = (uint64_t)run->tickets.settings.slots * run->tickets.settings.open_steps +
+                     run->tickets.settings.pieces;
+    uint64_t seals = (uint64_t)run->chunk_count * (run->settings.delay + 1);
+    return 64 + 16 * (uint64_t)coordinator->servers.count +
+           4 * (uint64_t)coordinator->members.count + 4 * (uint64_t)run->map.range_count + seals +
+           4 * units + 8 * (uint64_t)run->tickets.lease_count;
+}
+
+void coordinator_check(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    check_counts(coordinator);
+    check_servers(&coordinator->servers);
+    check_members(&coordinator->members);
+    if (!run_active(run)) {
+        check(run->tickets.steps == 0); /* nothing of a run that is over is granted */
+        return;
+    }
+    check_numbers(coordinator);
+    check_decision(run);
+    check_map(run, coordinator->servers.chosen_count);
+    check_cuts(run);
+    check_seals(run);
+    advance_check(coordinator);
+}
+
+void coordinator_check_event(struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    if (check_is_due(&coordinator->check_account, whole_steps(coordinator))) {
+        coordinator_check(coordinator);
+        return;
+    }
+    check_counts(coordinator);
+    check_one_in_turn(coordinator);
+    if (!run_active(run))
+        return;
+    check_numbers(coordinator);
+    check_decision(run);
+}
+
+void coordinator_describe(const void *object, char *text, size_t bytes)
+{
+    const struct coordinator *coordinator = object;
+    const struct run *run = &coordinator->run;
+    snprintf(text, bytes,
+             "term=%llu run=%llu phase=%d generation=%llu version=%llu committed=%d step=%llu "
+             "granted=%llu cut=%llu.%llu pending=%u servers=%u places=%u map=%llu members=%u "
+             "parked=%u leases=%u open=%llu+%u ending=%d validating=%d",
+             (unsigned long long)coordinator->settings.term, (unsigned long long)run->settings.run,
+             (int)run->phase, (unsigned long long)run->generation,
+             (unsigned long long)run->steps.version, run->steps.committed,
+             (unsigned long long)run->steps.commit.step,
+             (unsigned long long)run->steps.granted_step,
+             (unsigned long long)run->cuts.newest.name.generation,
+             (unsigned long long)run->cuts.newest.name.version, run->cuts.pending_count,
+             coordinator->servers.count, coordinator->servers.chosen_count,
+             (unsigned long long)run->map_number, coordinator->members.count,
+             coordinator->members.parked_count, run->tickets.lease_count,
+             (unsigned long long)run->tickets.step, run->tickets.steps, (int)run->ending.kind,
+             run->validation.running);
+}
