@@ -2,6 +2,7 @@
  * fibers, waiting is an event. */
 #include "common/thread.h"
 
+#include "common/scene.h"
 #include "common/signals.h"
 #include "common/time.h"
 #include "tests/sim/fiber.h"
@@ -22,6 +23,7 @@ struct sim_fiber {
     bool begun, ended;
     const void *cond;  /* it waits for that; NULL: it runs, is woken, or spends time */
     const void *holds; /* a mutex */
+    struct scene *innermost;
     void (*run)(void *);
     void *argument;
 };
@@ -363,6 +365,46 @@ void thread_wake_one(struct thread_cond *cond)
 void thread_wake_all(struct thread_cond *cond)
 {
     wake_those(cond, UINT32_MAX);
+}
+
+/* ---- common/scene.h: each thread has its own, and nothing is remembered ---- */
+
+static struct scene *main_innermost; /* of an event's code */
+
+static struct scene **innermost(void)
+{
+    return world.thread != NULL ? &world.thread->innermost : &main_innermost;
+}
+
+void scene_enter(struct scene *scene)
+{
+    scene->outer = *innermost();
+    *innermost() = scene;
+}
+
+void scene_leave(struct scene *scene)
+{
+    *innermost() = scene->outer;
+}
+
+void scene_remember(const char *path)
+{
+    (void)path;
+}
+
+void check_print(void)
+{
+    char text[SCENE_TEXT_BYTES] = "";
+    for (const struct scene *scene = *innermost(); scene != NULL; scene = scene->outer) {
+        if (scene->describe != NULL)
+            scene->describe(scene->object, text, sizeof text);
+        fprintf(stderr, "event=\"%s\" number=%llu state=\"%s\"\n", scene->event,
+                (unsigned long long)scene->number, text);
+    }
+}
+
+void check_end(void)
+{
 }
 
 /* ---- common/signals.h ---- */
