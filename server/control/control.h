@@ -35,7 +35,7 @@ void control_free(struct control *control);
 
 /* This daemon's own server is there. */
 void control_local_server(struct control *control, uint64_t now_ns, const struct link *link);
-/* Goes on with the run that the store says was training. */
+/* Goes on with the run that was training, by the store, when the daemon ended. */
 void control_continue(struct control *control, uint64_t now_ns);
 
 /* Events; connections and messages stay the caller's. */

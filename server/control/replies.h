@@ -1,4 +1,4 @@
-/* What Describe and Status say. Main thread. */
+/* The replies to Describe and Status. Main thread. */
 #ifndef ROOST_SERVER_CONTROL_REPLIES_H
 #define ROOST_SERVER_CONTROL_REPLIES_H
 

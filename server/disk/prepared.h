@@ -27,7 +27,7 @@ struct prepared {
     struct shard_chunk *chunks;
 };
 
-/* The reason says what is wrong with the command and where. */
+/* The reason names what is wrong with the command, and where. */
 enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
                       struct reason *reason) MUST_USE;
 struct prepared *prepared_ref(struct prepared *prepared);

@@ -37,7 +37,7 @@ void link_attach(struct link *link, struct shards *shards);
 
 /* For shards_config.report; `owner` is the link. Any thread, never blocks. */
 void link_report(void *owner, const struct server_report *report);
-/* What this server says of itself when a connection begins. */
+/* The server's first report over a new connection: its name, address, boot and what it holds. */
 struct server_report link_hello(const struct link *link);
 
 /* EVENT_LINK_MESSAGE: a command. */

@@ -27,7 +27,7 @@ void pull_answer(struct exchange_message *take_message, const struct shard_effec
  * has taken what waits already. Returns how many bytes were not sent. Takes the effect's
  * references. Shard thread `index`. */
 uint64_t pull_published(const struct shard_effect *weights, uint32_t index, uint64_t generation);
-/* A parked pull will not be answered any more: says so. */
+/* Sends the refusal of a parked pull that will not be answered any more. */
 void pull_refused(const struct shard_effect *refusal);
 /* A message has left: as many as fit are asked for again. Any thread. */
 void pull_ask_again(struct exchange_stream *stream);

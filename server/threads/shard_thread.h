@@ -63,7 +63,7 @@ enum err shard_thread_arrival(struct shard_thread *thread,
 void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent);
 
 /* Commands, of one thread at a time. ERR_BUSY: the thread is far behind; nothing was done. */
-/* Forgets its shard and makes that of `prepared`; says `ready`. Takes a reference. */
+/* Forgets its shard, makes that of `prepared`, and reports `ready`. Takes a reference. */
 enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prepared) MUST_USE;
 /* What a commit's moves mean here: the run's model, and of each move the peer that it goes to. */
 struct thread_moves {
@@ -72,7 +72,7 @@ struct thread_moves {
 };
 enum err shard_thread_commit(struct shard_thread *thread, const struct server_command *command,
                              const struct thread_moves *about) MUST_USE;
-/* Says `reduced` again where a report may be lost. */
+/* Reports `reduced` again where a report may be lost. */
 enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
 /* Forgets its shard. */
 enum err shard_thread_end(struct shard_thread *thread) MUST_USE;
