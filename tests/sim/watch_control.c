@@ -157,6 +157,9 @@ void __wrap_control_effects_carry_out(struct control *control, uint64_t now_ns)
 
 REAL(void, connections_command, const struct connection *server,
      const struct server_command *command);
+struct call;
+struct waiting;
+REAL(struct call *, waiting_take_acquire, struct waiting *waiting, uint64_t member);
 REAL(enum err, wire_encode_acquire_reply, const struct acquire_reply *reply, struct buf *out);
 REAL(void, record_step, struct record *record, const struct step_row *row);
 REAL(void, record_validation, struct record *record, const struct validation_row *row);
@@ -201,6 +204,29 @@ void __wrap_connections_command(const struct connection *server,
     __real_connections_command(server, command);
     if (life_acts() && command->kind == SERVER_COMMIT)
         faults_spring(sim, TRAP_DECIDE, world.life->place.index);
+}
+
+/* A ticket that nobody waits for any more is granted all the same: its slots have their version. */
+static void granted_to_nobody(struct sim *sim, const struct sim_coordinator *coordinator,
+                              uint64_t member)
+{
+    size_t count;
+    const struct effect *effects = coordinator_effects(coordinator->core, &count);
+    for (size_t i = 0; i < count; i++) {
+        const struct acquire_reply *reply = &effects[i].answer.reply;
+        if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.member == member &&
+            effects[i].answer.err == ERR_OK && reply->result == ACQUIRE_TICKET &&
+            !ledger_is_late(sim, reply->ticket.generation, coordinator->term))
+            order_granted(sim, &reply->ticket);
+    }
+}
+
+struct call *__wrap_waiting_take_acquire(struct waiting *waiting, uint64_t member)
+{
+    struct call *call = __real_waiting_take_acquire(waiting, member);
+    if (call == NULL && coordinator_here() != NULL)
+        granted_to_nobody(world.sim, coordinator_here(), member);
+    return call;
 }
 
 enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, struct buf *out)
