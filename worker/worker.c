@@ -11,6 +11,8 @@
  *
  * Events carry the number of the stream they come from: what arrives from an earlier one than the
  * link's present one is dropped. */
+#include "worker/worker.h"
+
 #include "common/scene.h"
 #include "common/scoped.h"
 #include "common/signals.h"

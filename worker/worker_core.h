@@ -10,7 +10,7 @@
 #include "common/time.h"
 #include "worker/agent.h"
 #include "worker/notice_watch.h"
-#include "worker/worker.h"
+#include "worker/worker_config.h"
 #include "worker/worker_run.h"
 
 #include <stdlib.h>

@@ -1,0 +1,23 @@
+/* What one worker is started with. Borrowed as long as the worker runs. */
+#ifndef ROOST_WORKER_WORKER_CONFIG_H
+#define ROOST_WORKER_WORKER_CONFIG_H
+
+#include "common/log.h"
+#include "common/rpc/tls.h"
+#include "kernels/kernels.h"
+
+struct worker_config {
+    const char *coordinator; /* host:port */
+    const char *name;
+    const struct tls_identity *identity; /* NULL: insecure, loopback only */
+    enum kernels_backend backend;
+    const char *data_path; /* NULL: the spec's */
+    uint32_t leave_ms;     /* after SIGTERM or a notice: how long the ticket at hand may take */
+    int notice_cloud;      /* enum notice_cloud; -1: whichever is there; -2: none is asked */
+    const char *notice_endpoint;
+    uint32_t notice_ms;
+    uint32_t connect_s; /* give up when no coordinator with a run was found for so long; 0: never */
+    const struct logger *logger;
+};
+
+#endif
