@@ -221,11 +221,12 @@ static enum err take(struct again *a, struct branch *branch, struct attempt *att
                               .scale = attempt->scale};
     const struct slice slice = {attempt->gradients + a->offsets[branch->chunk], bytes};
     a->effects.count = 0;
-    shard_push(branch->shard, SENDER, &push, (struct cursor){.slices = &slice, .slice_count = 1},
-               &a->effects);
-    if (a->effects.items[0].ack.code != ERR_OK)
+    struct shard_ack ack =
+        shard_push(branch->shard, SENDER, &push,
+                   (struct cursor){.slices = &slice, .slice_count = 1}, &a->effects);
+    if (ack.code != ERR_OK)
         return reason_set(a->reason, ERR_CORRUPT, "chunk %u does not take ticket %" PRIu64 ": %s",
-                          branch->chunk, taken->ticket, err_name(a->effects.items[0].ack.code));
+                          branch->chunk, taken->ticket, err_name(ack.code));
     branch->next++;
     if (--attempt->takers == 0) {
         free(attempt->gradients);

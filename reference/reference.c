@@ -49,8 +49,6 @@ static void take_weights(struct reference *r, const struct shard_effect *effect)
 static enum err take_effect(struct reference *r, const struct shard_effect *effect)
 {
     switch (effect->kind) {
-    case SHARD_ACK:
-        return effect->ack.code;
     case SHARD_WEIGHTS:
         take_weights(r, effect);
         return ERR_OK;
@@ -136,11 +134,12 @@ static enum err send_message(struct reference *r)
                               .entry_count = r->entries_count,
                               .entries = r->entries};
     const struct slice slice = {r->payload, r->payload_bytes};
-    shard_push(r->shard, SENDER, &push, (struct cursor){.slices = &slice, .slice_count = 1},
-               &r->effects);
+    struct shard_ack ack = shard_push(
+        r->shard, SENDER, &push, (struct cursor){.slices = &slice, .slice_count = 1}, &r->effects);
     r->entries_count = 0;
     r->payload_bytes = 0;
-    return take_effects(r);
+    enum err err = take_effects(r);
+    return ack.code == ERR_OK ? err : ack.code;
 }
 
 static enum err push_chunk(struct reference *r, uint32_t chunk, uint32_t part)

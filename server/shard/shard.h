@@ -142,8 +142,7 @@ struct shard_state {
 };
 
 enum shard_effect_kind {
-    SHARD_ACK = 1,
-    SHARD_WEIGHTS,
+    SHARD_WEIGHTS = 1,
     SHARD_REFUSAL,
     SHARD_REDUCED,
     SHARD_COMMITTED,
@@ -177,10 +176,8 @@ struct shard_order {
  * said otherwise. */
 struct shard_effect {
     enum shard_effect_kind kind;
-    uint64_t sender; /* ACK, WEIGHTS, REFUSAL, WRONG_BITS: who pushed or pulled */
-    uint64_t after;  /* ACK: to be sent when shard_taken() has come so far; 0: now */
+    uint64_t sender; /* WEIGHTS, REFUSAL, WRONG_BITS: who pushed or pulled */
     union {
-        struct push_ack ack;
         struct {
             struct weights header;
             struct counted **copies; /* one per chunk; the references are the caller's now */
@@ -277,11 +274,21 @@ uint64_t shard_taken(const struct shard *shard);
  * any chunks. `first`: *met is nobody's yet. */
 bool shard_meet(const struct shard *shard, struct applied *met, bool first);
 
+/* The acknowledgement of a push. */
+struct shard_ack {
+    enum err code;
+    uint32_t first_refused; /* index of the entry that `code` is about; the entries before it are
+                               counted */
+    uint64_t after;         /* to be sent when shard_taken() has come so far; 0: now */
+};
+
 /* `sender` is the caller's name for who asks: a stream. `payload` holds the entries' bytes, one
- * after another; it is read before the call returns. Effects: ACK, WRONG_BITS, REDUCED. */
-void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
-                struct cursor payload, struct shard_effects *effects);
-/* Effects: WEIGHTS with all its chunks, or a REFUSAL. */
+ * after another; it is read before the call returns. Effects: WRONG_BITS, REDUCED, ORDER; they are
+ * carried out before the acknowledgement is sent. */
+struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                            struct cursor payload, struct shard_effects *effects) MUST_USE;
+/* Effects: in async runs the ORDER of what an attempt is given; then, last and once, the answer to
+ * this pull: WEIGHTS with all its chunks, or a REFUSAL. */
 void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                 struct shard_effects *effects);
 /* So many bytes of WEIGHTS found no room on their way: they will be pulled again. */

@@ -19,19 +19,17 @@ void shard_async_report(const struct shard *shard, struct shard_effects *effects
     shard_core_report(shard, shard->decided, effects);
 }
 
-void shard_async_push(struct shard *shard, uint64_t sender, const struct push *push,
-                      struct cursor *payload, struct shard_effects *effects)
+struct shard_ack shard_async_push(struct shard *shard, const struct push *push,
+                                  struct cursor *payload, struct shard_effects *effects)
 {
-    struct shard_effect *ack = shard_core_emit(effects, SHARD_ACK);
+    struct shard_ack ack = {0};
     struct async *async = &shard->async;
     bool reduced_before = async_reduced(async);
-    uint32_t counted = 0;
     async->entry_count = 0;
-    enum err err = shard_core_fence(shard, push->generation);
-    if (err == ERR_OK)
-        err = async_push(async, push, payload, &shard->statistics, &counted, &ack->after);
-    ack->sender = sender;
-    ack->ack = (struct push_ack){push->id, err, counted};
+    ack.code = shard_core_fence(shard, push->generation); /* P2 */
+    if (ack.code == ERR_OK)
+        ack.code =
+            async_push(async, push, payload, &shard->statistics, &ack.first_refused, &ack.after);
     struct shard_order order = {.kind = SHARD_ORDER_TAKE,
                                 .attempt = push->attempt,
                                 .ticket = push->step * shard->config.slots + push->node.index,
@@ -41,20 +39,14 @@ void shard_async_push(struct shard *shard, uint64_t sender, const struct push *p
         emit_order(shard, order, effects);
     if (!reduced_before)
         shard_async_report(shard, effects);
+    return ack;
 }
 
+/* What an attempt is given is in the order log before it leaves: ORDER comes before WEIGHTS. */
 void shard_async_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                       struct shard_effects *effects)
 {
     struct async *async = &shard->async;
-    struct shard_effect *effect = shard_core_emit(effects, SHARD_WEIGHTS);
-    effect->sender = sender;
-    effect->weights.header = (struct weights){.id = pull->id,
-                                              .codec = shard->config.weights_codec,
-                                              .chunk_count = pull->chunk_count,
-                                              .chunks = pull->chunks,
-                                              .versions = async->versions};
-    effect->weights.copies = shard->outgoing;
     async->entry_count = pull->chunk_count;
     for (uint32_t i = 0; i < pull->chunk_count; i++) {
         uint32_t index = chunk_find(&shard->store, pull->chunks[i]);
@@ -71,6 +63,14 @@ void shard_async_pull(struct shard *shard, uint64_t sender, const struct pull *p
                                         .attempt = pull->attempt,
                                         .count = pull->chunk_count},
                    effects);
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_WEIGHTS);
+    effect->sender = sender;
+    effect->weights.header = (struct weights){.id = pull->id,
+                                              .codec = shard->config.weights_codec,
+                                              .chunk_count = pull->chunk_count,
+                                              .chunks = pull->chunks,
+                                              .versions = async->versions};
+    effect->weights.copies = shard->outgoing;
 }
 
 enum err shard_async_work(struct shard *shard, struct shard_effects *effects)

@@ -5,8 +5,8 @@
 #include "server/shard/shard_core.h"
 
 /* shard_push(), of an async run. */
-void shard_async_push(struct shard *shard, uint64_t sender, const struct push *push,
-                      struct cursor *payload, struct shard_effects *effects);
+struct shard_ack shard_async_push(struct shard *shard, const struct push *push,
+                                  struct cursor *payload, struct shard_effects *effects) MUST_USE;
 /* Answers a pull that was judged: all chunks at whatever version each has. */
 void shard_async_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                       struct shard_effects *effects);

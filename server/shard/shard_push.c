@@ -116,15 +116,12 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
     return ERR_OK;
 }
 
-void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
-                struct cursor payload, struct shard_effects *effects)
+struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                            struct cursor payload, struct shard_effects *effects)
 {
     shard_core_begin(shard);
-    if (shard->config.async.on) {
-        shard_async_push(shard, sender, push, &payload, effects);
-        return;
-    }
-    struct shard_effect *ack = shard_core_emit(effects, SHARD_ACK);
+    if (shard->config.async.on)
+        return shard_async_push(shard, push, &payload, effects);
     bool reduced_before = shard_core_reduced(shard, push->step);
     enum err err = push_judge(shard, push);
     uint32_t i = 0;
@@ -133,8 +130,7 @@ void shard_push(struct shard *shard, uint64_t sender, const struct push *push,
         if (err == ERR_OK)
             i++;
     }
-    ack->sender = sender;
-    ack->ack = (struct push_ack){push->id, err, i};
     if (!reduced_before && shard_core_reduced(shard, push->step))
         shard_core_report(shard, push->step, effects);
+    return (struct shard_ack){err, i, 0};
 }

@@ -63,7 +63,7 @@ struct exchange_message *exchange_message_new(struct exchange_stream *stream)
     message->stream = exchange_stream_ref(stream);
     message->received = NULL;
     atomic_init(&message->left, 0);
-    atomic_init(&message->outcome, 0);
+    atomic_init(&message->outcome, ((struct exchange_outcome){0, ERR_OK}));
     message->arena.bytes_max = ARENA_BYTES_MAX; /* not all of it: `first` is large */
     message->arena.bytes = 0;
     message->arena.blocks = NULL;

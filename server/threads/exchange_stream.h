@@ -57,13 +57,19 @@ struct exchange_stream {
     struct exchange_stream *gone_next[];
 };
 
+/* What the answered shares of a message came to, kept in one atomic value. */
+struct exchange_outcome {
+    uint32_t first_refused; /* a push: index of the entry that `err` is about */
+    enum err err;
+};
+
 /* A push or pull on its way through the shard threads. */
 struct exchange_message {
-    struct exchange_stream *stream; /* a reference */
-    struct rpc_message *received;   /* a reference; NULL: a pull that is asked again */
-    struct to_shard content;        /* in the arena */
-    atomic_uint left;               /* shares of it that are not answered */
-    _Atomic uint64_t outcome;       /* push.c, pull.c: of those that have */
+    struct exchange_stream *stream;           /* a reference */
+    struct rpc_message *received;             /* a reference; NULL: a pull that is asked again */
+    struct to_shard content;                  /* in the arena */
+    atomic_uint left;                         /* shares of it that are not answered */
+    _Atomic(struct exchange_outcome) outcome; /* push.c, pull.c: of those that are */
     struct arena arena;
 };
 

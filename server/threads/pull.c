@@ -34,32 +34,54 @@ static void send_weights(struct exchange_stream *stream, const struct shard_effe
 
 /* ---- a pull that comes ---- */
 
-/* What shards answered so far: nothing special, wait, or an error, which ends the pull. */
-static uint64_t severity(enum err err)
+/* The shares of a pull are answered by several threads; the peer gets one notice, the gravest. */
+enum severity {
+    SEVERITY_NONE,   /* the weights are sent */
+    SEVERITY_WAITS,  /* they will be */
+    SEVERITY_REFUSED /* the pull has ended */
+};
+
+static enum severity severity(enum err err)
 {
-    return err == ERR_OK ? 0 : err == ERR_TOO_EARLY ? 1 : 2 + (uint64_t)err;
+    if (err == ERR_OK)
+        return SEVERITY_NONE;
+    return err == ERR_TOO_EARLY ? SEVERITY_WAITS : SEVERITY_REFUSED;
 }
 
-/* A thread has its answer: weights to send (NULL: none) and what it says of the rest. */
+/* Of two refusals the higher error counts, whichever thread answered first. */
+static bool graver(enum err a, enum err b)
+{
+    return severity(a) != severity(b) ? severity(a) > severity(b) : a > b;
+}
+
+static void keep_gravest(struct exchange_message *message, enum err err)
+{
+    struct exchange_outcome mine = {0, err}, seen = atomic_load(&message->outcome);
+    while (graver(err, seen.err) && !atomic_compare_exchange_weak(&message->outcome, &seen, mine))
+        ;
+}
+
+/* A thread has answered its share: with weights to send (NULL: none), and `err` for the rest. */
 static void share_done(struct exchange_message *take_message, enum err err,
                        const struct shard_effect *weights)
 {
-    uint64_t mine = severity(err), seen = atomic_load(&take_message->outcome);
-    while (mine > seen && !atomic_compare_exchange_weak(&take_message->outcome, &seen, mine))
-        ;
+    keep_gravest(take_message, err);
     struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
-    bool last = atomic_fetch_sub(&take_message->left, 1) == 1;
-    bool again = last && take_message->received == NULL;
-    uint64_t outcome = last ? atomic_load(&take_message->outcome) : 0;
     uint64_t id = take_message->content.pull.id;
-    if (last)
+    bool asked_again = take_message->received == NULL;
+    struct exchange_outcome outcome = {0, ERR_OK};
+    bool last = atomic_fetch_sub(&take_message->left, 1) == 1; /* else it may be freed from here */
+    if (last) {
+        outcome = atomic_load(&take_message->outcome);
         exchange_message_free(take_message);
+    }
+    bool again = last && asked_again;
     if (last && !again)
         atomic_fetch_sub(&stream->pulls, 1); /* before the peer can know */
     if (weights != NULL)
         send_weights(stream, weights);
-    if (outcome > 0)
-        send_refusal(stream, id, outcome == 1 ? ERR_TOO_EARLY : (enum err)(outcome - 2));
+    if (outcome.err != ERR_OK)
+        send_refusal(stream, id, outcome.err);
     if (again) {
         thread_lock(&stream->mutex);
         stream->again--;

@@ -16,9 +16,9 @@ bool pull_wants(const struct exchange_message *message, uint32_t thread);
 /* A share is done without weights; the last one ends the pull. */
 void pull_share_done(struct exchange_message *take_message, enum err err);
 /* Asks the shard of thread `index` (NULL: there is none) for its share of the chunks. True: the
- * answer is the first of `effects` and names its chunks in `chunks`, so these must stay until
- * pull_answer(); the other effects are the caller's. False: the share is done without. Shard
- * thread. */
+ * caller carries out `effects` in their order; the last of them, WEIGHTS or REFUSAL, is the answer
+ * and goes to pull_answer(). It names its chunks in `chunks`, so these must stay until then. False:
+ * the share is done without. Shard thread. */
 bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shard *shard,
               uint32_t chunks[static WIRE_ENTRIES_MAX], struct shard_effects *effects);
 /* Sends that answer. */

@@ -1,15 +1,10 @@
 /* One acknowledgement for a message, however many threads its entries belong to. */
 #include "server/threads/push.h"
 
-/* The first refused entry and its error as one number, so that threads agree on the smallest. */
-static uint64_t outcome_pack(uint32_t refused, enum err err)
-{
-    return (uint64_t)refused << 32 | (uint32_t)err;
-}
-
 void push_begin(struct exchange_message *message, uint32_t shares)
 {
-    atomic_store(&message->outcome, outcome_pack(message->content.push.entry_count, ERR_OK));
+    atomic_store(&message->outcome,
+                 ((struct exchange_outcome){message->content.push.entry_count, ERR_OK}));
     atomic_store(&message->left, shares);
 }
 
@@ -66,30 +61,42 @@ bool push_count_next(struct push_count *count, struct shard *shard, struct shard
     run.member = message->stream->member;
     run.entries += first;
     run.entry_count = end - first;
-    shard_push(shard, (uintptr_t)message->stream, &run, count->payload, effects);
-    const struct shard_effect *effect = &effects->items[0]; /* an ACK is always the first */
-    if (effect->after > share->after)
-        share->after = effect->after;
-    share->err = effect->ack.code;
-    if (share->err != ERR_OK)
-        share->refused = first + effect->ack.first_refused;
+    struct shard_ack ack =
+        shard_push(shard, (uintptr_t)message->stream, &run, count->payload, effects);
+    if (ack.after > share->after)
+        share->after = ack.after;
+    share->err = ack.code;
+    if (ack.code != ERR_OK)
+        share->refused = first + ack.first_refused;
     skip_to(count, end);
     return true;
 }
 
+/* Of two shares that refuse the same entry the lower error counts, whichever came first. */
+static bool earlier(struct exchange_outcome a, struct exchange_outcome b)
+{
+    return a.first_refused != b.first_refused ? a.first_refused < b.first_refused : a.err < b.err;
+}
+
+/* The message is acknowledged with the first entry that any thread refused. */
+static void keep_first_refused(struct exchange_message *message, const struct push_share *share)
+{
+    struct exchange_outcome mine = {share->refused, share->err};
+    struct exchange_outcome seen = atomic_load(&message->outcome);
+    while (earlier(mine, seen) && !atomic_compare_exchange_weak(&message->outcome, &seen, mine))
+        ;
+}
+
 void push_share_done(struct exchange_message *take_message, const struct push_share *share)
 {
-    uint64_t mine = outcome_pack(share->refused, share->err);
-    uint64_t seen = atomic_load(&take_message->outcome);
-    while (mine < seen && !atomic_compare_exchange_weak(&take_message->outcome, &seen, mine))
-        ;
+    keep_first_refused(take_message, share);
     if (atomic_fetch_sub(&take_message->left, 1) != 1)
         return;
-    uint64_t outcome = atomic_load(&take_message->outcome);
+    struct exchange_outcome outcome = atomic_load(&take_message->outcome);
     struct from_shard message = {.kind = FROM_SHARD_ACK,
                                  .ack = {.id = take_message->content.push.id,
-                                         .code = (enum err)(uint32_t)outcome,
-                                         .first_refused = (uint32_t)(outcome >> 32)}};
+                                         .code = outcome.err,
+                                         .first_refused = outcome.first_refused}};
     struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
     exchange_message_free(take_message);  /* the payload's memory is the transport's again */
     atomic_fetch_sub(&stream->pushes, 1); /* before the peer can know */

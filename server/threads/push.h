@@ -32,8 +32,8 @@ struct push_count {
 /* `thread` begins to count its entries. Shard thread. */
 struct push_count push_count_begin(struct exchange_message *message, uint32_t thread);
 /* Counts the next of them in the shard (NULL: there is none). True: the caller carries out
- * `effects` (ACKs are not for it), and there may be more. False: `share` is complete;
- * push_share_done() is still to be called. */
+ * `effects`, and there may be more. False: `share` is complete; push_share_done() is still to be
+ * called. */
 bool push_count_next(struct push_count *count, struct shard *shard, struct shard_effects *effects);
 /* A share is done; the last one acknowledges. */
 void push_share_done(struct exchange_message *take_message, const struct push_share *share);

@@ -121,8 +121,6 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     const struct shard_thread_config *config = &thread->config;
     struct shard_statistics statistics;
     switch (effect->kind) {
-    case SHARD_ACK:
-        break; /* push.c has it: it answers for all threads */
     case SHARD_WEIGHTS:
         shard_unsent(thread->shard,
                      pull_published(effect, config->index, shard_generation(thread->shard)));
@@ -205,9 +203,15 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
     uint32_t chunks[WIRE_ENTRIES_MAX];
     if (!pull_ask(take_message, thread->config.index, thread->shard, chunks, effects))
         return;
-    for (uint32_t i = 1; i < effects->count; i++)
-        carry_out_one(thread, &effects->items[i]);
-    pull_answer(take_message, &effects->items[0]);
+    for (uint32_t i = 0; i < effects->count; i++) {
+        const struct shard_effect *effect = &effects->items[i];
+        bool answer = effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL;
+        check(answer == (i + 1 == effects->count)); /* once, and behind everything else */
+        if (answer)
+            pull_answer(take_message, effect);
+        else
+            carry_out_one(thread, effect);
+    }
     effects->count = 0;
 }
 

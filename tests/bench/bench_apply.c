@@ -145,8 +145,9 @@ static void push_chunk(struct bench *bench, uint32_t chunk, uint32_t slot)
                         .entry_count = 1,
                         .entries = &entry};
     bench->effects.count = 0;
-    shard_push(bench->shard, 1, &push, (struct cursor){slices, SLICES, 0, 0}, &bench->effects);
-    check(bench->effects.items[0].ack.code == ERR_OK);
+    struct shard_ack ack =
+        shard_push(bench->shard, 1, &push, (struct cursor){slices, SLICES, 0, 0}, &bench->effects);
+    check(ack.code == ERR_OK);
 }
 
 static void push_slot(struct bench *bench, uint32_t slot)

@@ -69,10 +69,11 @@ static void push_piece(struct single *single, uint64_t step, struct node node, u
     const struct push push = {1, 1, step, node, compute_codec(single->compute), 1, &entry};
     const struct slice slice = {single->bytes, entry.bytes};
     single->effects.count = 0;
-    shard_push(single->shard, 1, &push, (struct cursor){&slice, 1, 0, 0}, &single->effects);
+    struct shard_ack ack =
+        shard_push(single->shard, 1, &push, (struct cursor){&slice, 1, 0, 0}, &single->effects);
+    check(ack.code == ERR_OK);
     for (uint32_t i = 0; i < single->effects.count; i++) {
         const struct shard_effect *effect = &single->effects.items[i];
-        check(effect->kind != SHARD_ACK || effect->ack.code == ERR_OK);
         if (effect->kind == SHARD_REDUCED)
             check(seal_add(&single->seal, &effect->reduced) == ERR_OK);
     }

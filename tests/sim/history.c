@@ -345,9 +345,9 @@ static enum err push_again(struct sim *sim, struct history_chunk *chunk,
                               .scale = attempt->scale};
     const struct slice slice = {bytes, entry.bytes};
     sim->history.effects.count = 0;
-    shard_push(chunk->shard, 1, &push, (struct cursor){&slice, 1, 0, 0}, &sim->history.effects);
-    const struct push_ack ack = sim->history.effects.items[0].ack;
-    bool taken = sim->history.effects.count > 1; /* else it had it */
+    struct shard_ack ack =
+        shard_push(chunk->shard, 1, &push, (struct cursor){&slice, 1, 0, 0}, &sim->history.effects);
+    bool taken = sim->history.effects.count > 0; /* else it had it */
     return ack.code == ERR_OK && !taken ? ERR_EXISTS : ack.code;
 }
 

@@ -147,7 +147,7 @@ static void check_truth(struct sim *sim, const struct sim_thread *thread, const 
 
 /* async: each entry is taken now (history.h), or was before. */
 static void check_taken(struct sim *sim, const struct sim_thread *thread, const struct push *push,
-                        const struct truth *truth, const struct push_ack *ack, uint64_t duplicates)
+                        const struct truth *truth, const struct shard_ack *ack, uint64_t duplicates)
 {
     uint64_t counted = ack->code == ERR_OK ? push->entry_count : ack->first_refused, taken = 0;
     for (uint32_t i = 0; i < thread->effects->count; i++)
@@ -162,7 +162,7 @@ static void check_taken(struct sim *sim, const struct sim_thread *thread, const 
 }
 
 void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
-                   const struct truth *truth, const struct push_ack *ack,
+                   const struct truth *truth, const struct shard_ack *ack,
                    const struct shard_statistics *before)
 {
     const struct shard_statistics now = shard_statistics(thread->shard);

@@ -44,7 +44,7 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
                    const struct push_entry *entry);
 /* A push was handled: `before` are the shard's statistics before it. */
 void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
-                   const struct truth *truth, const struct push_ack *ack,
+                   const struct truth *truth, const struct shard_ack *ack,
                    const struct shard_statistics *before);
 /* A pull was taken: served, or parked. */
 void ledger_pulled(struct sim *sim, const struct sim_thread *thread, const struct truth *truth);

@@ -117,11 +117,10 @@ bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
            shard_statistics(thread->shard).duplicates == before->duplicates;
 }
 
-void mutate_served(struct sim *sim, struct shard_effects *effects, uint64_t asked_version)
+void mutate_served(struct sim *sim, struct shard_effect *answer, uint64_t asked_version)
 {
-    struct shard_effect *effect = &effects->items[0];
-    if (sim->options.mutation == MUTATE_PUBLISH_EARLY && effect->kind == SHARD_WEIGHTS)
-        effect->weights.header.version = asked_version;
+    if (sim->options.mutation == MUTATE_PUBLISH_EARLY && answer->kind == SHARD_WEIGHTS)
+        answer->weights.header.version = asked_version;
 }
 
 void mutate_worked(struct sim *sim, struct shard_effects *effects)

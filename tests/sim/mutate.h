@@ -66,7 +66,7 @@ void mutate_commit(struct sim *sim, struct sim_thread *thread, struct commit *co
 /* False: the push is not answered. */
 bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before);
-void mutate_served(struct sim *sim, struct shard_effects *effects, uint64_t asked_version);
+void mutate_served(struct sim *sim, struct shard_effect *answer, uint64_t asked_version);
 void mutate_worked(struct sim *sim, struct shard_effects *effects);
 /* What it does with its files. */
 void mutate_snapshot(const struct sim *sim, struct sim_server *server,

@@ -169,7 +169,6 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
                   effect->transfer.header.chunk,
                   (unsigned long long)effect->transfer.header.version);
         break;
-    case SHARD_ACK:
     case SHARD_REFUSAL:
         break;
     }
@@ -292,7 +291,7 @@ bool __wrap_shard_begin_order(struct shard *shard, uint32_t *next, struct shard_
 
 /* ---- pushes and pulls ---- */
 
-REAL(void, shard_push, struct shard *shard, uint64_t sender, const struct push *push,
+REAL(struct shard_ack, shard_push, struct shard *shard, uint64_t sender, const struct push *push,
      struct cursor payload, struct shard_effects *effects);
 REAL(void, shard_pull, struct shard *shard, uint64_t sender, const struct pull *pull,
      struct shard_effects *effects);
@@ -312,15 +311,13 @@ static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct
     return true;
 }
 
-void __wrap_shard_push(struct shard *shard, uint64_t sender, const struct push *push,
-                       struct cursor payload, struct shard_effects *effects)
+struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const struct push *push,
+                                   struct cursor payload, struct shard_effects *effects)
 {
     struct sim_thread *thread = thread_of(shard);
     struct sim *sim = world.sim;
-    if (thread == NULL) {
-        __real_shard_push(shard, sender, push, payload, effects);
-        return;
-    }
+    if (thread == NULL)
+        return __real_shard_push(shard, sender, push, payload, effects);
     const struct stream *stream = stream_of(sim, sender);
     struct awaited *awaited = awaited_of(stream, push->id, false);
     const struct shard_statistics before = shard_statistics(shard);
@@ -328,9 +325,7 @@ void __wrap_shard_push(struct shard *shard, uint64_t sender, const struct push *
     struct push what = *push;
     server_here()->spoilt = spoil(sim, thread, push);
     mutate_push(sim, thread, &what, &truth);
-    __real_shard_push(shard, sender, &what, payload, effects);
-    check(effects->count > 0 && effects->items[0].kind == SHARD_ACK);
-    const struct push_ack ack = effects->items[0].ack;
+    struct shard_ack ack = __real_shard_push(shard, sender, &what, payload, effects);
     sim_trace(sim, "s%u push of step %llu node %u:%u by w%u, id %llu: %s", thread->index,
               (unsigned long long)what.step, what.node.level, what.node.index, stream->worker,
               (unsigned long long)what.id, err_name(ack.code));
@@ -344,6 +339,21 @@ void __wrap_shard_push(struct shard *shard, uint64_t sender, const struct push *
     world.watching = false;
     awaited->silent = awaited->silent || !mutate_pushed(sim, thread, &before);
     look(thread, effects);
+    return ack;
+}
+
+/* The one effect that answers the pull. */
+static struct shard_effect *answer_of(struct shard_effects *effects)
+{
+    struct shard_effect *answer = NULL;
+    for (uint32_t i = 0; i < effects->count; i++) {
+        struct shard_effect *effect = &effects->items[i];
+        check(answer == NULL); /* nothing comes behind it */
+        if (effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL)
+            answer = effect;
+    }
+    check(answer != NULL);
+    return answer;
 }
 
 void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
@@ -359,12 +369,12 @@ void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *
     struct pull what = *pull;
     mutate_pull(sim, thread, &what);
     __real_shard_pull(shard, sender, &what, effects);
-    const struct shard_effect *effect = &effects->items[0];
-    enum err err = effect->kind == SHARD_WEIGHTS ? ERR_OK : effect->refusal.code;
+    struct shard_effect *answer = answer_of(effects);
+    enum err err = answer->kind == SHARD_WEIGHTS ? ERR_OK : answer->refusal.code;
     sim_trace(sim, "s%u pull of version %llu by w%u, id %llu: %s", thread->index,
               (unsigned long long)what.version, stream->worker, (unsigned long long)what.id,
               err_name(err));
-    mutate_served(sim, effects, pull->version);
+    mutate_served(sim, answer, pull->version);
     thread->parked += err == ERR_TOO_EARLY;
     stream->parked[thread->number] += err == ERR_TOO_EARLY;
     world.watching = true;

@@ -159,20 +159,16 @@ static inline void message_all(struct shard_fixture *f, struct message *m, uint6
     message_add(m, LOSS, 0, 4);
 }
 
-static inline struct push_ack send(struct shard_fixture *f, uint64_t sender, struct message *m)
+static inline struct shard_ack send(struct shard_fixture *f, uint64_t sender, struct message *m)
 {
     clear(f);
     const uint8_t *bytes = (const uint8_t *)m->values;
     m->slices[0] = (struct slice){bytes, 53};
     m->slices[1] = (struct slice){bytes + 53, m->value_count * sizeof(float) - 53};
     struct cursor cursor = {m->slices, 2, 0, 0};
-    shard_push(f->shard, sender, &m->push, cursor, &f->effects);
+    struct shard_ack ack = shard_push(f->shard, sender, &m->push, cursor, &f->effects);
     shard_check(f->shard);
-    struct shard_effect *ack = effect(f, SHARD_ACK);
-    assert_non_null(ack);
-    assert_int_equal(ack->sender, sender);
-    assert_int_equal(ack->ack.id, m->push.id);
-    return ack->ack;
+    return ack;
 }
 
 static inline enum err push_all(struct shard_fixture *f, uint64_t step, struct node node)

@@ -123,16 +123,15 @@ static void add(struct message *m, uint32_t chunk, uint64_t version, float value
         m->values[m->value_count++] = value;
 }
 
-static struct push_ack send(struct async_fixture *f, struct message *m)
+static struct shard_ack send(struct async_fixture *f, struct message *m)
 {
     clear(f);
     m->push.entries = m->entries;
     struct slice slice = {(const uint8_t *)m->values, m->value_count * sizeof(float)};
-    shard_push(f->shard, ALICE, &m->push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
+    struct shard_ack ack =
+        shard_push(f->shard, ALICE, &m->push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
     shard_check(f->shard);
-    assert_int_equal(f->effects.items[0].kind, SHARD_ACK);
-    assert_int_equal(f->effects.items[0].sender, ALICE);
-    return f->effects.items[0].ack;
+    return ack;
 }
 
 /* Drops what effects hold: the shard writes over their entries. */
@@ -146,7 +145,7 @@ static uint64_t version_of(struct async_fixture *f, uint32_t index)
 }
 
 /* The whole ticket, with gradients of 1, computed on what the chunks have now. */
-static enum err push_ticket(struct async_fixture *f, uint64_t ticket)
+static struct shard_ack push_ticket(struct async_fixture *f, uint64_t ticket)
 {
     uint64_t versions[COUNT];
     for (uint32_t i = 0; i < COUNT; i++)
@@ -155,7 +154,7 @@ static enum err push_ticket(struct async_fixture *f, uint64_t ticket)
     add(&m, FIRST, versions[0], 1);
     add(&m, TIED, versions[1], 1);
     add(&m, LOSS, versions[2], (float)(ticket + 1));
-    return send(f, &m).code;
+    return send(f, &m);
 }
 
 static void assert_weights(const struct async_fixture *f, uint32_t index, float value)
@@ -216,13 +215,14 @@ TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
                         .newest = true,
                         .attempt = 9};
     shard_pull(f->shard, ALICE, &pull, &f->effects);
-    const struct shard_effect *weights = &f->effects.items[0];
-    assert_int_equal(weights->kind, SHARD_WEIGHTS);
+    const struct shard_effect *weights = effect(f, SHARD_WEIGHTS);
+    assert_int_equal(weights->sender, ALICE);
     assert_int_equal(weights->weights.header.versions[0], 1);
     assert_int_equal(weights->weights.header.versions[1], 0);
     assert_true(((const float *)(const void *)weights->weights.copies[0]->data)[0] == -3);
     assert_true(((const float *)(const void *)weights->weights.copies[1]->data)[0] == 0);
     const struct shard_effect *gave = effect(f, SHARD_ORDER);
+    assert_true(gave < weights); /* written down before the answer leaves */
     assert_int_equal(gave->order.kind, SHARD_ORDER_PULL);
     assert_int_equal(gave->order.attempt, 9);
     assert_int_equal(gave->order.entries[0].chunk, TIED);
@@ -240,7 +240,7 @@ TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
 static enum err refusal_of(struct async_fixture *f, struct message *m)
 {
     uint64_t versions[] = {version_of(f, 0), version_of(f, 1)};
-    struct push_ack ack = send(f, m);
+    struct shard_ack ack = send(f, m);
     assert_null(effect(f, SHARD_ORDER));
     assert_int_equal(ack.first_refused, 0);
     assert_int_equal(version_of(f, 0), versions[0]);
@@ -251,7 +251,7 @@ static enum err refusal_of(struct async_fixture *f, struct message *m)
 TEST_F(what_does_not_fit_is_refused_and_changes_nothing, async)
 {
     for (uint64_t ticket = 0; ticket < 12; ticket++)
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
     struct message m = message_of(f, 20);
     add(&m, FIRST, 1, 1); /* 11 behind */
     assert_int_equal(refusal_of(f, &m), ERR_STALE);
@@ -288,7 +288,7 @@ TEST_F(entries_before_the_refused_one_are_taken, async)
     struct message m = message_of(f, 0);
     add(&m, FIRST, 0, 1);
     add(&m, TIED, 1, 1); /* it has version 0 */
-    struct push_ack ack = send(f, &m);
+    struct shard_ack ack = send(f, &m);
     assert_int_equal(ack.code, ERR_MALFORMED);
     assert_int_equal(ack.first_refused, 1);
     assert_int_equal(version_of(f, 0), 1);
@@ -320,7 +320,7 @@ static struct commit commit_of(uint64_t step, bool cut)
 TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
 {
     for (uint64_t ticket = 2 * SLOTS; ticket-- > 1;) {
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
         assert_null(effect(f, SHARD_REDUCED));
     }
     struct message m = message_of(f, 0);
@@ -328,7 +328,7 @@ TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
     add(&m, TIED, 7, 1);
     assert_int_equal(send(f, &m).code, ERR_OK);
     assert_null(effect(f, SHARD_REDUCED)); /* the loss misses it */
-    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    assert_int_equal(push_ticket(f, 0).code, ERR_OK);
     const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_int_equal(reduced->reduced.step, 0);
     assert_true(reduced->reduced.has_loss && reduced->reduced.loss_sum == 1 + 2 + 3 + 4);
@@ -350,7 +350,7 @@ TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
 TEST_F(the_step_after_one_that_is_being_committed_is_not_reduced_yet, async)
 {
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
     struct commit commit = commit_of(0, false);
     assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
     clear(f);
@@ -369,7 +369,7 @@ TEST_F(a_commit_may_run_ahead_of_a_shard_that_lost_tickets, async)
     work(f);
     assert_int_equal(shard_version(f->shard), 7);
     for (uint64_t ticket = 0; ticket < 8 * SLOTS; ticket++) {
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
         assert_true((effect(f, SHARD_REDUCED) != NULL) == (ticket == 8 * SLOTS - 1));
     }
 }
@@ -392,8 +392,8 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
 
 TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
 {
-    assert_int_equal(push_ticket(f, 0), ERR_OK);
-    assert_int_equal(push_ticket(f, 5), ERR_OK);
+    assert_int_equal(push_ticket(f, 0).code, ERR_OK);
+    assert_int_equal(push_ticket(f, 5).code, ERR_OK);
     clear(f);
     struct commit commit = commit_of(0, true);
     assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
@@ -409,7 +409,7 @@ TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
         assert_int_equal(snapshot->snapshot.last, index == COUNT);
         clear(f);
         if (index == 1) /* chunks of a cut need not agree */
-            assert_int_equal(push_ticket(f, 1), ERR_OK);
+            assert_int_equal(push_ticket(f, 1).code, ERR_OK);
     }
     assert_int_equal(index, COUNT);
     assert_int_equal(shard_start(again), ERR_OK);
@@ -418,7 +418,7 @@ TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
     f->shard = again;
     assert_int_equal(version_of(f, 0), 2);
     assert_int_equal(version_of(f, 1), 3);
-    assert_int_equal(push_ticket(f, 1), ERR_OK);
+    assert_int_equal(push_ticket(f, 1).code, ERR_OK);
     f->shard = first;
     for (uint32_t i = 0; i < 2; i++)
         assert_memory_equal(shard_state(again, i).weights, shard_state(first, i).weights,
@@ -433,7 +433,7 @@ TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
     for (uint32_t i = 0; i < COUNT; i++)
         assert_int_equal(shard_load_extra(f->shard, i, (const uint8_t *)extra), ERR_OK);
     for (uint64_t ticket = 2; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
     const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_non_null(reduced);
     assert_true(reduced->reduced.sample_count == 2 + 3 + 4); /* of a ticket in the cut 1 each */
@@ -457,26 +457,25 @@ TEST_F(an_extra_of_another_run_is_corrupt, async)
 
 TEST_F(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk, async, .logged = true)
 {
-    assert_int_equal(push_ticket(f, 0), ERR_OK);
-    assert_int_equal(f->effects.items[0].after, COUNT);
+    struct shard_ack ack = push_ticket(f, 0);
+    assert_int_equal(ack.code, ERR_OK);
+    assert_int_equal(ack.after, COUNT);
     const struct shard_effect *order = effect(f, SHARD_ORDER);
     assert_int_equal(order->order.count, COUNT);
     for (uint32_t i = 0; i < COUNT; i++)
         assert_non_null(order->order.entries[i].gradient);
     assert_int_equal(version_of(f, 0), 0);
     assert_weights(f, 0, 0);
-    assert_int_equal(push_ticket(f, 0), ERR_OK); /* again: waits for the same */
-    assert_int_equal(f->effects.items[0].after, COUNT);
+    assert_int_equal(push_ticket(f, 0).after, COUNT); /* again: waits for the same */
     assert_null(effect(f, SHARD_ORDER));
-    assert_int_equal(push_ticket(f, 1), ERR_OK);
+    assert_int_equal(push_ticket(f, 1).code, ERR_OK);
     assert_int_equal(effect(f, SHARD_ORDER)->order.entries[0].version, 1);
     shard_logged(f->shard, COUNT);
     work(f);
     assert_int_equal(shard_taken(f->shard), COUNT);
     assert_weights(f, 0, -1);
     assert_int_equal(version_of(f, 0), 1);
-    assert_int_equal(push_ticket(f, 0), ERR_OK); /* on disk: at once */
-    assert_int_equal(f->effects.items[0].after, 0);
+    assert_int_equal(push_ticket(f, 0).after, 0); /* on disk: at once */
     shard_logged(f->shard, 2 * COUNT);
     work(f);
     assert_weights(f, 1, -2);
@@ -486,7 +485,7 @@ TEST_F(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk, async, .log
 TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
 {
     bool more = true;
-    assert_int_equal(push_ticket(f, 0), ERR_OK);
+    assert_int_equal(push_ticket(f, 0).code, ERR_OK);
     clear(f);
     struct commit commit = commit_of(0, true);
     assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
@@ -508,7 +507,7 @@ TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
 TEST_F(a_step_is_reduced_only_when_it_is_on_disk, async, .logged = true)
 {
     for (uint64_t ticket = 0; ticket < SLOTS; ticket++) {
-        assert_int_equal(push_ticket(f, ticket), ERR_OK);
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
         assert_null(effect(f, SHARD_REDUCED));
     }
     shard_logged(f->shard, SLOTS * COUNT);
@@ -531,12 +530,12 @@ TEST_F(more_than_the_log_may_hold_is_busy, async, .logged = true)
     uint64_t ticket = 0;
     enum err err = ERR_OK;
     while (err == ERR_OK)
-        err = push_ticket(f, ticket++);
+        err = push_ticket(f, ticket++).code;
     assert_int_equal(err, ERR_BUSY);
     assert_int_equal(ticket, ASYNC_WAITING_MAX / COUNT + 1);
     shard_logged(f->shard, 10);
     work(f);
-    assert_int_equal(push_ticket(f, ticket - 1), ERR_OK);
+    assert_int_equal(push_ticket(f, ticket - 1).code, ERR_OK);
 }
 
 TEST_F(p12_the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_ADAMW)
@@ -579,8 +578,8 @@ TEST_F(what_all_chunks_have_is_told, async)
 {
     uint64_t words[WINDOW / 64];
     struct applied met = {0, WINDOW, words};
-    assert_int_equal(push_ticket(f, 0), ERR_OK);
-    assert_int_equal(push_ticket(f, 2), ERR_OK);
+    assert_int_equal(push_ticket(f, 0).code, ERR_OK);
+    assert_int_equal(push_ticket(f, 2).code, ERR_OK);
     struct message m = message_of(f, 1);
     add(&m, FIRST, 2, 1);
     assert_int_equal(send(f, &m).code, ERR_OK);

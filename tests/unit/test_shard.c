@@ -92,7 +92,7 @@ static void push_step_at_random(struct shard_fixture *f, uint64_t step, struct r
             uint64_t name = rand_below(rand, 5);
             message_add(&m, names[name].chunk, names[name].part, names[name].n);
         }
-        struct push_ack ack = send(f, 100 + rand_below(rand, 3), &m);
+        struct shard_ack ack = send(f, 100 + rand_below(rand, 3), &m);
         assert_true(ack.code == ERR_OK || ack.code == ERR_BUSY);
         assert_int_equal(ack.first_refused == m.push.entry_count, ack.code == ERR_OK);
         assert_null(effect(f, SHARD_WRONG_BITS));

@@ -122,10 +122,10 @@ static enum err push(struct pair_fixture *f, uint32_t server, uint64_t step, uin
                               .entry_count = 1,
                               .entries = &entry};
     const struct slice slice = {(const uint8_t *)values, sizeof values};
-    shard_push(f->shards[server], SENDER, &push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
-    enum err err = f->effects.items[0].ack.code;
+    struct shard_ack ack =
+        shard_push(f->shards[server], SENDER, &push, (struct cursor){&slice, 1, 0, 0}, &f->effects);
     carry_out(f, server);
-    return err;
+    return ack.code;
 }
 
 static void push_all(struct pair_fixture *f, uint32_t server, uint64_t step, uint32_t chunk)
