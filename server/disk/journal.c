@@ -122,6 +122,30 @@ static enum err open_segment(struct journal *journal, struct reason *reason)
                : reason_set(reason, ERR_NOMEM, "no memory for the journal");
 }
 
+/* None when there is no folder. */
+static enum err list_files(const char *folder, struct file_names *ret_names, struct reason *reason)
+{
+    struct file_info info;
+    if (file_stat(folder, &info, NULL) == ERR_NOT_FOUND)
+        return ERR_OK;
+    return file_list(folder, ret_names, reason);
+}
+
+/* P3: every start of a server has a new number; here also one that has lost what it knew of the
+ * starts before. */
+static enum err number_start(const char *folder, struct journal_name *name, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    TRY(list_files(folder, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        struct journal_name other;
+        if (journal_parse_name(names.names[i], &other) && other.generation == name->generation &&
+            other.server == name->server && other.boot >= name->boot)
+            name->boot = other.boot + 1;
+    }
+    return ERR_OK;
+}
+
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason)
 {
@@ -129,6 +153,8 @@ enum err journal_open(const struct file_ops *ops, const char *folder, struct jou
     enum err err = journal.folder != NULL
                        ? file_make_dirs(folder, 0755, reason)
                        : reason_set(reason, ERR_NOMEM, "no memory for the journal");
+    if (err == ERR_OK)
+        err = number_start(folder, &journal.name, reason);
     if (err == ERR_OK)
         err = open_segment(&journal, reason);
     if (err == ERR_OK)
@@ -242,15 +268,6 @@ enum err journal_cut(struct journal *journal, uint64_t version, struct reason *r
 }
 
 /* ---- pruning ---- */
-
-/* None when there is no folder. */
-static enum err list_files(const char *folder, struct file_names *ret_names, struct reason *reason)
-{
-    struct file_info info;
-    if (file_stat(folder, &info, NULL) == ERR_NOT_FOUND)
-        return ERR_OK;
-    return file_list(folder, ret_names, reason);
-}
 
 bool journal_covers(struct journal_name name, struct journal_name keep)
 {

@@ -13,8 +13,10 @@
  * record of a file anything may be missing after a crash: it is cut off, and said. A record that is
  * damaged while a later one is whole was durable once: ERR_CORRUPT, with file and offset. (Damage
  * to the very last record looks like a crash while it was written. It is found and said all the
- * same, and nothing of it is used.) Each start of a server writes files of its own; a gap between
- * files shows in the chunks' versions (async_redo()).
+ * same, and nothing of it is used.) Each start of a server writes files of its own, and never into
+ * those of another start: where files of this boot, or of a higher one, are there already, because
+ * the server's own folder was lost and its boots begin anew (P3), the name takes the next higher
+ * number. A gap between files shows in the chunks' versions (async_redo()).
  *
  * A segment begins before the snapshot of a cut: when that cut is recorded, older segments go. A
  * commit that is sent again names the same cut; the segment that began when the cut was first named
@@ -65,7 +67,9 @@ struct journal {
     uint32_t cut_count;
 };
 
-/* Makes the folder and segment 0. `folder` is copied, `ops` must outlive the journal. */
+/* Makes the folder and segment 0, behind all files that the folder has of this generation and
+ * server: journal->name says under which number. `folder` is copied, `ops` must outlive the
+ * journal. */
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason) MUST_USE;
 void journal_release(struct journal *journal); /* what is not committed is lost; {0} is fine */

@@ -309,6 +309,27 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
     assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
 }
 
+/* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
+TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
+{
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    struct journal_name again = first;
+    again.boot = 1; /* lower than before, or the same */
+    for (uint64_t ticket = 6; ticket < 12; ticket += 3, again.boot = first.boot) {
+        scoped(journal_release) struct journal journal = {0};
+        assert_int_equal(journal_open(&file_ops_real, path, again, &journal, NULL), ERR_OK);
+        assert_true(journal.name.boot > first.boot);
+        for (uint64_t i = 0; i < 3; i++)
+            put(&journal, ticket + i);
+        assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    }
+    struct outcome outcome = read_folder(path);
+    assert_int_equal(outcome.err, ERR_OK);
+    assert_int_equal(outcome.count, 12);
+}
+
 /* Head and first record are synced together: a crash may spoil either, and nothing was durable. */
 TEST_IN_FOLDER(p12_a_head_that_a_crash_spoilt_is_cut_off_with_its_only_record)
 {
