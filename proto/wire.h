@@ -30,6 +30,7 @@ enum {
     WIRE_TEXT_BYTES_MAX = 1024,               /* names, reasons, addresses */
     WIRE_SPEC_BYTES_MAX = 64 * 1024,
     WIRE_SERVERS_MAX = 256,
+    WIRE_TERM_MAX = INT32_MAX, /* members and attempts have the term in their upper 32 bits */
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
@@ -346,6 +347,7 @@ struct server_report {
             char name[64];
             char address[256];            /* where workers reach it */
             uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
+            uint64_t term;                /* the highest it has obeyed (P7); 0: none */
         } hello;
         struct {
             struct cut_name cut; /* the version that it holds now */

@@ -61,6 +61,13 @@ enum err control_effects_store_state(struct control *control, struct reason *rea
     return control->state_late ? ERR_OK : err;
 }
 
+static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)
+{
+    TRY(store_put_term(control->config.store, control->term, newer, reason));
+    control->term = newer;
+    return ERR_OK;
+}
+
 static enum err carry_out_fact(struct control *control, uint64_t now_ns,
                                const struct effect *effect, struct reason *reason)
 {
@@ -208,7 +215,9 @@ void control_effects_carry_out(struct control *control, uint64_t now_ns)
             continue;
         }
         cut = true;
-        enum err err = carry_out_fact(control, now_ns, effect, &reason);
+        enum err err = effect->kind == EFFECT_STORE_TERM
+                           ? carry_out_term(control, effect->term, &reason)
+                           : carry_out_fact(control, now_ns, effect, &reason);
         if (err != ERR_OK)
             control_effects_fail(control, err, &reason);
         else if (effect->kind == EFFECT_STORE_STATE)

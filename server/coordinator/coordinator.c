@@ -103,6 +103,25 @@ enum err coordinator_checkpoint(struct coordinator *coordinator)
 
 /* ---- servers ---- */
 
+/* P7: a server drops commands of an older term than it has obeyed. It obeyed a coordinator of
+ * another store: this one's directory was lost, or is new. */
+static void take_term_above(struct coordinator *coordinator, const struct server_report *hello)
+{
+    uint64_t older = coordinator->settings.term;
+    if (hello->hello.term <= older)
+        return;
+    coordinator->settings.term = hello->hello.term + 1;
+    members_raise_term(&coordinator->members, coordinator->settings.term);
+    if (coordinator->run.tickets.attempts < coordinator->settings.term << 32)
+        coordinator->run.tickets.attempts = coordinator->settings.term << 32;
+    coordinator->run.steps.commit.term = coordinator->settings.term;
+    effects_add(&coordinator->effects, EFFECT_STORE_TERM)->term = coordinator->settings.term;
+    effects_log(&coordinator->effects, true,
+                "server has obeyed a newer term  server=%s theirs=%llu ours=%llu next=term %llu",
+                hello->hello.name, (unsigned long long)hello->hello.term, (unsigned long long)older,
+                (unsigned long long)coordinator->settings.term);
+}
+
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason)
@@ -119,6 +138,7 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
         return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
                           (unsigned)WIRE_SERVERS_MAX);
     *ret_link = server->link;
+    take_term_above(coordinator, hello);
     if (older != 0)
         effects_add(&coordinator->effects, EFFECT_UNLINK)->link = older;
     effects_log(&coordinator->effects, false,

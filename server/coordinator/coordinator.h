@@ -122,7 +122,8 @@ struct coordinator_past {
 
 enum effect_kind {
     /* Facts for the store, each conditional on the term. */
-    EFFECT_STORE_REWIND = 1,  /* generation: highest used; acted on by what follows */
+    EFFECT_STORE_TERM = 1,    /* term: the coordinator's from now on */
+    EFFECT_STORE_REWIND,      /* generation: highest used; acted on by what follows */
     EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
     EFFECT_STORE_CUT,         /* cut: every manifest is there; write it down, then say
                                  coordinator_cut_stored(), at once or later */
@@ -171,6 +172,7 @@ struct validation_row {
 struct effect {
     enum effect_kind kind;
     union {
+        uint64_t term;
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
         const struct cut_record *cut; /* until coordinator_cut_stored() */

@@ -47,7 +47,7 @@ static void check_servers(const struct servers *servers)
 static void check_member(const struct members *members, const struct member *member)
 {
     check(member->state == MEMBER_JOINED);
-    check(member->id >> 32 == members->term);
+    check(member->id >> 32 <= members->term);
     check((uint32_t)member->id <= members->serial);
     check(!member->parked || member->parked_order <= members->parked_orders);
 }

@@ -25,6 +25,11 @@ enum err members_init(struct members *members, uint64_t term)
     return ERR_OK;
 }
 
+void members_raise_term(struct members *members, uint64_t term)
+{
+    members->term = term;
+}
+
 void members_release(struct members *members)
 {
     free(members->list);

@@ -66,6 +66,8 @@ struct members {
 };
 
 enum err members_init(struct members *members, uint64_t term) MUST_USE; /* ERR_NOMEM */
+/* Who joins from now on is numbered under this higher term; who is there keeps its number. */
+void members_raise_term(struct members *members, uint64_t term);
 void members_release(struct members *members);
 
 /* What the run demands of a worker. */

@@ -42,10 +42,15 @@ enum err store_open_sqlite(const char *path, struct store **ret_store,
                            struct reason *reason) MUST_USE;
 void store_free(struct store *store); /* NULL is fine */
 
+/* The first number that a new store gives is random, so that one whose directory was lost does not
+ * give the numbers of the lost one again. */
 /* This start's number, above all earlier ones of this store (P3). Not bound to a term. */
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
 /* Takes a term above all earlier ones. */
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
+/* The coordinator of `term` has the term `newer` from now on: servers had obeyed a higher one. */
+enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,
+                        struct reason *reason) MUST_USE;
 
 /* A new run; its number, above all earlier ones, is set in *run. ERR_EXISTS: the directory has one
  * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: what

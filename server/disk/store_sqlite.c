@@ -6,6 +6,7 @@
  * transaction that first looks at the term. */
 #include "server/disk/store.h"
 
+#include "common/rand.h"
 #include "common/scoped.h"
 
 #include <sqlite3.h>
@@ -18,6 +19,9 @@ struct store {
 };
 
 enum { SCHEMA_VERSION = 1 };
+
+/* Where a new store begins to count: members and attempts have the term in their upper 32 bits. */
+enum { TERM_FIRST_BITS = 30, BOOT_FIRST_BITS = 48 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;"
@@ -220,16 +224,27 @@ static enum err write_under(struct store *store, uint64_t term, const char *sql,
     return end(store, err, reason);
 }
 
-static enum err next_number(struct store *store, const char *name, uint64_t *ret_number,
-                            struct reason *reason)
+/* P3, P7: a directory that was lost forgets which numbers it gave, so a new one begins anywhere. */
+static enum err first_number(unsigned bits, uint64_t *ret_number)
+{
+    TRY(rand_system(ret_number, sizeof *ret_number));
+    *ret_number = 1 + (*ret_number >> (64 - bits));
+    return ERR_OK;
+}
+
+static enum err next_number(struct store *store, const char *name, unsigned first_bits,
+                            uint64_t *ret_number, struct reason *reason)
 {
     uint64_t number = 0;
     TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
     enum err err = get_number(store, name, &number, reason);
+    number++;
+    if (err == ERR_OK && number == 1 && first_number(first_bits, &number) != ERR_OK)
+        err = reason_set(reason, ERR_IO, "%s: the system gives no random numbers", store->path);
     if (err == ERR_OK)
-        err = put_number(store, name, number + 1, reason);
+        err = put_number(store, name, number, reason);
     TRY(end(store, err, reason));
-    *ret_number = number + 1;
+    *ret_number = number;
     return ERR_OK;
 }
 
@@ -282,12 +297,18 @@ void store_free(struct store *store)
 
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason)
 {
-    return next_number(store, "boot", ret_boot, reason);
+    return next_number(store, "boot", BOOT_FIRST_BITS, ret_boot, reason);
 }
 
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
 {
-    return next_number(store, "term", ret_term, reason);
+    return next_number(store, "term", TERM_FIRST_BITS, ret_term, reason);
+}
+
+enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)
+{
+    return write_under(store, term, "UPDATE numbers SET value = ? WHERE name = 'term'",
+                       (struct value[]){uint_value(newer), {0}}, reason);
 }
 
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,

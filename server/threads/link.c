@@ -76,6 +76,7 @@ struct server_report link_hello(const struct link *link)
     snprintf(hello.hello.address, sizeof hello.hello.address, "%s", link->config.address);
     hello.hello.generation = held.generation;
     hello.hello.version = held.version;
+    hello.hello.term = shards_term(link->shards);
     return hello;
 }
 

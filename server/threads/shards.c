@@ -434,6 +434,14 @@ struct cut_name shards_held(struct shards *shards)
     return held;
 }
 
+uint64_t shards_term(struct shards *shards)
+{
+    thread_lock(&shards->mutex);
+    uint64_t term = shards->member.term;
+    thread_unlock(&shards->mutex);
+    return term;
+}
+
 struct rpc_method shards_exchange_method(struct shards *shards)
 {
     return exchange_method(&shards->exchange);

@@ -48,6 +48,8 @@ bool shards_loaded(struct shards *shards);
 /* What a hello reports: the generation that is prepared or being prepared, and its version; 0, 0:
  * nothing. Any thread. */
 struct cut_name shards_held(struct shards *shards);
+/* The highest term of any command that was obeyed (P7); 0: none. Any thread. */
+uint64_t shards_term(struct shards *shards);
 
 /* The coordinator needs nothing of this server any more. Main thread. */
 bool shards_may_leave(struct shards *shards);

@@ -76,6 +76,17 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     return false;
 }
 
+enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    enum err err;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    sim->store.term = sim->coordinators[store->place.index].term = newer;
+    sim_trace(sim, "c%u has term %llu", store->place.index, (unsigned long long)newer);
+    return ERR_OK;
+}
+
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
                          const char *why, struct reason *reason)
 {

@@ -26,6 +26,12 @@ void shards_report_again(struct shards *shards)
     tally_add(&shards->tally, AGAIN);
 }
 
+uint64_t shards_term(struct shards *shards)
+{
+    (void)shards;
+    return 12;
+}
+
 struct cut_name shards_held(struct shards *shards)
 {
     (void)shards;
@@ -178,6 +184,7 @@ TEST_F(a_connection_begins_with_a_hello_and_then_everything_again, link)
     assert_int_equal(f->hello.boot, 5);
     assert_int_equal(f->hello.hello.generation, 7);
     assert_int_equal(f->hello.hello.version, 100);
+    assert_int_equal(f->hello.hello.term, 12);
     thread_unlock(&f->lock);
 }
 

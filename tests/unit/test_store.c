@@ -86,6 +86,32 @@ TEST_F(p3_every_start_has_a_new_boot_number, store)
     assert_true(second > first && first > 0);
 }
 
+/* Its directory was lost: what it gave before must not be given again. */
+TEST_F(p3_p7_a_new_store_counts_from_anywhere, store)
+{
+    uint64_t boot, boot_before = 0, term_before = f->term;
+    assert_int_equal(store_next_boot(f->store, &boot_before, NULL), ERR_OK);
+    assert_true(f->term <= UINT32_MAX / 2);
+    for (int i = 0; i < 3; i++, term_before = f->term, boot_before = boot) {
+        store_free(f->store);
+        f->store = NULL;
+        folder_remove(&f->folder);
+        store_set_up(f);
+        assert_int_equal(store_next_boot(f->store, &boot, NULL), ERR_OK);
+        assert_true(boot + 100 < boot_before || boot_before + 100 < boot);
+        assert_true(f->term + 100 < term_before || term_before + 100 < f->term);
+    }
+}
+
+TEST_F(p7_a_term_is_replaced_by_its_own_coordinator_only, store)
+{
+    uint64_t next;
+    assert_int_equal(store_put_term(f->store, f->term + 1, f->term + 9, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_put_term(f->store, f->term, f->term + 9, NULL), ERR_OK);
+    assert_int_equal(store_take_term(f->store, &next, NULL), ERR_OK);
+    assert_int_equal(next, f->term + 10);
+}
+
 TEST_F(p7_what_an_old_coordinator_writes_is_refused, store)
 {
     struct reason reason;

@@ -593,6 +593,35 @@ TEST_F(p11_chunks_stay_while_sums_of_what_the_dead_one_granted_may_be_open, succ
     }
 }
 
+/* The coordinator's directory was lost: its terms begin anew, below what the servers have obeyed. */
+TEST_F(p7_a_coordinator_whose_term_servers_would_refuse_takes_a_newer_one, succession)
+{
+    struct server_report old = {
+        .kind = SERVER_HELLO, .boot = 10, .hello = {.name = "s0", .generation = GENERATION}};
+    start(f);
+    hello(f, 1, GENERATION);
+    assert_null(seen(f, EFFECT_STORE_TERM));
+    assert_int_equal(command(f, 1, SERVER_ASK)->term, 3);
+    old.hello.term = 3; /* its own */
+    assert_int_equal(coordinator_server_hello(f->coordinator, f->now_ms, &old, &f->link[0], NULL),
+                     ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_STORE_TERM));
+    old.hello.term = 40;
+    assert_int_equal(coordinator_server_hello(f->coordinator, f->now_ms, &old, &f->link[0], NULL),
+                     ERR_OK);
+    look(f);
+    assert_int_equal(seen(f, EFFECT_STORE_TERM)->term, 41);
+    assert_ptr_equal(seen(f, EFFECT_STORE_TERM), &f->seen[0]); /* before it is acted on */
+    assert_int_equal(command(f, 0, SERVER_ASK)->term, 41);
+    assert_int_equal(status(f).term, 41);
+    hello(f, 2, GENERATION);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        say_held(f, i, held_of(f, i, 5));
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->term, 41);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.term, 41);
+}
+
 /* It may have been told that chunks come to it, by one who has decided nothing. */
 TEST_F(who_has_no_chunks_forgets_what_it_holds, succession)
 {
