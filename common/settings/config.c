@@ -255,7 +255,7 @@ static enum err unknown(struct reading *reading, const struct config_place *plac
     size_t least = 3; /* more letters apart is no slip of the finger */
     for (size_t i = 0; i < reading->table->fields_count; i++) {
         size_t apart = distance(key, reading->table->fields[i].path);
-        if (apart < least) {
+        if (apart < least && reading->table->fields[i].type != CONFIG_RETIRED) {
             least = apart;
             nearest = reading->table->fields[i].path;
         }
@@ -503,6 +503,13 @@ static bool assign_name(const struct config_field *field, const struct config_it
     return false;
 }
 
+static bool assign_nothing(const struct config_field *field, const struct config_item *item,
+                           void *out)
+{
+    (void)out;
+    return is_word(item, field->names[0]);
+}
+
 static bool assign_text(const struct config_field *field, const struct config_item *item, void *out)
 {
     if (is_null(item) || item->bytes < field->min || item->bytes > field->max)
@@ -532,6 +539,7 @@ static const struct assigner assigners[] = {
     [CONFIG_TEXT] = {assign_text, 0, false},
     [CONFIG_U32S] = {assign_u32, sizeof(uint32_t), true},
     [CONFIG_REALS] = {assign_real, sizeof(double), true},
+    [CONFIG_RETIRED] = {assign_nothing, 0, false},
 };
 
 static enum err assign_list(struct reading *reading, const struct config_field *field,

@@ -25,14 +25,16 @@
 #define CONFIG_LIST_MAX 64
 
 enum config_type {
-    CONFIG_BOOL,  /* bool; written true or false */
-    CONFIG_U32,   /* uint32_t */
-    CONFIG_U64,   /* uint64_t */
-    CONFIG_REAL,  /* double, finite */
-    CONFIG_NAME,  /* an enum whose values count from 0 in the order of `names` */
-    CONFIG_TEXT,  /* char[max + 1], ends in 0, printable UTF-8; min and max count bytes */
-    CONFIG_U32S,  /* uint32_t[count_max], and a uint32_t count at count_offset */
-    CONFIG_REALS, /* double[count_max]; count_min equals count_max */
+    CONFIG_BOOL,    /* bool; written true or false */
+    CONFIG_U32,     /* uint32_t */
+    CONFIG_U64,     /* uint64_t */
+    CONFIG_REAL,    /* double, finite */
+    CONFIG_NAME,    /* an enum whose values count from 0 in the order of `names` */
+    CONFIG_TEXT,    /* char[max + 1], ends in 0, printable UTF-8; min and max count bytes */
+    CONFIG_U32S,    /* uint32_t[count_max], and a uint32_t count at count_offset */
+    CONFIG_REALS,   /* double[count_max]; count_min equals count_max */
+    CONFIG_RETIRED, /* a key of older files, which may still have the one value in `names`: stored
+                       nowhere, printed nowhere, not in the reference */
 };
 
 /* One setting. Unused members are zero. */
@@ -45,7 +47,7 @@ struct config_field {
     uint64_t min, max;             /* U32, U64, U32S entries; TEXT: bytes */
     double real_min, real_max;     /* REAL, REALS entries */
     bool real_above, real_below;   /* … and strictly above real_min, below real_max */
-    const char *const *names;      /* NAME: ends with NULL */
+    const char *const *names;      /* NAME, RETIRED: ends with NULL */
     uint32_t count_min, count_max; /* lists */
     size_t count_offset;           /* U32S */
     const char *initial; /* the default as a file would write it; NULL: stays zero, the owner's
@@ -105,7 +107,7 @@ enum err config_complain(const struct config_table *table, const void *settings,
                          const struct config_places *places, const char *path, const char *other,
                          struct reason *reason, const char *format, ...) PRINTF_LIKE(7, 8);
 
-/* All fields that exist, as YAML: config_parse() of the text gives the same settings. */
+/* All fields that exist, without RETIRED, as YAML: config_parse() of the text gives the same settings. */
 enum err config_print(const struct config_table *table, const void *settings,
                       struct buf *buf) MUST_USE;
 /* One field's value as a file would write it ("[2, 100, 3]"). */
@@ -113,7 +115,7 @@ enum err config_print_value(const struct config_field *field, const void *settin
                             struct buf *buf) MUST_USE;
 /* What a value must be: "an integer from 1 to 10". */
 enum err config_print_limits(const struct config_field *field, struct buf *buf) MUST_USE;
-/* A Markdown table of every field: key, default, limits, meaning. */
+/* A Markdown table of every field but RETIRED: key, default, limits, meaning. */
 enum err config_print_reference(const struct config_table *table, struct buf *buf) MUST_USE;
 
 #endif

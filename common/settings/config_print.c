@@ -78,6 +78,8 @@ enum err config_print_value(const struct config_field *field, const void *settin
     case CONFIG_NAME:
         memcpy(&narrow, place, sizeof narrow);
         return buf_printf(buf, "%s", field->names[narrow]);
+    case CONFIG_RETIRED:
+        return buf_printf(buf, "%s", field->names[0]);
     case CONFIG_TEXT:
         return print_text((const char *)place, buf);
     default:
@@ -108,7 +110,7 @@ enum err config_print(const struct config_table *table, const void *settings, st
     const char *before = "";
     for (size_t i = 0; i < table->fields_count; i++) {
         const struct config_field *field = &table->fields[i];
-        if (config_find(table, settings, field->path) != i)
+        if (field->type == CONFIG_RETIRED || config_find(table, settings, field->path) != i)
             continue;
         const char *key;
         TRY(print_sections(before, field->path, &key, buf));
@@ -147,6 +149,7 @@ enum err config_print_limits(const struct config_field *field, struct buf *buf)
         TRY(buf_printf(buf, "a number "));
         return print_real_limits(field, buf);
     case CONFIG_NAME:
+    case CONFIG_RETIRED:
         TRY(buf_printf(buf, "%s", field->names[1] == NULL ? "" : "one of "));
         for (uint32_t i = 0; field->names[i] != NULL; i++)
             TRY(buf_printf(buf, "%s%s", i == 0 ? "" : ", ", field->names[i]));
@@ -187,6 +190,8 @@ enum err config_print_reference(const struct config_table *table, struct buf *bu
     TRY(buf_printf(buf, "| key | default | value | meaning |\n|---|---|---|---|\n"));
     for (size_t i = 0; i < table->fields_count; i++) {
         const struct config_field *field = &table->fields[i];
+        if (field->type == CONFIG_RETIRED)
+            continue;
         const char *tick = field->initial != NULL ? "`" : "";
         TRY(buf_printf(buf, "| `%s`", field->path));
         TRY(print_when(table, field, buf));

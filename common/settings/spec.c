@@ -18,7 +18,7 @@ static const char *const optimizer_kinds[] = {"sgd", "momentum", "adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const consistency_kinds[] = {"sync", "delay", "ssp", "async", "local", NULL};
 static const char *const outer_kinds[] = {"average", "nesterov", NULL};
-static const char *const inner_states[] = {"reset", NULL};
+static const char *const retired_inner_states[] = {"reset", NULL};
 static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
 
@@ -30,7 +30,6 @@ _Static_assert(COUNT(optimizer_kinds) == SPEC_ADAMW + 2, "a name for each");
 _Static_assert(COUNT(schedules) == SPEC_COSINE + 2, "a name for each");
 _Static_assert(COUNT(consistency_kinds) == SPEC_LOCAL + 2, "a name for each");
 _Static_assert(COUNT(outer_kinds) == SPEC_NESTEROV + 2, "a name for each");
-_Static_assert(COUNT(inner_states) == SPEC_INNER_RESET + 2, "a name for each");
 _Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for each");
 _Static_assert(COUNT(computes) == SPEC_COMPUTE_BF16 + 2, "a name for each");
 _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
@@ -212,9 +211,8 @@ static const struct config_field fields[] = {
      "pull and push", CONFIG_U32,
      ROW(consistency, local_steps, DIGEST), .min = 1, .max = LOCAL_STEPS_MAX, .initial = "8",
      IS(LOCAL)},
-    {"consistency.inner_state", "reset: the optimizer's state begins anew with each ticket",
-     CONFIG_NAME, ROW(consistency, inner_state, REFUSED), .names = inner_states,
-     .initial = "reset", IS(LOCAL)},
+    {"consistency.inner_state", "the optimizer's state begins anew with each ticket",
+     CONFIG_RETIRED, .tag = SPEC_RESUME_REFUSED, .names = retired_inner_states, IS(LOCAL)},
     {"consistency.outer.kind", "how servers apply the mean difference of a step's slots",
      CONFIG_NAME, ROW(consistency, outer.kind, REFUSED), .names = outer_kinds,
      .initial = "average", IS(LOCAL)},

@@ -26,7 +26,6 @@ enum spec_optimizer_kind { SPEC_SGD, SPEC_MOMENTUM, SPEC_ADAMW };
 enum spec_schedule { SPEC_CONSTANT, SPEC_LINEAR, SPEC_COSINE };
 enum spec_consistency_kind { SPEC_SYNC, SPEC_DELAY, SPEC_SSP, SPEC_ASYNC, SPEC_LOCAL };
 enum spec_outer_kind { SPEC_AVERAGE, SPEC_NESTEROV };
-enum spec_inner_state { SPEC_INNER_RESET };
 enum spec_durability { SPEC_DURABILITY_CUT, SPEC_DURABILITY_LOGGED };
 enum spec_numerics { SPEC_EXACT, SPEC_ANY };
 
@@ -103,7 +102,6 @@ struct spec_consistency {
     /* local: `optimizer` steps on the worker, from new state each time; servers apply the mean
      * difference of the slots (spec_server_optimizer) */
     uint32_t local_steps; /* of slot_samples each */
-    enum spec_inner_state inner_state;
     struct spec_outer {
         enum spec_outer_kind kind;
         double lr;

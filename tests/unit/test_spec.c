@@ -128,7 +128,6 @@ TEST(local_steps_have_an_outer_optimizer)
 {
     struct spec spec = parsed(TEXT "consistency: {kind: local}");
     assert_int_equal(spec.consistency.local_steps, 8);
-    assert_int_equal(spec.consistency.inner_state, SPEC_INNER_RESET);
     assert_int_equal(spec.consistency.outer.kind, SPEC_AVERAGE);
     assert_true(spec.consistency.outer.lr == 1);
     assert_int_equal(spec.optimizer.kind, SPEC_ADAMW); /* the workers' */
@@ -288,8 +287,6 @@ TEST(every_refusal_names_the_place)
          "coarse for: train.compute must be fp32 or tf32"},
         {GPT TEXT "consistency: {kind: local, local_steps: 0}",
          "run.yaml:3: consistency.local_steps must be an integer from 1 to 65536, not \"0\""},
-        {GPT TEXT "consistency: {kind: local, inner_state: kept}",
-         "run.yaml:3: consistency.inner_state must be reset, not \"kept\""},
         {GPT TEXT "consistency: {kind: local, outer: {momentum: 0.9}}",
          "run.yaml:3: consistency.outer.momentum is no setting when consistency.outer.kind is "
          "average"},
@@ -345,6 +342,31 @@ TEST(what_is_printed_is_the_same_spec)
         assert_int_equal(spec_print(&same, &again), ERR_OK);
         assert_string_equal((const char *)text.data, (const char *)again.data);
     }
+}
+
+/* inner_state was a setting with one value: stored runs and files still have it. */
+TEST(a_key_of_older_specs_is_read_and_dropped)
+{
+    struct spec old = parsed(TEXT "consistency: {kind: local, inner_state: reset}");
+    struct spec now = parsed(TEXT "consistency: {kind: local}");
+    struct spec_changes changes;
+    scoped(buf_release) struct buf text = {0};
+    assert_memory_equal(&old, &now, sizeof old);
+    assert_int_equal(spec_print(&old, &text), ERR_OK);
+    assert_null(strstr((const char *)text.data, "inner_state"));
+    assert_int_equal(spec_compare_for_resume(&old, &now, &changes, NULL), ERR_OK);
+    assert_int_equal(changes.count, 0);
+    struct spec sync = parsed(TEXT); /* nor is it named among the changes */
+    struct reason reason = {{0}};
+    assert_int_equal(spec_compare_for_resume(&old, &sync, &changes, &reason), ERR_SPEC_DIFFERS);
+    assert_null(strstr(reason.text, "inner_state"));
+    expect_reason(TEXT "consistency:\n  kind: local\n  inner_state: kept", NULL,
+                  "run.yaml:4: consistency.inner_state must be reset, not \"kept\"");
+    expect_reason(
+        TEXT "consistency: {kind: sync, inner_state: reset}", NULL,
+        "run.yaml:2: consistency.inner_state is no setting when consistency.kind is sync");
+    expect_reason(TEXT "consistency: {kind: local, inner_stat: reset}", NULL,
+                  "run.yaml:2: unknown key consistency.inner_stat");
 }
 
 TEST(the_same_spec_can_be_resumed_without_a_word)
@@ -487,4 +509,5 @@ TEST(the_reference_covers_every_key)
                                        "numerics"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_non_null(strstr((const char *)buf.data, keys[i]));
+    assert_null(strstr((const char *)buf.data, "inner_state")); /* no setting any more */
 }
