@@ -19,11 +19,6 @@ uint64_t time_now_ns(void)
     return now_ns;
 }
 
-uint64_t time_cpu_ns(void)
-{
-    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
-}
-
 uint64_t time_wall_ns(void)
 {
     return read_clock(CLOCK_REALTIME);

@@ -8,7 +8,6 @@
 #define TIME_NEVER UINT64_MAX /* the deadline that never passes */
 
 uint64_t time_now_ns(void);  /* monotonic; never 0 */
-uint64_t time_cpu_ns(void);  /* processor time that this process has used, all threads */
 uint64_t time_wall_ns(void); /* since 1970, UTC; for logs and files only */
 double time_wall_s(void);
 

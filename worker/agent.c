@@ -460,15 +460,6 @@ uint64_t agent_wake_ms(const struct agent *agent)
     return earlier(wake, agent_traffic_wake_ms(&agent->traffic, agent_map_is_known(&agent->map)));
 }
 
-struct agent_statistics agent_statistics(const struct agent *agent)
-{
-    return (struct agent_statistics){.tickets = agent->tickets.done,
-                                     .dropped = agent->tickets.dropped,
-                                     .joins = agent->member.joins,
-                                     .pushed_bytes = agent->traffic.pushed_bytes,
-                                     .pulled_bytes = agent->traffic.pulled_bytes};
-}
-
 /* Beside what each part promises: no ticket without membership. */
 void agent_check(const struct agent *agent)
 {

@@ -162,11 +162,6 @@ bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_e
  * now once agent_next() has returned false. */
 uint64_t agent_wake_ms(const struct agent *agent);
 
-struct agent_statistics {
-    uint64_t tickets, dropped, joins;
-    uint64_t pushed_bytes, pulled_bytes;
-};
-struct agent_statistics agent_statistics(const struct agent *agent);
 void agent_check(const struct agent *agent); /* the numbered invariants; walks over everything */
 /* The same for the worker, after every event: of the numbers and of one server in turn, of
  * everything as often as events have paid for it. */

@@ -9,7 +9,6 @@ void agent_member_joined(struct agent_member *member, const struct join_reply *r
     member->join_failures = 0;
     member->member = reply->member;
     member->generation = reply->generation;
-    member->joins++;
 }
 
 bool agent_member_join_failed(struct agent_member *member, uint64_t now_ms, enum err err,

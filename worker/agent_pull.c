@@ -121,7 +121,6 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
     chunk->asked = 0;
     chunk->held_generation = flow->ticket->ticket.generation;
     chunk->held_version = flow->ticket->ticket.version;
-    traffic->pulled_bytes += chunk_bytes(traffic, index);
     for (uint32_t part = 0; part < parameter->parts; part++) {
         check(flow->unit_missing[parameter->part_units[part]] > 0);
         flow->unit_missing[parameter->part_units[part]]--;

@@ -57,13 +57,11 @@ void agent_push_retry(struct agent_traffic *traffic, struct agent_push_slot *slo
     slot->id = 0;
 }
 
-static void pieces_acked(struct agent_traffic *traffic, const struct agent_push_slot *slot,
-                         uint32_t count)
+static void pieces_acked(const struct agent_push_slot *slot, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         slot->flow->pieces[slot->pieces[i]] = AGENT_PIECE_ACKED;
         slot->flow->pieces_left--;
-        traffic->pushed_bytes += slot->entries[i].bytes;
     }
 }
 
@@ -74,7 +72,7 @@ static void count_pieces(struct agent_traffic *traffic, struct agent_push_slot *
     uint32_t counted = ack->code == ERR_OK ? slot->count : ack->first_refused;
     if (counted > slot->count)
         counted = slot->count;
-    pieces_acked(traffic, slot, counted);
+    pieces_acked(slot, counted);
     agent_push_retry(traffic, slot, counted);
     share->busy = ack->code == ERR_BUSY && counted == 0 ? share->busy + 1 : 0;
 }

@@ -129,10 +129,6 @@ void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticke
         .correct_count = ticket->result.correct_count,
     };
     end_compute(tickets, ticket);
-    if (outcome == ERR_OK)
-        tickets->done++;
-    else
-        tickets->dropped++;
 }
 
 void agent_tickets_drop(struct agent_tickets *tickets, struct agent_ticket *ticket)

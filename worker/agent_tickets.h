@@ -36,8 +36,6 @@ struct agent_tickets {
     bool computing;                /* the executor runs … */
     struct agent_ticket *computed; /* … for this ticket; NULL: for one that is over */
     bool cancel_due;
-
-    uint64_t done, dropped; /* for the statistics */
 };
 
 /* A new membership may acquire at once. */

@@ -103,7 +103,6 @@ struct agent_traffic {
     struct agent_piece *pieces;
     uint32_t piece_count;
     struct agent_flow flows[AGENT_TICKETS_MAX]; /* of the ticket's record of that number */
-    uint64_t pushed_bytes, pulled_bytes;        /* for the statistics */
 };
 
 /* What an answer of a server comes to. */

@@ -152,7 +152,7 @@ static bool is_digit(uint8_t c)
     return c >= '0' && c <= '9';
 }
 
-enum err json_pull_uint(struct json_pull *pull, uint64_t *ret_value)
+static enum err pull_uint(struct json_pull *pull, uint64_t *ret_value)
 {
     if (!is_digit(peek(pull)))
         return malformed(pull, "a whole number is missing");
@@ -178,7 +178,7 @@ enum err json_pull_uints(struct json_pull *pull, unsigned max, uint64_t *ret_val
         for (;;) {
             if (count == max)
                 return malformed(pull, "too many numbers");
-            TRY(json_pull_uint(pull, &ret_values[count++]));
+            TRY(pull_uint(pull, &ret_values[count++]));
             if (peek(pull) != ',')
                 break;
             pull->at++;

@@ -27,7 +27,6 @@ enum err json_pull_fail(const struct json_pull *pull, size_t offset, const char 
 
 /* A string, valid UTF-8 without 0. */
 enum err json_pull_text(struct json_pull *pull, const char **ret_text) MUST_USE;
-enum err json_pull_uint(struct json_pull *pull, uint64_t *ret_value) MUST_USE;
 /* An array of up to `max` numbers. */
 enum err json_pull_uints(struct json_pull *pull, unsigned max, uint64_t *ret_values,
                          unsigned *ret_count) MUST_USE;

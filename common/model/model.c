@@ -282,29 +282,12 @@ void model_check_tables(const struct model *model)
 
 /* ---- using it ---- */
 
-uint32_t model_find(const struct model *model, const char *name)
-{
-    uint32_t parameter = 0;
-    while (parameter < model->parameters_count &&
-           strcmp(model->parameters[parameter].name, name) != 0)
-        parameter++;
-    return parameter;
-}
-
 uint32_t model_find_tensor(const struct model *model, const char *name)
 {
     uint32_t tensor = 0;
     while (tensor < model->tensors_count && strcmp(model->tensors[tensor].name, name) != 0)
         tensor++;
     return tensor;
-}
-
-void model_gather(const struct model *model, uint32_t chunk, float *out, const float *parameter)
-{
-    const struct model_chunk *block = &model->chunks[chunk];
-    for (uint32_t r = 0; r < block->rows; r++)
-        memcpy(out + (size_t)r * block->cols, parameter + model_row_offset(model, chunk, r),
-               block->cols * sizeof *out);
 }
 
 void model_scatter(const struct model *model, uint32_t chunk, float *parameter, const float *inp)

@@ -236,9 +236,6 @@ void model_check_tables(const struct model *model);
 /* What one sample is made of: a function of the settings alone. */
 struct model_sample model_sample(const struct spec_model *settings);
 
-/* The parameter of that name; parameters_count: none. */
-uint32_t model_find(const struct model *model, const char *name);
-
 /* Where chunk's row r (0 ≤ r < rows) begins in the parameter's storage, in weights; its `cols`
  * weights are contiguous there. */
 static inline uint64_t model_row_offset(const struct model *model, uint32_t chunk, uint32_t r)
@@ -247,8 +244,7 @@ static inline uint64_t model_row_offset(const struct model *model, uint32_t chun
     return (uint64_t)(c->row + r) * model->parameters[c->parameter].cols + c->col;
 }
 
-/* Copy one chunk out of (gather) or into (scatter) the whole parameter's storage. */
-void model_gather(const struct model *model, uint32_t chunk, float *out, const float *parameter);
+/* Copies one chunk into the whole parameter's storage. */
 void model_scatter(const struct model *model, uint32_t chunk, float *parameter, const float *inp);
 
 /* The initial values of a chunk, `weights` floats: a function of (seed, parameter, element's place

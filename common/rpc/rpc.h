@@ -189,8 +189,6 @@ void rpc_server_free(struct rpc_server *server);
 const struct rpc_peer *rpc_request_peer(const struct rpc_request *request);
 /* A number no other request of this process has: for queues that may see a cancelled one. */
 uint64_t rpc_request_number(const struct rpc_request *request);
-/* Time left until the caller's deadline, now; UINT32_MAX: it has none. */
-uint32_t rpc_request_left_ms(const struct rpc_request *request);
 
 /* The two answers; exactly one of them, once; the request is gone afterwards. Any thread. */
 void rpc_reply(struct rpc_request *take_request, struct buf *take_response);

@@ -107,7 +107,8 @@ enum err config_complain(const struct config_table *table, const void *settings,
                          const struct config_places *places, const char *path, const char *other,
                          struct reason *reason, const char *format, ...) PRINTF_LIKE(7, 8);
 
-/* All fields that exist, without RETIRED, as YAML: config_parse() of the text gives the same settings. */
+/* All fields that exist, without RETIRED, as YAML: config_parse() of the text gives the same
+ * settings. */
 enum err config_print(const struct config_table *table, const void *settings,
                       struct buf *buf) MUST_USE;
 /* One field's value as a file would write it ("[2, 100, 3]"). */

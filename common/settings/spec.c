@@ -639,15 +639,3 @@ struct spec_optimizer spec_server_optimizer(const struct spec *spec)
                                    .nesterov = nesterov,
                                    .schedule = SPEC_CONSTANT};
 }
-
-/* ---- names ---- */
-
-const char *spec_precision_name(enum spec_precision precision)
-{
-    return precisions[precision];
-}
-
-const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind)
-{
-    return optimizer_kinds[kind];
-}

@@ -193,7 +193,4 @@ static inline uint64_t spec_run_samples(const struct spec *spec)
 /* What servers apply to the sums they are pushed: `optimizer`, or for `local` the outer one. */
 struct spec_optimizer spec_server_optimizer(const struct spec *spec);
 
-const char *spec_precision_name(enum spec_precision precision);
-const char *spec_optimizer_kind_name(enum spec_optimizer_kind kind);
-
 #endif

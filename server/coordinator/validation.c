@@ -25,16 +25,11 @@ void validation_release(struct validation *validation)
     *validation = (struct validation){0};
 }
 
-void validation_restart(struct validation *validation)
+void validation_begin(struct validation *validation, bool running)
 {
     if (validation->piece_count > 0)
         memset(validation->done, 0, validation->piece_count * sizeof *validation->done);
     validation->done_count = 0;
-}
-
-void validation_begin(struct validation *validation, bool running)
-{
-    validation_restart(validation);
     validation->running = running;
 }
 

@@ -24,8 +24,7 @@ struct validation {
 
 enum err validation_init(struct validation *validation, uint32_t piece_count) MUST_USE; /* NOMEM */
 void validation_release(struct validation *validation);
-void validation_restart(struct validation *validation);
-/* The same for the next version; `running`: its pieces are awaited. */
+/* Forgets what came, for the next version; `running`: its pieces are awaited. */
 void validation_begin(struct validation *validation, bool running);
 void validation_stop(struct validation *validation);
 

@@ -269,7 +269,8 @@ enum err journal_cut(struct journal *journal, uint64_t version, struct reason *r
 
 /* ---- pruning ---- */
 
-bool journal_covers(struct journal_name name, struct journal_name keep)
+/* Whether a recorded cut of `keep` covers the file of that name (journal_prune()). */
+static bool covers(struct journal_name name, struct journal_name keep)
 {
     if (name.generation != keep.generation)
         return name.generation < keep.generation;
@@ -286,7 +287,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
     for (size_t i = 0; i < names.count; i++) {
         struct journal_name name;
         char path[PATH_BYTES];
-        if (!journal_parse_name(names.names[i], &name) || !journal_covers(name, keep))
+        if (!journal_parse_name(names.names[i], &name) || !covers(name, keep))
             continue;
         TRY(path_of(folder, names.names[i], path, reason));
         /* another server may have removed it; what is left is removed after the next cut */

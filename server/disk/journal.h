@@ -95,8 +95,6 @@ bool journal_needed(const struct journal *journal, uint64_t version, struct jour
  * server those of older boots, and segments before keep's. */
 enum err journal_prune(const struct file_ops *ops, const char *folder, struct journal_name keep,
                        struct reason *reason) MUST_USE;
-/* Whether a file of that name is one of these. Pure. */
-bool journal_covers(struct journal_name name, struct journal_name keep);
 
 /* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
  * call. What is read is on disk: a writer that was killed may not have synced it, and what follows

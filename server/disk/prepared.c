@@ -122,7 +122,8 @@ static enum err fill_from_cut(const struct prepared *prepared, struct shard *sha
 
 /* ---- the journal ---- */
 
-enum err prepared_redo(void *context, const struct journal_entry *entry, struct reason *reason)
+/* The context is the shard, which is started. ERR_CORRUPT: the entry does not continue the cut. */
+static enum err redo(void *context, const struct journal_entry *entry, struct reason *reason)
 {
     struct shard *shard = context;
     const struct async_record record = {.n = entry->n,
@@ -145,7 +146,7 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
 {
     char folder[CHECKPOINT_PATH_BYTES];
     uint64_t torn;
-    struct journal_reader reader = {shard, prepared_redo};
+    struct journal_reader reader = {shard, redo};
     if (shard_extra_bytes(shard) == 0 || prepared->joins)
         return ERR_OK;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);

@@ -51,9 +51,5 @@ struct prepared_shard {
  * comes with a reason). Takes long: every value is made or read. */
 enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
                             struct shard **ret_shard, struct reason *reason) MUST_USE;
-/* What a journal_reader is to do with its entries: the context is the shard, which is started; the
- * entry stays the reader's. ERR_CORRUPT: it does not continue the cut; ERR_NOMEM. */
-enum err prepared_redo(void *context, const struct journal_entry *entry,
-                       struct reason *reason) MUST_USE;
 
 #endif

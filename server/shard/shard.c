@@ -382,13 +382,6 @@ uint64_t shard_version(const struct shard *shard)
     return shard->version;
 }
 
-bool shard_decision(const struct shard *shard, struct commit *ret_commit)
-{
-    if (shard->has_decision)
-        *ret_commit = shard->decision;
-    return shard->has_decision;
-}
-
 struct shard_statistics shard_statistics(const struct shard *shard)
 {
     struct shard_statistics statistics = shard->statistics;

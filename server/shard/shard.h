@@ -334,8 +334,6 @@ bool shard_close(struct shard *shard, struct shard_effects *effects);
 
 uint64_t shard_generation(const struct shard *shard);
 uint64_t shard_version(const struct shard *shard); /* readable in all chunks */
-/* The decision that made shard_version(), kept until the next (P6). False: there is none. */
-bool shard_decision(const struct shard *shard, struct commit *ret_commit);
 struct shard_statistics shard_statistics(const struct shard *shard);
 /* The numbered invariants; a walk over everything. */
 void shard_check(const struct shard *shard);

@@ -9,6 +9,7 @@
 #include "common/scoped.h"
 #include "common/settings/spec.h"
 #include "common/time.h"
+#include "tests/bench/processor.h"
 #include "worker/executor.h"
 
 #include <stdlib.h>
@@ -206,7 +207,7 @@ static enum err bench(enum kernels_backend backend, const char *way, unsigned st
                                                 .node_slots_max = 1,
                                                 .direct = strcmp(way, "direct") == 0};
     TRY(executor_new(&executor_options, &run.executor, reason));
-    run.now_ns = backend == KERNELS_CUDA ? time_now_ns : time_cpu_ns;
+    run.now_ns = backend == KERNELS_CUDA ? time_now_ns : processor_ns;
     enum err err = bench_run(&run, strcmp(way, "update") == 0);
     if (err == ERR_IO)
         reason_set(reason, err, "%s", executor_failure(run.executor));

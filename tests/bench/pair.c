@@ -2,6 +2,7 @@
 #include "tests/bench/pair.h"
 
 #include "common/time.h"
+#include "tests/bench/processor.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -27,15 +28,16 @@ static uint64_t server_cpu_ns(const struct pair_link *link)
 struct pair_clock pair_clock_start(const struct pair_link *link)
 {
     uint64_t server_ns = server_cpu_ns(link);
-    return (struct pair_clock){
-        .server_cpu_began_ns = server_ns, .cpu_began_ns = time_cpu_ns(), .began_ns = time_now_ns()};
+    return (struct pair_clock){.server_cpu_began_ns = server_ns,
+                               .cpu_began_ns = processor_ns(),
+                               .began_ns = time_now_ns()};
 }
 
 void pair_clock_stop(const struct pair_clock *clock, const struct pair_link *link,
                      struct pair_result *result)
 {
     uint64_t ns = time_now_ns() - clock->began_ns;
-    uint64_t cpu_ns = time_cpu_ns() - clock->cpu_began_ns;
+    uint64_t cpu_ns = processor_ns() - clock->cpu_began_ns;
     cpu_ns += server_cpu_ns(link) - clock->server_cpu_began_ns;
     result->seconds = (double)ns / 1e9;
     result->cpu_seconds = (double)cpu_ns / 1e9;
@@ -62,7 +64,7 @@ __attribute__((noreturn)) static void server_process(const struct pair_config *c
     check(write(pipes->from[1], &port, sizeof port) == sizeof port);
     char byte;
     while (read(pipes->to[0], &byte, 1) == 1) {
-        uint64_t cpu_ns = time_cpu_ns();
+        uint64_t cpu_ns = processor_ns();
         check(write(pipes->from[1], &cpu_ns, sizeof cpu_ns) == sizeof cpu_ns);
     }
     _exit(0);

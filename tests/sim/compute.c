@@ -2,6 +2,7 @@
 
 #include "common/clip.h"
 #include "common/digest.h"
+#include "tests/models.h"
 
 #include <math.h> /* INFINITY, NAN: macros */
 #include <string.h>
@@ -183,7 +184,7 @@ static void run_node(struct compute *compute, uint64_t step, struct node node, c
     for (uint32_t c = 0; c < model->chunks_count; c++) {
         uint32_t parameter = model->chunks[c].parameter;
         for (uint32_t p = 0; p < model->parameters[parameter].parts; p++)
-            model_gather(model, c,
+            gather_chunk(model, c,
                          ret_gradients + compute->gradient_first[compute->piece_first[c] + p],
                          executor_gradient(compute->executor, parameter, p));
     }

@@ -469,6 +469,9 @@ void scenario_print(const struct scenario *scenario)
                                                 [SPEC_SSP] = "ssp",
                                                 [SPEC_ASYNC] = "async",
                                                 [SPEC_LOCAL] = "local"};
+    static const char *const precisions[] = {[SPEC_FP32] = "fp32", [SPEC_BF16] = "bf16"};
+    static const char *const optimizers[] = {
+        [SPEC_SGD] = "sgd", [SPEC_MOMENTUM] = "momentum", [SPEC_ADAMW] = "adamw"};
     const struct spec_train *train = &scenario->spec.train;
     printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
            "validation %llu, bad %u %%; %u servers of %u threads, %u workers, ahead_max %u, lease "
@@ -478,8 +481,8 @@ void scenario_print(const struct scenario *scenario)
            (unsigned long long)scenario->seed, models[scenario->model],
            scenario->executor ? "computed" : "made up",
            consistencies[scenario->spec.consistency.kind], spec_staleness(&scenario->spec),
-           spec_precision_name(train->precision), (unsigned long long)train->steps, train->slots,
-           train->node_slots, spec_optimizer_kind_name(scenario->spec.optimizer.kind),
+           precisions[train->precision], (unsigned long long)train->steps, train->slots,
+           train->node_slots, optimizers[scenario->spec.optimizer.kind],
            scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
            scenario->bad_percent, scenario->servers, scenario->threads, scenario->workers,
            scenario->ahead_max, scenario->office.lease_ms, scenario->office.speculation_percent,

@@ -1,4 +1,5 @@
 /* Cuts on disk: what is written is read, and nothing else is taken for it. */
+#include "tests/models.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/checkpoint.h"
@@ -159,7 +160,7 @@ TEST_F(the_digest_is_the_runs, cut)
     float parameter[64], chunk[64];
     assert_int_equal(checkpoint_read_parameter(checkpoint, &f->model, 0, 2, parameter, &f->reason),
                      ERR_OK);
-    model_gather(&f->model, 0, chunk, parameter);
+    gather_chunk(&f->model, 0, chunk, parameter);
     assert_true(chunk[1] == value(0, 2, 1));
 }
 

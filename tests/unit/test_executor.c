@@ -1,6 +1,7 @@
 /* The executor: sums of nodes, hooks, memory, validation. Numbers of the models themselves are in
  * test_gpt.c and test_mlp.c. */
 #include "tests/unit/executor_fixture.h"
+#include "tests/unit/program_rows.h"
 
 #include "common/digest.h"
 #include "common/scoped.h"
@@ -73,7 +74,7 @@ TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixtu
     float *kept = fixture_gradients(f, keeping), *again = fixture_gradients(f, recomputing);
     assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
     assert_true(executor_memory(recomputing).activations < executor_memory(keeping).activations);
-    assert_int_equal(program_count(executor_program(recomputing), ACT_RC), 3 * 2);
+    assert_int_equal(rows_of(executor_program(recomputing), ACT_RC), 3 * 2);
     free(kept);
     free(again);
     executor_free(recomputing);

@@ -1,4 +1,5 @@
 /* The gpt model: gradients, names, padding. */
+#include "tests/models.h"
 #include "tests/unit/gradient_fixture.h"
 
 #include "worker/model/unit.h"
@@ -48,7 +49,7 @@ TEST(units_use_parameters_in_the_order_of_the_code)
 
 TEST_F(padded_vocabulary_has_no_gradient_and_no_influence, executor, .settings = fixture_gpt())
 {
-    uint32_t wte = model_find(&f->model, "wte.weight");
+    uint32_t wte = parameter_named(&f->model, "wte.weight");
     const struct model_parameter *p = &f->model.parameters[wte];
     uint64_t first = (uint64_t)p->shape[0] * p->cols;
     assert_true(first < p->weights);

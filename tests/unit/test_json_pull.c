@@ -72,24 +72,30 @@ TEST(numbers_are_whole_and_fit_64_bits)
     static const struct {
         const char *json;
         uint64_t value;
-    } rows[] = {{"0", 0}, {" 7 ", 7}, {"18446744073709551615", UINT64_MAX}};
+    } rows[] = {{"[0]", 0}, {"[ 7 ]", 7}, {"[18446744073709551615]", UINT64_MAX}};
     struct reason reason;
     uint64_t value = 0;
+    unsigned count;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         scoped(json_pull_release) struct json_pull pull = start(rows[i].json, &reason);
-        assert_int_equal(json_pull_uint(&pull, &value), ERR_OK);
+        assert_int_equal(json_pull_uints(&pull, 1, &value, &count), ERR_OK);
         assert_true(value == rows[i].value);
         assert_int_equal(json_pull_end(&pull), ERR_OK);
     }
-    static const char *const wrong[] = {"",    "-1",
-                                        "+1",  "01",
-                                        "00",  "18446744073709551616",
-                                        "\"",  "1e3",
-                                        "1.0", "99999999999999999999"};
+    static const char *const wrong[] = {"[-1]",
+                                        "[+1]",
+                                        "[01]",
+                                        "[00]",
+                                        "[18446744073709551616]",
+                                        "[99999999999999999999]",
+                                        "[\"]",
+                                        "[1e3]",
+                                        "[1.0]",
+                                        "[",
+                                        "7"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         scoped(json_pull_release) struct json_pull pull = start(wrong[i], &reason);
-        assert_true(json_pull_uint(&pull, &value) == ERR_MALFORMED ||
-                    json_pull_end(&pull) == ERR_MALFORMED);
+        assert_int_equal(json_pull_uints(&pull, 1, &value, &count), ERR_MALFORMED);
     }
 }
 
@@ -115,9 +121,10 @@ TEST(arrays_hold_up_to_so_many_numbers)
 static enum err add_member(struct json_pull *pull, const char *key, void *context)
 {
     uint64_t value = 0;
+    unsigned count;
     if (strcmp(key, "inner") == 0)
         return json_pull_members(pull, add_member, context);
-    TRY(json_pull_uint(pull, &value));
+    TRY(json_pull_uints(pull, 1, &value, &count));
     *(uint64_t *)context += value;
     return ERR_OK;
 }
@@ -127,11 +134,11 @@ TEST(objects_hand_out_their_members)
     struct reason reason;
     uint64_t sum = 0;
     scoped(json_pull_release) struct json_pull pull =
-        start("{\"a\":1, \"inner\" : {\"b\":20} ,\"e\":{}}", &reason);
+        start("{\"a\":[1], \"inner\" : {\"b\":[20]} ,\"e\":{}}", &reason);
     assert_int_equal(json_pull_members(&pull, add_member, &sum), ERR_MALFORMED);
     assert_int_equal(sum, 21);
     static const char *const wrong[] = {
-        "{", "{\"a\"}", "{\"a\":1,}", "{a:1}", "{\"a\":1 \"b\":2}", "[]", "{\"a\":1]"};
+        "{", "{\"a\"}", "{\"a\":[1],}", "{a:[1]}", "{\"a\":[1] \"b\":[2]}", "[]", "{\"a\":[1]]"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         scoped(json_pull_release) struct json_pull p = start(wrong[i], &reason);
         assert_int_equal(json_pull_members(&p, add_member, &sum), ERR_MALFORMED);

@@ -1,4 +1,5 @@
 /* The llama model: gradients, names, tensors, the grid of grouped heads. */
+#include "tests/models.h"
 #include "tests/unit/gradient_fixture.h"
 
 #include "common/scoped.h"
@@ -100,7 +101,7 @@ TEST(fused_parameters_are_several_tensors)
 /* A cut of the parameter's dim at each multiple of `length`. */
 static void assert_cuts(const struct model *model, const char *name, bool rows, uint32_t length)
 {
-    const struct model_parameter *p = &model->parameters[model_find(model, name)];
+    const struct model_parameter *p = &model->parameters[parameter_named(model, name)];
     uint32_t end = rows ? p->rows : p->cols;
     for (uint32_t at = 0; at < end; at += length) {
         bool begins = false;
@@ -134,7 +135,7 @@ TEST(a_degree_cuts_between_heads_of_keys_and_halves_gate_and_up_apart)
 
 TEST_F(padded_vocabulary_has_no_gradient_and_no_influence, executor, .settings = fixture_llama())
 {
-    uint32_t head = model_find(&f->model, "lm_head.weight");
+    uint32_t head = parameter_named(&f->model, "lm_head.weight");
     const struct model_parameter *p = &f->model.parameters[head];
     uint64_t first = (uint64_t)p->shape[0] * p->cols;
     assert_true(first < p->weights);

@@ -4,6 +4,7 @@
 #include "common/model/model.h"
 #include "common/rand.h"
 #include "common/scoped.h"
+#include "tests/models.h"
 
 #include <string.h>
 
@@ -43,7 +44,7 @@ static struct model made_mlp(uint32_t a, uint32_t b, uint32_t c)
 
 static const struct model_parameter *named(const struct model *model, const char *name)
 {
-    uint32_t parameter = model_find(model, name);
+    uint32_t parameter = parameter_named(model, name);
     assert_true(parameter < model->parameters_count);
     return &model->parameters[parameter];
 }
@@ -86,7 +87,7 @@ TEST(parameters_have_hub_names_shapes_and_rules)
     assert_false(named(&model, "ln_f.weight")->decay);
     assert_int_equal(named(&model, "h.0.mlp.c_fc.bias")->rows, 3072);
     assert_int_equal(named(&model, "h.0.mlp.c_fc.bias")->dims, 1);
-    assert_int_equal(model_find(&model, "lm_head.weight"), model.parameters_count);
+    assert_int_equal(parameter_named(&model, "lm_head.weight"), model.parameters_count);
 
     const struct model_parameter *loss = &model.parameters[model.loss_parameter];
     assert_string_equal(loss->name, "loss");
@@ -295,7 +296,7 @@ TEST(scatter_undoes_gather)
             whole[i] = (float)i;
         for (uint32_t i = 0; i < parameter->chunks_count; i++) {
             uint32_t c = parameter->chunk_first + i;
-            model_gather(&model, c, block, whole);
+            gather_chunk(&model, c, block, whole);
             assert_true(block[0] == (float)model_row_offset(&model, c, 0));
             model_scatter(&model, c, again, block);
         }
@@ -333,7 +334,7 @@ TEST(initial_values_do_not_depend_on_the_grid)
 TEST(initial_values_are_keyed_by_seed_parameter_and_place)
 {
     scoped(model_release) struct model model = made(gpt_settings(2, 4, 64, 32, 300));
-    uint32_t p = model_find(&model, "h.1.mlp.c_fc.weight");
+    uint32_t p = parameter_named(&model, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *weights = initial(&model, 7, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *other_seed = initial(&model, 8, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *other_layer = initial(&model, 7, "h.0.mlp.c_fc.weight");

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/scoped.h"
+#include "tests/unit/program_rows.h"
 #include "worker/program/program.h"
 
 static void printed(const struct program *program, const char *text)
@@ -66,16 +67,15 @@ static void counted(struct program_shape shape)
     uint32_t cells = shape.units * shape.microbatches;
     assert_int_equal(program_training(&program, &shape), ERR_OK);
     assert_int_equal(program_validate(&program, &reason), ERR_OK);
-    assert_int_equal(program_count(&program, ACT_F), cells);
-    assert_int_equal(program_count(&program, ACT_B), cells);
-    assert_int_equal(program_count(&program, ACT_RC),
-                     shape.recompute ? cells - shape.microbatches : 0);
-    assert_int_equal(program_count(&program, ACT_PULL), shape.units);
-    assert_int_equal(program_count(&program, ACT_PUSH), shape.units);
-    assert_int_equal(program_count(&program, ACT_STEP), shape.local_steps > 0);
+    assert_int_equal(rows_of(&program, ACT_F), cells);
+    assert_int_equal(rows_of(&program, ACT_B), cells);
+    assert_int_equal(rows_of(&program, ACT_RC), shape.recompute ? cells - shape.microbatches : 0);
+    assert_int_equal(rows_of(&program, ACT_PULL), shape.units);
+    assert_int_equal(rows_of(&program, ACT_PUSH), shape.units);
+    assert_int_equal(rows_of(&program, ACT_STEP), shape.local_steps > 0);
     assert_int_equal(program_validation(&validation, &shape), ERR_OK);
     assert_int_equal(program_validate(&validation, &reason), ERR_OK);
-    assert_int_equal(program_count(&validation, ACT_E), cells);
+    assert_int_equal(rows_of(&validation, ACT_E), cells);
 }
 
 TEST(what_is_generated_is_valid_and_counted)

@@ -1,4 +1,5 @@
 /* Initial weights from safetensors: every kind of number, both spellings of names, padding. */
+#include "tests/models.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/safetensors.h"
@@ -191,7 +192,7 @@ TEST_IN_FOLDER(halves_of_every_size_are_exact)
     path = folder_write(state, "halves", file.data, file.bytes);
     scoped(restore_free_scoped) struct restore *restore = NULL;
     assert_int_equal(restore_open(path, &model, &restore, &reason), ERR_OK);
-    uint32_t p = model_find(&model, "wpe.weight");
+    uint32_t p = parameter_named(&model, "wpe.weight");
     float out[4096];
     restore_chunk(restore, model.parameters[p].chunk_first, out);
     assert_int_equal(model.parameters[p].chunks_count, 1);
@@ -204,12 +205,12 @@ TEST_IN_FOLDER(what_does_not_fit_is_named)
     struct restore *restore = NULL;
     struct reason reason;
     struct change change = right;
-    change.leave_out = model_find(&model, "wpe.weight");
+    change.leave_out = parameter_named(&model, "wpe.weight");
     assert_int_equal(restore_open(write_file(state, &model, &change), &model, &restore, &reason),
                      ERR_NOT_FOUND);
     assert_non_null(strstr(reason.text, "model.safetensors: no tensor wpe.weight"));
     change = right;
-    change.widen = model_find(&model, "ln_f.bias");
+    change.widen = parameter_named(&model, "ln_f.bias");
     assert_int_equal(restore_open(write_file(state, &model, &change), &model, &restore, &reason),
                      ERR_SPEC_DIFFERS);
     assert_non_null(strstr(reason.text, "ln_f.bias"));

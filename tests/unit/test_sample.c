@@ -1,4 +1,5 @@
 /* Text from weights. */
+#include "tests/models.h"
 #include "tests/unit/executor_fixture.h"
 
 #include "common/scoped.h"
@@ -140,8 +141,8 @@ TEST_F(bytes_are_drawn_as_often_as_the_model_says, executor, .settings = bytes_m
 {
     for (uint32_t i = 0; i < f->model.parameters_count; i++)
         memset(executor_weights(f->executor, i), 0, f->model.parameters[i].weights * sizeof(float));
-    uint32_t wte = model_find(&f->model, "wte.weight");
-    executor_weights(f->executor, model_find(&f->model, "ln_f.bias"))[0] = 1;
+    uint32_t wte = parameter_named(&f->model, "wte.weight");
+    executor_weights(f->executor, parameter_named(&f->model, "ln_f.bias"))[0] = 1;
     for (uint32_t token = 0; token < 256; token++) /* 'a' : 'b' : 'c' = 1 : e : e^2 */
         executor_weights(f->executor, wte)[token * 16] =
             token >= 'a' && token <= 'c' ? (float)(token - 'a') : -40;

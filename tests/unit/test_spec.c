@@ -475,12 +475,6 @@ TEST(tickets_of_an_async_run_keep_their_numbers)
     assert_non_null(strstr(reason.text, "consistency.window"));
 }
 
-TEST(kinds_have_their_names)
-{
-    assert_string_equal(spec_precision_name(SPEC_BF16), "bf16");
-    assert_string_equal(spec_optimizer_kind_name(SPEC_ADAMW), "adamw");
-}
-
 TEST(servers_apply_the_optimizer_or_for_local_the_outer_one)
 {
     struct spec spec = parsed(full);

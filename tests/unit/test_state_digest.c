@@ -3,6 +3,7 @@
 
 #include "common/files/state_digest.h"
 #include "common/scoped.h"
+#include "tests/models.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static struct digest by_hand(const struct model *model)
     static const char *const names[] = {"fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"};
     scoped(buf_release) struct buf buf = {0};
     for (int i = 0; i < 4; i++) {
-        uint32_t parameter = model_find(model, names[i]);
+        uint32_t parameter = parameter_named(model, names[i]);
         assert_true(parameter < model->parameters_count);
         for (uint32_t array = 0; array < 3; array++)
             for (uint64_t place = 0; place < model->parameters[parameter].weights; place++) {

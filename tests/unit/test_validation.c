@@ -41,13 +41,13 @@ TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
     assert_memory_equal(&sums[0], &sums[1], sizeof sums[0]);
 }
 
-TEST(a_restart_forgets)
+TEST(the_next_version_begins_with_nothing)
 {
     scoped(validation_release) struct validation validation = {0};
     assert_int_equal(validation_init(&validation, 1), ERR_OK);
     struct validation_result result = result_of(3);
     validation_add(&validation, 0, &result);
-    validation_restart(&validation);
+    validation_begin(&validation, true);
     assert_false(validation_complete(&validation));
 }
 
@@ -55,6 +55,6 @@ TEST(a_run_without_held_out_samples_has_nothing_to_wait_for)
 {
     scoped(validation_release) struct validation validation = {0};
     assert_int_equal(validation_init(&validation, 0), ERR_OK);
-    validation_restart(&validation);
+    validation_begin(&validation, true);
     assert_true(validation_complete(&validation));
 }

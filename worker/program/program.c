@@ -34,15 +34,6 @@ enum err program_copy(const struct program *program, struct program *ret_copy)
     return ERR_OK;
 }
 
-uint32_t program_count(const struct program *program, enum act act)
-{
-    uint32_t count = 0;
-    for (uint32_t p = 0; p < program->places_count; p++)
-        for (uint32_t i = 0; i < program->places[p].rows_count; i++)
-            count += program->places[p].rows[i].act == act;
-    return count;
-}
-
 /* ---- generators ---- */
 
 struct generator {

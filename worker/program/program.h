@@ -91,7 +91,4 @@ static inline struct act_unit program_unit(const struct program *program, uint32
     return (struct act_unit){.first = unit == 0, .last = unit + 1 == program->units};
 }
 
-/* Rows of an act, in all places. */
-uint32_t program_count(const struct program *program, enum act act);
-
 #endif

@@ -144,7 +144,6 @@ struct rpc_request_config {
     const struct rpc_method *method;
     const struct rpc_peer *peer;
     size_t bytes_max;
-    gpr_timespec deadline;
 };
 void rpc_request_start(const struct rpc_request_config *config);
 

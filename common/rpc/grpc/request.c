@@ -17,7 +17,6 @@ struct rpc_request {
     const struct rpc_method *method;
     struct rpc_peer peer;
     size_t bytes_max;
-    gpr_timespec deadline;
     uint64_t number;
 
     struct rpc_tag received, over_tag, replied;
@@ -170,7 +169,6 @@ static struct rpc_request *request_new(const struct rpc_request_config *config)
     request->method = config->method;
     request->peer = *config->peer;
     request->bytes_max = config->bytes_max;
-    request->deadline = config->deadline;
     request->number = atomic_fetch_add(&config->loop->next_request, 1) + 1;
     request->received.done = on_received;
     request->over_tag.done = on_over;
@@ -215,15 +213,6 @@ const struct rpc_peer *rpc_request_peer(const struct rpc_request *request)
 uint64_t rpc_request_number(const struct rpc_request *request)
 {
     return request->number;
-}
-
-uint32_t rpc_request_left_ms(const struct rpc_request *request)
-{
-    if (gpr_time_cmp(request->deadline, gpr_inf_future(request->deadline.clock_type)) == 0)
-        return UINT32_MAX;
-    int32_t left_ms =
-        gpr_time_to_millis(gpr_time_sub(request->deadline, gpr_now(request->deadline.clock_type)));
-    return left_ms < 0 ? 0 : (uint32_t)left_ms;
 }
 
 void rpc_reply(struct rpc_request *take_request, struct buf *take_response)

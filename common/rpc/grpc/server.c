@@ -172,8 +172,7 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
                                             .take_call = accept->call,
                                             .method = method,
                                             .peer = &peer,
-                                            .bytes_max = bytes_max,
-                                            .deadline = accept->details.deadline};
+                                            .bytes_max = bytes_max};
         rpc_request_start(&config);
         return;
     }
