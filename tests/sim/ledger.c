@@ -221,6 +221,21 @@ static bool has_taken(const struct sim *sim, const struct sim_thread *thread, ui
     return first == end;
 }
 
+bool ledger_has(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
+                uint32_t slot)
+{
+    const struct node node = {0, slot};
+    uint64_t ticket = step * sim->scenario.spec.train.slots + slot;
+    if (sim->run.async)
+        return has_taken(sim, thread, ticket, ticket + 1);
+    for (uint32_t i = 0; i < thread->chunk_count; i++)
+        for (uint32_t p = 0; p < thread->chunks[i].parts; p++)
+            if (!is_counted(sim, thread, step, node,
+                            sim->compute.piece_first[thread->chunks[i].chunk] + p))
+                return false;
+    return true;
+}
+
 /* Every slot of every piece of this server's chunks. */
 static bool is_complete(struct sim *sim, const struct sim_thread *thread, uint64_t step)
 {

@@ -46,6 +46,9 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
 void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
                    const struct truth *truth, const struct shard_ack *ack,
                    const struct shard_statistics *before);
+/* The server has all that it is to have of that slot. */
+bool ledger_has(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
+                uint32_t slot);
 /* A pull was taken: served, or parked. */
 void ledger_pulled(struct sim *sim, const struct sim_thread *thread, const struct truth *truth);
 void ledger_reduced(struct sim *sim, struct sim_thread *thread, const struct reduced *reduced);

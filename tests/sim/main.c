@@ -2,6 +2,7 @@
  * sim --seeds A-B [--jobs N] [--mutate NAME]   many, each job a process of its own, watched by this
  *     one: a check() that fails ends only that process, and the seed is known
  * sim --mutations                          the bugs that can be planted
+ * sim --story FILE                         a run whose plan is written down, told as sentences
  *
  * Exit status: 0 nothing found, 1 a violation, 2 usage. */
 #include "tests/sim/sim.h"
@@ -33,7 +34,8 @@ static int usage(void)
 {
     fprintf(stderr, "usage: sim SEED [--trace] [--mutate NAME]\n"
                     "       sim --seeds A-B [--jobs N] [--mutate NAME]\n"
-                    "       sim --mutations\n");
+                    "       sim --mutations\n"
+                    "       sim --story FILE\n");
     return 2;
 }
 
@@ -110,7 +112,10 @@ static int run_one(const struct arguments *arguments)
 {
     struct progress progress = {0};
     const struct kernels *kernels = open_kernels();
-    const struct sim_options options = {arguments->mutation, arguments->trace, kernels, &progress};
+    const struct sim_options options = {.mutation = arguments->mutation,
+                                        .trace = arguments->trace,
+                                        .kernels = kernels,
+                                        .progress = &progress};
     sim_run(arguments->first, &options);
     printf("seed %llu: nothing found, %llu events, %llu duplicates, %llu rewinds, "
            "%llu adopted\n",
@@ -121,12 +126,28 @@ static int run_one(const struct arguments *arguments)
     return 0;
 }
 
+static int run_story(const char *path)
+{
+    struct progress progress = {0};
+    struct story *story = story_read(path);
+    if (story == NULL)
+        return 2;
+    const struct kernels *kernels = open_kernels();
+    const struct sim_options options = {.kernels = kernels, .progress = &progress, .story = story};
+    sim_run(1, &options);
+    bool whole = story_print(story);
+    kernels_free(kernels);
+    story_free(story);
+    return whole ? 0 : 1;
+}
+
 /* ---- many ---- */
 
 static void run_job(const struct arguments *arguments, struct shared *shared, unsigned job)
 {
     const struct kernels *kernels = open_kernels();
-    const struct sim_options options = {arguments->mutation, false, kernels, &shared->jobs[job]};
+    const struct sim_options options = {
+        .mutation = arguments->mutation, .kernels = kernels, .progress = &shared->jobs[job]};
     for (uint64_t seed = arguments->first + job; seed <= arguments->last && !shared->stop;
          seed += arguments->jobs)
         sim_run(seed, &options);
@@ -253,6 +274,8 @@ int main(int count, char **words)
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);
     if (count == 2 && strcmp(words[1], "--mutations") == 0)
         return list_mutations();
+    if (count == 3 && strcmp(words[1], "--story") == 0)
+        return run_story(words[2]);
     if (!parse(count, words, &arguments))
         return usage();
     return arguments.one ? run_one(&arguments) : run_many(&arguments);

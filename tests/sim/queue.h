@@ -31,6 +31,7 @@
     X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                               \
     X(CLOG)             /* index: end; number: stream; detail: nothing arrives there before */       \
     X(FAULT)            /* index: its kind */                                                        \
+    X(STORY)            /* index: rule of the plan; detail: where its deed begins */                 \
     X(CALM)             /* the faults are over */
 
 #define SIM_EVENT_ENUM(name) EVENT_##name,

@@ -19,6 +19,8 @@ enum {
 
 uint64_t sim_below(struct sim *sim, uint64_t limit)
 {
+    if (sim->options.story != NULL)
+        return limit / 2;
     return rand_below(&sim->random, limit == 0 ? 1 : limit);
 }
 
@@ -117,6 +119,9 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_FAULT:
         faults_inject(sim, (enum fault_kind)event->index);
         break;
+    case EVENT_STORY:
+        story_event(sim, event);
+        break;
     case EVENT_CALM:
         faults_end(sim);
         break;
@@ -132,7 +137,10 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
 {
     *sim = (struct sim){.options = *options, .random = {~seed}};
     world = (struct world){.sim = sim};
-    scenario_init(&sim->scenario, seed);
+    if (options->story != NULL)
+        story_scenario(options->story, &sim->scenario);
+    else
+        scenario_init(&sim->scenario, seed);
     compute_init(&sim->compute, &sim->scenario, options->kernels);
     if (scenario_is_foretold(&sim->scenario))
         expected_run(&sim->expected, &sim->compute);
@@ -203,6 +211,7 @@ static void step(struct sim *sim)
     sim->options.progress->event = ++sim->events;
     sim_dispatch(sim, &event);
     message_unref(event.message);
+    story_act(sim);
     life_bury(sim);
     pairs_look(sim);
     if (sim->events > EVENTS_MAX)

@@ -10,7 +10,7 @@
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
- * together); life (a process that runs production's loop) with fiber, threads, rpc, disk and
+ * together), story (a plan that is written down, told as sentences); life (a process that runs production's loop) with fiber, threads, rpc, disk and
  * sim_store, the fakes; sim_daemon, sim_server and sim_coordinator, of which there may be two at
  * once; watch and watch_control, between the daemons and their cores; sim_worker, sim_link and
  * sim_device; compute (gradients), expected (what must come out), ledger, order and history (the
@@ -66,6 +66,7 @@
 #include "tests/sim/sim_daemon.h"
 #include "tests/sim/sim_server.h"
 #include "tests/sim/sim_worker.h"
+#include "tests/sim/story.h"
 #include "tests/sim/watch.h"
 
 /* What a seed came to; kept where the supervising process sees it. */
@@ -84,6 +85,7 @@ struct sim_options {
     bool trace;
     const struct kernels *kernels;
     struct progress *progress;
+    struct story *story; /* NULL: the seed decides */
 };
 
 struct sim {

@@ -29,7 +29,7 @@ static void run_compute(struct sim *sim, struct sim_worker *worker)
 {
     const struct ticket *ticket = &worker->ticket;
     uint32_t units = sim->compute.model.units_count;
-    uint64_t usual_us = sim->scenario.compute_us * worker->slowness;
+    uint64_t usual_us = story_compute_us(sim, worker->index) * worker->slowness;
     uint64_t after_us = 1 + sim_below(sim, 2 * usual_us);
     ledger_computing(sim, worker);
     worker->started = true;

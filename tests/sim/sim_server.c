@@ -53,6 +53,7 @@ void sim_server_start(struct sim *sim, struct sim_server *server)
     pairs_event(sim, MEETING_ADD);
     server->there = server->up = true;
     sim_trace(sim, "s%u starts", server->index);
+    story_tell(sim, "s%u starts", server->index);
     server->life = sim_daemon_start(sim, (struct place){PLACE_SERVER, server->index});
 }
 
@@ -94,6 +95,7 @@ void sim_server_ended(struct sim *sim, struct sim_server *server)
 {
     bool needed = sim_coordinator_needs(sim, server->index);
     sim_trace(sim, "s%u is gone%s", server->index, needed ? ", and is needed" : "");
+    story_tell(sim, "s%u ends", server->index);
     life_free(server->life);
     forget(server);
     sim->options.progress->left += !needed;

@@ -58,6 +58,9 @@ enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason 
     coordinator->term = ++world.sim->store.term;
     sim_trace(world.sim, "c%u has term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
+    story_tell(world.sim, "c%u starts as the coordinator of term %llu", coordinator->index,
+               (unsigned long long)coordinator->term);
+    story_chapter(world.sim);
     return ERR_OK;
 }
 
@@ -98,6 +101,8 @@ enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum 
     snprintf(world.sim->store.reason, sizeof world.sim->store.reason, "%s", why);
     if (state > RUN_TRAINING)
         ledger_over(world.sim, state, why);
+    if (state > RUN_TRAINING)
+        story_over(world.sim);
     return ERR_OK;
 }
 
@@ -124,6 +129,13 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t gener
         return err;
     past->generation = generation;
     ledger_generation(world.sim, generation, past->cut.name);
+    if (past->cut.name.generation == 0)
+        story_tell(world.sim, "generation %llu is stored", (unsigned long long)generation);
+    else
+        story_tell(world.sim,
+                   "generation %llu is stored, which begins from the cut of version %llu",
+                   (unsigned long long)generation, (unsigned long long)past->cut.name.version);
+    story_chapter(world.sim);
     return ERR_OK;
 }
 
@@ -139,6 +151,7 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
         return reason_set(reason, ERR_NO_SPACE, "the store's disk is full");
     ledger_recorded(sim, cut);
     sim->store.past.cut = *cut;
+    story_tell(sim, "the cut of version %llu is recorded", (unsigned long long)cut->name.version);
     return ERR_OK;
 }
 

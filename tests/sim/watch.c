@@ -50,7 +50,8 @@ void watch_release_stream(struct stream *stream)
 }
 
 /* async: what the worker hears of is acknowledged. */
-static void acknowledge(struct sim *sim, const struct message *message, const struct push_ack *ack)
+static void acknowledge(struct sim *sim, const struct stream *stream, const struct message *message,
+                        const struct push_ack *ack)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     const struct slice slice = {message->data, message->bytes};
@@ -60,6 +61,12 @@ static void acknowledge(struct sim *sim, const struct message *message, const st
     uint64_t ticket = to.push.step * sim->scenario.spec.train.slots + to.push.node.index;
     for (uint32_t i = 0; i < count; i++)
         history_acked(sim, to.push.entries[i].chunk, ticket);
+    const struct sim_thread *thread = &sim->servers[stream->server].threads[0];
+    if (sim->options.story != NULL && ack->code == ERR_OK && thread->shard != NULL &&
+        ledger_has(sim, thread, to.push.step, to.push.node.index))
+        story_tell_once(sim, "s%u acknowledges slot %u of step %llu to w%u: its journal has it",
+                        stream->server, to.push.node.index, (unsigned long long)to.push.step,
+                        stream->worker);
 }
 
 bool watch_answer(struct sim *sim, struct stream *stream, struct slice header)
@@ -76,7 +83,7 @@ bool watch_answer(struct sim *sim, struct stream *stream, struct slice header)
     if (awaited->silent)
         return false;
     if (sim->run.async)
-        acknowledge(sim, awaited->message, &answer.ack);
+        acknowledge(sim, stream, awaited->message, &answer.ack);
     return true;
 }
 
@@ -152,6 +159,8 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
         break;
     case SHARD_COMMITTED:
         ledger_committed(sim, thread, effect->committed.step);
+        story_tell(sim, "s%u has applied commit(%llu)", thread->index,
+                   (unsigned long long)effect->committed.step);
         break;
     case SHARD_SNAPSHOT:
         if (sim->run.async)
@@ -168,6 +177,8 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
         sim_trace(sim, "s%u sends chunk %u of version %llu", thread->index,
                   effect->transfer.header.chunk,
                   (unsigned long long)effect->transfer.header.version);
+        story_tell_once(sim, "s%u sends chunks of version %llu away", thread->index,
+                        (unsigned long long)effect->transfer.header.version);
         break;
     case SHARD_REFUSAL:
         break;
@@ -190,6 +201,7 @@ static void look(struct sim_thread *thread, const struct shard_effects *effects)
         sim_violated(sim, 5, "s%u holds %llu parked pulls, not %u", thread->index,
                      (unsigned long long)shard_statistics(thread->shard).parked, thread->parked);
     world.watching = false;
+    story_act(sim);
     if (reduced)
         faults_spring(sim, TRAP_REDUCED, thread->index);
 }
@@ -237,6 +249,23 @@ enum err __wrap_shard_new(const struct shard_config *config, struct shard **ret_
     return __real_shard_new(&changed, ret_shard);
 }
 
+/* Of an async run also what it did again from its journal. */
+static void tell_prepared(struct sim *sim, const struct sim_thread *thread,
+                          const struct prepared *prepared)
+{
+    uint32_t slots = sim->scenario.spec.train.slots;
+    if (prepared->from_cut)
+        story_tell(sim, "s%u has loaded the cut of version %llu", thread->index,
+                   (unsigned long long)prepared->version);
+    for (uint64_t step = 0; sim->options.story != NULL && sim->run.async && prepared->from_cut &&
+                            step < sim->scenario.spec.train.steps;
+         step++)
+        for (uint32_t slot = 0; slot < slots; slot++)
+            if (step >= prepared->version && ledger_has(sim, thread, step, slot))
+                story_tell(sim, "s%u has done slot %u of step %llu again, from its journal",
+                           thread->index, slot, (unsigned long long)step);
+}
+
 enum err __wrap_prepared_shard_new(const struct prepared *prepared,
                                    const struct prepared_shard *about, struct shard **ret_shard,
                                    struct reason *reason)
@@ -256,6 +285,8 @@ enum err __wrap_prepared_shard_new(const struct prepared *prepared,
     world.watching = true;
     ledger_prepared(world.sim, thread, prepared->joins);
     world.watching = false;
+    tell_prepared(world.sim, thread, prepared);
+    story_act(world.sim);
     return ERR_OK;
 }
 
@@ -299,16 +330,35 @@ REAL(void, shard_cancel, struct shard *shard, uint64_t sender);
 REAL(uint64_t, shard_taken, const struct shard *shard);
 
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
- * nobody is found guilty of it. */
-static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct push *push)
+ * nobody is found guilty of it; in a story, always of the machine that it names. */
+static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct push *push,
+                  uint32_t worker)
 {
     struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
-    if (sim->calm || sim->spoilt || push->entry_count == 0 || sim->run.async ||
-        !ledger_counts(sim, thread, push, entry) || sim_below(sim, 4) != 0)
+    if (sim->calm || push->entry_count == 0 || sim->run.async ||
+        !ledger_counts(sim, thread, push, entry))
+        return false;
+    if (!story_is_wrong(sim, worker) && (sim->spoilt || sim_below(sim, 4) != 0))
         return false;
     sim->spoilt = true;
     entry->digest ^= 1;
     return true;
+}
+
+/* The whole of what a worker brings of a slot comes in several pushes. */
+static void tell_pushed(struct sim *sim, const struct sim_thread *thread, const struct push *push,
+                        uint32_t worker, enum err err, bool had)
+{
+    bool has = ledger_has(sim, thread, push->step, push->node.index);
+    if (err != ERR_OK)
+        story_tell_once(sim, "s%u refuses slot %u of step %llu from w%u (%s)", thread->index,
+                        push->node.index, (unsigned long long)push->step, worker, err_name(err));
+    else if (had)
+        story_tell_once(sim, "s%u does not count slot %u of step %llu from w%u: it has it",
+                        thread->index, push->node.index, (unsigned long long)push->step, worker);
+    else if (has)
+        story_tell(sim, "s%u has counted slot %u of step %llu, from w%u", thread->index,
+                   push->node.index, (unsigned long long)push->step, worker);
 }
 
 struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const struct push *push,
@@ -323,7 +373,9 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     const struct shard_statistics before = shard_statistics(shard);
     struct truth truth = awaited->truth;
     struct push what = *push;
-    server_here()->spoilt = spoil(sim, thread, push);
+    bool told = sim->options.story != NULL;
+    bool had = told && ledger_has(sim, thread, push->step, push->node.index);
+    server_here()->spoilt = spoil(sim, thread, push, stream->worker);
     mutate_push(sim, thread, &what, &truth);
     struct shard_ack ack = __real_shard_push(shard, sender, &what, payload, effects);
     sim_trace(sim, "s%u push of step %llu node %u:%u by w%u, id %llu: %s", thread->index,
@@ -339,6 +391,9 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     world.watching = false;
     awaited->silent = awaited->silent || !mutate_pushed(sim, thread, &before);
     look(thread, effects);
+    if (told && thread->shard != NULL)
+        tell_pushed(sim, thread, push, stream->worker, ack.code, had);
+    story_act(sim);
     return ack;
 }
 
@@ -553,6 +608,9 @@ enum err __wrap_shard_arrive(struct shard *shard, const struct transfer *header,
     world.watching = false;
     if (err == ERR_OK)
         note_taken(&world.sim->watch, thread->index, header);
+    if (err == ERR_OK)
+        story_tell_once(world.sim, "s%u takes chunks of version %llu", thread->index,
+                        (unsigned long long)header->version);
     look(thread, effects);
     return err;
 }

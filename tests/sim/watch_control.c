@@ -104,7 +104,12 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
         return __real_coordinator_complete(core, now_ms, request);
     mutate_complete(sim, &changed);
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
+    const char *name = members_name(&core->members, request->member);
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
+    if (name != NULL && request->outcome == ERR_OK)
+        story_tell(sim, "c%u hears from %s that slot %u of step %llu is done%s", coordinator->index,
+                   name, request->ticket.node.index, (unsigned long long)request->ticket.step,
+                   err == ERR_OK ? "" : ", too late");
     if (err == ERR_OK && sim_coordinator_holds_office(sim, coordinator) &&
         (sim->run.async || changed.ticket.step >= version))
         ledger_completed(sim, &changed);
@@ -129,6 +134,54 @@ static void trace_report(struct sim *sim, uint64_t link, const struct server_rep
               err_name(err));
 }
 
+static const char *server_of_link(const struct servers *servers, uint64_t link)
+{
+    for (uint32_t i = 0; i < servers->count; i++)
+        if (servers->list[i].link == link)
+            return servers->list[i].name;
+    return NULL;
+}
+
+static void tell_held(struct sim *sim, const char *teller, const char *name,
+                      const struct server_held *held)
+{
+    if (held->generation == 0)
+        story_tell_once(sim, "%s hears from %s that it holds nothing", teller, name);
+    else if (!held->has_decision)
+        story_tell_once(sim, "%s hears from %s that it holds generation %llu, and no commit",
+                        teller, name, (unsigned long long)held->generation);
+    else
+        story_tell_once(sim, "%s hears from %s that it holds generation %llu and commit(%llu)",
+                        teller, name, (unsigned long long)held->generation,
+                        (unsigned long long)held->decision.step);
+}
+
+static void tell_report(struct sim *sim, const struct coordinator *core, uint64_t link,
+                        const struct server_report *report, enum err err)
+{
+    const char *name = server_of_link(&core->servers, link);
+    char teller[16];
+    process_print(world.life->place, teller, sizeof teller);
+    if (name == NULL || err != ERR_OK)
+        return;
+    if (report->kind == SERVER_READY)
+        story_tell_once(sim, "%s hears from %s that it is ready at version %llu", teller, name,
+                        (unsigned long long)report->ready.cut.version);
+    else if (report->kind == SERVER_REDUCED)
+        story_tell_once(sim, "%s hears from %s that step %llu is reduced", teller, name,
+                        (unsigned long long)report->reduced.step);
+    else if (report->kind == SERVER_COMMITTED)
+        story_tell_once(sim, "%s hears from %s that commit(%llu) is applied", teller, name,
+                        (unsigned long long)report->committed.step);
+    else if (report->kind == SERVER_MANIFEST)
+        story_tell_once(sim, "%s hears from %s that its file of the cut of version %llu is durable",
+                        teller, name, (unsigned long long)report->manifest.cut.version);
+    else if (report->kind == SERVER_HELD)
+        tell_held(sim, teller, name, &report->held);
+    else if (report->kind == SERVER_DRAIN)
+        story_tell_once(sim, "%s hears from %s that it wants to leave", teller, name);
+}
+
 enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now_ms, uint64_t link,
                                           const struct server_report *report)
 {
@@ -136,8 +189,10 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
     if (coordinator_here() == NULL)
         return err;
     trace_report(world.sim, link, report, err);
+    tell_report(world.sim, core, link, report, err);
     if (err == ERR_MALFORMED)
         sim_violated(world.sim, 7, "the coordinator calls a report malformed");
+    story_act(world.sim);
     return err;
 }
 
@@ -182,6 +237,31 @@ static void delay_moves(struct sim *sim, struct stream *stream)
                      sim_below(sim, 40 * (sim->scenario.delay_us + sim->scenario.compute_us)));
 }
 
+static void tell_command(struct sim *sim, uint32_t server, const struct server_command *command)
+{
+    char teller[16];
+    process_print(world.life->place, teller, sizeof teller);
+    if (command->kind == SERVER_PREPARE && command->prepare.joins)
+        story_tell(sim, "%s tells s%u to join generation %llu, without chunks yet", teller, server,
+                   (unsigned long long)command->prepare.generation);
+    else if (command->kind == SERVER_PREPARE && command->prepare.from_cut)
+        story_tell(sim, "%s tells s%u to prepare generation %llu from the cut of version %llu",
+                   teller, server, (unsigned long long)command->prepare.generation,
+                   (unsigned long long)command->prepare.cut.version);
+    else if (command->kind == SERVER_PREPARE)
+        story_tell(sim, "%s tells s%u to prepare generation %llu", teller, server,
+                   (unsigned long long)command->prepare.generation);
+    else if (command->kind == SERVER_COMMIT)
+        story_tell(sim, "%s sends commit(%llu) to s%u%s%s", teller,
+                   (unsigned long long)command->commit.step, server,
+                   command->commit.cut ? ", with a cut" : "",
+                   command->move_count > 0 ? ", with chunks that move" : "");
+    else if (command->kind == SERVER_LEAVE)
+        story_tell(sim, "%s lets s%u go", teller, server);
+    else if (command->kind == SERVER_ASK)
+        story_tell(sim, "%s asks s%u what it holds", teller, server);
+}
+
 /* Drained; or its daemon ends all the same, and the run waits for it. */
 static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, uint32_t server)
 {
@@ -196,12 +276,14 @@ void __wrap_connections_command(const struct connection *server,
     struct sim *sim = world.sim;
     if (watch_effect()) {
         struct stream *stream = rpc_network_stream(sim, server->stream);
+        tell_command(sim, stream->server, command);
         if (command->kind == SERVER_LEAVE)
             let_go(sim, coordinator_here(), stream->server);
         if (command->kind == SERVER_COMMIT && command->move_count > 0)
             delay_moves(sim, stream);
     }
     __real_connections_command(server, command);
+    story_act(sim);
     if (life_acts() && command->kind == SERVER_COMMIT)
         faults_spring(sim, TRAP_DECIDE, world.life->place.index);
 }
@@ -229,6 +311,18 @@ struct call *__wrap_waiting_take_acquire(struct waiting *waiting, uint64_t membe
     return call;
 }
 
+static void tell_granted(struct sim *sim, const struct sim_coordinator *coordinator,
+                         const struct ticket *ticket)
+{
+    struct coordinator *core = coordinator->core;
+    const struct lease *lease = tickets_find(&core->run.tickets, ticket->attempt);
+    const char *name = lease != NULL ? members_name(&core->members, lease->member) : NULL;
+    if (name != NULL)
+        story_tell(sim, "c%u grants slot %u of step %llu to %s%s", coordinator->index,
+                   ticket->node.index, (unsigned long long)ticket->step, name,
+                   lease->speculative ? ", as a second attempt" : "");
+}
+
 enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, struct buf *out)
 {
     struct sim *sim = world.sim;
@@ -240,6 +334,8 @@ enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, str
     if (changed.result == ACQUIRE_TICKET &&
         !ledger_is_late(sim, changed.ticket.generation, coordinator->term))
         ledger_granted(sim, &changed.ticket, sim_coordinator_holds_office(sim, coordinator));
+    if (changed.result == ACQUIRE_TICKET)
+        tell_granted(sim, coordinator, &changed.ticket);
     return __real_wire_encode_acquire_reply(&changed, out);
 }
 
@@ -250,6 +346,10 @@ void __wrap_record_step(struct record *record, const struct step_row *row)
     if (coordinator != NULL && !ledger_is_late(sim, row->generation, coordinator->term))
         ledger_step(sim, row, sim_coordinator_holds_office(sim, coordinator));
     __real_record_step(record, row);
+    if (coordinator != NULL)
+        story_tell(sim, "c%u decides commit(%llu)", coordinator->index,
+                   (unsigned long long)row->step);
+    story_act(sim);
 }
 
 void __wrap_record_validation(struct record *record, const struct validation_row *row)
@@ -263,6 +363,8 @@ static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
                   struct cut_name adopted)
 {
     ledger_adopted(sim, adopted, coordinator->term);
+    story_tell(sim, "c%u goes on with generation %llu at version %llu", coordinator->index,
+               (unsigned long long)adopted.generation, (unsigned long long)adopted.version);
     if (!sim_coordinator_holds_office(sim, coordinator))
         return;
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
@@ -401,10 +503,14 @@ void __wrap_log_event(const struct logger *logger, enum log_level level, const c
         __real_log_event(logger, level, event, fields);
         return;
     }
-    if (!world.sim->options.trace || world.life->dead || level > logger->level)
+    if (world.life->dead || level > logger->level)
+        return;
+    process_print(world.life->place, name, sizeof name);
+    if (world.life->place.kind == PLACE_COORDINATOR)
+        story_log(world.sim, name, event);
+    if (!world.sim->options.trace)
         return;
     check(log_format(&line, 0, level, event, fields) == ERR_OK);
     line.data[line.bytes - 1] = 0;
-    process_print(world.life->place, name, sizeof name);
     sim_trace(world.sim, "%s: %s", name, strchr((const char *)line.data, ' ') + 1);
 }
