@@ -112,8 +112,7 @@ static void take_term_above(struct coordinator *coordinator, const struct server
         return;
     coordinator->settings.term = hello->hello.term + 1;
     members_raise_term(&coordinator->members, coordinator->settings.term);
-    if (coordinator->run.tickets.attempts < coordinator->settings.term << 32)
-        coordinator->run.tickets.attempts = coordinator->settings.term << 32;
+    leases_number_above(&coordinator->run.tickets.leases, coordinator->settings.term << 32);
     coordinator->run.steps.commit.term = coordinator->settings.term;
     effects_add(&coordinator->effects, EFFECT_STORE_TERM)->term = coordinator->settings.term;
     effects_log(&coordinator->effects, true,

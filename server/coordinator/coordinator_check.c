@@ -167,7 +167,7 @@ static void check_counts(const struct coordinator *coordinator)
     check(members->count <= COORDINATOR_MEMBERS_MAX);
     check(members->parked_count <= members->count);
     check(members->past_count <= MEMBERS_PAST_MAX);
-    check(coordinator->run.tickets.lease_count <= coordinator->run.tickets.settings.leases_max);
+    check(coordinator->run.tickets.leases.count <= coordinator->run.tickets.settings.leases_max);
     check(coordinator->effects.count <= EFFECTS_MAX);
 }
 
@@ -194,7 +194,7 @@ static uint64_t whole_steps(const struct coordinator *coordinator)
     uint64_t seals = (uint64_t)run->chunk_count * (run->settings.delay + 1);
     return 64 + 16 * (uint64_t)coordinator->servers.count +
            4 * (uint64_t)coordinator->members.count + 4 * (uint64_t)run->map.range_count + seals +
-           4 * units + 8 * (uint64_t)run->tickets.lease_count;
+           4 * units + 8 * (uint64_t)run->tickets.leases.count;
 }
 
 void coordinator_check(struct coordinator *coordinator)
@@ -247,7 +247,7 @@ void coordinator_describe(const void *object, char *text, size_t bytes)
              (unsigned long long)run->cuts.newest.name.version, run->cuts.pending_count,
              coordinator->servers.count, coordinator->servers.chosen_count,
              (unsigned long long)run->map_number, coordinator->members.count,
-             coordinator->members.parked_count, run->tickets.lease_count,
+             coordinator->members.parked_count, run->tickets.leases.count,
              (unsigned long long)run->tickets.step, run->tickets.steps, (int)run->ending.kind,
              run->validation.running);
 }

@@ -23,9 +23,9 @@ static enum err init_all(struct tickets *tickets)
 {
     const struct tickets_settings *settings = &tickets->settings;
     check(settings->open_steps > 0);
-    tickets->leases = calloc(settings->leases_max, sizeof *tickets->leases);
+    TRY(leases_init(&tickets->leases, settings->leases_max, settings->attempts_first));
     tickets->train = calloc(settings->open_steps, sizeof *tickets->train);
-    if (tickets->leases == NULL || tickets->train == NULL)
+    if (tickets->train == NULL)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < settings->open_steps; i++)
         TRY(work_init(&tickets->train[i], settings->slots));
@@ -34,7 +34,7 @@ static enum err init_all(struct tickets *tickets)
 
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings)
 {
-    *tickets = (struct tickets){.settings = *settings, .attempts = settings->attempts_first};
+    *tickets = (struct tickets){.settings = *settings};
     enum err err = init_all(tickets);
     if (err != ERR_OK)
         tickets_release(tickets);
@@ -47,7 +47,7 @@ void tickets_release(struct tickets *tickets)
         free(tickets->train[i].units);
     free(tickets->train);
     free(tickets->validate.units);
-    free(tickets->leases);
+    leases_release(&tickets->leases);
     *tickets = (struct tickets){0};
 }
 
@@ -81,13 +81,13 @@ static void work_open(struct work *work, bool wanted)
 /* Leases of steps that are closed go; the units they covered go with them. */
 static void keep_leases(struct tickets *tickets, bool validate)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < tickets->lease_count; i++) {
-        const struct lease *lease = &tickets->leases[i];
-        if (lease->kind == TICKET_TRAIN ? is_open(tickets, lease->step) : validate)
-            tickets->leases[kept++] = *lease;
+    struct lease *lease = leases_youngest(&tickets->leases);
+    while (lease != NULL) {
+        struct lease *before = leases_before(&tickets->leases, lease);
+        if (lease->kind == TICKET_TRAIN ? !is_open(tickets, lease->step) : !validate)
+            leases_remove(&tickets->leases, lease);
+        lease = before;
     }
-    tickets->lease_count = kept;
 }
 
 static void train_open(struct tickets *tickets, uint64_t first, uint32_t steps)
@@ -118,6 +118,15 @@ void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps)
     keep_leases(tickets, true);
 }
 
+/* Units of the step that were done are not after all: who holds them is waited for again. */
+static void out_again(struct tickets *tickets, uint64_t step)
+{
+    for (struct lease *lease = leases_youngest(&tickets->leases); lease != NULL;
+         lease = leases_before(&tickets->leases, lease))
+        if (lease->kind == TICKET_TRAIN && lease->step == step)
+            leases_out_again(&tickets->leases, lease);
+}
+
 void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool done)
 {
     check(is_open(tickets, step));
@@ -127,6 +136,8 @@ void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool do
         return;
     unit->done = done;
     work->done_count = done ? work->done_count + 1 : work->done_count - 1;
+    if (unit->holders > 0 && !done)
+        out_again(tickets, step);
     if (unit->holders > 0)
         return;
     work->free_count = done ? work->free_count - 1 : work->free_count + 1;
@@ -145,6 +156,7 @@ void tickets_reopen(struct tickets *tickets)
     }
     work->done_count = 0;
     work->lowest = 0;
+    out_again(tickets, tickets->step);
 }
 
 static uint32_t end_of(const struct work *work, struct node node)
@@ -222,12 +234,14 @@ static struct node fixed_node(const struct work *work, uint32_t first, uint32_t 
     return node;
 }
 
-static const struct lease *lease_add(struct tickets *tickets, struct lease lease)
+/* twin: a lease on the same node; NULL: its units are free. */
+static const struct lease *lease_add(struct tickets *tickets, struct lease lease,
+                                     struct lease *twin)
 {
-    check(tickets->lease_count < tickets->settings.leases_max);
     struct work *work = work_of(tickets, lease.kind, lease.step);
     for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
         struct unit *unit = &work->units[i];
+        check((unit->holders > 0) == (twin != NULL));
         if (!unit->done && unit->holders == 0) {
             work->free_count--;
             tickets->redone += unit->given ? 1 : 0;
@@ -236,11 +250,9 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
         unit->holders++;
         unit->version = lease.version;
         unit->given = true;
-        unit->granted_ms = lease.granted_ms;
     }
-    lease.attempt = ++tickets->attempts;
-    tickets->leases[tickets->lease_count] = lease;
-    return &tickets->leases[tickets->lease_count++];
+    lease.units = node_slots(lease.node, work->count);
+    return leases_add(&tickets->leases, &lease, twin);
 }
 
 static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t worker_count,
@@ -257,7 +269,7 @@ static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t wor
         lease.node = fixed_node(work, work->lowest, tickets->settings.node_slots);
     else if (lease.kind == TICKET_TRAIN)
         lease.node = choose_node(tickets, &lease, worker_count);
-    *ret_lease = lease_add(tickets, lease);
+    *ret_lease = lease_add(tickets, lease, NULL);
     return true;
 }
 
@@ -278,7 +290,7 @@ static double usual_ms(const struct tickets *tickets, const struct lease *lease)
 {
     double unit_ms =
         lease->kind == TICKET_TRAIN ? tickets->train_usual_ms : tickets->validate_usual_ms;
-    return unit_ms * node_slots(lease->node, lease_work(tickets, lease)->count);
+    return unit_ms * lease->units;
 }
 
 /* How old the youngest attempt must be before another worker gets it as well. */
@@ -294,49 +306,70 @@ static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lea
     return after_ms > settings->overdue_ms_min ? after_ms : settings->overdue_ms_min;
 }
 
-/* The first unit of the lease that is not done; the node's end: all are. */
-static uint32_t first_open(const struct work *work, const struct lease *lease)
-{
-    uint32_t i = node_first(lease->node);
-    while (i < end_of(work, lease->node) && work->units[i].done)
-        i++;
-    return i;
-}
-
-/* When the lease's node may be given to another worker; UINT64_MAX: it is done. */
-static uint64_t lease_overdue_ms(const struct tickets *tickets, const struct lease *lease)
+static bool is_done(const struct tickets *tickets, const struct lease *lease)
 {
     const struct work *work = lease_work(tickets, lease);
-    uint32_t i = first_open(work, lease);
-    if (i == end_of(work, lease->node))
-        return UINT64_MAX;
-    return work->units[i].granted_ms + overdue_after_ms(tickets, lease);
+    for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++)
+        if (!work->units[i].done)
+            return false;
+    return true;
+}
+
+/* The lease of the class whose node is not done and out longest, from `lease` on; NULL: none. */
+static struct lease *skip_done(struct tickets *tickets, struct lease *lease)
+{
+    while (lease != NULL && is_done(tickets, lease)) {
+        struct lease *next = leases_next_out(&tickets->leases, lease);
+        leases_not_out(lease);
+        lease = next;
+    }
+    return lease;
+}
+
+/* When the lease's node may be given to another worker. */
+static uint64_t lease_overdue_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    return lease->out_ms + overdue_after_ms(tickets, lease);
 }
 
 static bool holds_some_of(const struct tickets *tickets, uint64_t member, const struct lease *lease)
 {
-    for (uint32_t i = 0; i < tickets->lease_count; i++) {
-        const struct lease *held = &tickets->leases[i];
-        if (held->member == member && held->kind == lease->kind && held->step == lease->step &&
+    const struct lease *first = leases_of(&tickets->leases, member), *held = first;
+    while (held != NULL) {
+        if (held->kind == lease->kind && held->step == lease->step &&
             (node_contains(held->node, lease->node) || node_contains(lease->node, held->node)))
             return true;
+        held = RING_ITEM(held->siblings.behind, struct lease, siblings);
+        held = held == first ? NULL : held;
     }
     return false;
+}
+
+/* The overdue lease of a class that is out longest and of which the member holds nothing; NULL:
+ * there is none. */
+static struct lease *find_overdue(struct tickets *tickets, uint32_t lease_class, uint64_t now_ms,
+                                  uint64_t member)
+{
+    struct lease *held = leases_longest_out(&tickets->leases, lease_class);
+    while ((held = skip_done(tickets, held)) != NULL && lease_overdue_ms(tickets, held) <= now_ms) {
+        if (!holds_some_of(tickets, member, held))
+            return held;
+        held = leases_next_out(&tickets->leases, held);
+    }
+    return NULL;
 }
 
 static bool grant_overdue(struct tickets *tickets, struct lease lease,
                           const struct lease **ret_lease)
 {
-    const struct lease *slowest = NULL;
+    struct lease *slowest = NULL;
     uint64_t slowest_ms = UINT64_MAX;
-    for (uint32_t i = 0; i < tickets->lease_count; i++) {
-        const struct lease *held = &tickets->leases[i];
-        uint64_t overdue_ms = lease_overdue_ms(tickets, held);
-        if (overdue_ms > lease.granted_ms || overdue_ms >= slowest_ms ||
-            holds_some_of(tickets, lease.member, held))
+    for (uint32_t i = 0; i < LEASE_CLASSES; i++) {
+        struct lease *held = find_overdue(tickets, i, lease.granted_ms, lease.member);
+        if (held == NULL || lease_overdue_ms(tickets, held) >= slowest_ms)
             continue;
         slowest = held;
-        slowest_ms = overdue_ms;
+        slowest_ms = lease_overdue_ms(tickets, held);
     }
     if (slowest == NULL)
         return false;
@@ -345,8 +378,18 @@ static bool grant_overdue(struct tickets *tickets, struct lease lease,
     lease.version = slowest->version;
     lease.node = slowest->node;
     lease.speculative = true;
-    *ret_lease = lease_add(tickets, lease);
+    *ret_lease = lease_add(tickets, lease, slowest);
     return true;
+}
+
+bool tickets_any(struct tickets *tickets, uint64_t now_ms)
+{
+    bool any = tickets->validate.free_count > 0;
+    if (tickets->leases.count == tickets->settings.leases_max)
+        return false;
+    for (uint32_t i = 0; i < tickets->steps && !any; i++)
+        any = train_of(tickets, tickets->step + i)->free_count > 0;
+    return any || tickets_overdue_ms(tickets) <= now_ms;
 }
 
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
@@ -355,7 +398,7 @@ bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, ui
     struct lease lease = {
         .kind = TICKET_TRAIN, .step = tickets->step, .member = member, .granted_ms = now_ms};
     const struct lease validate = {.kind = TICKET_VALIDATE, .member = member, .granted_ms = now_ms};
-    if (tickets->lease_count == tickets->settings.leases_max)
+    if (tickets->leases.count == tickets->settings.leases_max)
         return false;
     if (tickets->steps > 0 && grant_free(tickets, lease, worker_count, ret_lease))
         return true;
@@ -369,11 +412,12 @@ bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, ui
     return grant_overdue(tickets, lease, ret_lease);
 }
 
-uint64_t tickets_overdue_ms(const struct tickets *tickets)
+uint64_t tickets_overdue_ms(struct tickets *tickets)
 {
     uint64_t due_ms = UINT64_MAX;
-    for (uint32_t i = 0; i < tickets->lease_count; i++) {
-        uint64_t overdue_ms = lease_overdue_ms(tickets, &tickets->leases[i]);
+    for (uint32_t i = 0; i < LEASE_CLASSES; i++) {
+        const struct lease *held = skip_done(tickets, leases_longest_out(&tickets->leases, i));
+        uint64_t overdue_ms = held != NULL ? lease_overdue_ms(tickets, held) : UINT64_MAX;
         due_ms = overdue_ms < due_ms ? overdue_ms : due_ms;
     }
     return due_ms;
@@ -381,57 +425,47 @@ uint64_t tickets_overdue_ms(const struct tickets *tickets)
 
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt)
 {
-    for (uint32_t i = 0; i < tickets->lease_count; i++)
-        if (tickets->leases[i].attempt == attempt)
-            return &tickets->leases[i];
-    return NULL;
+    return leases_find(&tickets->leases, attempt);
 }
 
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < tickets->lease_count; i++)
-        count += tickets->leases[i].member == member ? 1 : 0;
-    return count;
+    return leases_count_of(&tickets->leases, member);
 }
 
 /* ---- the end of leases ---- */
 
 /* Takes the lease away; what nobody else holds and is not done is free. */
-static void lease_remove(struct tickets *tickets, uint32_t index)
+static void lease_remove(struct tickets *tickets, struct lease *lease)
 {
-    struct lease lease = tickets->leases[index];
-    struct work *work = work_of(tickets, lease.kind, lease.step);
-    for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
+    struct work *work = work_of(tickets, lease->kind, lease->step);
+    for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++) {
         struct unit *unit = &work->units[i];
+        check(unit->holders > 0);
         unit->holders--;
         if (unit->holders > 0 || unit->done)
             continue;
         work->free_count++;
         work->lowest = i < work->lowest ? i : work->lowest;
     }
-    tickets->lease_count--;
-    memmove(&tickets->leases[index], &tickets->leases[index + 1],
-            (tickets->lease_count - index) * sizeof *tickets->leases);
+    leases_remove(&tickets->leases, lease);
 }
 
 /* The lease ends, having made so many units done. */
-static void lease_end(struct tickets *tickets, uint64_t now_ms, uint32_t index, uint32_t made_done)
+static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *lease,
+                      uint32_t made_done)
 {
-    const struct lease *lease = &tickets->leases[index];
-    struct work *work = work_of(tickets, lease->kind, lease->step);
     uint64_t held_ms = now_ms - lease->granted_ms;
-    uint64_t useful_ms = held_ms * made_done / node_slots(lease->node, work->count);
-    work->useful_ms += useful_ms;
+    uint64_t useful_ms = held_ms * made_done / lease->units;
+    work_of(tickets, lease->kind, lease->step)->useful_ms += useful_ms;
     tickets->useful_ms += useful_ms;
     tickets->wasted_ms += held_ms - useful_ms;
-    lease_remove(tickets, index);
+    lease_remove(tickets, lease);
 }
 
 static void learn(struct tickets *tickets, const struct lease *lease, uint64_t now_ms)
 {
-    uint32_t units = node_slots(lease->node, lease_work(tickets, lease)->count);
-    double unit_ms = (double)(now_ms - lease->granted_ms) / (double)units;
+    double unit_ms = (double)(now_ms - lease->granted_ms) / (double)lease->units;
     double *usual = usual_of(tickets, lease->kind);
     /* Something that took no time still has a usual time. */
     unit_ms = unit_ms > 0 ? unit_ms : 0.01;
@@ -459,11 +493,11 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
         return 0;
     uint32_t newly_done = mark_done(work_of(tickets, ticket->kind, ticket->step), ticket->node);
-    const struct lease *lease = tickets_find(tickets, ticket->attempt);
+    struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
         learn(tickets, lease, now_ms);
-        lease_end(tickets, now_ms, (uint32_t)(lease - tickets->leases), newly_done);
+        lease_end(tickets, now_ms, lease, newly_done);
     }
     return newly_done;
 }
@@ -471,28 +505,29 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
 {
     struct work *work = train_of(tickets, tickets->step);
-    for (uint32_t i = tickets->lease_count; i-- > 0;) {
-        const struct lease *lease = &tickets->leases[i];
+    struct lease *lease = leases_youngest(&tickets->leases);
+    while (lease != NULL) {
+        struct lease *before = leases_before(&tickets->leases, lease);
         if (lease_work(tickets, lease) == work)
-            lease_end(tickets, now_ms, i, mark_done(work, lease->node));
+            lease_end(tickets, now_ms, lease, mark_done(work, lease->node));
+        lease = before;
     }
     return work->useful_ms;
 }
 
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)
 {
-    const struct lease *lease = tickets_find(tickets, attempt);
+    struct lease *lease = leases_find(&tickets->leases, attempt);
     if (lease != NULL && lease->member == member)
-        lease_end(tickets, now_ms, (uint32_t)(lease - tickets->leases), 0);
+        lease_end(tickets, now_ms, lease, 0);
 }
 
 uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member)
 {
     uint32_t count = 0;
-    for (uint32_t i = tickets->lease_count; i-- > 0;) {
-        if (tickets->leases[i].member != member)
-            continue;
-        lease_end(tickets, now_ms, i, 0);
+    struct lease *lease;
+    while ((lease = leases_of(&tickets->leases, member)) != NULL) {
+        lease_end(tickets, now_ms, lease, 0);
         count++;
     }
     return count;
@@ -500,8 +535,9 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t 
 
 void tickets_drop_all(struct tickets *tickets, uint64_t now_ms)
 {
-    while (tickets->lease_count > 0)
-        lease_end(tickets, now_ms, tickets->lease_count - 1, 0);
+    struct lease *lease;
+    while ((lease = leases_youngest(&tickets->leases)) != NULL)
+        lease_end(tickets, now_ms, lease, 0);
 }
 
 static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease *lease)
@@ -518,15 +554,16 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 {
     uint32_t count = 0;
     *ret_due_ms = UINT64_MAX;
-    for (uint32_t i = tickets->lease_count; i-- > 0;) {
-        uint64_t due_ms =
-            tickets->leases[i].granted_ms + lapse_after_ms(tickets, &tickets->leases[i]);
-        if (due_ms <= now_ms) {
-            lease_end(tickets, now_ms, i, 0);
+    for (uint32_t i = 0; i < LEASE_CLASSES; i++) {
+        struct lease *oldest;
+        uint64_t due_ms = UINT64_MAX;
+        while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
+               (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
+            lease_end(tickets, now_ms, oldest, 0);
             count++;
-        } else if (due_ms < *ret_due_ms) {
-            *ret_due_ms = due_ms;
         }
+        if (oldest != NULL && due_ms < *ret_due_ms)
+            *ret_due_ms = due_ms;
     }
     return count;
 }
@@ -579,13 +616,13 @@ static void find_leases(struct tickets *tickets)
     for (uint32_t i = 0; i < tickets->settings.open_steps; i++)
         find_nothing(&tickets->train[i]);
     find_nothing(&tickets->validate);
-    for (uint32_t k = 0; k < tickets->lease_count; k++) {
-        const struct lease *lease = &tickets->leases[k];
+    for (const struct lease *lease = leases_youngest(&tickets->leases); lease != NULL;
+         lease = leases_before(&tickets->leases, lease)) {
         check(lease->kind != TICKET_TRAIN || is_open(tickets, lease->step));
-        check(lease->attempt <= tickets->attempts);
-        check(k == 0 || tickets->leases[k - 1].attempt < lease->attempt);
         struct work *work =
             lease->kind == TICKET_TRAIN ? train_of(tickets, lease->step) : &tickets->validate;
+        check(lease->units == node_slots(lease->node, work->count));
+        check(!ring_is_empty(&lease->out) || is_done(tickets, lease));
         for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++) {
             work->units[i].found++;
             check(work->units[i].version == lease->version); /* 2 */
@@ -596,7 +633,7 @@ static void find_leases(struct tickets *tickets)
 void tickets_check(struct tickets *tickets)
 {
     uint32_t open = 0;
-    check(tickets->lease_count <= tickets->settings.leases_max);
+    leases_check(&tickets->leases);
     find_leases(tickets);
     for (uint32_t i = 0; i < tickets->settings.open_steps; i++) {
         work_check(&tickets->train[i]);

@@ -30,8 +30,7 @@
 #ifndef ROOST_SERVER_COORDINATOR_TICKETS_H
 #define ROOST_SERVER_COORDINATOR_TICKETS_H
 
-#include "common/err.h"
-#include "proto/wire.h"
+#include "server/coordinator/leases.h"
 
 struct tickets_settings {
     uint32_t slots;      /* of a step */
@@ -47,17 +46,6 @@ struct tickets_settings {
     uint32_t overdue_ms_min;
 };
 
-struct lease {
-    enum ticket_kind kind;
-    uint64_t step;    /* training */
-    uint64_t version; /* to compute on */
-    struct node node;
-    uint64_t attempt; /* never the same again */
-    uint64_t member;
-    uint64_t granted_ms;
-    bool speculative;
-};
-
 /* The units of one step, or of the validation: slots or pieces. */
 struct work {
     uint32_t count; /* 0: nothing to do */
@@ -69,9 +57,8 @@ struct work {
         bool done;
         bool given; /* granted before, since open */
         uint32_t holders;
-        uint32_t found;      /* tickets_check(): leases that cover it */
-        uint64_t version;    /* given: to compute on */
-        uint64_t granted_ms; /* the youngest lease's on it */
+        uint32_t found;   /* tickets_check(): leases that cover it */
+        uint64_t version; /* given: to compute on */
     } * units;
 };
 
@@ -83,9 +70,7 @@ struct tickets {
     struct work *train; /* step t at t % open_steps */
     struct work validate;
     double train_usual_ms, validate_usual_ms; /* a unit takes this long; 0: not known yet */
-    uint32_t lease_count;
-    struct lease *leases; /* in the order of granting */
-    uint64_t attempts;
+    struct leases leases;
     uint64_t redone;      /* units granted again after a loss */
     uint64_t speculative; /* units granted to a second worker */
     /* Attempts that are over, each from its lease to its end: what made units done, each unit's
@@ -112,13 +97,15 @@ void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool do
 /* What is done of the oldest step is free again: done by workers' words, but not by the shards'. */
 void tickets_reopen(struct tickets *tickets);
 
+/* Whether tickets_grant() would find something for some member now. */
+bool tickets_any(struct tickets *tickets, uint64_t now_ms);
 /* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it
  * now. The lease is borrowed until the next call that changes leases. */
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease);
 /* When tickets_grant() for some idle worker could succeed without anything else happening, by
  * speculation; UINT64_MAX: never. */
-uint64_t tickets_overdue_ms(const struct tickets *tickets);
+uint64_t tickets_overdue_ms(struct tickets *tickets);
 /* The lease of that attempt; NULL: it is over. */
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
