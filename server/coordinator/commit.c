@@ -67,7 +67,7 @@ static void tell_commit(struct coordinator *coordinator)
         struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL)
             continue;
-        server->acknowledged = server->past_cut = false;
+        servers_tell_new_commit(server);
         send_commit(coordinator, server);
     }
 }

@@ -166,9 +166,9 @@ void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, u
     struct server_entry *server = servers_find(&coordinator->servers, link);
     if (server == NULL)
         return;
-    server->link = 0;
-    bool ours =
-        server->map_index != SERVERS_NONE && !server->emptied && run_active(&coordinator->run);
+    servers_lost(server);
+    bool ours = server->map_index != SERVERS_NONE && server->state != SERVER_IS_EMPTIED &&
+                run_active(&coordinator->run);
     effects_log(&coordinator->effects, ours, "server lost  server=%s next=%s", server->name,
                 ours ? "wait for it" : "go on");
     if (ours)
@@ -182,11 +182,11 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
     struct server_entry *server = servers_named(&coordinator->servers, name);
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
-    TRY(leaving_drain(coordinator, server, 0, reason));
+    TRY(leaving_drain(coordinator, server, false, reason));
     advance_run(coordinator, now_ms);
     const struct run *run = &coordinator->run;
     *ret_drained = (struct coordinator_drained){
-        .drained = server->left_boot == server->boot,
+        .drained = server->leaving == SERVER_HAS_LEFT,
         .chunks_left =
             server->map_index == SERVERS_NONE ? 0 : map_chunks(&run->map, server->map_index),
     };
@@ -570,7 +570,7 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
         .boot = server->boot,
         .connected = server->link != 0,
         .chunk_count = map_chunks(&coordinator->run.map, server->map_index),
-        .has_left = server->left_boot == server->boot,
+        .has_left = server->leaving == SERVER_HAS_LEFT,
         .state = moves_state(coordinator, server),
         .pushed_bytes = server->pushed_bytes,
         .pulled_bytes = server->pulled_bytes,

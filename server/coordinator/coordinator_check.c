@@ -29,10 +29,9 @@ static void check_server(const struct servers *servers, const struct server_entr
     check(server->answered_link <= server->asked_link);
     check(!has_place || server->map_index < servers->chosen_count);
     check(!has_place || &servers->list[servers->chosen[server->map_index]] == server);
-    check(!server->emptied || has_place);
-    check(!server->newcomer); /* only while a commit is decided */
-    check(server->drain_boot == 0 || server->draining);
-    check(server->drain_boot == 0 || server->drain_boot == server->boot);
+    check(has_place == (server->state >= SERVER_IS_CHOSEN));
+    check(server->state != SERVER_IS_NEW); /* only while a commit is decided */
+    check(server->leaving < SERVER_LEAVINGS);
 }
 
 static void check_servers(const struct servers *servers)

@@ -18,10 +18,10 @@ static void number_files(struct coordinator *coordinator, struct cut_record *rec
         struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL)
             continue;
-        server->file = WIRE_FILE_NONE;
-        if (server->newcomer)
+        servers_number_file(server, WIRE_FILE_NONE);
+        if (server->state == SERVER_IS_NEW)
             continue; /* what it gets comes after the cut */
-        server->file = record->server_count++;
+        servers_number_file(server, record->server_count++);
         memcpy(record->servers[server->file].name, server->name, sizeof server->name);
     }
 }
@@ -64,6 +64,7 @@ void generation_prepare_part(struct coordinator *coordinator, struct server_entr
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
+    servers_prepare(server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
     command->prepare.cuts = generation_lacks_first_cut(run);
@@ -71,7 +72,6 @@ void generation_prepare_part(struct coordinator *coordinator, struct server_entr
     command->prepare.server = server->map_index;
     command->prepare.range_count = run->map.range_count;
     command->prepare.ranges = run->map.ranges;
-    server->acknowledged = true;
 }
 
 /* Above every generation that anybody has seen, the store's included. */
@@ -170,9 +170,10 @@ static bool begins_on_cut(const struct run *run)
 static void want_cut_servers(struct coordinator *coordinator)
 {
     struct servers *servers = &coordinator->servers;
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
     for (uint32_t i = 0; i < servers->count; i++)
-        servers->list[i].wanted =
-            cuts_file(&coordinator->run.cuts.newest, servers->list[i].name) != WIRE_SERVERS_MAX;
+        servers_want(&servers->list[i],
+                     cuts_file(cut, servers->list[i].name) != WIRE_SERVERS_MAX);
 }
 
 static enum err choose_servers(struct coordinator *coordinator)

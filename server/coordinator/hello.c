@@ -16,7 +16,7 @@ enum standing {
     /* With a place: */
     IS_EMPTIED, /* no chunk of it is left */
     HAS_LOST,   /* P3: a new boot, or a hello without what it was ready with: its chunks are gone */
-    PREPARES,   /* it has not said that it is ready */
+    PREPARES,   /* it has not reported that it is ready */
     IS_BEHIND,  /* it has not acknowledged the newest commit */
     IS_CURRENT,
     STANDINGS
@@ -52,9 +52,9 @@ static enum standing standing_without_place(const struct run *run,
                                             const struct server_entry *server)
 {
     bool holds = server->held_generation == run->generation;
-    if (server->left_boot == server->boot)
+    if (server->leaving == SERVER_HAS_LEFT)
         return HAS_LEFT;
-    if (server->ready && server->prepared_boot == server->boot && holds)
+    if (server->state == SERVER_HAS_JOINED && holds)
         return HAS_JOINED;
     if (server->held_generation == 0)
         return HOLDS_NONE;
@@ -65,12 +65,12 @@ static enum standing standing_of(const struct run *run, const struct server_entr
 {
     if (server->map_index == SERVERS_NONE)
         return standing_without_place(run, server);
-    if (server->emptied)
+    if (server->state == SERVER_IS_EMPTIED)
         return IS_EMPTIED;
-    if (server->boot != server->prepared_boot ||
-        (server->ready && server->held_generation != run->generation))
+    if (server->state == SERVER_HAS_LOST ||
+        (server->state == SERVER_SERVES && server->held_generation != run->generation))
         return HAS_LOST;
-    if (!server->ready)
+    if (server->state != SERVER_SERVES)
         return PREPARES;
     return run->steps.committed && !server->acknowledged ? IS_BEHIND : IS_CURRENT;
 }
@@ -108,7 +108,7 @@ static void restore_part(struct coordinator *coordinator, struct server_entry *s
     struct run *run = &coordinator->run;
     note_lost(coordinator, server, "its checkpoint");
     window_unseal(run, server->map_index);
-    server->past_cut = true;
+    servers_miss_cut(server);
     if (cuts_server_lost(&run->cuts, server->name))
         cuts_ask(&run->cuts); /* the next commit brings another */
     generation_prepare_part(coordinator, server);
@@ -147,8 +147,6 @@ void hello_answer(struct coordinator *coordinator, struct server_entry *server)
     enum standing standing = standing_of(&coordinator->run, server);
     carry_out(coordinator, server, answers[standing][situation]);
     /* What it was told to join with counts no more: it is invited again (moves.h). */
-    if (standing == HOLDS_NONE || standing == HOLDS_STALE || standing == HOLDS_OTHER) {
-        server->ready = false;
-        server->prepared_boot = 0;
-    }
+    if (standing == HOLDS_NONE || standing == HOLDS_STALE || standing == HOLDS_OTHER)
+        servers_forget(server);
 }

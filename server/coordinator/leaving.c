@@ -25,11 +25,11 @@ static enum wait wait_of(const struct coordinator *coordinator, const struct ser
                                    */
     if (!run_active(run))
         return WAITS_FOR_NOTHING;
-    if (moves_owns_chunks(run, server) && !server->emptied)
+    if (moves_owns_chunks(run, server) && server->state != SERVER_IS_EMPTIED)
         return WAITS_FOR_MOVES;
     /* P11: a drained server leaves only when neither the newest recorded cut nor one that is still
      * pending needs its files. */
-    bool has_place = server->map_index != SERVERS_NONE && !server->emptied;
+    bool has_place = server->map_index != SERVERS_NONE && server->state != SERVER_IS_EMPTIED;
     return has_place || cuts_need(&run->cuts, server->name) ? WAITS_FOR_CUT : WAITS_FOR_NOTHING;
 }
 
@@ -49,10 +49,10 @@ static enum err nobody_takes(const struct server_entry *leaver, struct reason *r
 }
 
 enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server,
-                       uint64_t drain_boot, struct reason *reason)
+                       bool ends, struct reason *reason)
 {
     const struct run *run = &coordinator->run;
-    if (server->draining || (server->boot == server->left_boot && server->link != 0))
+    if (servers_drains(server) || (server->leaving == SERVER_HAS_LEFT && server->link != 0))
         return ERR_OK; /* it does already, or has */
     if (!generation_can_begin_without(coordinator, server))
         return reason_set(reason, ERR_INVALID,
@@ -62,8 +62,7 @@ enum err leaving_drain(struct coordinator *coordinator, struct server_entry *ser
     enum wait wait = wait_of(coordinator, server);
     if (wait != WAITS_FOR_NOTHING && !could_take(coordinator, server))
         return nobody_takes(server, reason);
-    server->draining = true;
-    server->drain_boot = drain_boot;
+    servers_drain(server, ends);
     effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",
                 server->name, map_chunks(&run->map, server->map_index), wait_texts[wait]);
     return ERR_OK;
@@ -97,7 +96,8 @@ bool leaving_needs_cut(const struct coordinator *coordinator)
 {
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {
         const struct server_entry *server = &coordinator->servers.list[i];
-        bool leaves = server->emptied || (server->draining && server->map_index == SERVERS_NONE);
+        bool leaves = server->state == SERVER_IS_EMPTIED ||
+                      (servers_drains(server) && server->map_index == SERVERS_NONE);
         if (leaves && cuts_last_needs(&coordinator->run.cuts, server->name))
             return true;
     }
@@ -107,8 +107,8 @@ bool leaving_needs_cut(const struct coordinator *coordinator)
 static void let_go(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
-    if (server->draining) { /* else it has ended, and is back already */
-        server->left_boot = server->boot;
+    if (servers_drains(server)) { /* else it has ended, and is back already */
+        servers_leave(server);
         if (server->link != 0)
             send_command(coordinator, server, SERVER_LEAVE);
     }
@@ -117,7 +117,6 @@ static void let_go(struct coordinator *coordinator, struct server_entry *server)
         owners_count_change(run);
         moves_count_drained(&run->moves);
     }
-    servers_drain_over(server);
     effects_log(&coordinator->effects, false, "server drained  server=%s next=it may leave",
                 server->name);
 }
@@ -127,7 +126,7 @@ void leaving_let_go(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        bool leaves = server->draining || server->emptied;
+        bool leaves = servers_drains(server) || server->state == SERVER_IS_EMPTIED;
         if (leaves && wait_of(coordinator, server) == WAITS_FOR_NOTHING)
             let_go(coordinator, server);
     }

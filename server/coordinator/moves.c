@@ -20,7 +20,7 @@ void moves_release(struct moves *moves)
 
 bool moves_is_fit(const struct server_entry *server)
 {
-    return servers_is_available(server) && server->unfit_boot != server->boot;
+    return servers_is_available(server) && !server->unfit;
 }
 
 uint32_t moves_want_servers(struct coordinator *coordinator, const struct server_entry *lost)
@@ -29,9 +29,10 @@ uint32_t moves_want_servers(struct coordinator *coordinator, const struct server
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        bool can_come = moves_is_fit(server) && (server->ready || !coordinator->run.settings.async);
+        bool can_come = moves_is_fit(server) && (server->state == SERVER_HAS_JOINED ||
+                                                 !coordinator->run.settings.async);
         bool has = server->map_index != SERVERS_NONE;
-        server->wanted = server != lost && (has ? !server->draining : can_come);
+        servers_want(server, server != lost && (has ? !servers_drains(server) : can_come));
         count += server->wanted ? 1 : 0;
     }
     return count;
@@ -41,6 +42,7 @@ static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
+    servers_invite(server);
     command->prepare.cut = (struct cut_name){run->generation, run->steps.version};
     command->prepare.joins = true;
     command->prepare.restore = "";
@@ -54,8 +56,7 @@ void moves_invite(struct coordinator *coordinator)
         return;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        if (server->map_index == SERVERS_NONE && moves_is_fit(server) &&
-            server->prepared_boot != server->boot)
+        if (server->state == SERVER_IS_IDLE && moves_is_fit(server))
             invite(coordinator, server);
     }
 }
@@ -81,19 +82,19 @@ void moves_ready(struct coordinator *coordinator, struct server_entry *server,
                  const struct server_report *report)
 {
     struct run *run = &coordinator->run;
-    if (report->ready.cut.generation != run->generation || server->prepared_boot != server->boot)
+    if (report->ready.cut.generation != run->generation || !servers_was_told(server))
         return; /* of a generation before */
     if (report->ready.code != ERR_OK) {
-        server->unfit_boot = server->boot;
+        servers_note_unfit(server);
         effects_log(&coordinator->effects, true,
                     "server cannot join  server=%s err=%s next=without it reason=\"%.120s\"",
                     server->name, err_name(report->ready.code), report->ready.text);
         return;
     }
-    if (!server->ready)
+    if (server->state != SERVER_HAS_JOINED)
         effects_log(&coordinator->effects, false, "server joins  server=%s next=chunks move to it",
                     server->name);
-    server->ready = true;
+    servers_note_ready(server);
     run->moves.uneven = !run->settings.async || would_own(coordinator);
 }
 
@@ -107,13 +108,9 @@ void moves_forget(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     coordinator->run.moves.count = 0;
     coordinator->run.moves.arrived = false;
-    for (uint32_t i = 0; i < servers->count; i++) {
-        struct server_entry *server = &servers->list[i];
-        if (server->map_index != SERVERS_NONE)
-            continue;
-        server->prepared_boot = 0;
-        server->ready = false;
-    }
+    for (uint32_t i = 0; i < servers->count; i++)
+        if (servers->list[i].map_index == SERVERS_NONE)
+            servers_forget(&servers->list[i]);
 }
 
 /* ---- what moves ---- */
@@ -131,7 +128,7 @@ bool moves_wanted(const struct coordinator *coordinator)
         return false;
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
-        if (server != NULL && server->draining && moves_owns_chunks(run, server))
+        if (server != NULL && servers_drains(server) && moves_owns_chunks(run, server))
             return true;
     }
     return run->moves.uneven;
@@ -142,10 +139,10 @@ void moves_arrived(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server == NULL || !server->draining || moves_owns_chunks(run, server) ||
+        if (server == NULL || !servers_drains(server) || moves_owns_chunks(run, server) ||
             run->settings.async)
             continue;
-        server->emptied = true;
+        servers_empty(server);
     }
     run->moves.arrived = run->moves.count > 0 || run->moves.change == CHANGE_KEPT;
     run->moves.count = 0;
@@ -159,12 +156,12 @@ static void cast_roles(struct coordinator *coordinator, enum map_server_role *ro
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        server->newcomer = server->map_index == SERVERS_NONE && server->ready &&
-                           moves_is_fit(server) && servers_choose_one(servers, server);
+        if (server->state == SERVER_HAS_JOINED && moves_is_fit(server))
+            ignore(servers_add(servers, server)); /* without a place it waits for one */
     }
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
-        roles[i] = server == NULL ? MAP_ABSENT : server->draining ? MAP_LEAVES : MAP_SERVES;
+        roles[i] = server == NULL ? MAP_ABSENT : servers_drains(server) ? MAP_LEAVES : MAP_SERVES;
     }
 }
 
@@ -176,17 +173,16 @@ static void keep_receivers(struct coordinator *coordinator)
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
         bool receives = false;
-        for (uint32_t k = 0; server->newcomer && k < run->moves.count; k++)
+        if (server->state != SERVER_IS_NEW)
+            continue;
+        for (uint32_t k = 0; k < run->moves.count; k++)
             receives |= run->moves.list[k].to == server->map_index;
-        if (server->newcomer && !receives) {
-            servers_unchoose_one(servers, server);
-            server->ready = true;
-            server->newcomer = false;
-        }
-        if (server->newcomer) {
+        if (receives) {
             run->moves.status.servers_added++;
             effects_log(&coordinator->effects, false, "server added  server=%s servers=%u",
                         server->name, servers->chosen_count);
+        } else {
+            servers_take_back(servers, server);
         }
     }
 }
@@ -276,7 +272,8 @@ void moves_apply(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     for (uint32_t i = 0; i < coordinator->servers.count; i++)
-        coordinator->servers.list[i].newcomer = false;
+        if (coordinator->servers.list[i].state == SERVER_IS_NEW)
+            servers_serve(&coordinator->servers.list[i]);
     if (run->moves.count == 0)
         return;
     owners_take(run, &run->moves.next);
@@ -374,9 +371,7 @@ bool moves_change_is_due(struct coordinator *coordinator)
 
 static void stop_draining(struct coordinator *coordinator, struct server_entry *server)
 {
-    if (!server->draining)
-        return;
-    if (server->drain_boot == server->boot && server->link != 0)
+    if (server->leaving == SERVER_ENDS && server->link != 0)
         send_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
     servers_drain_over(server);
 }
@@ -391,7 +386,7 @@ void moves_not_taken(struct coordinator *coordinator, struct server_entry *serve
                 "server cannot take chunks  server=%s err=%s next=as before reason=\"%.120s\"",
                 server->name, err_name(report->ready.code), report->ready.text);
     if (new) {
-        server->unfit_boot = server->boot;
+        servers_note_unfit(server);
         return;
     }
     snprintf(refused, sizeof run->moves.refused, "server %.64s cannot take over chunks: %.150s",
@@ -441,14 +436,14 @@ void moves_changed(struct coordinator *coordinator)
 
 const char *moves_state(const struct coordinator *coordinator, const struct server_entry *server)
 {
-    bool joins = server->prepared_boot == server->boot && server->boot != 0;
-    if (server->left_boot == server->boot)
+    bool joins = server->state == SERVER_IS_INVITED || server->state == SERVER_HAS_JOINED;
+    if (server->leaving == SERVER_HAS_LEFT)
         return "drained";
-    if (server->draining)
+    if (servers_drains(server))
         return "draining";
     if (server->map_index != SERVERS_NONE)
         return "serving";
-    if (server->unfit_boot == server->boot)
+    if (server->unfit)
         return "unfit";
     return run_active(&coordinator->run) && joins ? "joining" : "idle";
 }

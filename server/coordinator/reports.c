@@ -44,7 +44,7 @@ static void ready_again(struct coordinator *coordinator, struct server_entry *se
     window_open(run);
     if (!run->steps.committed)
         return;
-    server->acknowledged = false;
+    servers_tell_commit(server);
     send_commit(coordinator, server);
 }
 
@@ -69,11 +69,13 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     }
     if (report->ready.cut.version != run->steps.version && run->phase == PHASE_PREPARE)
         return ERR_OLD_TERM; /* P7: somebody else goes on in this generation */
-    if (run->settings.async && !server->ready)
+    if (!servers_was_told(server))
+        return ERR_OK; /* it will be, with the next generation */
+    if (run->settings.async && server->state != SERVER_SERVES)
         TRY(window_meet(run, report));
     /* P11: who is emptied prepares without chunks; the run has not waited for it. */
-    bool again = !server->ready && !server->emptied && run->phase == PHASE_STEPS;
-    server->ready = true;
+    bool again = server->state == SERVER_PREPARES && run->phase == PHASE_STEPS;
+    servers_note_ready(server);
     if (again)
         ready_again(coordinator, server);
     else if (run->phase == PHASE_PREPARE && servers_ready(&coordinator->servers))
@@ -125,7 +127,7 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OLD_TERM;
     if (report->committed.step < run->steps.commit.step)
         return ERR_OK;
-    server->acknowledged = true;
+    servers_acknowledge(server);
     advance_run(coordinator, now_ms);
     return ERR_OK;
 }
@@ -214,7 +216,7 @@ static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
 static void drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server)
 {
     struct reason reason;
-    enum err err = leaving_drain(coordinator, server, server->boot, &reason);
+    enum err err = leaving_drain(coordinator, server, true, &reason);
     if (err == ERR_OK) {
         advance_run(coordinator, now_ms);
         return;

@@ -17,7 +17,8 @@ struct server_command *send_command(struct coordinator *coordinator,
     return &effect->command.command;
 }
 
-struct server_command *send_prepare(struct coordinator *coordinator, struct server_entry *server)
+struct server_command *send_prepare(struct coordinator *coordinator,
+                                    const struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_command(coordinator, server, SERVER_PREPARE);
@@ -25,8 +26,6 @@ struct server_command *send_prepare(struct coordinator *coordinator, struct serv
     command->prepare.generation = run->generation;
     command->prepare.spec = run->settings.spec;
     command->prepare.checkpoint_dir = run->settings.checkpoint_dir;
-    server->prepared_boot = server->boot;
-    server->ready = false;
     return command;
 }
 

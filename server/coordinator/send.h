@@ -11,7 +11,8 @@ struct server_command *send_command(struct coordinator *coordinator,
                                     enum server_command_kind kind);
 /* PREPARE with what every server is told, whatever its chunks are; it is ready when it reports so.
  */
-struct server_command *send_prepare(struct coordinator *coordinator, struct server_entry *server);
+struct server_command *send_prepare(struct coordinator *coordinator,
+                                    const struct server_entry *server);
 /* The newest commit, with what it moves. */
 void send_commit(struct coordinator *coordinator, const struct server_entry *server);
 

@@ -4,6 +4,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const bool may_follow[SERVER_STATES][SERVER_STATES] = {
+    [SERVER_IS_IDLE] = {[SERVER_IS_INVITED] = true, [SERVER_IS_CHOSEN] = true},
+    [SERVER_IS_INVITED] =
+        {[SERVER_IS_IDLE] = true, [SERVER_HAS_JOINED] = true, [SERVER_IS_CHOSEN] = true},
+    [SERVER_HAS_JOINED] = {[SERVER_IS_IDLE] = true,
+                           [SERVER_HAS_JOINED] = true, /* reported again */
+                           [SERVER_IS_CHOSEN] = true,  /* P12: with a new generation */
+                           [SERVER_IS_NEW] = true},
+    [SERVER_IS_CHOSEN] = {[SERVER_IS_IDLE] = true,
+                          [SERVER_PREPARES] = true,
+                          [SERVER_SERVES] = true}, /* P7: adopted */
+    [SERVER_PREPARES] = {[SERVER_IS_IDLE] = true,
+                         [SERVER_PREPARES] = true,
+                         [SERVER_SERVES] = true,
+                         [SERVER_HAS_LOST] = true},
+    [SERVER_SERVES] = {[SERVER_IS_IDLE] = true,
+                       [SERVER_PREPARES] = true, /* P10: a rewind */
+                       [SERVER_SERVES] = true,   /* reported again */
+                       [SERVER_IS_EMPTIED] = true,
+                       [SERVER_HAS_LOST] = true},
+    [SERVER_IS_NEW] = {[SERVER_IS_IDLE] = true, [SERVER_HAS_JOINED] = true, [SERVER_SERVES] = true},
+    [SERVER_IS_EMPTIED] = {[SERVER_IS_IDLE] = true, [SERVER_IS_EMPTIED] = true},
+    [SERVER_HAS_LOST] =
+        {[SERVER_IS_IDLE] = true, [SERVER_PREPARES] = true, [SERVER_HAS_LOST] = true},
+};
+
+static void enter(struct server_entry *server, enum server_state state)
+{
+    check(may_follow[server->state][state]);
+    server->state = state;
+}
+
 enum err servers_init(struct servers *servers)
 {
     *servers = (struct servers){0};
@@ -25,6 +57,23 @@ struct server_entry *servers_named(const struct servers *servers, const char *na
     return NULL;
 }
 
+/* P3: what another start of it was told or asked for counts no more. */
+static void begin_boot(struct server_entry *server, uint64_t boot)
+{
+    static const enum server_state next[SERVER_STATES] = {
+        [SERVER_IS_IDLE] = SERVER_IS_IDLE,       [SERVER_IS_INVITED] = SERVER_IS_IDLE,
+        [SERVER_HAS_JOINED] = SERVER_IS_IDLE,    [SERVER_IS_CHOSEN] = SERVER_IS_CHOSEN,
+        [SERVER_PREPARES] = SERVER_HAS_LOST,     [SERVER_SERVES] = SERVER_HAS_LOST,
+        [SERVER_IS_EMPTIED] = SERVER_IS_EMPTIED, [SERVER_HAS_LOST] = SERVER_HAS_LOST,
+    };
+    check(server->state != SERVER_IS_NEW); /* only while a commit is decided */
+    server->boot = boot;
+    server->state = next[server->state];
+    server->unfit = false;
+    if (server->leaving != SERVER_DRAINS) /* an operator's call is about every start */
+        server->leaving = SERVER_STAYS;
+}
+
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older)
 {
@@ -39,14 +88,18 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
         memcpy(server->name, hello->hello.name, sizeof server->name);
     }
     memcpy(server->address, hello->hello.address, sizeof server->address);
-    server->boot = hello->boot;
-    if (server->drain_boot != 0 && server->drain_boot != hello->boot)
-        servers_drain_over(server); /* it has ended, and is back */
+    if (server->boot != hello->boot)
+        begin_boot(server, hello->boot);
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;
     *ret_server = server;
     return ERR_OK;
+}
+
+void servers_lost(struct server_entry *server)
+{
+    server->link = 0;
 }
 
 struct server_entry *servers_find(struct servers *servers, uint64_t link)
@@ -69,7 +122,7 @@ struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index)
 {
     struct server_entry *server = servers_of_map(servers, map_index);
-    return server == NULL || server->emptied ? NULL : server;
+    return server == NULL || server->state == SERVER_IS_EMPTIED ? NULL : server;
 }
 
 bool servers_connected(const struct servers *servers)
@@ -86,7 +139,7 @@ bool servers_ready(const struct servers *servers)
 {
     for (uint32_t i = 0; i < servers->chosen_count; i++) {
         const struct server_entry *server = servers_active(servers, i);
-        if (server != NULL && !server->ready)
+        if (server != NULL && server->state != SERVER_SERVES)
             return false;
     }
     return true;
@@ -94,7 +147,7 @@ bool servers_ready(const struct servers *servers)
 
 bool servers_is_available(const struct server_entry *server)
 {
-    return server->link != 0 && !server->draining && server->left_boot != server->boot;
+    return server->link != 0 && server->leaving == SERVER_STAYS;
 }
 
 uint32_t servers_available(const struct servers *servers, const struct server_entry *without)
@@ -104,6 +157,8 @@ uint32_t servers_available(const struct servers *servers, const struct server_en
         count += &servers->list[i] != without && servers_is_available(&servers->list[i]) ? 1 : 0;
     return count;
 }
+
+/* ---- which are the run's ---- */
 
 /* The wanted server whose name is the lowest above `name` (NULL: the lowest of all). */
 static struct server_entry *next_by_name(struct servers *servers, const char *name)
@@ -119,10 +174,15 @@ static struct server_entry *next_by_name(struct servers *servers, const char *na
     return next;
 }
 
+void servers_want(struct server_entry *server, bool wanted)
+{
+    server->wanted = wanted;
+}
+
 uint32_t servers_choose(struct servers *servers)
 {
     for (uint32_t i = 0; i < servers->count; i++)
-        servers->list[i].wanted = servers_is_available(&servers->list[i]);
+        servers_want(&servers->list[i], servers_is_available(&servers->list[i]));
     return servers_choose_wanted(servers);
 }
 
@@ -137,9 +197,12 @@ uint32_t servers_choose_wanted(struct servers *servers)
     return servers->chosen_count;
 }
 
-bool servers_choose_one(struct servers *servers, struct server_entry *server)
+/* The lowest free place. */
+static bool take_place(struct servers *servers, struct server_entry *server,
+                       enum server_state state)
 {
     uint32_t place = 0;
+    check(server->map_index == SERVERS_NONE);
     while (place < servers->chosen_count && servers->chosen[place] != SERVERS_NONE)
         place++;
     if (place == WIRE_SERVERS_MAX)
@@ -149,17 +212,39 @@ bool servers_choose_one(struct servers *servers, struct server_entry *server)
     servers->chosen[place] = (uint32_t)(server - servers->list);
     server->map_index = place;
     server->acknowledged = true; /* no commit was for it yet */
-    server->emptied = false;
+    enter(server, state);
     return true;
+}
+
+static void leave_place(struct servers *servers, struct server_entry *server,
+                        enum server_state state)
+{
+    check(servers_of_map(servers, server->map_index) == server);
+    servers->chosen[server->map_index] = SERVERS_NONE;
+    server->map_index = SERVERS_NONE;
+    enter(server, state);
+    while (servers->chosen_count > 0 && servers->chosen[servers->chosen_count - 1] == SERVERS_NONE)
+        servers->chosen_count--;
+}
+
+bool servers_choose_one(struct servers *servers, struct server_entry *server)
+{
+    return take_place(servers, server, SERVER_IS_CHOSEN);
+}
+
+bool servers_add(struct servers *servers, struct server_entry *server)
+{
+    return take_place(servers, server, SERVER_IS_NEW);
+}
+
+void servers_take_back(struct servers *servers, struct server_entry *server)
+{
+    leave_place(servers, server, SERVER_HAS_JOINED);
 }
 
 void servers_unchoose_one(struct servers *servers, struct server_entry *server)
 {
-    servers->chosen[server->map_index] = SERVERS_NONE;
-    server->map_index = SERVERS_NONE;
-    server->ready = server->emptied = false;
-    while (servers->chosen_count > 0 && servers->chosen[servers->chosen_count - 1] == SERVERS_NONE)
-        servers->chosen_count--;
+    leave_place(servers, server, SERVER_IS_IDLE);
 }
 
 void servers_unchoose(struct servers *servers)
@@ -169,8 +254,118 @@ void servers_unchoose(struct servers *servers)
             servers_unchoose_one(servers, servers_of_map(servers, i));
 }
 
+/* ---- how far each is ---- */
+
+void servers_invite(struct server_entry *server)
+{
+    check(server->map_index == SERVERS_NONE);
+    enter(server, SERVER_IS_INVITED);
+}
+
+void servers_prepare(struct server_entry *server)
+{
+    check(server->map_index != SERVERS_NONE);
+    /* Nobody waits for one that is emptied: it prepares without chunks. */
+    enter(server, server->state == SERVER_IS_EMPTIED ? SERVER_IS_EMPTIED : SERVER_PREPARES);
+    server->acknowledged = true;
+}
+
+bool servers_was_told(const struct server_entry *server)
+{
+    return server->state != SERVER_IS_IDLE && server->state != SERVER_IS_CHOSEN &&
+           server->state != SERVER_HAS_LOST;
+}
+
+void servers_note_ready(struct server_entry *server)
+{
+    static const enum server_state next[SERVER_STATES] = {
+        [SERVER_IS_INVITED] = SERVER_HAS_JOINED, [SERVER_HAS_JOINED] = SERVER_HAS_JOINED,
+        [SERVER_PREPARES] = SERVER_SERVES,       [SERVER_SERVES] = SERVER_SERVES,
+        [SERVER_IS_NEW] = SERVER_IS_NEW,         [SERVER_IS_EMPTIED] = SERVER_IS_EMPTIED,
+    };
+    check(servers_was_told(server));
+    enter(server, next[server->state]);
+}
+
+void servers_adopt(struct server_entry *server, bool acknowledged)
+{
+    enter(server, SERVER_SERVES);
+    server->acknowledged = acknowledged;
+    server->past_cut = false;
+}
+
+void servers_forget(struct server_entry *server)
+{
+    check(server->map_index == SERVERS_NONE);
+    if (server->state != SERVER_IS_IDLE)
+        enter(server, SERVER_IS_IDLE);
+}
+
+void servers_serve(struct server_entry *server)
+{
+    check(server->state == SERVER_IS_NEW);
+    enter(server, SERVER_SERVES);
+}
+
+void servers_empty(struct server_entry *server)
+{
+    check(servers_drains(server));
+    enter(server, SERVER_IS_EMPTIED);
+}
+
+void servers_tell_commit(struct server_entry *server)
+{
+    server->acknowledged = false;
+}
+
+void servers_tell_new_commit(struct server_entry *server)
+{
+    check(server->acknowledged); /* P6 */
+    servers_tell_commit(server);
+    server->past_cut = false;
+}
+
+void servers_acknowledge(struct server_entry *server)
+{
+    server->acknowledged = true;
+}
+
+void servers_miss_cut(struct server_entry *server)
+{
+    server->past_cut = true;
+}
+
+void servers_number_file(struct server_entry *server, uint32_t file)
+{
+    server->file = file;
+}
+
+/* ---- leaving ---- */
+
+bool servers_drains(const struct server_entry *server)
+{
+    return server->leaving == SERVER_DRAINS || server->leaving == SERVER_ENDS;
+}
+
+void servers_drain(struct server_entry *server, bool ends)
+{
+    check(!servers_drains(server));
+    server->leaving = ends ? SERVER_ENDS : SERVER_DRAINS;
+}
+
 void servers_drain_over(struct server_entry *server)
 {
-    server->draining = false;
-    server->drain_boot = 0;
+    if (servers_drains(server))
+        server->leaving = SERVER_STAYS;
+}
+
+void servers_leave(struct server_entry *server)
+{
+    check(servers_drains(server));
+    server->leaving = SERVER_HAS_LEFT;
+}
+
+void servers_note_unfit(struct server_entry *server)
+{
+    server->unfit = true;
 }

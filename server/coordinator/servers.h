@@ -1,8 +1,20 @@
-/* The daemons that the coordinator knows, by name: whether they are connected, since which boot,
- * and how far each is with what it was told. Pure; one owner.
+/* The daemons that the coordinator knows, by name: whether each is connected, since which boot, what
+ * its part in the run is, and whether it leaves. Pure; one owner.
  *
- * A run's servers have an index in its chunk map each, for as long as they are: one that has
- * drained leaves its place free, one that is added takes the lowest free place. */
+ * Each of the run's servers has an index in its chunk map, its place: one that has drained leaves
+ * its place free, one that is added takes the lowest free place.
+ *
+ *     without a place:  IS_IDLE --> IS_INVITED --> HAS_JOINED
+ *                          |                           | a commit brings its first chunks
+ *                          v                           v
+ *     with a place:     IS_CHOSEN --> PREPARES ---> SERVES --> IS_EMPTIED
+ *                                     ^      |      |   a new boot (P3)
+ *                                     |      v      v
+ *                                     +----- HAS_LOST
+ *
+ * From everywhere back to IS_IDLE: another run or generation has other servers. Only servers.c
+ * writes what is here, but the answers to a successor (succession.c) and the statistics
+ * (reports.c). */
 #ifndef ROOST_SERVER_COORDINATOR_SERVERS_H
 #define ROOST_SERVER_COORDINATOR_SERVERS_H
 
@@ -11,6 +23,29 @@
 
 enum { SERVERS_NONE = UINT32_MAX };
 
+enum server_state {
+    /* Without a place in the run's map: */
+    SERVER_IS_IDLE,    /* it was told nothing of this generation */
+    SERVER_IS_INVITED, /* it was told to prepare without chunks (moves.h) */
+    SERVER_HAS_JOINED, /* it has, and waits for its first chunks */
+    /* With a place: */
+    SERVER_IS_CHOSEN,  /* it was told nothing of this generation */
+    SERVER_PREPARES,   /* it was told what to hold */
+    SERVER_SERVES,     /* it has its chunks */
+    SERVER_IS_NEW,     /* its first chunks come with the commit that is being decided */
+    SERVER_IS_EMPTIED, /* it drains, and no chunk is left: no more commits, no more cuts */
+    SERVER_HAS_LOST,   /* P3: a new boot, which was told nothing */
+    SERVER_STATES
+};
+
+enum server_leaving {
+    SERVER_STAYS,
+    SERVER_DRAINS,   /* an operator asked for it: it is to give its chunks away */
+    SERVER_ENDS,     /* this start of it asked for that, because its daemon is to end */
+    SERVER_HAS_LEFT, /* this start of it was told that it may end */
+    SERVER_LEAVINGS
+};
+
 struct server_entry {
     char name[64];
     char address[256];
@@ -18,23 +53,16 @@ struct server_entry {
     uint64_t link;            /* 0: not connected */
     uint64_t held_generation; /* what its hello said it holds; 0: nothing */
     uint32_t map_index;       /* its place in the run's map; SERVERS_NONE: not one of the run's */
-    /* About the run's generation: */
-    uint64_t prepared_boot; /* the boot that was told to prepare (P3) */
-    bool ready;             /* it has its chunks */
-    bool acknowledged;      /* the newest commit (P6) */
-    bool past_cut;          /* it lost its memory since that commit: it writes no file of its cut */
-    uint32_t file;          /* its file in the newest cut that was ordered */
-    /* Coming and going: */
-    bool draining;       /* it is to give its chunks away */
-    uint64_t drain_boot; /* … which this start of it asked for; 0: an operator did */
+    enum server_state state;
+    enum server_leaving leaving;
+    bool unfit;        /* this start of it cannot hold chunks of the run */
+    bool wanted;       /* servers_choose_wanted(): to be one of the run's */
+    bool acknowledged; /* the newest commit (P6) */
+    bool past_cut;     /* it lost its memory since that commit: it writes no file of its cut */
+    uint32_t file;     /* its file in the newest cut that was ordered */
     /* Answers to a coordinator that follows another (succession.h): */
     uint64_t asked_link, answered_link; /* over which link; that of another start count no more */
     struct server_held held;            /* without ranges; generation 0: nothing of use */
-    bool newcomer;       /* its first chunks come with the commit that is being decided */
-    bool wanted;         /* servers_choose_wanted(): to be one of the run's */
-    bool emptied;        /* draining, and none is left: no more commits, no more cuts */
-    uint64_t left_boot;  /* this start of it was told that it may end; 0: none */
-    uint64_t unfit_boot; /* this start of it cannot hold chunks of the run; 0: none */
     uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
 };
 
@@ -54,6 +82,8 @@ void servers_release(struct servers *servers);
  * connected. */
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older) MUST_USE;
+/* Its link is dead. */
+void servers_lost(struct server_entry *server);
 struct server_entry *servers_find(struct servers *servers, uint64_t link); /* NULL: a dead link */
 /* NULL: the place is free. */
 struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_index);
@@ -69,6 +99,10 @@ bool servers_is_available(const struct server_entry *server);
 /* How many could be the run's, beside `without` (NULL: nobody). */
 uint32_t servers_available(const struct servers *servers, const struct server_entry *without);
 
+/* ---- which are the run's ---- */
+
+/* It is to be one of the run's, or is not to be. */
+void servers_want(struct server_entry *server, bool wanted);
 /* All that are available, connected and not leaving, become the run's, in the order of their names.
  * Returns how many. */
 uint32_t servers_choose(struct servers *servers);
@@ -76,10 +110,50 @@ uint32_t servers_choose(struct servers *servers);
 uint32_t servers_choose_wanted(struct servers *servers);
 /* One more; false: there is no place. */
 bool servers_choose_one(struct servers *servers, struct server_entry *server);
+/* The same for one that has joined: its first chunks come with the commit that is being decided. */
+bool servers_add(struct servers *servers, struct server_entry *server);
+/* None come after all: it has joined, as before. */
+void servers_take_back(struct servers *servers, struct server_entry *server);
 void servers_unchoose_one(struct servers *servers, struct server_entry *server);
 void servers_unchoose(struct servers *servers);
 
-/* It drains no more: it has, or stays. */
+/* ---- how far each is ---- */
+
+/* It is told to prepare: without chunks, or with those of its place. */
+void servers_invite(struct server_entry *server);
+void servers_prepare(struct server_entry *server);
+/* It was told what to hold, so a READY of it answers that. */
+bool servers_was_told(const struct server_entry *server);
+/* It has what it was told to hold. */
+void servers_note_ready(struct server_entry *server);
+/* P7: it holds its chunks, as another coordinator has told it. */
+void servers_adopt(struct server_entry *server, bool acknowledged);
+/* What it was told without having a place counts no more. */
+void servers_forget(struct server_entry *server);
+/* The commit is sent that brings its first chunks. */
+void servers_serve(struct server_entry *server);
+/* The last of its chunks has gone. */
+void servers_empty(struct server_entry *server);
+
+/* P6: it is told of a new commit, or once more of the newest; and it has acknowledged that. */
+void servers_tell_new_commit(struct server_entry *server);
+void servers_tell_commit(struct server_entry *server);
+void servers_acknowledge(struct server_entry *server);
+/* It has lost its memory while the others go on: it writes no file of the newest commit's cut. */
+void servers_miss_cut(struct server_entry *server);
+/* Its number in the cut that is being ordered; WIRE_FILE_NONE: it writes no file. */
+void servers_number_file(struct server_entry *server, uint32_t file);
+
+/* ---- leaving ---- */
+
+bool servers_drains(const struct server_entry *server);
+/* It is to give its chunks away; `ends`: it asked for that itself. */
+void servers_drain(struct server_entry *server, bool ends);
+/* It drains no more, and stays. */
 void servers_drain_over(struct server_entry *server);
+/* It was told that it may end. */
+void servers_leave(struct server_entry *server);
+/* This start of it cannot hold chunks of the run. */
+void servers_note_unfit(struct server_entry *server);
 
 #endif

@@ -194,15 +194,10 @@ static void choose_holders(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     struct servers *servers = &coordinator->servers;
     for (uint32_t i = 0; i < servers->count; i++)
-        servers->list[i].wanted = is_holder(&servers->list[i]);
+        servers_want(&servers->list[i], is_holder(&servers->list[i]));
     servers_choose_wanted(servers);
-    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
-        struct server_entry *server = servers_of_map(servers, i);
-        server->prepared_boot = server->boot;
-        server->ready = true;
-        server->acknowledged = !run->steps.committed;
-        server->past_cut = false;
-    }
+    for (uint32_t i = 0; i < servers->chosen_count; i++)
+        servers_adopt(servers_of_map(servers, i), !run->steps.committed);
 }
 
 static enum err build_map(struct coordinator *coordinator)

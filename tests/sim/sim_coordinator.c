@@ -224,7 +224,8 @@ bool sim_coordinator_let_go(struct sim *sim, uint32_t server)
     const struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
     const struct server_entry *entry =
         coordinator->core == NULL ? NULL : sim_coordinator_entry(coordinator->core, server);
-    return entry != NULL && entry->left_boot == sim->servers[server].boot;
+    return entry != NULL && entry->leaving == SERVER_HAS_LEFT &&
+           entry->boot == sim->servers[server].boot;
 }
 
 bool sim_coordinator_needs(struct sim *sim, uint32_t server)

@@ -266,7 +266,7 @@ static void tell_command(struct sim *sim, uint32_t server, const struct server_c
 static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, uint32_t server)
 {
     const struct server_entry *entry = sim_coordinator_entry(coordinator->core, server);
-    if (sim_coordinator_holds_office(sim, coordinator) && entry->left_boot == entry->boot)
+    if (sim_coordinator_holds_office(sim, coordinator) && entry->leaving == SERVER_HAS_LEFT)
         ledger_let_go(sim, server);
 }
 

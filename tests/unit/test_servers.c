@@ -40,7 +40,7 @@ TEST(p3_an_earlier_starts_hello_does_not_take_the_place_of_a_later_ones)
     struct server_entry *newest = hello(&servers, "a", 2);
     assert_int_equal(servers_hello(&servers, &late, &server, &older), ERR_OLD_BOOT);
     assert_int_equal(newest->boot, 2);
-    newest->link = 0; /* of a server that has lost its folder, which counts anew */
+    servers_lost(newest); /* of a server that has lost its folder, which counts anew */
     assert_int_equal(servers_hello(&servers, &late, &server, &older), ERR_OK);
     assert_int_equal(newest->boot, 1);
 }
@@ -51,7 +51,7 @@ TEST(a_runs_servers_are_numbered_by_their_names)
     assert_int_equal(servers_init(&servers), ERR_OK);
     hello(&servers, "c", 1);
     hello(&servers, "a", 1);
-    hello(&servers, "b", 1)->link = 0; /* not connected: not chosen */
+    servers_lost(hello(&servers, "b", 1)); /* not connected: not chosen */
     assert_int_equal(servers_available(&servers, NULL), 2);
     assert_int_equal(servers_choose(&servers), 2);
     assert_string_equal(servers_of_map(&servers, 0)->name, "a");
@@ -77,4 +77,89 @@ TEST(there_is_a_last_server)
     }
     assert_int_equal(servers_hello(&servers, &report, &server, &older), ERR_BUSY);
     hello(&servers, "s7", 2); /* a known one may always come back */
+}
+
+static void choose_and_prepare(struct servers *servers, struct server_entry *server)
+{
+    assert_true(servers_choose_one(servers, server));
+    assert_int_equal(server->state, SERVER_IS_CHOSEN);
+    servers_prepare(server);
+    servers_note_ready(server);
+    assert_int_equal(server->state, SERVER_SERVES);
+    assert_true(servers_ready(servers));
+}
+
+TEST(p3_a_new_boot_of_a_server_with_a_place_has_lost_its_memory)
+{
+    scoped(servers_release) struct servers servers = {0};
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    struct server_entry *server = hello(&servers, "a", 1);
+    choose_and_prepare(&servers, server);
+    hello(&servers, "a", 1);
+    assert_int_equal(server->state, SERVER_SERVES); /* the same start: it has only connected anew */
+    hello(&servers, "a", 2);
+    assert_int_equal(server->state, SERVER_HAS_LOST);
+    assert_false(servers_ready(&servers));
+    assert_false(servers_was_told(server)); /* a READY of it would be of before */
+    servers_prepare(server);
+    assert_int_equal(server->state, SERVER_PREPARES);
+    hello(&servers, "a", 3);
+    assert_int_equal(server->state, SERVER_HAS_LOST);
+}
+
+TEST(who_is_invited_by_one_start_is_invited_anew_by_the_next)
+{
+    scoped(servers_release) struct servers servers = {0};
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    struct server_entry *server = hello(&servers, "a", 1);
+    servers_invite(server);
+    servers_note_ready(server);
+    assert_int_equal(server->state, SERVER_HAS_JOINED);
+    hello(&servers, "a", 2);
+    assert_int_equal(server->state, SERVER_IS_IDLE);
+    servers_invite(server);
+    servers_note_ready(server);
+    assert_true(servers_add(&servers, server)); /* its first chunks come with a commit … */
+    servers_take_back(&servers, server);        /* … or not after all */
+    assert_int_equal(server->state, SERVER_HAS_JOINED);
+    assert_int_equal(servers.chosen_count, 0);
+    assert_true(servers_add(&servers, server));
+    servers_serve(server);
+    assert_int_equal(server->state, SERVER_SERVES);
+}
+
+TEST(one_that_is_emptied_stays_so_until_it_has_no_place)
+{
+    scoped(servers_release) struct servers servers = {0};
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    struct server_entry *server = hello(&servers, "a", 1);
+    choose_and_prepare(&servers, server);
+    servers_drain(server, false);
+    servers_empty(server);
+    assert_null(servers_active(&servers, 0));
+    servers_prepare(server); /* without chunks: nobody waits for it */
+    servers_note_ready(server);
+    hello(&servers, "a", 2);
+    assert_int_equal(server->state, SERVER_IS_EMPTIED);
+    servers_unchoose_one(&servers, server);
+    assert_int_equal(server->state, SERVER_IS_IDLE);
+}
+
+TEST(what_a_start_asked_for_ends_with_it_and_what_an_operator_did_does_not)
+{
+    scoped(servers_release) struct servers servers = {0};
+    assert_int_equal(servers_init(&servers), ERR_OK);
+    struct server_entry *ends = hello(&servers, "a", 1), *drains = hello(&servers, "b", 1);
+    servers_drain(ends, true);
+    servers_drain(drains, false);
+    servers_note_unfit(drains);
+    hello(&servers, "a", 2);
+    hello(&servers, "b", 2);
+    assert_int_equal(ends->leaving, SERVER_STAYS);
+    assert_int_equal(drains->leaving, SERVER_DRAINS);
+    assert_false(drains->unfit);
+    servers_leave(drains);
+    assert_false(servers_is_available(drains));
+    hello(&servers, "b", 3); /* who has left may come back */
+    assert_true(servers_is_available(drains));
 }
