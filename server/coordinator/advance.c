@@ -110,7 +110,7 @@ static uint64_t stall_due_ms(const struct coordinator *coordinator)
                                     : tickets_all_done(&run->tickets, TICKET_TRAIN);
     if (run->phase != PHASE_STEPS || !done || seal_complete(run_seal(run, run->steps.version)))
         return UINT64_MAX;
-    return run->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
+    return run->tickets.done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
 }
 
 void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms)

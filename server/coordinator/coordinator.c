@@ -11,6 +11,7 @@
 #include "server/coordinator/run.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/start.h"
+#include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
 
 #include <stdlib.h>
@@ -113,7 +114,7 @@ static void take_term_above(struct coordinator *coordinator, const struct server
     coordinator->settings.term = hello->hello.term + 1;
     members_raise_term(&coordinator->members, coordinator->settings.term);
     leases_number_above(&coordinator->run.tickets.leases, coordinator->settings.term << 32);
-    coordinator->run.steps.commit.term = coordinator->settings.term;
+    steps_raise_term(&coordinator->run, coordinator->settings.term);
     effects_add(&coordinator->effects, EFFECT_STORE_TERM)->term = coordinator->settings.term;
     effects_log(&coordinator->effects, true,
                 "server has obeyed a newer term  server=%s theirs=%llu ours=%llu next=term %llu",
@@ -404,7 +405,6 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
     if (train && run->settings.async && done > 0)
         window_done(run, ticket);
     member->slots_done += done;
-    run->done_ms = done > 0 ? now_ms : run->done_ms;
 }
 
 enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
@@ -536,7 +536,7 @@ void coordinator_status(const struct coordinator *coordinator,
         .moves = run->moves.status,
     };
     memcpy(ret_status->reason, run->reason, sizeof ret_status->reason);
-    memcpy(ret_status->cut_error, run->cut_error, sizeof ret_status->cut_error);
+    memcpy(ret_status->cut_error, run->cuts.error, sizeof ret_status->cut_error);
     if (run_active(run))
         waiting_for(coordinator, ret_status->reason, sizeof ret_status->reason);
 }

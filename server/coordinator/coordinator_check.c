@@ -139,7 +139,7 @@ static void check_numbers(const struct coordinator *coordinator)
     check(run->validation.done_count <= run->validation.piece_count);
     check(!run_ends(run) || run->ending.by_ms > 0);
     check(run->moves.change != CHANGE_BEGUN || run->settings.async);
-    check(!run->taken_known || run->settings.async);
+    check(!run->window.known || run->settings.async);
     check(run->moves.count == 0 || run->moves.list != NULL);
     check(run->succession.owners == NULL || run->phase == PHASE_GATHER);
     /* The dead one may have decided one step more than anybody has heard of (succession.c). */

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/map.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,6 +163,7 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     map_release(&cuts->map);
     cuts->map = pending->map;
     pending->map = (struct map){0};
+    cuts->error[0] = 0;
     shift(cuts, (uint32_t)(pending - cuts->pending) + 1);
     return true;
 }
@@ -173,6 +175,13 @@ bool cuts_fail(struct cuts *cuts, struct cut_name name)
         return false;
     give_up(cuts, pending);
     return true;
+}
+
+void cuts_note_error(struct cuts *cuts, const char *who, struct cut_name name, enum err code)
+{
+    snprintf(cuts->error, sizeof cuts->error,
+             "%s could not write the checkpoint of version %llu: %s", who,
+             (unsigned long long)name.version, err_text(code));
 }
 
 bool cuts_server_lost(struct cuts *cuts, const char *server)

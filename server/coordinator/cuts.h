@@ -21,7 +21,8 @@ struct cuts {
     struct map map;           /* its chunk map (P10); no ranges: not known, from another start */
     bool asked;               /* the next commit is to be one */
     uint32_t pending_count;
-    struct pending_cut *pending; /* CUTS_PENDING_MAX, oldest first */
+    struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
+    char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
 };
 
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
@@ -55,6 +56,8 @@ uint32_t cuts_file(const struct cut_record *record, const char *server);
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);
 /* It could not be written. False: nobody waits for it. */
 bool cuts_fail(struct cuts *cuts, struct cut_name name);
+/* Why it failed, and on which side, until another is recorded. */
+void cuts_note_error(struct cuts *cuts, const char *who, struct cut_name name, enum err code);
 /* A server lost its memory while the others go on (P12): it would not write the same bytes again,
  * and may have written its file. Those that are not complete are given up. False: there were none.
  */

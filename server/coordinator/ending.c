@@ -27,7 +27,7 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
         pause_now(coordinator, reason);
         return;
     }
-    run->state = state;
+    phase_enter_state(run, state);
     phase_enter(run, PHASE_NONE);
     snprintf(run->reason, sizeof run->reason, "%s", reason);
     send_state(coordinator);

@@ -172,8 +172,7 @@ static void want_cut_servers(struct coordinator *coordinator)
     struct servers *servers = &coordinator->servers;
     const struct cut_record *cut = &coordinator->run.cuts.newest;
     for (uint32_t i = 0; i < servers->count; i++)
-        servers_want(&servers->list[i],
-                     cuts_file(cut, servers->list[i].name) != WIRE_SERVERS_MAX);
+        servers_want(&servers->list[i], cuts_file(cut, servers->list[i].name) != WIRE_SERVERS_MAX);
 }
 
 static enum err choose_servers(struct coordinator *coordinator)

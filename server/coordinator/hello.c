@@ -3,7 +3,7 @@
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/send.h"
-#include "server/coordinator/window.h"
+#include "server/coordinator/steps.h"
 
 /* Where the server stands. */
 enum standing {
@@ -107,7 +107,7 @@ static void restore_part(struct coordinator *coordinator, struct server_entry *s
 {
     struct run *run = &coordinator->run;
     note_lost(coordinator, server, "its checkpoint");
-    window_unseal(run, server->map_index);
+    steps_unseal(run, server->map_index);
     servers_miss_cut(server);
     if (cuts_server_lost(&run->cuts, server->name))
         cuts_ask(&run->cuts); /* the next commit brings another */

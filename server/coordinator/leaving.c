@@ -48,8 +48,8 @@ static enum err nobody_takes(const struct server_entry *leaver, struct reason *r
                       "no other server is there that could take the chunks of %s", leaver->name);
 }
 
-enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server,
-                       bool ends, struct reason *reason)
+enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
+                       struct reason *reason)
 {
     const struct run *run = &coordinator->run;
     if (servers_drains(server) || (server->leaving == SERVER_HAS_LEFT && server->link != 0))

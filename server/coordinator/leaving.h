@@ -7,8 +7,8 @@
 
 /* A server is to give its chunks away; `ends`: it asked for that itself. ERR_INVALID: nobody could take them, or the run waits for
  * servers and cannot begin without it. */
-enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server,
-                       bool ends, struct reason *reason) MUST_USE;
+enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
+                       struct reason *reason) MUST_USE;
 /* A server that is lost will not come back: its chunks begin anew on the others, from the newest
  * recorded cut, and so does the run. Should it come back all the same, it is invited. ERR_INVALID:
  * it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async (P12: the

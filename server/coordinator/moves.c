@@ -29,8 +29,8 @@ uint32_t moves_want_servers(struct coordinator *coordinator, const struct server
     uint32_t count = 0;
     for (uint32_t i = 0; i < servers->count; i++) {
         struct server_entry *server = &servers->list[i];
-        bool can_come = moves_is_fit(server) && (server->state == SERVER_HAS_JOINED ||
-                                                 !coordinator->run.settings.async);
+        bool can_come = moves_is_fit(server) &&
+                        (server->state == SERVER_HAS_JOINED || !coordinator->run.settings.async);
         bool has = server->map_index != SERVERS_NONE;
         servers_want(server, server != lost && (has ? !servers_drains(server) : can_come));
         count += server->wanted ? 1 : 0;

@@ -16,3 +16,17 @@ void phase_enter(struct run *run, enum phase phase)
     check(may_follow[run->phase][phase]);
     run->phase = phase;
 }
+
+static const bool state_may_follow[RUN_STATE_COUNT][RUN_STATE_COUNT] = {
+    [RUN_STARTING] = {[RUN_TRAINING] = true, [RUN_STOPPED] = true, [RUN_FAILED] = true},
+    [RUN_TRAINING] = {[RUN_TRAINING] = true, /* again, after a rewind */
+                      [RUN_ENDED] = true,
+                      [RUN_STOPPED] = true,
+                      [RUN_FAILED] = true},
+};
+
+void phase_enter_state(struct run *run, enum run_state state)
+{
+    check(state_may_follow[run->state][state]);
+    run->state = state;
+}

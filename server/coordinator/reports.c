@@ -9,6 +9,7 @@
 #include "server/coordinator/moves.h"
 #include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/window.h"
 #include "server/coordinator/wrong_bits.h"
@@ -17,7 +18,7 @@
 
 static void begin_training(struct coordinator *coordinator)
 {
-    coordinator->run.state = RUN_TRAINING;
+    phase_enter_state(&coordinator->run, RUN_TRAINING);
     send_state(coordinator);
     commit_open_version(coordinator);
 }
@@ -110,9 +111,8 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
     for (uint32_t i = 0; i < reduced->seal_count; i++)
         if (map_server(&run->map, reduced->seals[i].chunk) != server->map_index)
             return ERR_OLD_TERM;
-    struct seal *seal = run_seal(run, reduced->step);
-    TRY(seal_add(seal, reduced));
-    if (seal_complete(seal))
+    TRY(steps_reduced(run, reduced));
+    if (seal_complete(run_seal(run, reduced->step)))
         advance_run(coordinator, now_ms);
     return ERR_OK;
 }
@@ -140,7 +140,6 @@ static void cut_recorded(struct coordinator *coordinator)
         if (server != NULL && server->link != 0)
             send_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
     }
-    run->cut_error[0] = 0;
     if (run->moves.change == CHANGE_BEGUN)
         moves_changed(coordinator);
     effects_log(&coordinator->effects, false, "checkpoint recorded  generation=%llu version=%llu",
@@ -155,19 +154,17 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
                        enum err code)
 {
     struct run *run = &coordinator->run;
-    snprintf(run->cut_error, sizeof run->cut_error,
-             "%s could not write the checkpoint of version %llu: %s", who,
-             (unsigned long long)cut.version, err_text(code));
+    cuts_note_error(&run->cuts, who, cut, code);
     char text[COORDINATOR_TEXT_BYTES];
     snprintf(text, sizeof text, "%.160s; the newest recorded checkpoint is of version %llu",
-             run->cut_error, (unsigned long long)run->cuts.newest.name.version);
+             run->cuts.error, (unsigned long long)run->cuts.newest.name.version);
     bool first = run->cuts.newest.name.generation == 0;
     bool last = run->phase == PHASE_LAST && cut.version == run->steps.version;
     effects_log(&coordinator->effects, true,
                 "checkpoint failed  at=\"%s\" version=%llu err=%s next=%s", who,
                 (unsigned long long)cut.version, err_name(code), first || last ? "end" : "go on");
     if (first)
-        ending_over(coordinator, RUN_FAILED, run->cut_error);
+        ending_over(coordinator, RUN_FAILED, run->cuts.error);
     else if (last)
         ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
     else if (generation_may_go_back(coordinator)) /* training goes on where it was */

@@ -15,7 +15,8 @@
  * FIRST_CUT is also where an async run waits that begins on other servers than its cut's (moves.h).
  *
  * advance_run() is the one place where the run moves on: each event changes what it knows and calls
- * it. Invariants (advance_check):
+ * it. Each part of the state is written by one file, which its comment names; the others call its
+ * functions (tests/unit/test_arrows checks it). Invariants (advance_check):
  *  1 in STEPS and LAST every server of the run is ready, every chunk's is one of them, and a cut
  *    is recorded;
  *  2 training tickets are open exactly in STEPS: those of step `version` and of up to `delay`
@@ -61,7 +62,7 @@ enum change {
     CHANGE_KEPT   /* it has one, recorded since the newest commit */
 };
 
-/* What moves (moves.h). */
+/* What moves (moves.c). */
 struct moves {
     bool uneven;    /* servers have come or gone since the map was as even as can be */
     uint32_t count; /* of the newest commit; 0 again when they have arrived */
@@ -80,7 +81,7 @@ struct moves {
     char refused[COORDINATOR_TEXT_BYTES]; /* why chunks cannot move in this run; "": they can */
 };
 
-/* What is known before a generation is begun (succession.h). */
+/* What is known before a generation is begun (succession.c). */
 struct succession {
     uint64_t recorded;    /* the run's log has the steps below */
     uint64_t until_ms;    /* so long it waits for servers */
@@ -90,7 +91,7 @@ struct succession {
                          nobody. NULL: nobody is asked */
 };
 
-/* How far the run is (steps.h). */
+/* How far the run is (steps.c). */
 struct steps {
     uint64_t version;
     struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
@@ -107,7 +108,13 @@ struct steps {
     struct step_row last_step;
 };
 
-/* That and how the run is to end (ending.h). */
+/* async: which tickets all chunks have taken (window.c). */
+struct window {
+    struct applied taken;
+    bool known; /* a server has reported its own since the generation began */
+};
+
+/* That and how the run is to end (ending.c). */
 enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
 
 struct ending {
@@ -117,34 +124,31 @@ struct ending {
 };
 
 struct run {
-    enum run_state state;
-    enum phase phase;
-    char reason[COORDINATOR_TEXT_BYTES]; /* why it is over */
+    enum run_state state;                /* phase.c */
+    enum phase phase;                    /* phase.c */
+    char reason[COORDINATOR_TEXT_BYTES]; /* why it is over: ending.c */
     struct coordinator_run settings;
-    uint64_t generation;
-    bool has_fingerprint;
+    uint64_t generation;  /* generation.c */
+    bool has_fingerprint; /* coordinator.c */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
 
-    struct map map;
-    uint64_t map_number; /* rises whenever map or servers change */
-    enum next_map next_map;
+    struct map map;         /* owners.c */
+    uint64_t map_number;    /* owners.c; rises whenever map or servers change */
+    enum next_map next_map; /* generation.c */
     uint32_t chunk_count;
     struct moves moves;
     struct succession succession;
 
     struct steps steps;
     struct tickets tickets;
-    struct applied taken; /* async: the tickets that all chunks have, as far as is known */
-    bool taken_known;
+    struct window window;
     struct validation validation;
-    uint64_t done_ms; /* when a slot was last done */
 
     struct cuts cuts;
-    char cut_error[COORDINATOR_TEXT_BYTES];
 
     struct ending ending;
 
-    struct validation_row last_validation;
+    struct validation_row last_validation; /* commit.c */
 };
 
 struct coordinator {
@@ -158,8 +162,8 @@ struct coordinator {
     uint64_t check_turn; /* events whose turn it was (coordinator_check_event()) */
 };
 
-/* Where what is reported of an open step is collected. */
-static inline struct seal *run_seal(const struct run *run, uint64_t step)
+/* What was reported of an open step; only steps.c adds to it. */
+static inline const struct seal *run_seal(const struct run *run, uint64_t step)
 {
     return &run->steps.seals[step % (run->settings.delay + 1)];
 }

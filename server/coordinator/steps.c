@@ -23,6 +23,11 @@ void steps_release(struct run *run)
     run->steps = (struct steps){0};
 }
 
+static struct seal *seal_of(struct run *run, uint64_t step)
+{
+    return &run->steps.seals[step % (run->settings.delay + 1)];
+}
+
 /* ---- going to a version ---- */
 
 void steps_rewind(struct run *run, const struct cut_record *cut)
@@ -57,6 +62,11 @@ void steps_adopt(struct run *run, uint64_t version, const struct commit *decisio
     run->steps.commit.cut = false; /* who was not told so yet writes no file of it */
 }
 
+void steps_raise_term(struct run *run, uint64_t term)
+{
+    run->steps.commit.term = term;
+}
+
 void steps_time(struct run *run, uint64_t now_ms)
 {
     run->steps.committed_ms = now_ms;
@@ -66,6 +76,23 @@ void steps_granted(struct run *run, uint64_t step)
 {
     if (step > run->steps.granted_step)
         run->steps.granted_step = step;
+}
+
+/* ---- what is reduced ---- */
+
+enum err steps_reduced(struct run *run, const struct reduced *reduced)
+{
+    check(reduced->step >= run->steps.version);
+    check(reduced->step - run->steps.version <= run->settings.delay);
+    return seal_add(seal_of(run, reduced->step), reduced);
+}
+
+void steps_unseal(struct run *run, uint32_t map_index)
+{
+    struct seal *seal = seal_of(run, run->steps.version);
+    for (uint32_t chunk = 0; chunk < run->chunk_count; chunk++)
+        if (map_server(&run->map, chunk) == map_index)
+            seal_forget(seal, chunk);
 }
 
 /* ---- a step is decided ---- */
@@ -87,7 +114,7 @@ enum err steps_decide(struct coordinator *coordinator, struct commit *ret_commit
                       struct seal_metrics *ret_metrics)
 {
     struct run *run = &coordinator->run;
-    struct seal *seal = run_seal(run, run->steps.version);
+    struct seal *seal = seal_of(run, run->steps.version);
     struct commit commit;
     if (run->settings.async)
         seal_count(&run->settings.seal, &run->steps.counters, seal, &commit, ret_metrics);
@@ -147,7 +174,6 @@ const struct step_row *steps_report(struct coordinator *coordinator, uint64_t no
 
 void steps_next(struct run *run)
 {
-    struct seal *seal = run_seal(run, run->steps.version);
+    seal_restart(seal_of(run, run->steps.version));
     run->steps.version++;
-    seal_restart(seal);
 }

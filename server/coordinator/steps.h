@@ -14,10 +14,17 @@ void steps_rewind(struct run *run, const struct cut_record *cut);
 /* The run is at `version`, behind `decision` (NULL: behind the cut), which is said anew in `term`;
  * tickets were granted that nobody here knows of. */
 void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term);
+/* The newest decision is sent again in that term. */
+void steps_raise_term(struct run *run, uint64_t term);
 /* The step's duration counts from now on. */
 void steps_time(struct run *run, uint64_t now_ms);
 /* A ticket of that step is granted. */
 void steps_granted(struct run *run, uint64_t step);
+
+/* A server has reported what is reduced of an open step. ERR_MALFORMED: no such chunk. */
+enum err steps_reduced(struct run *run, const struct reduced *reduced) MUST_USE;
+/* P12: the chunks of this server may have lost what they were about to seal. */
+void steps_unseal(struct run *run, uint32_t map_index);
 
 /* The decision for step `version`, without its cut, and the counters behind it. ERR_NON_FINITE: too
  * many in a row, and the run is to end. */

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
+#include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/member/holdings.h"
@@ -251,7 +252,7 @@ static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
     steps_time(run, now_ms);
     effects_add(&coordinator->effects, EFFECT_ADOPT)->adopted =
         (struct cut_name){run->generation, run->steps.version};
-    run->state = RUN_TRAINING;
+    phase_enter_state(run, RUN_TRAINING);
     send_state(coordinator);
     tell_all(coordinator);
     effects_log(&coordinator->effects, false,

@@ -494,6 +494,8 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
         return 0;
     uint32_t newly_done = mark_done(work_of(tickets, ticket->kind, ticket->step), ticket->node);
     struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
+    if (newly_done > 0)
+        tickets->done_ms = now_ms;
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
         learn(tickets, lease, now_ms);

@@ -71,6 +71,7 @@ struct tickets {
     struct work validate;
     double train_usual_ms, validate_usual_ms; /* a unit takes this long; 0: not known yet */
     struct leases leases;
+    uint64_t done_ms;     /* when a ticket last made something done */
     uint64_t redone;      /* units granted again after a loss */
     uint64_t speculative; /* units granted to a second worker */
     /* Attempts that are over, each from its lease to its end: what made units done, each unit's

@@ -19,38 +19,39 @@ enum err window_init(struct run *run)
 {
     if (!run->settings.async)
         return ERR_OK;
-    run->taken.window = window_tickets(&run->settings);
-    run->taken.words = calloc(applied_words(run->taken.window), sizeof *run->taken.words);
-    return run->taken.words != NULL ? ERR_OK : ERR_NOMEM;
+    run->window.taken.window = window_tickets(&run->settings);
+    run->window.taken.words =
+        calloc(applied_words(run->window.taken.window), sizeof *run->window.taken.words);
+    return run->window.taken.words != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 void window_release(struct run *run)
 {
-    free(run->taken.words);
+    free(run->window.taken.words);
 }
 
 void window_forget(struct run *run)
 {
     if (!run->settings.async)
         return;
-    applied_reset(&run->taken, 0);
-    run->taken_known = false;
+    applied_reset(&run->window.taken, 0);
+    run->window.known = false;
 }
 
 enum err window_meet(struct run *run, const struct server_report *ready)
 {
     uint64_t words[APPLIED_WINDOW_MAX / 64];
-    struct applied said = {0, run->taken.window, words};
+    struct applied said = {0, run->window.taken.window, words};
     uint64_t end = run->settings.steps * run->settings.slots;
     if (ready->ready.applied_words == 0 && ready->ready.applied_low > end)
         return ERR_OK; /* it has no chunks */
     if (ready->ready.applied_low > end)
         return ERR_MALFORMED;
-    TRY(applied_load(run->taken_known ? &said : &run->taken, ready->ready.applied_low,
+    TRY(applied_load(run->window.known ? &said : &run->window.taken, ready->ready.applied_low,
                      ready->ready.applied, ready->ready.applied_words));
-    if (run->taken_known)
-        applied_meet(&run->taken, &said);
-    run->taken_known = true;
+    if (run->window.known)
+        applied_meet(&run->window.taken, &said);
+    run->window.known = true;
     return ERR_OK;
 }
 
@@ -61,13 +62,14 @@ static void mark(struct run *run)
     for (uint64_t step = tickets->step; step < tickets->step + tickets->steps; step++)
         for (uint32_t slot = 0; slot < run->settings.slots; slot++) {
             uint64_t ticket = step * run->settings.slots + slot;
-            tickets_mark(tickets, step, slot, applied_find(&run->taken, ticket) == APPLIED_TAKEN);
+            tickets_mark(tickets, step, slot,
+                         applied_find(&run->window.taken, ticket) == APPLIED_TAKEN);
         }
 }
 
 void window_open(struct run *run)
 {
-    uint64_t first = run->taken.low / run->settings.slots;
+    uint64_t first = run->window.taken.low / run->settings.slots;
     if (first > run->steps.version + 1)
         first = run->steps.version + 1;
     uint64_t end =
@@ -81,28 +83,28 @@ void window_open(struct run *run)
 void window_done(struct run *run, const struct ticket *ticket)
 {
     uint64_t number = ticket->step * run->settings.slots + ticket->node.index;
-    uint64_t first = run->taken.low / run->settings.slots;
-    if (applied_find(&run->taken, number) != APPLIED_NEW)
+    uint64_t first = run->window.taken.low / run->settings.slots;
+    if (applied_find(&run->window.taken, number) != APPLIED_NEW)
         return;
-    applied_add(&run->taken, number);
-    if (run->taken.low / run->settings.slots > first)
+    applied_add(&run->window.taken, number);
+    if (run->window.taken.low / run->settings.slots > first)
         window_open(run);
 }
 
 void window_sealed(struct run *run, uint64_t step)
 {
-    for (uint64_t end = (step + 1) * run->settings.slots; run->taken.low < end;)
-        applied_add(&run->taken, run->taken.low);
+    for (uint64_t end = (step + 1) * run->settings.slots; run->window.taken.low < end;)
+        applied_add(&run->window.taken, run->window.taken.low);
 }
 
 bool window_has(const struct run *run, uint64_t step)
 {
-    return run->taken.low >= (step + 1) * run->settings.slots;
+    return run->window.taken.low >= (step + 1) * run->settings.slots;
 }
 
 void window_doubt(struct run *run)
 {
-    applied_reset(&run->taken, run->steps.version * run->settings.slots);
+    applied_reset(&run->window.taken, run->steps.version * run->settings.slots);
     window_open(run);
 }
 
@@ -118,16 +120,8 @@ bool window_boots_hold(struct coordinator *coordinator, const struct complete_re
     return true;
 }
 
-void window_unseal(struct run *run, uint32_t map_index)
-{
-    struct seal *seal = run_seal(run, run->steps.version);
-    for (uint32_t chunk = 0; chunk < run->chunk_count; chunk++)
-        if (map_server(&run->map, chunk) == map_index)
-            seal_forget(seal, chunk);
-}
-
 void window_check(const struct run *run)
 {
-    applied_check(&run->taken);
+    applied_check(&run->window.taken);
     check(run->tickets.step <= run->steps.version + 1 || run->tickets.steps == 0);
 }

@@ -37,8 +37,6 @@ bool window_has(const struct run *run, uint64_t step);
 void window_doubt(struct run *run);
 /* The boots are those of the run's servers now: what they acknowledged is there. */
 bool window_boots_hold(struct coordinator *coordinator, const struct complete_request *request);
-/* The chunks of this server may have lost what they were about to seal. */
-void window_unseal(struct run *run, uint32_t map_index);
 void window_check(const struct run *run);
 
 #endif

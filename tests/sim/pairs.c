@@ -48,8 +48,7 @@ static uint32_t bit(enum state state, bool holds)
 static uint32_t states_of_server(const struct server_entry *server, const struct run *run)
 {
     bool serves = server->map_index != SERVERS_NONE && server->state != SERVER_IS_EMPTIED;
-    return bit(STATE_LOST, serves && server->link == 0) |
-           bit(STATE_DRAIN, servers_drains(server)) |
+    return bit(STATE_LOST, serves && server->link == 0) | bit(STATE_DRAIN, servers_drains(server)) |
            bit(STATE_COMMIT, serves && run->steps.committed && !server->acknowledged);
 }
 
