@@ -176,13 +176,8 @@ static enum err go_on(struct control *control, uint64_t now_ns, struct store_run
     struct coordinator_past past;
     TRY(control_run_new(stored, &run, reason));
     scoped(data_free_scoped) struct data *data = NULL;
-    enum err err = store_get_past(control->config.store, run->stored.run, &past, reason);
-    run->settings.cut_servers = run->settings.async;
-    if (err == ERR_OK && past.cut.server_count > 0 &&
-        past.cut.server_count < run->settings.servers_min)
-        run->settings.servers_min = past.cut.server_count; /* not for those that were drained */
-    if (err == ERR_OK)
-        err = open_served(run, &data, reason);
+    run->settings.restarts = true;
+    enum err err = open_served(run, &data, reason);
     if (err == ERR_OK)
         err = serve(control, run, &data);
     if (err != ERR_OK) {

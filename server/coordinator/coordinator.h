@@ -74,9 +74,9 @@ struct coordinator_run {
     uint64_t run;
     uint64_t steps;
     uint32_t
-        servers_min;  /* the run begins when so many are connected, on all that are; at least 1 */
-    bool cut_servers; /* … and all of the newest cut's are: one of those, alive without us, may go
-                         on acknowledging what a successor of its chunks never hears of (P12) */
+        servers_min; /* the run begins when so many are connected, on all that are; at least 1 */
+    bool restarts;   /* its daemon goes on with it by itself; no operator starts or resumes it, who
+                      would say how many servers there are to be (generation_awaits()) */
     uint32_t slots;
     uint32_t slot_samples;
     bool async;      /* tickets are applied as they come (window.h) */

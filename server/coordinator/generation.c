@@ -158,13 +158,21 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     return ERR_OK;
 }
 
+/* P12: one of the newest cut's servers, alive without us, may go on acknowledging what a successor
+ * of its chunks never hears of. So a restart of an async run waits for all of them. An operator who
+ * resumes it answers for those that are gone. */
+static bool awaits_cut_servers(const struct run *run)
+{
+    return run->settings.restarts && run->settings.async;
+}
+
 /* P12: a successor of an async run begins on exactly the servers of the newest cut, which it waits
  * for, also on those that drain. The map is a function of their names, so each has the chunks that
  * it had, and nobody reads a journal that another one still adds to; whoever has come or is to go
  * changes the servers afterwards (moves.h). */
 static bool begins_on_cut(const struct run *run)
 {
-    return run->settings.cut_servers && run->cuts.newest.server_count > 0;
+    return awaits_cut_servers(run) && run->cuts.newest.server_count > 0;
 }
 
 static void want_cut_servers(struct coordinator *coordinator)
@@ -213,9 +221,17 @@ static enum err restore_map(struct coordinator *coordinator)
     return ERR_OK;
 }
 
+uint32_t generation_servers_min(const struct coordinator_run *settings,
+                                const struct cut_record *cut)
+{
+    bool fewer =
+        settings->restarts && cut->server_count > 0 && cut->server_count < settings->servers_min;
+    return fewer ? cut->server_count : settings->servers_min;
+}
+
 const char *generation_awaits(const struct coordinator *coordinator)
 {
-    return coordinator->run.settings.cut_servers ? succession_missing(coordinator) : NULL;
+    return awaits_cut_servers(&coordinator->run) ? succession_missing(coordinator) : NULL;
 }
 
 static bool enough_servers(const struct coordinator *coordinator,

@@ -5,8 +5,12 @@
 
 #include "server/coordinator/run.h"
 
-/* The first server of the newest cut that is not connected, if the run waits for all of them
- * (settings.cut_servers); NULL: it need not wait. */
+/* Which servers a restart waits for: in an async run exactly those of the newest cut, else as many
+ * as the operator asked for, at most as many as the cut has: others have drained since. */
+uint32_t generation_servers_min(const struct coordinator_run *settings,
+                                const struct cut_record *cut);
+/* The first server of the newest cut that is not connected, if the run waits for all of them;
+ * NULL: it need not wait. */
 const char *generation_awaits(const struct coordinator *coordinator);
 /* PREPARE with its chunks, from the newest cut, for one of the run's servers. */
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);

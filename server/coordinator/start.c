@@ -1,6 +1,7 @@
 /* A run starts. */
 #include "server/coordinator/start.h"
 
+#include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
@@ -102,6 +103,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     }
     if (past != NULL) {
         run.generation = past->generation;
+        run.settings.servers_min = generation_servers_min(settings, &past->cut);
         steps_rewind(&run, &past->cut);
         run.has_fingerprint = past->has_fingerprint;
         memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);

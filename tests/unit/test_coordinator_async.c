@@ -168,7 +168,7 @@ TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator)
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
     snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
     run.servers_min = 1;
-    run.cut_servers = true;
+    run.restarts = true;
     hello(f, 1, 4);
     lose_server(f, 1);
     hello(f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
@@ -177,6 +177,18 @@ TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator)
     assert_null(command(f, 0, SERVER_PREPARE));
     hello(f, 1, 4);
     assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
+}
+
+TEST_F(p12_an_operator_who_resumes_answers_for_the_servers_of_the_cut, coordinator)
+{
+    struct coordinator_run run = async_run(5);
+    struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
+    snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
+    run.servers_min = 1;
+    hello(f, 0, 0);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    look(f);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 1);
 }
 
 TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)

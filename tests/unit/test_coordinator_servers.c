@@ -157,6 +157,35 @@ TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator)
     assert_int_equal(status(f).counters.samples, 8 * 7);
 }
 
+/* Two of three servers are there; the third had drained when the newest cut was written. */
+static void start_with_two_of_three(struct coordinator_fixture *f, bool restarts)
+{
+    struct coordinator_run run = run_of(10);
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    past.cut.server_count = 2;
+    snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s0");
+    snprintf(past.cut.servers[1].name, sizeof past.cut.servers[1].name, "s1");
+    run.servers_min = 3;
+    run.restarts = restarts;
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    hello(f, 0, 0);
+    assert_null(command(f, 0, SERVER_PREPARE));
+    hello(f, 1, 0);
+}
+
+TEST_F(a_restart_does_not_wait_for_more_servers_than_its_checkpoint_has, coordinator)
+{
+    start_with_two_of_three(f, true);
+    assert_non_null(command(f, 0, SERVER_PREPARE));
+}
+
+TEST_F(an_operator_who_resumes_says_how_many_servers_there_are_to_be, coordinator)
+{
+    start_with_two_of_three(f, false);
+    assert_null(command(f, 0, SERVER_PREPARE));
+    assert_string_equal(status(f).reason, "2 of 3 servers are connected");
+}
+
 TEST_F(a_stored_fingerprint_is_still_demanded, coordinator)
 {
     struct coordinator_run run = run_of(9);

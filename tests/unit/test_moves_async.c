@@ -7,7 +7,7 @@ static struct coordinator_run async_run(void)
     run.async = true;
     run.window = 2 * SLOTS;
     run.node_slots = 1;
-    run.cut_servers = true;
+    run.restarts = true;
     run.numerics_any = true;
     run.data_served = true;
     return run;
@@ -331,7 +331,7 @@ TEST_F(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs, moves)
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
-    run.cut_servers = false;
+    run.restarts = false;
     connect(f, 0, 10);
     connect(f, 1, 11);
     start(f, &run, &past);
