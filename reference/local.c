@@ -29,7 +29,7 @@ static enum err read_samples(void *context, enum ticket_kind kind, uint64_t firs
     const struct reference_local *local = context;
     for (uint32_t i = 0; i < count; i++) {
         if (kind == TICKET_TRAIN)
-            read_one(local, DATA_TRAIN, tickets_sample(&local->tickets, first + i), i, ret_inputs,
+            read_one(local, DATA_TRAIN, sampler_sample(&local->sampler, first + i), i, ret_inputs,
                      ret_targets);
         else
             read_one(local, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets);
@@ -42,7 +42,7 @@ struct executor_samples local_samples(struct reference_local *local, const struc
 {
     *local = (struct reference_local){
         .data = data,
-        .tickets = {.seed = spec->train.seed,
+        .sampler = {.seed = spec->train.seed,
                     .sample_count = data_count(data, DATA_TRAIN),
                     .slot_samples = spec->train.slot_samples},
         .sample_tokens = spec->data.kind == SPEC_SPIRAL ? 0 : spec->model.context,

@@ -3,7 +3,7 @@
 #define ROOST_REFERENCE_LOCAL_H
 
 #include "common/data/data.h"
-#include "common/data/tickets.h"
+#include "common/data/sampler.h"
 #include "common/settings/spec.h"
 #include "worker/executor.h"
 
@@ -14,7 +14,7 @@ enum err local_spec(const char *path, const struct config_overrides *overrides,
 /* Plain data behind executor_samples. */
 struct reference_local {
     const struct data *data;
-    struct tickets tickets;
+    struct sampler sampler;
     uint32_t sample_tokens; /* 0: points */
 };
 

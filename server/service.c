@@ -1,7 +1,7 @@
 /* The daemon's methods. */
 #include "server/service.h"
 
-#include "common/data/tickets.h"
+#include "common/data/sampler.h"
 #include "common/model/model.h"
 #include "common/scoped.h"
 #include "proto/standard.h"
@@ -228,10 +228,10 @@ static uint64_t sample_at(const struct served *served, const struct sample_range
 {
     if (range->split == DATA_VALIDATION)
         return range->first + i;
-    const struct tickets tickets = {.seed = served->spec.train.seed,
+    const struct sampler sampler = {.seed = served->spec.train.seed,
                                     .sample_count = data_count(served->data, DATA_TRAIN),
                                     .slot_samples = served->spec.train.slot_samples};
-    return tickets_sample(&tickets, range->first + i);
+    return sampler_sample(&sampler, range->first + i);
 }
 
 /* Both kinds of samples have 4-byte inputs and targets. */

@@ -35,7 +35,7 @@ static enum err read_data(void *context, enum ticket_kind kind, uint64_t first, 
         if (kind == TICKET_VALIDATE)
             read_one(samples, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets);
         else
-            read_one(samples, DATA_TRAIN, tickets_sample(&samples->tickets, first + i), i,
+            read_one(samples, DATA_TRAIN, sampler_sample(&samples->sampler, first + i), i,
                      ret_inputs, ret_targets);
     }
     return ERR_OK;
@@ -86,8 +86,8 @@ static enum err read_served(void *context, enum ticket_kind kind, uint64_t first
                             void *ret_inputs, int32_t *ret_targets)
 {
     struct samples *samples = context;
-    uint64_t slot = first / samples->tickets.slot_samples;
-    uint64_t place = first % samples->tickets.slot_samples;
+    uint64_t slot = first / samples->sampler.slot_samples;
+    uint64_t place = first % samples->sampler.slot_samples;
     if (!samples->has_slot || samples->slot_kind != kind || samples->slot != slot)
         TRY(fetch_slot(samples, kind, slot));
     if (place + count > samples->slot_count)

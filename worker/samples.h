@@ -4,14 +4,14 @@
 #define ROOST_WORKER_SAMPLES_H
 
 #include "common/data/data.h"
-#include "common/data/tickets.h"
+#include "common/data/sampler.h"
 #include "common/rpc/rpc.h"
 #include "common/settings/spec.h"
 #include "worker/executor.h"
 
 struct samples {
     const struct data *data; /* NULL: they are served */
-    struct tickets tickets;
+    struct sampler sampler;
     uint64_t held_out;
     /* served: the slot that was fetched last */
     struct rpc_channel *channel;

@@ -34,7 +34,7 @@ static enum err open_samples(struct worker_run *run, const struct describe_reply
     }
     run->samples = (struct samples){
         .data = run->data,
-        .tickets = {.seed = spec->train.seed,
+        .sampler = {.seed = spec->train.seed,
                     .sample_count = description->samples,
                     .slot_samples = spec->train.slot_samples},
         .held_out = description->validation_samples,

@@ -1,7 +1,7 @@
 /* The ledger of a run. */
 #include "common/files/ledger.h"
 
-#include "common/data/tickets.h"
+#include "common/data/sampler.h"
 #include "common/digest.h"
 #include "common/files/json.h"
 
@@ -160,9 +160,9 @@ static enum err open_epoch(struct ledger *ledger, const struct ledger_row *row, 
 
 /* The sample at a position of the present epoch. */
 static void tick_off(struct ledger *ledger, struct ledger_epoch *epoch,
-                     const struct tickets *tickets, uint64_t position, const struct ledger_row *row)
+                     const struct sampler *sampler, uint64_t position, const struct ledger_row *row)
 {
-    uint64_t sample = tickets_sample(tickets, position);
+    uint64_t sample = sampler_sample(sampler, position);
     uint8_t *byte = &ledger->seen.data[sample / 8];
     uint8_t bit = (uint8_t)(1u << sample % 8);
     if ((*byte & bit) != 0) {
@@ -185,7 +185,7 @@ static void note_step(struct ledger_epoch *epoch, const struct ledger_row *row)
 
 static enum err count(struct ledger *ledger, const struct ledger_row *row)
 {
-    const struct tickets tickets = {ledger->seed, row->epoch_samples, row->slot_samples};
+    const struct sampler sampler = {ledger->seed, row->epoch_samples, row->slot_samples};
     uint64_t position = row->ticket * row->slot_samples;
     uint64_t end = position + row->slots * row->slot_samples;
     while (position < end) {
@@ -198,7 +198,7 @@ static enum err count(struct ledger *ledger, const struct ledger_row *row)
         }
         note_step(epoch, row);
         for (; position < end && position < epoch_end; position++)
-            tick_off(ledger, epoch, &tickets, position, row);
+            tick_off(ledger, epoch, &sampler, position, row);
         epoch->last_ticket = (position - 1) / row->slot_samples;
     }
     ledger->position = end;

@@ -8,7 +8,7 @@
  *  1 steps follow one another from 0, generations do not fall;
  *  2 a step's tickets begin where those of the step before ended;
  *  3 the samples that came with the gradients are those of its tickets;
- *  4 no sample of an epoch comes twice in it: each position's sample is worked out (data/tickets.h)
+ *  4 no sample of an epoch comes twice in it: each position's sample is worked out (data/sampler.h)
  *    and ticked off, so an epoch of N samples is complete when N are.
  * Where one of these does not hold, the ledger reports a fault in a sentence and goes on.
  *

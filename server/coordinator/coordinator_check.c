@@ -188,12 +188,12 @@ static void check_one_in_turn(struct coordinator *coordinator)
 static uint64_t whole_steps(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    uint64_t units = (uint64_t)run->tickets.settings.slots * run->tickets.settings.open_steps +
+    uint64_t slots = (uint64_t)run->tickets.settings.slots * run->tickets.settings.open_steps +
                      run->tickets.settings.pieces;
     uint64_t seals = (uint64_t)run->chunk_count * (run->settings.delay + 1);
     return 64 + 16 * (uint64_t)coordinator->servers.count +
            4 * (uint64_t)coordinator->members.count + 4 * (uint64_t)run->map.range_count + seals +
-           4 * units + 8 * (uint64_t)run->tickets.leases.count;
+           4 * slots + 8 * (uint64_t)run->tickets.leases.count;
 }
 
 void coordinator_check(struct coordinator *coordinator)

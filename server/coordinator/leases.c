@@ -55,7 +55,7 @@ void leases_number_above(struct leases *leases, uint64_t attempts)
 
 static uint32_t class_index(const struct lease *lease)
 {
-    bool shorter = lease->units < UINT32_C(1) << lease->node.level;
+    bool shorter = lease->slots < UINT32_C(1) << lease->node.level;
     if (lease->kind == TICKET_VALIDATE)
         return 0;
     return 1 + 2 * lease->node.level + (shorter ? 1 : 0);

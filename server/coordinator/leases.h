@@ -1,7 +1,7 @@
 /* The leases of tickets (tickets.h): found by attempt and by member, and in two orders, each in
  * constant time, so that a step costs as much a ticket with thousands of workers as with ten.
  *
- * Leases of as many units are a class: they take equally long, so within a class the lease that was
+ * Leases of as many slots are a class: they take equally long, so within a class the lease that was
  * granted first lapses first, and the node whose youngest attempt is oldest is overdue first. A
  * lease on a node that is leased already is a twin of those before: leases that overlap have the
  * same node.
@@ -22,7 +22,7 @@ struct lease {
     uint64_t step;    /* training */
     uint64_t version; /* to compute on */
     struct node node;
-    uint32_t units;   /* that the node has */
+    uint32_t slots;   /* that the node has */
     uint64_t attempt; /* never the same again */
     uint64_t member;
     uint64_t granted_ms;
@@ -71,7 +71,7 @@ struct lease *leases_before(const struct leases *leases, const struct lease *lea
 struct lease *leases_oldest(const struct leases *leases, uint32_t lease_class);
 struct lease *leases_longest_out(const struct leases *leases, uint32_t lease_class);
 struct lease *leases_next_out(const struct leases *leases, const struct lease *lease);
-/* All units of the lease's node are done: it is not out any more; they are not after all. */
+/* All slots of the lease's node are done: it is not out any more; they are not after all. */
 void leases_not_out(struct lease *lease);
 void leases_out_again(struct leases *leases, struct lease *lease);
 

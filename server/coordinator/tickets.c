@@ -15,8 +15,8 @@ enum {
 static enum err work_init(struct work *work, uint32_t count_max)
 {
     *work = (struct work){.count_max = count_max};
-    work->units = calloc(count_max > 0 ? count_max : 1, sizeof *work->units);
-    return work->units == NULL ? ERR_NOMEM : ERR_OK;
+    work->slots = calloc(count_max > 0 ? count_max : 1, sizeof *work->slots);
+    return work->slots == NULL ? ERR_NOMEM : ERR_OK;
 }
 
 static enum err init_all(struct tickets *tickets)
@@ -44,9 +44,9 @@ enum err tickets_init(struct tickets *tickets, const struct tickets_settings *se
 void tickets_release(struct tickets *tickets)
 {
     for (uint32_t i = 0; tickets->train != NULL && i < tickets->settings.open_steps; i++)
-        free(tickets->train[i].units);
+        free(tickets->train[i].slots);
     free(tickets->train);
-    free(tickets->validate.units);
+    free(tickets->validate.slots);
     leases_release(&tickets->leases);
     *tickets = (struct tickets){0};
 }
@@ -75,10 +75,10 @@ static void work_open(struct work *work, bool wanted)
     work->done_count = 0;
     work->lowest = 0;
     work->useful_ms = 0;
-    memset(work->units, 0, work->count_max * sizeof *work->units);
+    memset(work->slots, 0, work->count_max * sizeof *work->slots);
 }
 
-/* Leases of steps that are closed go; the units they covered go with them. */
+/* Leases of steps that are closed go; the slots they covered go with them. */
 static void keep_leases(struct tickets *tickets, bool validate)
 {
     struct lease *lease = leases_youngest(&tickets->leases);
@@ -127,32 +127,32 @@ static void out_again(struct tickets *tickets, uint64_t step)
             leases_out_again(&tickets->leases, lease);
 }
 
-void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool done)
+void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool done)
 {
     check(is_open(tickets, step));
     struct work *work = train_of(tickets, step);
-    struct unit *unit = &work->units[slot];
-    if (unit->done == done)
+    struct slot *slot = &work->slots[index];
+    if (slot->done == done)
         return;
-    unit->done = done;
+    slot->done = done;
     work->done_count = done ? work->done_count + 1 : work->done_count - 1;
-    if (unit->holders > 0 && !done)
+    if (slot->holders > 0 && !done)
         out_again(tickets, step);
-    if (unit->holders > 0)
+    if (slot->holders > 0)
         return;
     work->free_count = done ? work->free_count - 1 : work->free_count + 1;
-    if (!done && slot < work->lowest)
-        work->lowest = slot;
+    if (!done && index < work->lowest)
+        work->lowest = index;
 }
 
 void tickets_reopen(struct tickets *tickets)
 {
     struct work *work = train_of(tickets, tickets->step);
     for (uint32_t i = 0; i < work->count; i++) {
-        struct unit *unit = &work->units[i];
-        if (unit->done && unit->holders == 0)
+        struct slot *slot = &work->slots[i];
+        if (slot->done && slot->holders == 0)
             work->free_count++;
-        unit->done = false;
+        slot->done = false;
     }
     work->done_count = 0;
     work->lowest = 0;
@@ -169,18 +169,18 @@ static uint32_t end_of(const struct work *work, struct node node)
 static bool all_free(const struct work *work, struct node node)
 {
     for (uint32_t i = node_first(node); i < end_of(work, node); i++)
-        if (work->units[i].done || work->units[i].holders > 0)
+        if (work->slots[i].done || work->slots[i].holders > 0)
             return false;
     return true;
 }
 
-/* What a unit is computed on. */
-static uint64_t version_of(const struct tickets *tickets, const struct lease *lease, uint32_t unit)
+/* What a slot is computed on. */
+static uint64_t version_of(const struct tickets *tickets, const struct lease *lease, uint32_t index)
 {
     uint32_t delay = tickets->settings.delay;
     if (lease->kind == TICKET_VALIDATE)
         return tickets->version;
-    const struct unit *slot = &train_of(tickets, lease->step)->units[unit];
+    const struct slot *slot = &train_of(tickets, lease->step)->slots[index];
     if (slot->given)
         return slot->version;
     if (tickets->settings.newest)
@@ -234,24 +234,24 @@ static struct node fixed_node(const struct work *work, uint32_t first, uint32_t 
     return node;
 }
 
-/* twin: a lease on the same node; NULL: its units are free. */
+/* twin: a lease on the same node; NULL: its slots are free. */
 static const struct lease *lease_add(struct tickets *tickets, struct lease lease,
                                      struct lease *twin)
 {
     struct work *work = work_of(tickets, lease.kind, lease.step);
     for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
-        struct unit *unit = &work->units[i];
-        check((unit->holders > 0) == (twin != NULL));
-        if (!unit->done && unit->holders == 0) {
+        struct slot *slot = &work->slots[i];
+        check((slot->holders > 0) == (twin != NULL));
+        if (!slot->done && slot->holders == 0) {
             work->free_count--;
-            tickets->redone += unit->given ? 1 : 0;
+            tickets->redone += slot->given ? 1 : 0;
         }
         tickets->speculative += lease.speculative ? 1 : 0;
-        unit->holders++;
-        unit->version = lease.version;
-        unit->given = true;
+        slot->holders++;
+        slot->version = lease.version;
+        slot->given = true;
     }
-    lease.units = node_slots(lease.node, work->count);
+    lease.slots = node_slots(lease.node, work->count);
     return leases_add(&tickets->leases, &lease, twin);
 }
 
@@ -261,7 +261,7 @@ static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t wor
     struct work *work = work_of(tickets, lease.kind, lease.step);
     if (work->free_count == 0)
         return false;
-    while (work->units[work->lowest].done || work->units[work->lowest].holders > 0)
+    while (work->slots[work->lowest].done || work->slots[work->lowest].holders > 0)
         work->lowest++;
     lease.node = (struct node){0, work->lowest};
     lease.version = version_of(tickets, &lease, work->lowest);
@@ -288,9 +288,9 @@ static double *usual_of(struct tickets *tickets, enum ticket_kind kind)
 /* What the lease's node takes, usually; 0: not known. */
 static double usual_ms(const struct tickets *tickets, const struct lease *lease)
 {
-    double unit_ms =
+    double slot_ms =
         lease->kind == TICKET_TRAIN ? tickets->train_usual_ms : tickets->validate_usual_ms;
-    return unit_ms * lease->units;
+    return slot_ms * lease->slots;
 }
 
 /* How old the youngest attempt must be before another worker gets it as well. */
@@ -310,7 +310,7 @@ static bool is_done(const struct tickets *tickets, const struct lease *lease)
 {
     const struct work *work = lease_work(tickets, lease);
     for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++)
-        if (!work->units[i].done)
+        if (!work->slots[i].done)
             return false;
     return true;
 }
@@ -440,10 +440,10 @@ static void lease_remove(struct tickets *tickets, struct lease *lease)
 {
     struct work *work = work_of(tickets, lease->kind, lease->step);
     for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++) {
-        struct unit *unit = &work->units[i];
-        check(unit->holders > 0);
-        unit->holders--;
-        if (unit->holders > 0 || unit->done)
+        struct slot *slot = &work->slots[i];
+        check(slot->holders > 0);
+        slot->holders--;
+        if (slot->holders > 0 || slot->done)
             continue;
         work->free_count++;
         work->lowest = i < work->lowest ? i : work->lowest;
@@ -451,12 +451,12 @@ static void lease_remove(struct tickets *tickets, struct lease *lease)
     leases_remove(&tickets->leases, lease);
 }
 
-/* The lease ends, having made so many units done. */
+/* The lease ends, having made so many slots done. */
 static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *lease,
                       uint32_t made_done)
 {
     uint64_t held_ms = now_ms - lease->granted_ms;
-    uint64_t useful_ms = held_ms * made_done / lease->units;
+    uint64_t useful_ms = held_ms * made_done / lease->slots;
     work_of(tickets, lease->kind, lease->step)->useful_ms += useful_ms;
     tickets->useful_ms += useful_ms;
     tickets->wasted_ms += held_ms - useful_ms;
@@ -465,25 +465,25 @@ static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *le
 
 static void learn(struct tickets *tickets, const struct lease *lease, uint64_t now_ms)
 {
-    double unit_ms = (double)(now_ms - lease->granted_ms) / (double)lease->units;
+    double slot_ms = (double)(now_ms - lease->granted_ms) / (double)lease->slots;
     double *usual = usual_of(tickets, lease->kind);
     /* Something that took no time still has a usual time. */
-    unit_ms = unit_ms > 0 ? unit_ms : 0.01;
-    *usual += *usual == 0 ? unit_ms : (unit_ms - *usual) / USUAL_SHARE;
+    slot_ms = slot_ms > 0 ? slot_ms : 0.01;
+    *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
 }
 
-/* Returns how many units of the node were not done before. */
+/* Returns how many slots of the node were not done before. */
 static uint32_t mark_done(struct work *work, struct node node)
 {
     uint32_t newly_done = 0;
     for (uint32_t i = node_first(node); i < end_of(work, node); i++) {
-        struct unit *unit = &work->units[i];
-        if (unit->done)
+        struct slot *slot = &work->slots[i];
+        if (slot->done)
             continue;
-        unit->done = true;
+        slot->done = true;
         newly_done++;
         work->done_count++;
-        work->free_count -= unit->holders == 0 ? 1 : 0;
+        work->free_count -= slot->holders == 0 ? 1 : 0;
     }
     return newly_done;
 }
@@ -573,10 +573,10 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind)
 {
     const struct work *work = train_of(tickets, tickets->step);
-    const struct lease slot = {.kind = TICKET_TRAIN, .step = tickets->step};
+    const struct lease lease = {.kind = TICKET_TRAIN, .step = tickets->step};
     uint32_t most = 0;
     for (uint32_t i = 0; i < work->count; i++) {
-        ret_behind[i] = (uint8_t)(tickets->step - version_of(tickets, &slot, i));
+        ret_behind[i] = (uint8_t)(tickets->step - version_of(tickets, &lease, i));
         most = ret_behind[i] > most ? ret_behind[i] : most;
     }
     return most;
@@ -593,13 +593,13 @@ static void work_check(const struct work *work)
 {
     uint32_t free_count = 0, done_count = 0;
     for (uint32_t i = 0; i < work->count; i++) {
-        const struct unit *unit = &work->units[i];
-        bool is_free = !unit->done && unit->holders == 0;
-        check(unit->holders == unit->found);      /* 1 */
+        const struct slot *slot = &work->slots[i];
+        bool is_free = !slot->done && slot->holders == 0;
+        check(slot->holders == slot->found);      /* 1 */
         check(!is_free || i >= work->lowest);     /* 3 */
-        check(unit->holders == 0 || unit->given); /* 2 */
+        check(slot->holders == 0 || slot->given); /* 2 */
         free_count += is_free ? 1 : 0;
-        done_count += unit->done ? 1 : 0;
+        done_count += slot->done ? 1 : 0;
     }
     check(work->free_count == free_count);
     check(work->done_count == done_count);
@@ -609,10 +609,10 @@ static void work_check(const struct work *work)
 static void find_nothing(struct work *work)
 {
     for (uint32_t i = 0; i < work->count; i++)
-        work->units[i].found = 0;
+        work->slots[i].found = 0;
 }
 
-/* Notes how many leases cover each unit. */
+/* Notes how many leases cover each slot. */
 static void find_leases(struct tickets *tickets)
 {
     for (uint32_t i = 0; i < tickets->settings.open_steps; i++)
@@ -623,11 +623,11 @@ static void find_leases(struct tickets *tickets)
         check(lease->kind != TICKET_TRAIN || is_open(tickets, lease->step));
         struct work *work =
             lease->kind == TICKET_TRAIN ? train_of(tickets, lease->step) : &tickets->validate;
-        check(lease->units == node_slots(lease->node, work->count));
+        check(lease->slots == node_slots(lease->node, work->count));
         check(!ring_is_empty(&lease->out) || is_done(tickets, lease));
         for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++) {
-            work->units[i].found++;
-            check(work->units[i].version == lease->version); /* 2 */
+            work->slots[i].found++;
+            check(work->slots[i].version == lease->version); /* 2 */
         }
     }
 }

@@ -24,8 +24,8 @@
  * it completes after all, that counts.
  *
  * Pure; one owner. Invariants (tickets_check):
- *  1 a unit's holders are the leases that cover it;
- *  2 a unit is free exactly when it is neither done nor held; the leases on it have its version;
+ *  1 a slot's holders are the leases that cover it;
+ *  2 a slot is free exactly when it is neither done nor held; the leases on it have its version;
  *  3 free_count and done_count count them; nothing below `lowest` is free. */
 #ifndef ROOST_SERVER_COORDINATOR_TICKETS_H
 #define ROOST_SERVER_COORDINATOR_TICKETS_H
@@ -46,20 +46,20 @@ struct tickets_settings {
     uint32_t overdue_ms_min;
 };
 
-/* The units of one step, or of the validation: slots or pieces. */
+/* The slots of one step; or of the validation, whose slots are its held-out pieces. */
 struct work {
     uint32_t count; /* 0: nothing to do */
     uint32_t count_max;
     uint32_t free_count, done_count;
     uint32_t lowest;
     uint64_t useful_ms;
-    struct unit {
+    struct slot {
         bool done;
         bool given; /* granted before, since open */
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */
-    } * units;
+    } * slots;
 };
 
 struct tickets {
@@ -69,12 +69,12 @@ struct tickets {
     uint32_t steps;     /* open: step … step + steps - 1 */
     struct work *train; /* step t at t % open_steps */
     struct work validate;
-    double train_usual_ms, validate_usual_ms; /* a unit takes this long; 0: not known yet */
+    double train_usual_ms, validate_usual_ms; /* a slot takes this long; 0: not known yet */
     struct leases leases;
     uint64_t done_ms;     /* when a ticket last made something done */
-    uint64_t redone;      /* units granted again after a loss */
-    uint64_t speculative; /* units granted to a second worker */
-    /* Attempts that are over, each from its lease to its end: what made units done, each unit's
+    uint64_t redone;      /* slots granted again after a loss */
+    uint64_t speculative; /* slots granted to a second worker */
+    /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
      * share once, and the rest (lost, dropped or second). */
     uint64_t useful_ms, wasted_ms;
 };
@@ -94,7 +94,7 @@ void tickets_open(struct tickets *tickets, struct tickets_open open);
 /* The same for training alone, which may go back to older steps. */
 void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps);
 /* A slot of an open step is done, or it is not after all. */
-void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t slot, bool done);
+void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool done);
 /* What is done of the oldest step is free again: done by workers' words, but not by the shards'. */
 void tickets_reopen(struct tickets *tickets);
 
@@ -112,7 +112,7 @@ const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
- * A step that is not open is passed over. Returns the units that this made done. */
+ * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
 /* The oldest step is over: what is leased of it and not said to be done was counted all the same,
  * because the shards say so. Its leases end, the youngest first: that one is credited. Returns the
@@ -132,6 +132,6 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind);
 /* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
-void tickets_check(struct tickets *tickets); /* walks over all units and leases */
+void tickets_check(struct tickets *tickets); /* walks over all slots and leases */
 
 #endif

@@ -17,7 +17,7 @@ static struct lease slot_of(uint32_t index, uint64_t member, uint64_t granted_ms
 {
     return (struct lease){.kind = TICKET_TRAIN,
                           .node = {0, index},
-                          .units = 1,
+                          .slots = 1,
                           .member = member,
                           .granted_ms = granted_ms};
 }
@@ -100,14 +100,14 @@ TEST(a_node_that_is_done_is_not_out_until_it_is_again)
 TEST(nodes_of_as_many_slots_are_a_class)
 {
     scoped(leases_release) struct leases leases = leases_of_eight();
-    struct lease pair = {.kind = TICKET_TRAIN, .node = {1, 0}, .units = 2, .member = ALICE};
-    struct lease shorter = {.kind = TICKET_TRAIN, .node = {1, 1}, .units = 1, .member = ALICE};
-    struct lease piece = {.kind = TICKET_VALIDATE, .units = 1, .member = ALICE};
+    struct lease pair = {.kind = TICKET_TRAIN, .node = {1, 0}, .slots = 2, .member = ALICE};
+    struct lease shorter = {.kind = TICKET_TRAIN, .node = {1, 1}, .slots = 1, .member = ALICE};
+    struct lease piece = {.kind = TICKET_VALIDATE, .slots = 1, .member = ALICE};
     add(&leases, pair, NULL);
     add(&leases, shorter, NULL);
     add(&leases, piece, NULL);
     assert_int_equal(leases_oldest(&leases, 0)->kind, TICKET_VALIDATE);
     assert_null(leases_oldest(&leases, SLOT_CLASS));
-    assert_int_equal(leases_oldest(&leases, 3)->units, 2);
-    assert_int_equal(leases_oldest(&leases, 4)->units, 1);
+    assert_int_equal(leases_oldest(&leases, 3)->slots, 2);
+    assert_int_equal(leases_oldest(&leases, 4)->slots, 1);
 }

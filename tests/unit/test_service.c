@@ -2,7 +2,7 @@
 #include "tests/unit/rpc_fixture.h"
 
 #include "common/data/run_data.h"
-#include "common/data/tickets.h"
+#include "common/data/sampler.h"
 #include "common/scoped.h"
 #include "server/control/connections.h"
 #include "server/service.h"
@@ -225,12 +225,12 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
                      ERR_OK);
     assert_int_equal(reply.sample_count, 3);
     assert_int_equal(reply.inputs.bytes, 3 * 2 * sizeof(float));
-    const struct tickets tickets = {spec.train.seed, data_count(own, DATA_TRAIN), 3};
+    const struct sampler sampler = {spec.train.seed, data_count(own, DATA_TRAIN), 3};
     for (uint64_t i = 0; i < 3; i++) {
         float point[2];
         int32_t label;
         uint64_t ticket = 3 * 2 + 1;
-        data_sample_point(own, DATA_TRAIN, tickets_sample(&tickets, 3 * ticket + i), point, &label);
+        data_sample_point(own, DATA_TRAIN, sampler_sample(&sampler, 3 * ticket + i), point, &label);
         assert_memory_equal(reply.inputs.data + i * sizeof point, point, sizeof point);
         assert_memory_equal(reply.targets.data + i * sizeof label, &label, sizeof label);
     }

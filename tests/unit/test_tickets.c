@@ -141,7 +141,7 @@ TEST(p1_done_stays_done_whatever_happens_to_the_lease)
     tickets_drop_member(&tickets, 0, 1);
     expect_node(grant(&tickets, 2, 2, 1), 0, 1);
     grants_nothing(&tickets, 2, 3);
-    assert_true(tickets.train[0].units[0].done);
+    assert_true(tickets.train[0].slots[0].done);
 }
 
 TEST(p1_a_completion_counts_although_its_lease_lapsed)
