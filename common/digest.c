@@ -1,6 +1,7 @@
 /* SHA-256 by OpenSSL, XXH3 by libxxhash, CRC-32C by the processor's instruction or a table. */
 #include "common/digest.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <string.h>
 #include <xxhash.h>
@@ -46,6 +47,47 @@ enum err digest_sha256(struct slice bytes, struct digest *ret_digest)
     *ret_digest = digest_stream_finish(&stream);
     digest_stream_release(&stream);
     return ERR_OK;
+}
+
+enum err digest_mac_init(struct digest_mac *mac)
+{
+    memset(mac->key, 0, sizeof mac->key);
+    return digest_stream_init(&mac->stream);
+}
+
+void digest_mac_set_key(struct digest_mac *mac, const uint8_t key[static DIGEST_KEY_BYTES])
+{
+    memcpy(mac->key, key, DIGEST_KEY_BYTES);
+}
+
+static void add_padded_key(struct digest_mac *mac, uint8_t pad)
+{
+    uint8_t block[sizeof mac->key];
+    for (size_t i = 0; i < sizeof block; i++)
+        block[i] = mac->key[i] ^ pad;
+    digest_stream_add(&mac->stream, (struct slice){block, sizeof block});
+}
+
+/* RFC 2104, 2: H(key ^ opad, H(key ^ ipad, bytes)). OpenSSL's own HMAC allocates with each use. */
+struct digest digest_mac(struct digest_mac *mac, struct slice bytes)
+{
+    add_padded_key(mac, 0x36);
+    digest_stream_add(&mac->stream, bytes);
+    struct digest inner = digest_stream_finish(&mac->stream);
+    add_padded_key(mac, 0x5c);
+    digest_stream_add(&mac->stream, (struct slice){inner.bytes, sizeof inner.bytes});
+    return digest_stream_finish(&mac->stream);
+}
+
+void digest_mac_release(struct digest_mac *mac)
+{
+    digest_stream_release(&mac->stream);
+    OPENSSL_cleanse(mac->key, sizeof mac->key);
+}
+
+bool digest_same(const void *a, const void *b, size_t count)
+{
+    return CRYPTO_memcmp(a, b, count) == 0;
 }
 
 struct digest_hex digest_to_hex(const struct digest *digest)

@@ -5,6 +5,8 @@
 
 #include "common/buf.h"
 
+#include <stdbool.h>
+
 /* SHA-256. Plain data: compare with memcmp. */
 struct digest {
     uint8_t bytes[32];
@@ -18,6 +20,20 @@ enum err digest_stream_init(struct digest_stream *stream) MUST_USE;
 void digest_stream_add(struct digest_stream *stream, struct slice bytes);
 struct digest digest_stream_finish(struct digest_stream *stream);
 void digest_stream_release(struct digest_stream *stream); /* {0} is fine */
+
+/* HMAC-SHA256 (RFC 2104): proof that who made it knew the key. digest_mac_init() takes the memory;
+ * what follows allocates nothing, so a pure core may call it. One thread at a time. */
+enum { DIGEST_KEY_BYTES = 32 };
+struct digest_mac {
+    struct digest_stream stream;
+    uint8_t key[64]; /* a block of SHA-256, zeros behind the key */
+};
+enum err digest_mac_init(struct digest_mac *mac) MUST_USE; /* the key is zeros */
+void digest_mac_set_key(struct digest_mac *mac, const uint8_t key[static DIGEST_KEY_BYTES]);
+struct digest digest_mac(struct digest_mac *mac, struct slice bytes);
+void digest_mac_release(struct digest_mac *mac); /* {0} is fine */
+/* Whether `count` bytes are equal, in a time that does not depend on where they differ. */
+bool digest_same(const void *a, const void *b, size_t count);
 
 /* 64 lower-case digits and a 0, and back. ERR_MALFORMED: anything but 64 hexadecimal digits. */
 struct digest_hex {

@@ -42,6 +42,37 @@ TEST(pieces_have_the_digest_of_the_whole_and_a_stream_serves_again)
     }
 }
 
+/* RFC 4231, 4.2 and 4.3: HMAC fills a shorter key up with zeros. */
+TEST(hmac_gives_the_published_answers)
+{
+    static const struct {
+        const char *key, *text, *answer;
+    } rows[] = {
+        {"\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b",
+         "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+        {"Jefe", "what do ya want for nothing?",
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+    };
+    scoped(digest_mac_release) struct digest_mac mac;
+    assert_int_equal(digest_mac_init(&mac), ERR_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t key[DIGEST_KEY_BYTES] = {0};
+        memcpy(key, rows[i].key, strlen(rows[i].key));
+        digest_mac_set_key(&mac, key);
+        for (int turn = 0; turn < 2; turn++) {
+            struct digest answer = digest_mac(&mac, text(rows[i].text));
+            assert_string_equal(digest_to_hex(&answer).text, rows[i].answer);
+        }
+    }
+}
+
+TEST(bytes_are_the_same_or_differ_anywhere)
+{
+    assert_true(digest_same("secret", "secret", 6));
+    assert_false(digest_same("secret", "Secret", 6));
+    assert_false(digest_same("secret", "secreT", 6));
+}
+
 TEST(hexadecimal_digits_go_both_ways)
 {
     struct digest digest, back;
