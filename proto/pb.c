@@ -101,16 +101,29 @@ enum err pb_name(const char *text, struct pb_label label, char *ret_name, size_t
     return ERR_OK;
 }
 
+/* All of `bytes`, or zeros for an empty field. */
+static enum err get_whole(const ProtobufCBinaryData *data, struct pb_label label, void *ret_data,
+                          size_t bytes, struct reason *reason)
+{
+    if (data->len != 0 && data->len != bytes)
+        return reason_set(reason, ERR_MALFORMED, "%s%s has %zu bytes, not %zu", label.prefix,
+                          label.field, data->len, bytes);
+    memset(ret_data, 0, bytes);
+    if (data->len != 0)
+        memcpy(ret_data, data->data, bytes);
+    return ERR_OK;
+}
+
 enum err pb_digest(const ProtobufCBinaryData *data, struct pb_label label,
                    uint8_t ret_digest[static WIRE_DIGEST_BYTES], struct reason *reason)
 {
-    if (data->len != 0 && data->len != WIRE_DIGEST_BYTES)
-        return reason_set(reason, ERR_MALFORMED, "%s%s has %zu bytes, not %d", label.prefix,
-                          label.field, data->len, WIRE_DIGEST_BYTES);
-    memset(ret_digest, 0, WIRE_DIGEST_BYTES);
-    if (data->len != 0)
-        memcpy(ret_digest, data->data, WIRE_DIGEST_BYTES);
-    return ERR_OK;
+    return get_whole(data, label, ret_digest, WIRE_DIGEST_BYTES, reason);
+}
+
+enum err pb_proof(const ProtobufCBinaryData *data, struct pb_label label, struct proof *ret_proof,
+                  struct reason *reason)
+{
+    return get_whole(data, label, ret_proof->bytes, sizeof ret_proof->bytes, reason);
 }
 
 enum err pb_chunks(const uint32_t *chunks, size_t count, struct reason *reason)

@@ -51,6 +51,9 @@ enum err pb_name(const char *text, struct pb_label label, char *ret_name, size_t
 /* Exactly WIRE_DIGEST_BYTES, or zeros for an empty field. */
 enum err pb_digest(const ProtobufCBinaryData *data, struct pb_label label,
                    uint8_t ret_digest[static WIRE_DIGEST_BYTES], struct reason *reason) MUST_USE;
+/* Exactly WIRE_PROOF_BYTES, or zeros for an empty field. */
+enum err pb_proof(const ProtobufCBinaryData *data, struct pb_label label, struct proof *ret_proof,
+                  struct reason *reason) MUST_USE;
 /* Each of `count` numbers names a chunk. */
 enum err pb_chunks(const uint32_t *chunks, size_t count, struct reason *reason) MUST_USE;
 /* `message` is there. */

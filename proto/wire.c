@@ -56,6 +56,7 @@
 #define TEXT(field, bytes_max) theirs->field = pb_string(ours->field);
 #define NAME(field) theirs->field = pb_string(ours->field);
 #define DIGEST(field) theirs->field = pb_bytes(ours->field, WIRE_DIGEST_BYTES);
+#define PROOF(field) theirs->field = pb_bytes(ours->field.bytes, WIRE_PROOF_BYTES);
 #define BYTES(field) theirs->field = pb_bytes(ours->field.data, ours->field.bytes);
 #define NUMBERS(field, count, max)                                                                 \
     theirs->n_##field = ours->count;                                                               \
@@ -175,6 +176,7 @@ static enum err ranges_name_servers(const struct describe_reply *ours, struct re
 #define NAME(field)                                                                                \
     TRY(pb_name(theirs->field, LABEL(field), ours->field, sizeof ours->field, reason));
 #define DIGEST(field) TRY(pb_digest(&theirs->field, LABEL(field), ours->field, reason));
+#define PROOF(field) TRY(pb_proof(&theirs->field, LABEL(field), &ours->field, reason));
 #define BYTES(field) ours->field = (struct slice){theirs->field.data, theirs->field.len};
 #define NUMBERS(field, count, max)                                                                 \
     TRY(pb_range(theirs->n_##field, max, LABEL(field), reason));                                   \

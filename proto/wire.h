@@ -21,7 +21,8 @@
 #include <stdbool.h>
 
 enum {
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,                    /* the newest that is spoken here, */
+    WIRE_VERSION_MIN = 2,                /* and the oldest */
     WIRE_PAYLOAD_BYTES_MAX = 512 * 1024, /* a largest chunk; small chunks are fused up to this */
     WIRE_HEADER_BYTES_MAX = 64 * 1024,
     WIRE_CONTROL_BYTES_MAX = 8 * 1024 * 1024, /* a whole report or description */
@@ -33,6 +34,7 @@ enum {
     WIRE_TERM_MAX = INT32_MAX, /* members and attempts have the term in their upper 32 bits */
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
+    WIRE_PROOF_BYTES = 16,
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
     /* so many arrays of a largest chunk, 131,072 weights, and the header */
@@ -40,6 +42,12 @@ enum {
 };
 
 #define WIRE_FILE_NONE UINT32_MAX
+
+/* What the coordinator gave to a member and servers can check (server/member/proof.h). Who has it
+ * copies it, and needs no cryptography. */
+struct proof {
+    uint8_t bytes[WIRE_PROOF_BYTES];
+};
 
 /* How weights or gradients are written in a payload. */
 enum codec { CODEC_FP32, CODEC_BF16, CODEC_COUNT };
@@ -96,7 +104,8 @@ struct to_shard {
     union {
         struct {
             uint64_t member;
-        } hello; /* the first message of a stream */
+            struct proof secret; /* from JoinReply */
+        } hello;                 /* the first message of a stream */
         struct push push;
         struct pull pull;
     };
@@ -186,12 +195,14 @@ struct join_request {
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
+    struct proof previous_secret;
 };
 
 /* A worker opens the stream after Join and keeps it open. The first report names the member; the
  * following ones are heartbeats. */
 struct member_report {
     uint64_t member;
+    struct proof secret;
 };
 
 enum notice_kind { NOTICE_ALIVE, NOTICE_CHANGED, NOTICE_RUN_OVER, NOTICE_KIND_COUNT };
@@ -203,11 +214,14 @@ struct member_notice {
 
 struct leave_request {
     uint64_t member;
+    struct proof secret;
     const char *reason;
 };
 
 struct join_reply {
     uint64_t member;
+    struct proof secret; /* that the member is who it says: in every stream's first message and
+                            every call of it */
     uint64_t run;
     uint64_t generation;
     uint32_t heartbeat_ms;
@@ -216,6 +230,7 @@ struct join_reply {
 
 struct acquire_request {
     uint64_t member;
+    struct proof secret;
     uint64_t generation;
     uint64_t sequence; /* rises with each new acquire; the same one gets the same lease (P1) */
     uint32_t wait_ms;  /* how long the coordinator may keep the question */
@@ -243,6 +258,7 @@ struct acquire_reply {
 
 struct complete_request {
     uint64_t member;
+    struct proof secret;
     struct ticket ticket;
     enum err outcome; /* OK: all pushes are acknowledged; else why the worker dropped the ticket */
     /* TICKET_VALIDATE only: */
@@ -256,6 +272,8 @@ struct complete_request {
 
 struct samples_request {
     uint64_t run;
+    uint64_t member;
+    struct proof secret;
     struct ticket ticket;
     uint32_t slot;
 };
@@ -402,7 +420,8 @@ struct server_move {
 struct server_command {
     enum server_command_kind kind;
     uint64_t term;
-    uint64_t boot; /* which start of the server this is for (P3) */
+    uint64_t boot;                  /* which start of the server this is for (P3) */
+    uint8_t key[WIRE_DIGEST_BYTES]; /* of the term: makes and checks proofs */
     union {
         struct {
             uint64_t run;
@@ -450,7 +469,7 @@ struct describe_request {
 };
 
 struct describe_reply {
-    uint32_t wire_version;
+    uint32_t wire_version, wire_version_min;
     bool has_run;
     uint64_t run;
     uint64_t generation;

@@ -220,9 +220,11 @@ static void warn_of_address(const struct server *server)
 
 static enum err open_rpc(struct server *server, struct reason *reason)
 {
-    service_init(&server->service, server->inbox, is_coordinator(server),
-                 shards_exchange_method(server->shards), shards_transfer_method(server->shards));
+    enum err err = service_init(&server->service, server->inbox, is_coordinator(server),
+                                shards_exchange_method(server->shards),
+                                shards_transfer_method(server->shards));
     server->has_service = true;
+    TRY(err);
     const struct rpc_server_config config = {
         .loop = server->loop,
         .address = server->settings->address,

@@ -6,6 +6,7 @@
 #include "common/scoped.h"
 #include "proto/standard.h"
 #include "server/connection.h"
+#include "server/member/proof.h"
 
 #include <string.h>
 
@@ -170,7 +171,8 @@ static struct served *served_now(struct service *service)
     return served;
 }
 
-enum err service_serve(struct service *service, uint64_t run, const struct spec *spec,
+enum err service_serve(struct service *service, uint64_t run,
+                       const uint8_t key[static DIGEST_KEY_BYTES], const struct spec *spec,
                        struct data *take_data)
 {
     struct served *served = NULL;
@@ -186,6 +188,7 @@ enum err service_serve(struct service *service, uint64_t run, const struct spec 
     thread_lock(&service->mutex);
     struct served *before = service->served;
     service->served = served;
+    digest_mac_set_key(&service->key, key);
     thread_unlock(&service->mutex);
     served_unref(before);
     return ERR_OK;
@@ -261,14 +264,24 @@ static enum err read_samples(const struct served *served, const struct sample_ra
     return ERR_OK;
 }
 
-static enum err answer_samples(const struct served *served, struct slice bytes,
-                               struct buf *response, struct reason *reason)
+static bool is_member(struct service *service, const struct samples_request *request)
+{
+    thread_lock(&service->mutex);
+    struct proof right = proof_member(&service->key, request->run, request->member);
+    thread_unlock(&service->mutex);
+    return proof_same(&right, &request->secret);
+}
+
+static enum err answer_samples(struct service *service, const struct served *served,
+                               struct slice bytes, struct buf *response, struct reason *reason)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct samples_request request;
     struct samples_reply reply;
     struct sample_range range = {0};
     TRY(wire_decode_samples_request(bytes, &arena, &request, reason));
+    if (!is_member(service, &request))
+        return reason_set(reason, ERR_UNKNOWN_MEMBER, "%s", err_text(ERR_UNKNOWN_MEMBER));
     TRY(sample_range(served, &request, &range, reason));
     TRY(read_samples(served, &range, &arena, &reply));
     return wire_encode_samples_reply(&reply, response);
@@ -281,7 +294,7 @@ static void samples(void *owner, struct rpc_request *request, struct slice bytes
     struct served *served = served_now(owner);
     enum err err = ERR_NO_RUN;
     if (served != NULL)
-        err = answer_samples(served, bytes, &response, &reason);
+        err = answer_samples(owner, served, bytes, &response, &reason);
     served_unref(served);
     if (err == ERR_OK) {
         rpc_reply(request, &response);
@@ -351,8 +364,8 @@ static const struct rpc_method table[] = {
      .events = &reflection_events},
 };
 
-void service_init(struct service *service, struct inbox *inbox, bool coordinator,
-                  struct rpc_method exchange, struct rpc_method transfer)
+enum err service_init(struct service *service, struct inbox *inbox, bool coordinator,
+                      struct rpc_method exchange, struct rpc_method transfer)
 {
     _Static_assert(sizeof table / sizeof table[0] < SERVICE_METHODS_MAX - 1,
                    "room for the shards'");
@@ -368,11 +381,13 @@ void service_init(struct service *service, struct inbox *inbox, bool coordinator
     service->method_count = sizeof table / sizeof table[0];
     service->methods[service->method_count++] = exchange;
     service->methods[service->method_count++] = transfer;
+    return digest_mac_init(&service->key);
 }
 
 void service_release(struct service *service)
 {
     served_unref(service->served);
+    digest_mac_release(&service->key);
     health_release(&service->health);
     thread_mutex_release(&service->mutex);
 }

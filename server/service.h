@@ -7,6 +7,7 @@
 #define ROOST_SERVER_SERVICE_H
 
 #include "common/data/data.h"
+#include "common/digest.h"
 #include "common/inbox.h"
 #include "common/settings/spec.h"
 #include "common/thread.h"
@@ -29,18 +30,21 @@ struct service {
     struct health health;
     size_t method_count;
     struct rpc_method methods[SERVICE_METHODS_MAX];
-    struct thread_mutex mutex; /* guards `served` */
+    struct thread_mutex mutex; /* guards the rest */
     struct served *served;     /* NULL: none */
+    struct digest_mac key;     /* of the coordinator's term */
 };
 
-/* `exchange` and `transfer` are the shards' rows. The service must stay where it is. */
-void service_init(struct service *service, struct inbox *inbox, bool coordinator,
-                  struct rpc_method exchange, struct rpc_method transfer);
+/* `exchange` and `transfer` are the shards' rows. The service must stay where it is. ERR_NOMEM. */
+enum err service_init(struct service *service, struct inbox *inbox, bool coordinator,
+                      struct rpc_method exchange, struct rpc_method transfer) MUST_USE;
 /* After the rpc server is gone. */
 void service_release(struct service *service);
 
-/* From now on these samples are served (take_data may be NULL: none are). ERR_NOMEM. */
-enum err service_serve(struct service *service, uint64_t run, const struct spec *spec,
+/* From now on these samples are served (take_data may be NULL: none are), to those who prove by
+ * the term's key that they are members of the run. ERR_NOMEM. */
+enum err service_serve(struct service *service, uint64_t run,
+                       const uint8_t key[static DIGEST_KEY_BYTES], const struct spec *spec,
                        struct data *take_data) MUST_USE;
 
 #endif

@@ -60,7 +60,9 @@ static bool holds_ticket(const struct agent *agent)
 static void end_ticket(struct agent *agent, struct agent_ticket *ticket, enum err outcome)
 {
     check(outcome != ERR_OK || agent_traffic_is_done(&agent->traffic, ticket));
-    agent_tickets_end(&agent->tickets, ticket, agent->member.member, outcome);
+    agent_tickets_end(&agent->tickets, ticket, outcome);
+    ticket->complete.member = agent->member.member;
+    ticket->complete.secret = agent->member.secret;
     if (agent->config.async && outcome == ERR_OK) {
         agent_traffic_boots(&agent->traffic, ticket, agent->map.server_count, ticket->boots);
         ticket->complete.boot_count = agent->map.server_count;
@@ -371,6 +373,7 @@ static bool next_leave(struct agent *agent, uint64_t now_ms, struct agent_effect
 static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
 {
     const struct acquire_request request = {.member = agent->member.member,
+                                            .secret = agent->member.secret,
                                             .generation = agent->member.generation,
                                             .wait_ms = AGENT_ACQUIRE_WAIT_MS};
     return is_member(agent) &&

@@ -8,6 +8,7 @@ void agent_member_joined(struct agent_member *member, const struct join_reply *r
     member->phase = AGENT_PHASE_MEMBER;
     member->join_failures = 0;
     member->member = reply->member;
+    member->secret = reply->secret;
     member->generation = reply->generation;
 }
 

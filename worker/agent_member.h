@@ -20,6 +20,7 @@ struct agent_member {
     uint64_t join_at;
     unsigned join_failures;      /* in a row */
     uint64_t member, generation; /* 0 when it is none */
+    struct proof secret;
 
     bool leaving, leave_sent;
     uint64_t leave_at; /* tickets at hand are dropped then */

@@ -115,13 +115,11 @@ static void end_compute(struct agent_tickets *tickets, const struct agent_ticket
     tickets->cancel_due = true;
 }
 
-void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket, uint64_t member,
-                       enum err outcome)
+void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket, enum err outcome)
 {
     check(ticket->state == AGENT_TICKET_HELD);
     ticket->state = AGENT_TICKET_OVER;
     ticket->complete = (struct complete_request){
-        .member = member,
         .ticket = ticket->ticket,
         .outcome = outcome,
         .loss_sum = ticket->result.loss_sum,

@@ -54,8 +54,9 @@ struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets, const str
 
 /* The executor ended; the ticket that it computed, NULL when that is over. */
 struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets);
-/* It is over, its COMPLETE is due with that outcome, and a compute for it ends soon. */
-void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket, uint64_t member,
+/* It is over, its COMPLETE is due with that outcome, less the sender's name and secret, and a compute
+ * for it ends soon. */
+void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket,
                        enum err outcome);
 /* A held ticket that nobody asks about any more. */
 void agent_tickets_drop(struct agent_tickets *tickets, struct agent_ticket *ticket);

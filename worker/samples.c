@@ -64,7 +64,10 @@ static enum err fetch_slot(struct samples *samples, enum ticket_kind kind, uint6
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    struct samples_request wanted = {.run = samples->run, .ticket = {.kind = kind}};
+    struct samples_request wanted = {.run = samples->run,
+                                     .member = samples->member,
+                                     .secret = samples->secret,
+                                     .ticket = {.kind = kind}};
     if (kind == TICKET_TRAIN) {
         wanted.ticket.step = slot / samples->slots;
         wanted.slot = (uint32_t)(slot % samples->slots);

@@ -16,6 +16,8 @@ struct samples {
     /* served: the slot that was fetched last */
     struct rpc_channel *channel;
     uint64_t run;
+    uint64_t member; /* that asks: set before each ticket is computed */
+    struct proof secret;
     uint64_t slots;        /* pieces of slot_samples in a step */
     uint64_t input_bytes;  /* of one sample */
     uint64_t target_count; /* of one sample */

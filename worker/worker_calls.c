@@ -44,6 +44,19 @@ bool worker_call_is_over(const struct describe_reply *description)
     return description->state != RUN_STARTING && description->state != RUN_TRAINING;
 }
 
+/* The newest version that both sides speak. A coordinator of version 1 names no oldest one. */
+static enum err choose_wire_version(struct worker *worker, const struct describe_reply *reply)
+{
+    uint32_t newest = reply->wire_version < WIRE_VERSION ? reply->wire_version : WIRE_VERSION;
+    worker->wire_version = newest;
+    if (newest >= WIRE_VERSION_MIN && newest >= reply->wire_version_min)
+        return ERR_OK;
+    return reason_set(&worker->failure, ERR_WIRE_VERSION,
+                      "coordinator %s speaks wire version %u to %u, this worker %d to %d",
+                      worker->config->coordinator, reply->wire_version_min, reply->wire_version,
+                      WIRE_VERSION_MIN, WIRE_VERSION);
+}
+
 enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
                               struct describe_reply *ret_reply)
 {
@@ -53,10 +66,7 @@ enum err worker_call_describe(struct worker *worker, struct arena *arena, struct
     TRY(call(worker, (struct call_path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
              response, &worker->failure));
     TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
-    if (ret_reply->wire_version != WIRE_VERSION)
-        return reason_set(&worker->failure, ERR_WIRE_VERSION,
-                          "coordinator %s speaks wire version %u, this worker %d",
-                          worker->config->coordinator, ret_reply->wire_version, WIRE_VERSION);
+    TRY(choose_wire_version(worker, ret_reply));
     bool ours = worker->has_run && ret_reply->run == worker->run.number;
     if (!ret_reply->has_run || (worker_call_is_over(ret_reply) && !ours))
         return reason_set(&worker->failure, ERR_NO_RUN, "no run is active at %s",
@@ -69,7 +79,9 @@ enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    struct join_request wanted = {.wire_version = WIRE_VERSION, .previous_member = worker->member};
+    struct join_request wanted = {.wire_version = worker->wire_version,
+                                  .previous_member = worker->member,
+                                  .previous_secret = worker->secret};
     snprintf(wanted.name, sizeof wanted.name, "%s", worker->config->name);
     snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
@@ -84,7 +96,8 @@ void worker_call_leave(struct worker *worker)
 {
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
-    struct leave_request leave = {.member = worker->member, .reason = worker->leave_reason};
+    struct leave_request leave = {
+        .member = worker->member, .secret = worker->secret, .reason = worker->leave_reason};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
     /* the lease's end says it otherwise */

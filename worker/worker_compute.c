@@ -70,6 +70,8 @@ static void units_reset(struct worker *worker)
 void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
 {
     units_reset(worker);
+    worker->run.samples.member = worker->member; /* the compute thread waits for its ticket */
+    worker->run.samples.secret = worker->secret;
     worker->ticket_ms = worker_now_ms();
     log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
               log_uint("slot", node_first(ticket->node)),

@@ -76,9 +76,11 @@ struct worker {
     struct worker_run run;
     bool has_run;
     struct agent *agent;
+    uint32_t wire_version; /* spoken with this coordinator */
     uint64_t membership;   /* rises with each join */
     uint64_t stream_count; /* opened so far */
     uint64_t member;       /* the newest; 0: none yet */
+    struct proof secret;   /* its own */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
     struct worker_link member_link;

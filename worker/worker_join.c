@@ -83,6 +83,7 @@ static enum err join(struct worker *worker)
     worker_links_free(worker);
     worker->membership++;
     worker->member = reply.member;
+    worker->secret = reply.secret;
     worker->heartbeat_ms = reply.heartbeat_ms;
     TRY(worker_link_member(worker));
     TRY(worker_links_open(worker, &description));

@@ -100,7 +100,7 @@ static enum err link_open(struct worker *worker, struct worker_link *link, uint3
 enum err worker_link_exchange(struct worker *worker, uint32_t server)
 {
     struct buf header = {0};
-    struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {worker->member}};
+    struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {worker->member, worker->secret}};
     TRY(wire_encode_to_shard(&hello, &header));
     return link_open(worker, &worker->links[server], server, "/roost.v1.Shard/Exchange",
                      &exchange_events, &header);
@@ -108,7 +108,7 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server)
 
 static enum err encode_heartbeat(const struct worker *worker, struct buf *ret_report)
 {
-    struct member_report message = {.member = worker->member};
+    struct member_report message = {.member = worker->member, .secret = worker->secret};
     return wire_encode_member_report(&message, ret_report);
 }
 

@@ -2,6 +2,7 @@
 #include "server/control/control.h"
 
 #include "common/data/run_data.h"
+#include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
 #include "server/control/control_effects.h"
@@ -21,7 +22,9 @@ enum err control_new(const struct control_config *config, struct control **ret_c
         return reason_set(reason, ERR_NOMEM, "out of memory");
     control->config = *config;
     enum err err = store_take_term(config->store, &control->term, reason);
-    const struct coordinator_settings settings = {
+    if (err == ERR_OK && rand_system(control->key, sizeof control->key) != ERR_OK)
+        err = reason_set(reason, ERR_IO, "the system gives no random bytes");
+    struct coordinator_settings settings = {
         .term = control->term,
         .heartbeat_ms = config->heartbeat_ms,
         .lease_ms = config->lease_ms,
@@ -29,6 +32,7 @@ enum err control_new(const struct control_config *config, struct control **ret_c
         .speculation_ms_min = config->speculation_ms_min,
         .stop_ms = config->stop_ms,
     };
+    memcpy(settings.key, control->key, sizeof settings.key);
     control->coordinator = coordinator_new(&settings);
     enum err waiting = waiting_init(&control->waiting);
     enum err connections = connections_init(&control->connections);
@@ -76,7 +80,8 @@ static enum err serve(struct control *control, const struct control_run *run, st
 {
     struct data *take_data = *data;
     *data = NULL;
-    return service_serve(control->config.service, run->stored.run, &run->spec, take_data);
+    return service_serve(control->config.service, run->stored.run, control->key, &run->spec,
+                         take_data);
 }
 
 /* The core takes the run, whose facts are stored. */
@@ -366,8 +371,7 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
         err = coordinator_complete(control->coordinator, control_ms(now_ns), &take_call->complete);
         break;
     case CALL_LEAVE:
-        err = coordinator_leave(control->coordinator, control_ms(now_ns), take_call->leave.member,
-                                take_call->leave.reason);
+        err = coordinator_leave(control->coordinator, control_ms(now_ns), &take_call->leave);
         break;
     case CALL_STOP_RUN:
         err =
@@ -423,7 +427,7 @@ static enum err member_says(struct control *control, uint64_t now_ns, struct con
         return ERR_NOMEM;
     rpc_message_copy(message, 0, message->bytes, bytes);
     TRY(wire_decode_member_report((struct slice){bytes, message->bytes}, &arena, &report, reason));
-    TRY(coordinator_heartbeat(control->coordinator, control_ms(now_ns), report.member));
+    TRY(coordinator_member_hello(control->coordinator, control_ms(now_ns), &report));
     struct connection *older = connections_member(&control->connections, report.member);
     if (older != NULL)
         connections_send_away(&control->connections, older, ERR_CANCELLED,

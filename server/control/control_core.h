@@ -12,6 +12,7 @@
 struct control {
     struct control_config config;
     uint64_t term;
+    uint8_t key[DIGEST_KEY_BYTES]; /* of the term's proofs */
     struct coordinator *coordinator;
     uint64_t local_link;
     struct control_run *run; /* NULL: none yet */

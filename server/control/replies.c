@@ -103,7 +103,8 @@ static enum err describe_run(const struct replies_facts *facts, struct call *cal
 
 static enum err describe(const struct replies_facts *facts, struct call *call, struct buf *response)
 {
-    struct describe_reply reply = {.wire_version = WIRE_VERSION, .spec = ""};
+    struct describe_reply reply = {
+        .wire_version = WIRE_VERSION, .wire_version_min = WIRE_VERSION_MIN, .spec = ""};
     if (facts->run != NULL)
         TRY(describe_run(facts, call, &reply));
     TRY(describe_servers(facts, &call->arena, &reply.servers, &reply.server_count));

@@ -13,6 +13,7 @@
 #include "server/coordinator/start.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
+#include "server/member/proof.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +30,12 @@ struct coordinator *coordinator_new(const struct coordinator_settings *settings)
     enum err effects = effects_init(&coordinator->effects);
     enum err members = members_init(&coordinator->members, settings->term);
     enum err servers = servers_init(&coordinator->servers);
-    if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK) {
+    enum err key = digest_mac_init(&coordinator->key);
+    if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK || key != ERR_OK) {
         coordinator_free(coordinator);
         return NULL;
     }
+    digest_mac_set_key(&coordinator->key, settings->key);
     return coordinator;
 }
 
@@ -41,6 +44,7 @@ void coordinator_free(struct coordinator *coordinator)
     if (coordinator == NULL)
         return;
     start_release(&coordinator->run);
+    digest_mac_release(&coordinator->key);
     servers_release(&coordinator->servers);
     members_release(&coordinator->members);
     effects_release(&coordinator->effects);
@@ -271,14 +275,20 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     struct reason unread;
     reason = reason != NULL ? reason : &unread;
     TRY(judge(coordinator, now_ms, request, reason));
-    end_previous(coordinator, now_ms, request->previous_member);
-    enum err err = members_add(&coordinator->members, now_ms, request, &member);
+    struct join_request proved = *request;
+    if (members_prove(&coordinator->members, request->previous_member, &request->previous_secret) ==
+        NULL)
+        proved.previous_member = 0; /* nobody ends another's membership */
+    end_previous(coordinator, now_ms, proved.previous_member);
+    enum err err = members_add(&coordinator->members, now_ms, &proved, &member);
     if (err != ERR_OK)
         return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
+    member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
     adopt_fingerprint(coordinator, request);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     *ret_reply = (struct join_reply){
         .member = member->id,
+        .secret = member->secret,
         .run = coordinator->run.settings.run,
         .generation = coordinator->run.generation,
         .heartbeat_ms = coordinator->settings.heartbeat_ms,
@@ -302,6 +312,14 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
+enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
+                                  const struct member_report *report)
+{
+    if (members_prove(&coordinator->members, report->member, &report->secret) == NULL)
+        return ERR_UNKNOWN_MEMBER;
+    return coordinator_heartbeat(coordinator, now_ms, report->member);
+}
+
 void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
                              const char *why)
 {
@@ -314,16 +332,16 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
         advance_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
 }
 
-enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
-                           const char *why)
+enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct leave_request *request)
 {
-    struct member *found = members_find(&coordinator->members, member);
-    if (found == NULL)
+    struct member *member = members_prove(&coordinator->members, request->member, &request->secret);
+    if (member == NULL)
         return ERR_UNKNOWN_MEMBER;
-    bool preempted = strncmp(why, "preempted", strlen("preempted")) == 0;
-    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member;
-    advance_member_gone(coordinator, now_ms, found, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT,
-                        why);
+    bool preempted = strncmp(request->reason, "preempted", strlen("preempted")) == 0;
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+    advance_member_gone(coordinator, now_ms, member, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT,
+                        request->reason);
     return ERR_OK;
 }
 
@@ -340,7 +358,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
 {
     const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
     struct run *run = &coordinator->run;
-    struct member *member = members_find(&coordinator->members, request->member);
+    struct member *member = members_prove(&coordinator->members, request->member, &request->secret);
     if (member == NULL)
         return ERR_UNKNOWN_MEMBER;
     member->seen_ms = now_ms;
@@ -412,7 +430,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     const struct ticket *ticket = &request->ticket;
-    struct member *member = members_find(&coordinator->members, request->member);
+    struct member *member = members_prove(&coordinator->members, request->member, &request->secret);
     if (member == NULL)
         return ERR_UNKNOWN_MEMBER;
     member->seen_ms = now_ms;

@@ -43,6 +43,7 @@
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
+#include "common/digest.h"
 #include "common/err.h"
 #include "common/files/order.h"
 #include "proto/wire.h"
@@ -59,7 +60,8 @@ enum {
 
 /* Of the coordinator, whatever run it has. */
 struct coordinator_settings {
-    uint64_t term; /* taken in the store before the coordinator is made */
+    uint64_t term;                 /* taken in the store before the coordinator is made */
+    uint8_t key[DIGEST_KEY_BYTES]; /* random, of this term alone: makes proofs (proof.h) */
     uint32_t heartbeat_ms;
     uint32_t lease_ms;            /* a member that is silent for longer is lost */
     uint32_t speculation_percent; /* a ticket is overdue, and given to an idle worker as well, at
@@ -284,11 +286,15 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                           struct reason *reason) MUST_USE;
 enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
                                uint64_t member) MUST_USE; /* ERR_UNKNOWN_MEMBER */
+/* The first report of a member's control stream. ERR_UNKNOWN_MEMBER: also when the secret is not
+ * that member's. */
+enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
+                                  const struct member_report *report) MUST_USE;
 /* The member's control stream broke: its tickets are free at once. Unknown ones are ignored. */
 void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
                              const char *why);
-enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms, uint64_t member,
-                           const char *why) MUST_USE; /* ERR_UNKNOWN_MEMBER */
+enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct leave_request *request) MUST_USE; /* ERR_UNKNOWN_MEMBER */
 /* The answer is an EFFECT_ANSWER, of this call or of a later one (at wait_ms at the latest). A
  * newer question of the same member takes the place of one that is parked: nobody waits for that
  * any more. ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_BUSY: the member holds too many tickets. */

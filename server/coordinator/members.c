@@ -1,6 +1,8 @@
 /* Who is there. */
 #include "server/coordinator/members.h"
 
+#include "server/member/proof.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,10 +60,11 @@ static bool is_zero(const uint8_t bytes[static WIRE_DIGEST_BYTES])
 enum err members_judge(const struct members_demands *demands, const struct join_request *request,
                        struct reason *reason)
 {
-    if (request->wire_version != WIRE_VERSION)
+    if (request->wire_version < WIRE_VERSION_MIN || request->wire_version > WIRE_VERSION)
         return reason_set(reason, ERR_WIRE_VERSION,
-                          "worker %s speaks wire version %u, the coordinator %u", request->name,
-                          request->wire_version, (unsigned)WIRE_VERSION);
+                          "worker %s speaks wire version %u, the coordinator %u to %u",
+                          request->name, request->wire_version, (unsigned)WIRE_VERSION_MIN,
+                          (unsigned)WIRE_VERSION);
     if (demands->fingerprint != NULL &&
         memcmp(demands->fingerprint, request->fingerprint, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_FINGERPRINT,
@@ -94,7 +97,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     if ((members->count == MEMBERS_MAX && before == NULL) || members->serial == UINT32_MAX)
         return ERR_BUSY;
     struct member member = {
-        .id = members->term << 32 | ++members->serial,
+        .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,
     };
@@ -136,6 +139,12 @@ struct member *members_find(struct members *members, uint64_t id)
             high = middle;
     }
     return NULL;
+}
+
+struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret)
+{
+    struct member *member = members_find(members, id);
+    return member != NULL && proof_same(&member->secret, secret) ? member : NULL;
 }
 
 static const struct member *find_past(const struct members *members, uint64_t id)

@@ -32,7 +32,8 @@ enum member_state { MEMBER_STATE_TABLE(MEMBER_STATE_ENUM) MEMBER_STATE_COUNT };
 const char *member_state_name(enum member_state state);
 
 struct member {
-    uint64_t id; /* term << 32 | serial: never the same again, not even by a successor */
+    uint64_t id; /* proof_member_number(): never the same again, not even by a successor */
+    struct proof secret;
     char name[64];
     char device[64];
     enum member_state state;
@@ -87,6 +88,8 @@ enum err members_judge(const struct members_demands *demands, const struct join_
  * until the next add or remove. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
+/* The member of that number, if the secret is its own; NULL: nobody. */
+struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret);
 /* How long workers were members, summed, each until it was last heard of. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */

@@ -153,6 +153,7 @@ struct run {
 
 struct coordinator {
     struct coordinator_settings settings;
+    struct digest_mac key; /* of the term */
     struct effects effects;
     struct members members;
     struct servers servers;

@@ -14,6 +14,7 @@ struct server_command *send_command(struct coordinator *coordinator,
         .term = coordinator->settings.term,
         .boot = server->boot,
     };
+    memcpy(effect->command.command.key, coordinator->settings.key, DIGEST_KEY_BYTES);
     return &effect->command.command;
 }
 

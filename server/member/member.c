@@ -187,6 +187,7 @@ static void prepare(struct server_member *member, const struct server_command *c
 {
     uint64_t generation = command->prepare.generation;
     member->told = true;
+    member->term.run = command->prepare.run;
     if (generation == member->held.generation)
         report_ready(member, effects); /* asked again: reported again */
     if (generation <= member->held.generation)
@@ -247,6 +248,7 @@ static void end(struct server_member *member, struct member_effects *effects)
 {
     holdings_end(&member->holdings);
     member->told = true;
+    member->term.run = 0;
     member->held = (struct cut_name){0, 0};
     member->committed = 0;
     member->has_manifest = false;
@@ -275,14 +277,22 @@ static void answer(const struct server_member *member, struct member_effects *ef
     report_all(member, effects);
 }
 
-void member_command(struct server_member *member, const struct server_command *command,
-                    struct member_effects *ret_effects)
+/* P7: a newer term is adopted before anything is answered, and with it the key of its proofs. */
+static void adopt_term(struct server_member *member, const struct server_command *command)
 {
-    begin(ret_effects);
-    /* P3: commands name the boot they are for. P7: those of an older term are dropped. */
-    if (command->boot != member->boot || command->term < member->term)
-        return;
-    member->term = command->term;
+    member->term.term = command->term;
+    memcpy(member->term.key, command->key, sizeof member->term.key);
+}
+
+static bool same_term(const struct admission_term *a, const struct admission_term *b)
+{
+    return a->term == b->term && a->run == b->run && memcmp(a->key, b->key, sizeof a->key) == 0;
+}
+
+/* Carries the command out in the core. */
+static void take_command(struct server_member *member, const struct server_command *command,
+                         struct member_effects *ret_effects)
+{
     switch (command->kind) {
     case SERVER_PREPARE:
         prepare(member, command, ret_effects);
@@ -304,6 +314,20 @@ void member_command(struct server_member *member, const struct server_command *c
         answer(member, ret_effects);
         break;
     }
+}
+
+void member_command(struct server_member *member, const struct server_command *command,
+                    struct member_effects *ret_effects)
+{
+    begin(ret_effects);
+    /* P3: commands name the boot they are for. P7: those of an older term are dropped. */
+    if (command->boot != member->boot || command->term < member->term.term)
+        return;
+    struct admission_term before = member->term;
+    adopt_term(member, command);
+    take_command(member, command, ret_effects);
+    if (!same_term(&before, &member->term))
+        add(ret_effects, MEMBER_ADMIT)->admit = member->term;
 }
 
 void member_drain(struct server_member *member, struct member_effects *ret_effects)
@@ -358,7 +382,7 @@ void member_describe(const void *object, char *text, size_t bytes)
     snprintf(text, bytes,
              "boot=%llu term=%llu generation=%llu version=%llu committed=%llu told=%llu threads=%u "
              "manifest=%d draining=%d may_leave=%d async=%d",
-             (unsigned long long)member->boot, (unsigned long long)member->term,
+             (unsigned long long)member->boot, (unsigned long long)member->term.term,
              (unsigned long long)member->held.generation, (unsigned long long)member->held.version,
              (unsigned long long)member->committed,
              (unsigned long long)member->holdings.told.generation, member->thread_count,

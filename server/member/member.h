@@ -23,6 +23,7 @@
 #define ROOST_SERVER_MEMBER_MEMBER_H
 
 #include "proto/wire.h"
+#include "server/member/admission.h"
 #include "server/member/holdings.h"
 #include "server/shard/shard.h"
 
@@ -37,6 +38,7 @@ enum member_effect_kind {
     MEMBER_JOURNAL_CUT,   /* async: the journal begins a segment at `version` */
     MEMBER_PRUNE,         /* `recorded` is recorded: older cuts beyond `keep` may go */
     MEMBER_JOURNAL_PRUNE, /* async: so may what the journal has before `recorded` */
+    MEMBER_ADMIT,         /* members are judged by `admit` from now on */
     MEMBER_SERVE,         /* Welcome names `generation` from now on; 0: nothing is held */
     MEMBER_END,           /* every thread forgets its shard */
     MEMBER_REPORT_REDUCED /* every thread reports again which steps it has reduced */
@@ -49,6 +51,7 @@ struct member_effect {
         uint64_t version;
         struct cut_name recorded;
         uint64_t generation;
+        struct admission_term admit;
     };
 };
 
@@ -69,9 +72,9 @@ struct member_thread {
 struct server_member {
     uint64_t boot; /* of this start of the server (P3) */
     uint32_t thread_count;
-    uint64_t term;            /* the highest seen (P7) */
-    struct holdings holdings; /* for a new coordinator */
-    bool told;                /* a command has said what to hold */
+    struct admission_term term; /* the highest seen (P7) */
+    struct holdings holdings;   /* for a new coordinator */
+    bool told;                  /* a command has said what to hold */
     bool may_leave, draining;
     struct cut_name held; /* the generation and the version that it began with; 0, 0: nothing */
     enum err prepare_err;

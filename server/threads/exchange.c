@@ -49,15 +49,40 @@ static void route_pull(struct exchange_message *take_message)
     pull_share_done(take_message, empty ? ERR_MALFORMED : ERR_OK);
 }
 
+/* Answers the whole message with that error. */
+static void refuse(struct exchange_message *take_message, enum err err)
+{
+    if (take_message->content.kind == TO_SHARD_PUSH) {
+        push_begin(take_message, 1);
+        push_share_done(take_message, &(struct push_share){0, err, 0});
+    } else {
+        pull_begin(take_message, 1);
+        pull_share_done(take_message, err);
+    }
+}
+
+/* Whether the stream's member may send anything. */
+static enum err admit(const struct exchange_stream *stream)
+{
+    struct exchange *exchange = stream->exchange;
+    thread_lock(&exchange->mutex);
+    enum err err = admission_member(&exchange->admission, stream->member, &stream->secret);
+    thread_unlock(&exchange->mutex);
+    return err;
+}
+
 /* A push or pull; takes the message. */
 static void route(struct exchange_stream *stream, struct exchange_message *take_message)
 {
     bool push = take_message->content.kind == TO_SHARD_PUSH;
+    enum err err = admit(stream);
     if (atomic_fetch_add(push ? &stream->pushes : &stream->pulls, 1) >= WIRE_CREDITS) {
         end(stream, ERR_MALFORMED,
             push ? "more pushes under way than there are credits"
                  : "more pulls under way than there are credits");
         exchange_message_free(take_message);
+    } else if (err != ERR_OK) {
+        refuse(take_message, err);
     } else if (push) {
         route_push(take_message);
     } else {
@@ -78,9 +103,10 @@ static enum err stream_open(void *method_owner, struct rpc_stream *rpc, const st
     return ERR_OK;
 }
 
-static void greet(struct exchange_stream *stream, uint64_t member)
+static void greet(struct exchange_stream *stream, const struct to_shard *message)
 {
-    stream->member = member;
+    stream->member = message->hello.member;
+    stream->secret = message->hello.secret;
     stream->greeted = true;
     struct from_shard welcome = {
         .kind = FROM_SHARD_WELCOME,
@@ -94,7 +120,7 @@ static void dispatch(struct exchange_stream *stream, struct exchange_message *ta
 {
     enum to_shard_kind kind = take_message->content.kind;
     if (kind == TO_SHARD_HELLO && !stream->greeted) {
-        greet(stream, take_message->content.hello.member);
+        greet(stream, &take_message->content);
         exchange_message_free(take_message);
     } else if (kind == TO_SHARD_HELLO || !stream->greeted) {
         end(stream, ERR_MALFORMED, "hello is the first message of a stream, and only that");

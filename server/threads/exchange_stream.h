@@ -11,6 +11,7 @@
 #include "common/thread.h"
 #include "proto/wire.h"
 #include "server/disk/prepared.h"
+#include "server/member/admission.h"
 
 struct shard_thread;
 struct exchange_message;
@@ -18,6 +19,8 @@ struct exchange_message;
 /* What all streams of a server share. Set up before the first stream. */
 struct exchange {
     uint64_t boot;
+    struct thread_mutex mutex; /* guards the next */
+    struct admission admission;
     _Atomic uint64_t generation; /* for Welcome */
     uint32_t thread_count;
     struct shard_thread **threads;
@@ -44,6 +47,7 @@ struct exchange_stream {
     struct exchange *exchange;
     struct rpc_stream *rpc;
     uint64_t member;     /* set by hello, before any other message is taken */
+    struct proof secret; /* the same; judged with each message, as terms come and go */
     bool greeted, ended; /* polling thread only */
     atomic_bool closed;
     atomic_uint pushes;        /* not acknowledged */

@@ -56,6 +56,13 @@ static void end(const struct shards *shards)
         lost(shards, "end", shard_thread_end(shards->exchange.threads[i]));
 }
 
+static void admit(struct shards *shards, const struct admission_term *term)
+{
+    thread_lock(&shards->exchange.mutex);
+    admission_set(&shards->exchange.admission, term);
+    thread_unlock(&shards->exchange.mutex);
+}
+
 static void prepare(struct shards *shards, const struct server_command *command);
 static void commit(struct shards *shards, const struct server_command *command);
 
@@ -84,6 +91,9 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
             break;
         case MEMBER_JOURNAL_PRUNE:
             not_pruned(shards, order_writer_recorded(shards->order_writer, effect->recorded));
+            break;
+        case MEMBER_ADMIT:
+            admit(shards, &effect->admit);
             break;
         case MEMBER_SERVE:
             atomic_store(&shards->exchange.generation, effect->generation);
@@ -219,6 +229,7 @@ static enum err start_threads(struct shards *shards)
     count = count < MEMBER_THREADS_MAX ? count : MEMBER_THREADS_MAX;
     member_init(&shards->member, config->boot, count);
     shards->exchange.boot = config->boot;
+    TRY(admission_init(&shards->exchange.admission));
     shards->exchange.threads = calloc(count, sizeof(struct shard_thread *));
     if (shards->exchange.threads == NULL)
         return ERR_NOMEM;
@@ -268,6 +279,7 @@ enum err shards_new(const struct shards_config *config, struct shards **ret_shar
         return reason_set(reason, ERR_NOMEM, "no memory for the shards");
     shards->config = *config;
     thread_mutex_init(&shards->mutex);
+    thread_mutex_init(&shards->exchange.mutex);
     struct kernels_options options = {.backend = KERNELS_CPU};
     char text[256];
     if (!kernels_new(&options, &shards->kernels, text, sizeof text)) {
@@ -298,6 +310,8 @@ void shards_free(struct shards *shards)
     prepared_unref(shards->prepared);
     member_release(&shards->member);
     kernels_free(shards->kernels);
+    admission_release(&shards->exchange.admission);
+    thread_mutex_release(&shards->exchange.mutex);
     thread_mutex_release(&shards->mutex);
     free(shards);
 }
@@ -437,7 +451,7 @@ struct cut_name shards_held(struct shards *shards)
 uint64_t shards_term(struct shards *shards)
 {
     thread_lock(&shards->mutex);
-    uint64_t term = shards->member.term;
+    uint64_t term = shards->member.term.term;
     thread_unlock(&shards->mutex);
     return term;
 }

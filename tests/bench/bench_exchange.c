@@ -10,8 +10,10 @@
  * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/model/model.h"
+#include "common/scoped.h"
 #include "common/thread.h"
 #include "common/time.h"
+#include "server/member/proof.h"
 #include "server/threads/shards.h"
 #include "tests/bench/rounds.h"
 
@@ -351,7 +353,11 @@ static void measure(const void *context, const struct pair_link *link, struct pa
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
           ERR_OK);
-    struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {.member = 1}};
+    scoped(digest_mac_release) struct digest_mac key;
+    check(digest_mac_init(&key) == ERR_OK); /* zeros, as in the commands */
+    const uint64_t member = proof_member_number(TERM, 1);
+    struct to_shard hello = {.kind = TO_SHARD_HELLO,
+                             .hello = {member, proof_member(&key, 1, member)}};
     send_message(&worker, &hello, NULL);
     move(&worker); /* to warm up */
     if (worker.about->direction == LIMIT_PUSH)

@@ -69,7 +69,7 @@ class Counter(Member):
         for server, pulled in zip(self.servers, versions):
             if code == 0 and server.chunks:
                 code = self.push(ticket, number, server, pulled)
-        self.call("Complete", pb.CompleteRequest(member=self.member, ticket=ticket, outcome=code,
+        self.call("Complete", pb.CompleteRequest(member=self.member, secret=self.secret, ticket=ticket, outcome=code,
                                                  boots=[server.boot for server in self.servers]), pb.CompleteReply)
 
     def work(self):

@@ -95,7 +95,7 @@ class Worker(Member):
         for ticket in self.tickets():
             weights = self.pull(ticket)
             sums = self.compute(ticket, weights)
-            done = pb.CompleteRequest(member=self.member, ticket=ticket)
+            done = pb.CompleteRequest(member=self.member, secret=self.secret, ticket=ticket)
             if ticket.kind == pb.TICKET_TRAIN:
                 self.push(ticket, weights, sums)
                 print(json.dumps({"step": ticket.step, "loss": sums[0] / sums[1]}), flush=True)

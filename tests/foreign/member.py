@@ -33,10 +33,10 @@ class Stream:
 class Server:
     """One that has chunks: their numbers, the stream to it, and the boot that it said."""
 
-    def __init__(self, channel, member, chunks):
+    def __init__(self, channel, member, secret, chunks):
         self.chunks = chunks
         self.stream = Stream(channel, "/roost.v1.Shard/Exchange", pb.ToShard, pb.FromShard)
-        self.stream.send(pb.ToShard(hello=pb.Hello(member=member)))
+        self.stream.send(pb.ToShard(hello=pb.Hello(member=member, secret=secret)))
         answer = self.stream.receive()
         if answer.WhichOneof("header") != "welcome":
             raise RuntimeError(f"hello: {answer}")
@@ -54,12 +54,13 @@ class Member:
         credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("worker.key"), read("worker.crt"))
         self.channel = grpc.secure_channel(coordinator, credentials)
         described = self.call("Describe", pb.DescribeRequest(with_chunks=True), pb.DescribeReply)
-        joined = self.call("Join", pb.JoinRequest(wire_version=1, name=name, device="python",
+        joined = self.call("Join", pb.JoinRequest(wire_version=2, name=name, device="python",
                                                   fingerprint=hashlib.sha256(b"python").digest()), pb.JoinReply)
         self.run, self.member, self.generation = described.run, joined.member, joined.generation
+        self.secret = joined.secret
         self.sequence = self.last_id = 0
         self.keep_alive(joined.heartbeat_ms / 1000)
-        self.servers = [Server(grpc.secure_channel(server.address, credentials), self.member,
+        self.servers = [Server(grpc.secure_channel(server.address, credentials), self.member, self.secret,
                                [chunk for part in described.ranges if part.server == number
                                 for chunk in range(part.first, part.first + part.count)])
                         for number, server in enumerate(described.servers)]
@@ -74,7 +75,7 @@ class Member:
 
         def beat():
             while True:
-                control.send(pb.MemberReport(member=self.member))
+                control.send(pb.MemberReport(member=self.member, secret=self.secret))
                 threading.Event().wait(seconds)
 
         threading.Thread(target=beat, daemon=True).start()
@@ -92,8 +93,9 @@ class Member:
         """One after the other as they are granted, until the run is over."""
         while True:
             self.sequence += 1
-            answer = self.call("Acquire", pb.AcquireRequest(member=self.member, generation=self.generation,
-                                                            sequence=self.sequence, wait_ms=1000), pb.AcquireReply)
+            answer = self.call("Acquire", pb.AcquireRequest(member=self.member, secret=self.secret,
+                                                            generation=self.generation, sequence=self.sequence,
+                                                            wait_ms=1000), pb.AcquireReply)
             if answer.result == pb.ACQUIRE_END:
                 return
             if answer.result == pb.ACQUIRE_TICKET:

@@ -135,7 +135,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
 
 static void init(struct sim *sim, uint64_t seed, const struct sim_options *options)
 {
-    *sim = (struct sim){.options = *options, .random = {~seed}};
+    *sim = (struct sim){.options = *options, .random = {~seed}, .keys = {seed}};
     world = (struct world){.sim = sim};
     if (options->story != NULL)
         story_scenario(options->story, &sim->scenario);

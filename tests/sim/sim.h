@@ -91,7 +91,7 @@ struct sim_options {
 struct sim {
     struct scenario scenario;
     struct sim_options options;
-    struct rand_state random;
+    struct rand_state random, keys;
     struct compute compute;
     struct expected expected; /* when the spec says what steps are computed on */
     struct order order;

@@ -78,7 +78,8 @@ void sim_link_push(struct sim *sim, struct sim_worker *worker, uint32_t link,
 void sim_link_open(struct sim *sim, struct sim_worker *worker, uint32_t link)
 {
     struct sim_link *at = &worker->links[link];
-    const struct to_shard hello = {.kind = TO_SHARD_HELLO, .hello = {worker->member}};
+    const struct to_shard hello = {.kind = TO_SHARD_HELLO,
+                                   .hello = {worker->member, worker->secret}};
     check(at->server < SIM_SERVERS_MAX);
     if (at->stream != 0)
         network_close(sim, network_stream(sim, at->stream), OPENER, false);

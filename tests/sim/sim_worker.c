@@ -149,8 +149,10 @@ static void call_describe(struct sim *sim, struct sim_worker *worker, uint64_t w
 
 static void call_join(struct sim *sim, struct sim_worker *worker)
 {
-    struct join_request request = {
-        .wire_version = WIRE_VERSION, .device = "cpu", .previous_member = worker->member};
+    struct join_request request = {.wire_version = WIRE_VERSION,
+                                   .device = "cpu",
+                                   .previous_member = worker->member,
+                                   .previous_secret = worker->secret};
     snprintf(request.name, sizeof request.name, "w%u", worker->index);
     memset(request.fingerprint, 7, sizeof request.fingerprint);
     call(sim, worker, CALL_JOIN, 0,
@@ -178,7 +180,7 @@ static void call_complete(struct sim *sim, struct sim_worker *worker,
 
 static void call_leave(struct sim *sim, struct sim_worker *worker)
 {
-    const struct leave_request request = {worker->member, "told to leave"};
+    const struct leave_request request = {worker->member, worker->secret, "told to leave"};
     call(sim, worker, CALL_LEAVE, 0,
          sim_scratch_message(sim, wire_encode_leave_request(&request, &sim->scratch)), CALL_MS);
 }
@@ -196,7 +198,7 @@ static void beat_later(struct sim *sim, const struct sim_worker *worker)
 
 static void send_heartbeat(struct sim *sim, struct sim_worker *worker)
 {
-    const struct member_report report = {worker->member};
+    const struct member_report report = {worker->member, worker->secret};
     if (worker->member_stream == 0)
         return;
     network_send(sim, network_stream(sim, worker->member_stream), ACCEPTOR,
@@ -302,6 +304,7 @@ static void joined(struct sim *sim, struct sim_worker *worker, const struct mess
     struct slice bytes = {message->data, message->bytes};
     check(wire_decode_join_reply(bytes, &arena, &reply, NULL) == ERR_OK);
     worker->member = reply.member;
+    worker->secret = reply.secret;
     worker->membership++;
     worker->heartbeat_ms = reply.heartbeat_ms;
     worker->member_stream = network_open(sim, (struct stream){.kind = STREAM_MEMBER,

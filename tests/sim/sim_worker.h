@@ -35,6 +35,7 @@ struct sim_worker {
 
     uint32_t office; /* the coordinator that it talks to */
     uint64_t member, membership;
+    struct proof secret;
     uint32_t heartbeat_ms;
     uint64_t member_stream;              /* 0: none */
     uint64_t map_number, map_generation; /* as it was described before the join */

@@ -455,7 +455,9 @@ enum err __wrap_rand_system(void *bytes, size_t count)
 {
     if (world.life == NULL)
         return __real_rand_system(bytes, count);
+    /* Keys have a stream of their own: what a seed plans does not depend on them. */
+    struct rand_state *random = count > sizeof(uint64_t) ? &world.sim->keys : &world.sim->random;
     for (size_t i = 0; i < count; i++)
-        ((uint8_t *)bytes)[i] = (uint8_t)sim_below(world.sim, 256);
+        ((uint8_t *)bytes)[i] = (uint8_t)rand_below(random, 256);
     return ERR_OK;
 }

@@ -129,10 +129,11 @@ struct server_report link_hello(const struct link *link)
 static uint64_t served_run; /* the newest whose samples may be served; with data or without */
 static bool served_data;
 
-enum err service_serve(struct service *service, uint64_t run, const struct spec *of,
+enum err service_serve(struct service *service, uint64_t run,
+                       const uint8_t key[static DIGEST_KEY_BYTES], const struct spec *of,
                        struct data *take_data)
 {
-    (void)service, (void)of;
+    (void)service, (void)key, (void)of;
     served_run = run;
     served_data = take_data != NULL;
     data_free(take_data);
@@ -140,6 +141,8 @@ enum err service_serve(struct service *service, uint64_t run, const struct spec 
 }
 
 /* ---- a coordinator's daemon ---- */
+
+enum { SECRETS_MAX = 64 };
 
 struct control_fixture {
     void *folder;
@@ -150,6 +153,7 @@ struct control_fixture {
     struct control *control;
     uint64_t now_ns;
     uint64_t calls;
+    struct proof secrets[SECRETS_MAX]; /* of members, by serial */
 };
 
 static inline void open_office(struct control_fixture *f)
@@ -303,6 +307,7 @@ static inline uint64_t join(struct control_fixture *f)
     assert_int_equal(say(f, call), ERR_OK);
     assert_int_equal(wire_decode_join_reply(buf_slice(&answer.response), &arena, &reply, NULL),
                      ERR_OK);
+    f->secrets[reply.member % SECRETS_MAX] = reply.secret;
     return reply.member;
 }
 
@@ -311,6 +316,7 @@ static inline struct call *acquire_call(struct control_fixture *f, uint64_t memb
 {
     struct call *call = call_new(f, CALL_ACQUIRE);
     call->acquire = (struct acquire_request){.member = member,
+                                             .secret = f->secrets[member % SECRETS_MAX],
                                              .generation = f->shards.generation,
                                              .sequence = sequence,
                                              .wait_ms = 5000};

@@ -5,7 +5,9 @@
 
 #include "tests/unit/unit.h"
 
+#include "common/scoped.h"
 #include "server/coordinator/coordinator.h"
+#include "server/member/proof.h"
 
 #include <math.h>
 #include <string.h>
@@ -291,11 +293,20 @@ static inline uint64_t join(struct coordinator_fixture *f)
     return reply.member;
 }
 
+/* What JoinReply gave to that member. */
+static inline struct proof secret_of(uint64_t member)
+{
+    scoped(digest_mac_release) struct digest_mac key;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    return proof_member(&key, run_of(1).run, member);
+}
+
 static inline uint64_t join_again(struct coordinator_fixture *f, uint64_t previous)
 {
     struct join_request request = join_request();
     struct join_reply reply;
     request.previous_member = previous;
+    request.previous_secret = secret_of(previous);
     assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
     look(f);
     return reply.member;
@@ -306,6 +317,7 @@ static inline enum err acquire(struct coordinator_fixture *f, uint64_t member, u
 {
     enum err err = coordinator_acquire(f->coordinator, f->now_ms,
                                        &(struct acquire_request){.member = member,
+                                                                 .secret = secret_of(member),
                                                                  .generation = f->generation,
                                                                  .sequence = sequence,
                                                                  .wait_ms = wait_ms});
@@ -334,10 +346,17 @@ static inline struct ticket ticket_of(struct coordinator_fixture *f, uint64_t me
     return reply.ticket;
 }
 
+static inline enum err leave(struct coordinator_fixture *f, uint64_t member, const char *why)
+{
+    const struct leave_request request = {member, secret_of(member), why};
+    return coordinator_leave(f->coordinator, f->now_ms, &request);
+}
+
 static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
                                 struct ticket ticket, enum err outcome)
 {
     struct complete_request request = {.member = member,
+                                       .secret = secret_of(member),
                                        .ticket = ticket,
                                        .outcome = outcome,
                                        .loss_sum = 10.0 * (ticket.node.index + 1),

@@ -36,6 +36,7 @@ struct moves_fixture {
     struct cut_record stored; /* the newest that was to be */
     struct coordinator_drained drained;
     uint64_t member, sequence, granted; /* the newest ticket; UINT64_MAX: none */
+    struct proof secret;
 };
 
 static inline void obey_prepare(struct moves_fixture *f, struct player *player,
@@ -315,14 +316,17 @@ static inline uint64_t granted(struct moves_fixture *f)
 {
     struct join_reply reply;
     if (f->member == 0) {
-        const struct join_request join = {.wire_version = 1, .name = "w", .device = "d"};
+        const struct join_request join = {.wire_version = WIRE_VERSION, .name = "w", .device = "d"};
         assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &join, &reply, NULL), ERR_OK);
         f->member = reply.member;
+        f->secret = reply.secret;
         look(f);
     }
     f->granted = UINT64_MAX;
-    const struct acquire_request acquire = {
-        .member = f->member, .generation = status(f).generation, .sequence = ++f->sequence};
+    const struct acquire_request acquire = {.member = f->member,
+                                            .secret = f->secret,
+                                            .generation = status(f).generation,
+                                            .sequence = ++f->sequence};
     assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_OK);
     look(f);
     return f->granted;

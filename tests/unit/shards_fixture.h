@@ -11,6 +11,7 @@
 #include "common/model/model.h"
 #include "common/scoped.h"
 #include "common/settings/spec.h"
+#include "server/member/proof.h"
 #include "server/threads/shards.h"
 
 enum { ACK, WEIGHTS, REFUSAL, WELCOME, CLOSED, REPORT };
@@ -167,9 +168,19 @@ static inline void send_message(struct shards_fixture *world, const struct to_sh
         rpc_stream_send(world->stream, RPC_NORMAL, &header, &part, body == NULL ? 0 : 1), ERR_OK);
 }
 
+/* The hello of a member of run 1 that was given its secret. */
+static inline struct to_shard hello_of(uint32_t serial)
+{
+    scoped(digest_mac_release) struct digest_mac key;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    uint64_t member = proof_member_number(TERM, serial);
+    return (struct to_shard){.kind = TO_SHARD_HELLO,
+                             .hello = {member, proof_member(&key, 1, member)}};
+}
+
 static inline void hello(struct shards_fixture *world)
 {
-    struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 42}};
+    struct to_shard message = hello_of(42);
     send_message(world, &message, NULL);
     tally_wait(&world->tally, WELCOME, 1);
 }

@@ -103,7 +103,8 @@ TEST_F(p3_the_stream_of_an_earlier_start_is_closed, control)
 static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)
 {
     scoped(buf_release) struct buf bytes = {0};
-    assert_int_equal(wire_encode_member_report(&(struct member_report){member}, &bytes), ERR_OK);
+    const struct member_report report = {member, f->secrets[member % SECRETS_MAX]};
+    assert_int_equal(wire_encode_member_report(&report, &bytes), ERR_OK);
     struct rpc_message *message = rpc_message_new(buf_slice(&bytes));
     control_connection_message(f->control, f->now_ns, connection, message);
     rpc_message_unref(message);

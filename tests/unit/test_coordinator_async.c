@@ -15,6 +15,7 @@ static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, u
                                const uint64_t *boots)
 {
     struct complete_request request = {.member = member,
+                                       .secret = secret_of(member),
                                        .ticket = {.kind = TICKET_TRAIN,
                                                   .generation = f->generation,
                                                   .step = number / SLOTS,
@@ -41,7 +42,7 @@ static uint64_t granted(struct coordinator_fixture *f)
     struct acquire_reply reply = answer(f, member);
     if (reply.result == ACQUIRE_TICKET)
         number = reply.ticket.step * SLOTS + reply.ticket.node.index;
-    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, member, "enough"), ERR_OK);
+    assert_int_equal(leave(f, member, "enough"), ERR_OK);
     look(f);
     return number;
 }

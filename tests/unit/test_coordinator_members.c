@@ -5,6 +5,33 @@
 
 /* ---- membership ---- */
 
+/* Whoever knows a member's number but not its secret is nobody. */
+TEST_F(without_its_secret_nobody_acts_as_a_member, coordinator)
+{
+    struct join_reply again;
+    start_steps(f, 4);
+    uint64_t a = join(f), b = join(f);
+    struct ticket ticket = ticket_of(f, a, 1);
+    const struct member_report hello = {a, secret_of(b)};
+    assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &hello),
+                     ERR_UNKNOWN_MEMBER);
+    const struct acquire_request acquire = {a, secret_of(b), f->generation, 2, 0};
+    assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_UNKNOWN_MEMBER);
+    const struct complete_request complete = {.member = a, .ticket = ticket};
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &complete),
+                     ERR_UNKNOWN_MEMBER);
+    const struct leave_request leave = {a, secret_of(b), "forged"};
+    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, &leave), ERR_UNKNOWN_MEMBER);
+    struct join_request request = join_request();
+    request.previous_member = a;
+    request.previous_secret = secret_of(b);
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &again, NULL), ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_EXPEL));
+    const struct member_report own = {a, secret_of(a)};
+    assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &own), ERR_OK);
+}
+
 TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator)
 {
     struct join_request request = join_request();
@@ -68,9 +95,8 @@ TEST_F(who_leaves_says_why, coordinator)
     struct coordinator_member member;
     start_steps(f, 3);
     uint64_t a = join(f), b = join(f);
-    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, a, "SIGTERM"), ERR_OK);
-    assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, b, "preempted by the cloud"),
-                     ERR_OK);
+    assert_int_equal(leave(f, a, "SIGTERM"), ERR_OK);
+    assert_int_equal(leave(f, b, "preempted by the cloud"), ERR_OK);
     look(f);
     assert_int_equal(status(f).members_lost, 0);
     assert_true(coordinator_member(f->coordinator, 0, &member));
@@ -171,12 +197,11 @@ static void crowd_moves(struct coordinator_fixture *f, struct crowd *crowd,
         crowd->lost++;
         break;
     case 2:
-        assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, member, "told to"), ERR_OK);
+        assert_int_equal(leave(f, member, "told to"), ERR_OK);
         crowd_forget(crowd, i);
         break;
     case 3:
-        assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, member, "preempted: aws"),
-                         ERR_OK);
+        assert_int_equal(leave(f, member, "preempted: aws"), ERR_OK);
         crowd_forget(crowd, i);
         break;
     default:

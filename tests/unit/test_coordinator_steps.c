@@ -242,6 +242,7 @@ TEST_F(a_validation_without_samples_is_malformed, coordinator)
     start(f, &run);
     uint64_t worker = join(f);
     step(f, 0);
-    struct complete_request request = {.member = worker, .ticket = ticket_of(f, worker, 1)};
+    struct complete_request request = {
+        .member = worker, .secret = secret_of(worker), .ticket = ticket_of(f, worker, 1)};
     assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_MALFORMED);
 }

@@ -21,7 +21,7 @@ TEST_F(a_second_hello_ends_the_stream, shards, .threads = 1)
 {
     open_stream(f);
     hello(f);
-    struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 43}};
+    struct to_shard message = hello_of(43);
     send_message(f, &message, NULL);
     assert_closed(f, "hello is the first");
 }
@@ -97,6 +97,47 @@ TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2)
     }
 }
 
+static enum err refusal_of(struct shards_fixture *world, struct to_shard message, unsigned streams)
+{
+    open_stream(world);
+    send_message(world, &message, NULL);
+    tally_wait(&world->tally, WELCOME, streams);
+    pull_all(world, 0);
+    tally_wait(&world->tally, REFUSAL, streams);
+    return last_received(world).refusal.code;
+}
+
+TEST_F(who_has_another_s_secret_or_none_is_nobody, shards, .threads = 1)
+{
+    command(f, prepare_command(f, small, 1));
+    wait_report(f, SERVER_READY, 1);
+    struct to_shard message = hello_of(7);
+    message.hello.secret.bytes[WIRE_PROOF_BYTES - 1] ^= 1;
+    assert_int_equal(refusal_of(f, message, 1), ERR_UNKNOWN_MEMBER);
+    rpc_stream_unref(f->stream);
+    message.hello.secret = hello_of(8).hello.secret;
+    assert_int_equal(refusal_of(f, message, 2), ERR_UNKNOWN_MEMBER);
+    rpc_stream_unref(f->stream);
+    message.hello.secret = (struct proof){{0}};
+    assert_int_equal(refusal_of(f, message, 3), ERR_UNKNOWN_MEMBER);
+    push_all(f, 0, 0, 1);
+    tally_wait(&f->tally, ACK, 1);
+    assert_int_equal(last_received(f).ack.code, ERR_UNKNOWN_MEMBER);
+    assert_int_equal(last_received(f).ack.first_refused, 0);
+}
+
+TEST_F(a_member_of_an_earlier_term_joins_again_and_one_of_a_later_term_waits, shards, .threads = 1)
+{
+    command(f, prepare_command(f, small, 1));
+    wait_report(f, SERVER_READY, 1);
+    struct to_shard message = hello_of(7);
+    message.hello.member = proof_member_number(TERM - 1, 7);
+    assert_int_equal(refusal_of(f, message, 1), ERR_OLD_GENERATION);
+    rpc_stream_unref(f->stream);
+    message.hello.member = proof_member_number(TERM + 1, 7);
+    assert_int_equal(refusal_of(f, message, 2), ERR_BEHIND);
+}
+
 /* What a stream asked for just before it went is not parked after it was forgotten. */
 TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
 {
@@ -105,7 +146,7 @@ TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
     struct rpc_stream *other = f->stream;
     open_stream(f);
     tally_wait(&f->tally, WELCOME, 1);
-    struct to_shard message = {.kind = TO_SHARD_HELLO, .hello = {.member = 43}};
+    struct to_shard message = hello_of(43);
     send_message(f, &message, NULL);
     tally_wait(&f->tally, WELCOME, 2);
     prepare_large(f);

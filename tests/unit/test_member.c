@@ -315,6 +315,38 @@ TEST_F(an_async_run_cuts_and_prunes_its_journal_too, world)
     assert_int_equal(f->effects.list[1].kind, MEMBER_JOURNAL_PRUNE);
 }
 
+static const struct member_effect *admitted(const struct world_fixture *f)
+{
+    for (uint32_t i = 0; i < f->effects.count; i++)
+        if (f->effects.list[i].kind == MEMBER_ADMIT)
+            return &f->effects.list[i];
+    return NULL;
+}
+
+TEST_F(members_are_judged_by_the_newest_term_s_key, world)
+{
+    struct server_command ask = {.kind = SERVER_ASK, .key = {1}};
+    command(f, ask);
+    assert_int_equal(admitted(f)->admit.term, TERM);
+    assert_int_equal(admitted(f)->admit.run, 0);
+    assert_int_equal(admitted(f)->admit.key[0], 1);
+    struct server_command prepare = prepare_of(1, 0);
+    prepare.key[0] = 1;
+    command(f, prepare);
+    assert_int_equal(admitted(f)->admit.run, 1);
+    command(f, ask);
+    assert_null(admitted(f)); /* nothing new */
+    ask.term = TERM - 1;
+    ask.key[0] = 9;
+    command(f, ask);
+    assert_null(admitted(f)); /* P7 */
+    ask.term = TERM + 1;
+    command(f, ask);
+    assert_int_equal(admitted(f)->admit.term, TERM + 1);
+    assert_int_equal(admitted(f)->admit.run, 1);
+    assert_int_equal(admitted(f)->admit.key[0], 9);
+}
+
 TEST_F(moves_that_are_lost_are_not_reported_as_held, world)
 {
     prepared(f, 1, 0);

@@ -28,7 +28,7 @@ TEST(a_worker_of_another_wire_version_is_refused_by_name)
     assert_int_equal(members_judge(&demands, &request, &reason), ERR_OK);
     request.wire_version = 99;
     assert_int_equal(members_judge(&demands, &request, &reason), ERR_WIRE_VERSION);
-    assert_string_equal(reason.text, "worker w1 speaks wire version 99, the coordinator 1");
+    assert_string_equal(reason.text, "worker w1 speaks wire version 99, the coordinator 2 to 2");
 }
 
 TEST(a_worker_that_would_compute_other_bits_is_refused_unless_any_may)

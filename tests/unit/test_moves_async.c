@@ -152,6 +152,7 @@ TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
     const uint64_t boots[] = {10, 0};
     const struct complete_request done = {
         .member = f->member,
+        .secret = f->secret,
         .ticket = {.kind = TICKET_TRAIN, .generation = f->generation},
         .boot_count = 2,
         .boots = boots};

@@ -5,6 +5,7 @@
 #include "common/data/sampler.h"
 #include "common/scoped.h"
 #include "server/control/connections.h"
+#include "server/member/proof.h"
 #include "server/service.h"
 
 #include <stdlib.h>
@@ -40,7 +41,9 @@ static void service_set_up(struct service_fixture *world)
     settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX;
     assert_int_equal(inbox_new(limits, &world->inbox), ERR_OK);
     world->loop = loop_new(&settings);
-    service_init(&world->service, world->inbox, world->coordinator, exchange, transfer);
+    assert_int_equal(
+        service_init(&world->service, world->inbox, world->coordinator, exchange, transfer),
+        ERR_OK);
     world->server =
         server_new(world->loop, NULL, world->service.methods, world->service.method_count);
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
@@ -175,8 +178,19 @@ TEST_F(a_full_inbox_is_busy, service, .coordinator = true)
     assert_int_equal(err, ERR_BUSY);
 }
 
+static const uint8_t no_key[DIGEST_KEY_BYTES];
+
+/* Of member 0 of run 6. */
+static struct proof some_secret(void)
+{
+    scoped(digest_mac_release) struct digest_mac key;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    return proof_member(&key, 6, 0);
+}
+
 TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true)
 {
+    struct proof secret = some_secret();
     struct spec spec;
     struct data *data;
     struct reason reason = {0};
@@ -187,13 +201,13 @@ TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true
                      ERR_NO_RUN); /* none are served yet */
     assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
-    assert_int_equal(service_serve(&f->service, 6, &spec, data), ERR_OK);
+    assert_int_equal(service_serve(&f->service, 6, no_key, &spec, data), ERR_OK);
     assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-                     ERR_NO_RUN);
+                     ERR_UNKNOWN_MEMBER); /* of another run */
     const struct samples_request bad[] = {
-        {.run = 6, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
-        {.run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 10}},
-        {.run = 6, .ticket = {.kind = TICKET_VALIDATE, .node = {0, 2}}},
+        {.run = 6, .secret = secret, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
+        {.run = 6, .secret = secret, .ticket = {.kind = TICKET_TRAIN, .step = 10}},
+        {.run = 6, .secret = secret, .ticket = {.kind = TICKET_VALIDATE, .node = {0, 2}}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         buf_clear(&request);
@@ -213,11 +227,11 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
     struct arena arena = {.bytes_max = 1 << 20};
     struct samples_reply reply;
     const struct samples_request wanted = {
-        .run = 6, .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
+        .run = 6, .secret = some_secret(), .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
     assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &own, &reason), ERR_OK);
-    assert_int_equal(service_serve(&f->service, 6, &spec, data), ERR_OK);
+    assert_int_equal(service_serve(&f->service, 6, no_key, &spec, data), ERR_OK);
     assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
     assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
                      ERR_OK);

@@ -278,10 +278,10 @@ TEST_F(workers_are_given_tickets_of_the_open_step, succession)
     assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &join, &reply, NULL), ERR_OK);
     assert_int_equal(reply.generation, GENERATION);
     look(f);
-    assert_int_equal(
-        coordinator_acquire(f->coordinator, f->now_ms,
-                            &(struct acquire_request){reply.member, GENERATION, 1, 1000}),
-        ERR_OK);
+    assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms,
+                                         &(struct acquire_request){reply.member, reply.secret,
+                                                                   GENERATION, 1, 1000}),
+                     ERR_OK);
     look(f);
     const struct effect *answer = seen(f, EFFECT_ANSWER);
     assert_non_null(answer);

@@ -92,7 +92,7 @@ static bool a_limit_holds(size_t kind, uint32_t number, int tried, bool beyond)
     struct make make = {.number = number, .all = true, .tried = tried, .beyond = beyond};
     scoped(buf_release) struct buf bytes = {0};
     struct reason reason = {0};
-    if (!make_bytes(&make, kind, &bytes) || make.name == NULL)
+    if (!make_bytes(&make, kind, &bytes) || make.name == NULL || (make.has_oneof && !make.has_case))
         return false;
     enum err err = again(kind, buf_slice(&bytes), NULL, &reason);
     if (err != (beyond ? ERR_MALFORMED : ERR_OK) ||

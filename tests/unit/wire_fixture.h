@@ -122,11 +122,11 @@ static ProtobufCBinaryData some_bytes(struct make *make, size_t bytes)
     return (ProtobufCBinaryData){bytes, data};
 }
 
-static ProtobufCBinaryData some_digest(struct make *make, const char *field)
+static ProtobufCBinaryData some_whole(struct make *make, size_t bytes, const char *field)
 {
     bool longer = tries(make, field), shorter = tries(make, field);
-    return some_bytes(make, WIRE_DIGEST_BYTES + (size_t)(make->beyond && longer) -
-                                (size_t)(make->beyond && shorter));
+    return some_bytes(make,
+                      bytes + (size_t)(make->beyond && longer) - (size_t)(make->beyond && shorter));
 }
 
 /* A number of elements. */
@@ -212,7 +212,8 @@ static void pack(const ProtobufCMessage *message, struct buf *buf)
 #define CODE(field) SET_NUMBER(field, some_to(make, ERR_COUNT - 1, #field))
 #define TEXT(field, bytes_max) SET(field, some_text(make, bytes_max, #field))
 #define NAME(field) SET(field, some_text(make, sizeof ours->field - 1, #field))
-#define DIGEST(field) SET(field, some_digest(make, #field))
+#define DIGEST(field) SET(field, some_whole(make, WIRE_DIGEST_BYTES, #field))
+#define PROOF(field) SET(field, some_whole(make, WIRE_PROOF_BYTES, #field))
 #define BYTES(field) SET(field, some_bytes(make, 20))
 #define NUMBERS(field, count, max) SET_NUMBERS(field, some_count(make, max, #field), some(make))
 #define CHUNKS(field, count)                                                                       \

@@ -1,0 +1,31 @@
+/* Who may push to a server and pull from it: what the server knows of its coordinator's term, and
+ * what it answers to a member by that. Pure; the exchange's streams share one, behind a mutex.
+ *
+ * A member that the server cannot judge yet waits: BEHIND, or NO_RUN. One of an older term is to join again:
+ * OLD_GENERATION. One without the right secret does not exist: UNKNOWN_MEMBER. */
+#ifndef ROOST_SERVER_MEMBER_ADMISSION_H
+#define ROOST_SERVER_MEMBER_ADMISSION_H
+
+#include "server/member/proof.h"
+
+/* What commands tell of the term. */
+struct admission_term {
+    uint64_t term; /* 0: no command has come yet */
+    uint64_t run;  /* 0: the server holds none, or has not heard of it */
+    uint8_t key[DIGEST_KEY_BYTES];
+};
+
+struct admission {
+    struct digest_mac key;
+    uint64_t term, run;
+};
+
+enum err admission_init(struct admission *admission) MUST_USE; /* ERR_NOMEM */
+void admission_release(struct admission *admission);           /* {0} is fine */
+
+void admission_set(struct admission *admission, const struct admission_term *term);
+/* ERR_BEHIND, ERR_NO_RUN, ERR_OLD_GENERATION, ERR_UNKNOWN_MEMBER. */
+enum err admission_member(struct admission *admission, uint64_t member,
+                          const struct proof *secret) MUST_USE;
+
+#endif

@@ -1,0 +1,47 @@
+#include "server/member/proof.h"
+
+#include <string.h>
+
+enum { KIND_BYTES = 8, NUMBERS_MAX = 16 };
+
+/* What is signed. */
+struct content {
+    uint8_t bytes[KIND_BYTES + NUMBERS_MAX * sizeof(uint64_t)];
+    size_t count;
+};
+
+static struct content begin(const char *kind)
+{
+    struct content content = {.count = KIND_BYTES};
+    check(strlen(kind) <= KIND_BYTES);
+    memcpy(content.bytes, kind, strlen(kind));
+    return content;
+}
+
+static void put(struct content *content, uint64_t number)
+{
+    check(content->count + sizeof number <= sizeof content->bytes);
+    for (size_t i = 0; i < sizeof number; i++)
+        content->bytes[content->count++] = (uint8_t)(number >> 8 * i);
+}
+
+static struct proof sign(struct digest_mac *key, const struct content *content)
+{
+    struct digest whole = digest_mac(key, (struct slice){content->bytes, content->count});
+    struct proof proof;
+    memcpy(proof.bytes, whole.bytes, sizeof proof.bytes);
+    return proof;
+}
+
+struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member)
+{
+    struct content content = begin("member");
+    put(&content, run);
+    put(&content, member);
+    return sign(key, &content);
+}
+
+bool proof_same(const struct proof *a, const struct proof *b)
+{
+    return digest_same(a->bytes, b->bytes, sizeof a->bytes);
+}

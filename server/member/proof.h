@@ -1,0 +1,35 @@
+/* Proofs: what the coordinator gives to members, and what it and the servers check. A proof is an
+ * HMAC-SHA256 under the key of the coordinator's term, cut to 16 bytes. The key is random, lives in
+ * memory alone, and servers get it with every command. So nobody else can make a proof, and a
+ * proof of an earlier term is worth nothing. Pure.
+ *
+ * What is signed, in this order, without gaps: 8 bytes that name the kind of proof, filled up with
+ * zeros, so that no proof stands for one of another kind; then numbers of 64 bits, little-endian, as
+ * many for every proof of that kind:
+ *
+ *   "member", run, member
+ *
+ * Whoever has a key serves one thread at a time (struct digest_mac). */
+#ifndef ROOST_SERVER_MEMBER_PROOF_H
+#define ROOST_SERVER_MEMBER_PROOF_H
+
+#include "common/digest.h"
+#include "proto/wire.h"
+
+/* JoinReply.secret: the bearer is that member of the run. */
+struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member);
+/* In a time that does not depend on where they differ. */
+bool proof_same(const struct proof *a, const struct proof *b);
+
+/* A member's number says which term gave it; the serial never repeats within the term. */
+static inline uint64_t proof_member_number(uint64_t term, uint32_t serial)
+{
+    return term << 32 | serial;
+}
+
+static inline uint64_t proof_member_term(uint64_t member)
+{
+    return member >> 32;
+}
+
+#endif
