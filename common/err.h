@@ -44,7 +44,8 @@
     X(NON_FINITE, STOP, "too many non-finite steps in a row")                                      \
     X(RUN_FAILED, STOP, "the run failed")                                                          \
     X(STALE, DROP, "weights used are too far behind, or lost")                                     \
-    X(BEYOND, DROP, "ticket is beyond the window")
+    X(BEYOND, DROP, "ticket is beyond the window")                                                 \
+    X(NO_GRANT, DROP, "ticket was not granted to the sender")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -35,6 +35,7 @@ enum {
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
     WIRE_PROOF_BYTES = 16,
+    WIRE_TICKETS_MAX = 8,          /* that one push is brought under */
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
     /* so many arrays of a largest chunk, 131,072 weights, and the header */
@@ -57,6 +58,29 @@ static inline uint32_t codec_bytes(enum codec codec)
 {
     return codec == CODEC_BF16 ? 2 : 4;
 }
+
+/* ---- tickets ---- */
+
+enum ticket_kind { TICKET_TRAIN = 1, TICKET_VALIDATE };
+
+/* Numbers [first, first + count). */
+struct number_range {
+    uint32_t first, count;
+};
+
+/* The right to compute `node` of `step` on weights of `version`, and to push these chunks' parts. */
+struct ticket {
+    enum ticket_kind kind;
+    uint64_t generation;
+    uint64_t step;
+    uint64_t version;
+    struct node node;
+    uint64_t attempt;
+    bool speculative;
+    uint64_t member; /* that it is granted to */
+    struct number_range chunks, parts;
+    struct proof grant; /* that all of it but `speculative` is what the coordinator granted */
+};
 
 /* ---- Shard.Exchange, worker to server ---- */
 
@@ -84,6 +108,9 @@ struct push {
     uint64_t attempt;
     uint64_t boot; /* of the server, when these chunks were pulled (P12) */
     float scale;   /* clips this ticket's gradient; 0: count the ticket, apply nothing */
+    /* What the sender may push by: its own ticket, then those of whose sums it brings as well. */
+    uint32_t ticket_count;
+    const struct ticket *tickets;
 };
 
 /* Asks for the weights of chunks, together at most WIRE_PAYLOAD_BYTES_MAX. */
@@ -236,19 +263,7 @@ struct acquire_request {
     uint32_t wait_ms;  /* how long the coordinator may keep the question */
 };
 
-enum ticket_kind { TICKET_TRAIN = 1, TICKET_VALIDATE };
 enum acquire_result { ACQUIRE_TICKET = 1, ACQUIRE_WAIT, ACQUIRE_END };
-
-/* The right to compute `node` of `step` on weights of `version`. */
-struct ticket {
-    enum ticket_kind kind;
-    uint64_t generation;
-    uint64_t step;
-    uint64_t version;
-    struct node node;
-    uint64_t attempt;
-    bool speculative;
-};
 
 struct acquire_reply {
     enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */

@@ -174,7 +174,9 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server_index, uint3
                                       .node = ticket->node,
                                       .codec = traffic->config->push_codec,
                                       .entry_count = slot->count,
-                                      .entries = slot->entries};
+                                      .entries = slot->entries,
+                                      .ticket_count = 1,
+                                      .tickets = ticket};
     if (share->boot == 0) /* nothing of it is pulled: it has the loss alone */
         share->boot = server->boot;
     if (traffic->config->async) {

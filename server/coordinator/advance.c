@@ -9,6 +9,8 @@
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
+#include "server/member/proof.h"
+#include "server/shard/shard.h"
 
 enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
 
@@ -47,7 +49,11 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .node = lease->node,
         .attempt = lease->attempt,
         .speculative = lease->speculative,
+        .member = member->id,
+        .chunks = {.count = run->chunk_count},
+        .parts = {.count = SHARD_PARTS_MAX},
     };
+    member->ticket.grant = proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     send_ticket(coordinator, member);
     return true;

@@ -387,6 +387,14 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
+/* P1: a lease may have lapsed; what was granted once may be completed. */
+static bool was_granted(struct coordinator *coordinator, const struct complete_request *request)
+{
+    const struct ticket *ticket = &request->ticket;
+    struct proof right = proof_ticket(&coordinator->key, coordinator->run.settings.run, ticket);
+    return ticket->member == request->member && proof_same(&right, &ticket->grant);
+}
+
 static enum err ticket_valid(const struct run *run, const struct complete_request *request)
 {
     const struct ticket *ticket = &request->ticket;
@@ -436,6 +444,8 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     member->seen_ms = now_ms;
     TRY(fence(coordinator, ticket->generation));
     TRY(ticket_valid(run, request));
+    if (!was_granted(coordinator, request))
+        return ERR_NO_GRANT;
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
     if (!run_active(run) || (!async && ticket->step < run->steps.version))
         return ERR_OK; /* the step is over without it */

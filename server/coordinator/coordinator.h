@@ -300,7 +300,8 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
  * any more. ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_BUSY: the member holds too many tickets. */
 enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
                              const struct acquire_request *request) MUST_USE;
-/* ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_MALFORMED: no such ticket in this run. */
+/* ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_MALFORMED: no such ticket in this run; ERR_NO_GRANT:
+ * it was not granted to this member. */
 enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
                               const struct complete_request *request) MUST_USE;
 

@@ -37,3 +37,55 @@ enum err admission_member(struct admission *admission, uint64_t member, const st
     bool proved = admission->run != 0 && proof_same(&right, secret);
     return proved ? ERR_OK : not_proved(admission, member);
 }
+
+/* ---- pushes ---- */
+
+static bool in_range(struct number_range range, uint32_t number)
+{
+    return number >= range.first && number - range.first < range.count;
+}
+
+static bool allows_entries(const struct ticket *ticket, const struct push *push)
+{
+    for (uint32_t i = 0; i < push->entry_count; i++)
+        if (!in_range(ticket->chunks, push->entries[i].chunk) ||
+            !in_range(ticket->parts, push->entries[i].part))
+            return false;
+    return true;
+}
+
+static enum err ticket_granted(struct admission *admission, const struct ticket *ticket,
+                               const struct push *push)
+{
+    struct proof right = proof_ticket(&admission->key, admission->run, ticket);
+    if (admission->run == 0 || !proof_same(&right, &ticket->grant)) {
+        enum err err = not_proved(admission, ticket->member);
+        return err == ERR_UNKNOWN_MEMBER ? ERR_NO_GRANT : err;
+    }
+    bool fits = ticket->kind == TICKET_TRAIN && ticket->generation == push->generation &&
+                ticket->step == push->step && allows_entries(ticket, push);
+    return fits ? ERR_OK : ERR_NO_GRANT;
+}
+
+/* Whether tickets name every slot of the node. Looks deeper only where a ticket lies inside. */
+static bool covers(const struct push *push, struct node node)
+{
+    bool inside = false;
+    for (uint32_t i = 0; i < push->ticket_count; i++) {
+        if (node_contains(push->tickets[i].node, node))
+            return true;
+        inside = inside || node_contains(node, push->tickets[i].node);
+    }
+    const struct node left = {node.level - 1, 2 * node.index};
+    return inside && node.level > 0 && covers(push, left) && covers(push, node_sibling(left));
+}
+
+enum err admission_push(struct admission *admission, uint64_t member, const struct push *push)
+{
+    if (push->ticket_count == 0 || push->tickets[0].member != member ||
+        (push->attempt != 0 && push->attempt != push->tickets[0].attempt))
+        return ERR_NO_GRANT;
+    for (uint32_t i = 0; i < push->ticket_count; i++)
+        TRY(ticket_granted(admission, &push->tickets[i], push));
+    return covers(push, push->node) ? ERR_OK : ERR_NO_GRANT;
+}

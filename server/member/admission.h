@@ -2,7 +2,8 @@
  * what it answers to a member by that. Pure; the exchange's streams share one, behind a mutex.
  *
  * A member that the server cannot judge yet waits: BEHIND, or NO_RUN. One of an older term is to join again:
- * OLD_GENERATION. One without the right secret does not exist: UNKNOWN_MEMBER. */
+ * OLD_GENERATION. One without the right secret does not exist: UNKNOWN_MEMBER. A push that its
+ * tickets do not cover gets NO_GRANT. */
 #ifndef ROOST_SERVER_MEMBER_ADMISSION_H
 #define ROOST_SERVER_MEMBER_ADMISSION_H
 
@@ -27,5 +28,10 @@ void admission_set(struct admission *admission, const struct admission_term *ter
 /* ERR_BEHIND, ERR_NO_RUN, ERR_OLD_GENERATION, ERR_UNKNOWN_MEMBER. */
 enum err admission_member(struct admission *admission, uint64_t member,
                           const struct proof *secret) MUST_USE;
+/* Whether a member, which was admitted, may push that: the first ticket is its own, each was granted,
+ * for this step and these chunks, and the node lies inside the nodes of all. Once for a message, not
+ * for each entry of it. The errors above, and ERR_NO_GRANT. */
+enum err admission_push(struct admission *admission, uint64_t member,
+                        const struct push *push) MUST_USE;
 
 #endif

@@ -41,6 +41,29 @@ struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member)
     return sign(key, &content);
 }
 
+struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct ticket *ticket)
+{
+    const uint64_t numbers[] = {
+        run,
+        ticket->generation,
+        ticket->kind,
+        ticket->step,
+        ticket->version,
+        ticket->node.level,
+        ticket->node.index,
+        ticket->attempt,
+        ticket->member,
+        ticket->chunks.first,
+        ticket->chunks.count,
+        ticket->parts.first,
+        ticket->parts.count,
+    };
+    struct content content = begin("grant");
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        put(&content, numbers[i]);
+    return sign(key, &content);
+}
+
 bool proof_same(const struct proof *a, const struct proof *b)
 {
     return digest_same(a->bytes, b->bytes, sizeof a->bytes);

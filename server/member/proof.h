@@ -8,6 +8,8 @@
  * many for every proof of that kind:
  *
  *   "member", run, member
+ *   "grant", run, generation, kind, step, version, node.level, node.index, attempt, member,
+ *            chunks.first, chunks.count, parts.first, parts.count
  *
  * Whoever has a key serves one thread at a time (struct digest_mac). */
 #ifndef ROOST_SERVER_MEMBER_PROOF_H
@@ -18,6 +20,8 @@
 
 /* JoinReply.secret: the bearer is that member of the run. */
 struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member);
+/* Ticket.grant: the coordinator granted that ticket, of that run, to that member. */
+struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct ticket *ticket);
 /* In a time that does not depend on where they differ. */
 bool proof_same(const struct proof *a, const struct proof *b);
 

@@ -61,12 +61,14 @@ static void refuse(struct exchange_message *take_message, enum err err)
     }
 }
 
-/* Whether the stream's member may send anything. */
-static enum err admit(const struct exchange_stream *stream)
+/* Whether the stream's member may send that. */
+static enum err admit(const struct exchange_stream *stream, const struct to_shard *message)
 {
     struct exchange *exchange = stream->exchange;
     thread_lock(&exchange->mutex);
     enum err err = admission_member(&exchange->admission, stream->member, &stream->secret);
+    if (err == ERR_OK && message->kind == TO_SHARD_PUSH)
+        err = admission_push(&exchange->admission, stream->member, &message->push);
     thread_unlock(&exchange->mutex);
     return err;
 }
@@ -75,7 +77,7 @@ static enum err admit(const struct exchange_stream *stream)
 static void route(struct exchange_stream *stream, struct exchange_message *take_message)
 {
     bool push = take_message->content.kind == TO_SHARD_PUSH;
-    enum err err = admit(stream);
+    enum err err = admit(stream, &take_message->content);
     if (atomic_fetch_add(push ? &stream->pushes : &stream->pulls, 1) >= WIRE_CREDITS) {
         end(stream, ERR_MALFORMED,
             push ? "more pushes under way than there are credits"

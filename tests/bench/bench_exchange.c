@@ -10,7 +10,6 @@
  * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/model/model.h"
-#include "common/scoped.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "server/member/proof.h"
@@ -20,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, GENERATION = 1 };
+enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, RUN = 1, GENERATION = 1 };
 
 static const char spec_format[] = "model: {kind: mlp, layers: [2, 4096, 4096, 3]}\n"
                                   "data: {kind: spiral}\n"
@@ -96,7 +95,7 @@ static void prepare(struct serving *serving, unsigned passes)
     struct server_command command = {.kind = SERVER_PREPARE,
                                      .term = TERM,
                                      .boot = BOOT,
-                                     .prepare = {.run = 1,
+                                     .prepare = {.run = RUN,
                                                  .generation = GENERATION,
                                                  .spec = text,
                                                  .checkpoint_dir = "/dev/null", /* no first cut */
@@ -151,6 +150,8 @@ struct group {
 
 struct worker {
     const struct rounds_case *about;
+    uint64_t member;
+    struct digest_mac key; /* that makes its proofs */
     struct model model;
     struct counted *tensor; /* all chunks, one after another */
     struct group *groups;
@@ -208,13 +209,23 @@ static void send_push(struct worker *worker, uint64_t id)
         entries[i] = (struct push_entry){group->first + i, 0, bytes, 1};
     }
     uint32_t slot = (uint32_t)(id / worker->group_count % worker->about->passes);
+    struct ticket ticket = {.kind = TICKET_TRAIN,
+                            .generation = GENERATION,
+                            .step = worker->step,
+                            .node = {0, slot},
+                            .member = worker->member,
+                            .chunks = {.count = worker->model.chunks_count},
+                            .parts = {.count = 1}};
+    ticket.grant = proof_ticket(&worker->key, RUN, &ticket);
     struct to_shard message = {.kind = TO_SHARD_PUSH,
                                .push = {.id = id,
                                         .generation = GENERATION,
                                         .step = worker->step,
                                         .node = {0, slot},
                                         .entry_count = group->count,
-                                        .entries = entries},
+                                        .entries = entries,
+                                        .ticket_count = 1,
+                                        .tickets = &ticket},
                                .payload_bytes = group->bytes};
     struct rpc_part part = {worker->tensor, group->offset, group->bytes};
     send_message(worker, &message, &part);
@@ -353,11 +364,11 @@ static void measure(const void *context, const struct pair_link *link, struct pa
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
           ERR_OK);
-    scoped(digest_mac_release) struct digest_mac key;
-    check(digest_mac_init(&key) == ERR_OK); /* zeros, as in the commands */
-    const uint64_t member = proof_member_number(TERM, 1);
-    struct to_shard hello = {.kind = TO_SHARD_HELLO,
-                             .hello = {member, proof_member(&key, 1, member)}};
+    check(digest_mac_init(&worker.key) == ERR_OK); /* zeros, as in the commands */
+    worker.member = proof_member_number(TERM, 1);
+    struct to_shard hello = {
+        .kind = TO_SHARD_HELLO,
+        .hello = {worker.member, proof_member(&worker.key, RUN, worker.member)}};
     send_message(&worker, &hello, NULL);
     move(&worker); /* to warm up */
     if (worker.about->direction == LIMIT_PUSH)

@@ -55,7 +55,7 @@ class Counter(Member):
             payload += part
         server.stream.send(pb.ToShard(push=pb.Push(id=self.next_id(), generation=ticket.generation, step=ticket.step,
                                                    node=ticket.node, entries=entries, attempt=ticket.attempt,
-                                                   boot=server.boot, scale=1.0), payload=payload))
+                                                   boot=server.boot, scale=1.0, tickets=[ticket]), payload=payload))
         answer = server.stream.receive()
         counted = server.chunks if answer.ack.code == 0 else server.chunks[:answer.ack.first_refused]
         self.acks.write("".join(f"{chunk} {number}\n" for chunk in counted))

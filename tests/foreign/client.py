@@ -87,7 +87,8 @@ class Worker(Member):
                 entries.append(pb.PushEntry(chunk=number, part=0, bytes=len(part), digest=digest))
                 payload += part
             server.stream.send(pb.ToShard(push=pb.Push(id=self.next_id(), generation=ticket.generation, step=ticket.step,
-                                                       node=ticket.node, entries=entries), payload=payload))
+                                                       node=ticket.node, entries=entries, tickets=[ticket]),
+                                       payload=payload))
             answer = server.stream.receive()
             assert answer.ack.code == 0, f"push refused: {answer}"
 

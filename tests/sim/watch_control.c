@@ -8,6 +8,7 @@
 #include "server/coordinator/run.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
+#include "server/member/proof.h"
 #include "server/threads/shards.h"
 #include "tests/sim/sim.h"
 
@@ -94,6 +95,13 @@ enum err __wrap_coordinator_acquire(struct coordinator *core, uint64_t now_ms,
     return err;
 }
 
+/* What a planted bug changes is granted: the bug is in the core behind the proof. */
+static void sign_again(struct coordinator *core, struct ticket *ticket)
+{
+    if (world.sim->options.mutation != MUTATE_NONE)
+        ticket->grant = proof_ticket(&core->key, core->run.settings.run, ticket);
+}
+
 enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
                                      const struct complete_request *request)
 {
@@ -103,6 +111,7 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     if (coordinator == NULL)
         return __real_coordinator_complete(core, now_ms, request);
     mutate_complete(sim, &changed);
+    sign_again(core, &changed.ticket);
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     const char *name = members_name(&core->members, request->member);
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
@@ -331,6 +340,8 @@ enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, str
     if (coordinator == NULL)
         return __real_wire_encode_acquire_reply(reply, out);
     mutate_reply(sim, &changed);
+    if (changed.result == ACQUIRE_TICKET)
+        sign_again(coordinator->core, &changed.ticket);
     if (changed.result == ACQUIRE_TICKET &&
         !ledger_is_late(sim, changed.ticket.generation, coordinator->term))
         ledger_granted(sim, &changed.ticket, sim_coordinator_holds_office(sim, coordinator));

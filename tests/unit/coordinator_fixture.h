@@ -301,6 +301,16 @@ static inline struct proof secret_of(uint64_t member)
     return proof_member(&key, run_of(1).run, member);
 }
 
+/* The ticket as if the coordinator had granted it so to that member. */
+static inline struct ticket sign(struct ticket ticket, uint64_t member)
+{
+    scoped(digest_mac_release) struct digest_mac key;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    ticket.member = member;
+    ticket.grant = proof_ticket(&key, run_of(1).run, &ticket);
+    return ticket;
+}
+
 static inline uint64_t join_again(struct coordinator_fixture *f, uint64_t previous)
 {
     struct join_request request = join_request();
@@ -357,7 +367,7 @@ static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
 {
     struct complete_request request = {.member = member,
                                        .secret = secret_of(member),
-                                       .ticket = ticket,
+                                       .ticket = sign(ticket, member),
                                        .outcome = outcome,
                                        .loss_sum = 10.0 * (ticket.node.index + 1),
                                        .sample_count = 2,

@@ -37,6 +37,7 @@ struct moves_fixture {
     struct coordinator_drained drained;
     uint64_t member, sequence, granted; /* the newest ticket; UINT64_MAX: none */
     struct proof secret;
+    struct ticket ticket; /* the newest */
 };
 
 static inline void obey_prepare(struct moves_fixture *f, struct player *player,
@@ -87,6 +88,7 @@ static inline void hear(struct moves_fixture *f, const struct acquire_reply *rep
 {
     if (reply->result == ACQUIRE_TICKET && reply->ticket.kind == TICKET_TRAIN)
         f->granted = reply->ticket.step * SLOTS + reply->ticket.node.index;
+    f->ticket = reply->ticket;
 }
 
 static inline void look(struct moves_fixture *f)

@@ -178,6 +178,18 @@ static inline struct to_shard hello_of(uint32_t serial)
                              .hello = {member, proof_member(&key, 1, member)}};
 }
 
+/* A ticket of all chunks as run 1's coordinator grants it to that member. */
+static inline struct ticket sign_ticket(const struct ticket *ticket, uint32_t serial)
+{
+    scoped(digest_mac_release) struct digest_mac key;
+    struct ticket signed_ticket = *ticket;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    signed_ticket.member = proof_member_number(TERM, serial);
+    signed_ticket.chunks.count = signed_ticket.parts.count = UINT32_MAX;
+    signed_ticket.grant = proof_ticket(&key, 1, &signed_ticket);
+    return signed_ticket;
+}
+
 static inline void hello(struct shards_fixture *world)
 {
     struct to_shard message = hello_of(42);
@@ -223,13 +235,19 @@ static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_
         entries[count++] = (struct push_entry){c, 0, n * 4, digest};
     }
     body->bytes = at * sizeof(float);
+    const struct ticket ticket = sign_ticket(
+        &(struct ticket){
+            .kind = TICKET_TRAIN, .generation = world->generation, .step = step, .node = {0, slot}},
+        42);
     struct to_shard message = {.kind = TO_SHARD_PUSH,
                                .push = {.id = ++world->id,
                                         .generation = world->generation,
                                         .step = step,
                                         .node = {0, slot},
                                         .entry_count = count,
-                                        .entries = entries},
+                                        .entries = entries,
+                                        .ticket_count = 1,
+                                        .tickets = &ticket},
                                .payload_bytes = body->bytes};
     send_message(world, &message, body);
     counted_unref(body);

@@ -14,12 +14,13 @@ static struct coordinator_run async_run(uint64_t steps)
 static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, uint64_t number,
                                const uint64_t *boots)
 {
+    const struct ticket ticket = {.kind = TICKET_TRAIN,
+                                  .generation = f->generation,
+                                  .step = number / SLOTS,
+                                  .node = {0, (uint32_t)(number % SLOTS)}};
     struct complete_request request = {.member = member,
                                        .secret = secret_of(member),
-                                       .ticket = {.kind = TICKET_TRAIN,
-                                                  .generation = f->generation,
-                                                  .step = number / SLOTS,
-                                                  .node = {0, (uint32_t)(number % SLOTS)}},
+                                       .ticket = sign(ticket, member),
                                        .boot_count = SERVERS,
                                        .boots = boots};
     enum err err = coordinator_complete(f->coordinator, f->now_ms, &request);

@@ -5,6 +5,25 @@
 
 /* ---- membership ---- */
 
+/* One false word would mark a slot done that nobody computes. */
+TEST_F(only_what_was_granted_is_completed, coordinator)
+{
+    start_steps(f, 4);
+    uint64_t a = join(f), b = join(f);
+    struct ticket ticket = ticket_of(f, a, 1);
+    struct complete_request request = {.member = b, .secret = secret_of(b), .ticket = ticket};
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
+    request.ticket.member = b;
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
+    request = (struct complete_request){.member = a, .secret = secret_of(a), .ticket = ticket};
+    request.ticket.node.index++;
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
+    look(f);
+    request.ticket = ticket;
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_OK);
+    look(f);
+}
+
 /* Whoever knows a member's number but not its secret is nobody. */
 TEST_F(without_its_secret_nobody_acts_as_a_member, coordinator)
 {

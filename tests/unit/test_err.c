@@ -26,6 +26,7 @@ TEST(numbers_on_the_wire_do_not_change)
     assert_int_equal(ERR_OLD_GENERATION, 11);
     assert_int_equal(ERR_NON_FINITE, 31);
     assert_int_equal(ERR_BEYOND, 34);
+    assert_int_equal(ERR_NO_GRANT, 35);
 }
 
 TEST(an_unknown_number_from_a_peer_is_malformed)

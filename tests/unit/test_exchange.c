@@ -138,6 +138,21 @@ TEST_F(a_member_of_an_earlier_term_joins_again_and_one_of_a_later_term_waits, sh
     assert_int_equal(refusal_of(f, message, 2), ERR_BEHIND);
 }
 
+/* Signed for another member: the stream's own secret does not help. */
+TEST_F(another_s_grant_counts_nothing, shards, .threads = 1)
+{
+    prepare(f);
+    rpc_stream_unref(f->stream);
+    struct to_shard message = hello_of(43); /* push_all() brings tickets of member 42 */
+    open_stream(f);
+    send_message(f, &message, NULL);
+    tally_wait(&f->tally, WELCOME, 2);
+    push_all(f, 0, 0, 1);
+    tally_wait(&f->tally, ACK, 1);
+    assert_int_equal(last_received(f).ack.code, ERR_NO_GRANT);
+    assert_int_equal(last_received(f).ack.first_refused, 0);
+}
+
 /* What a stream asked for just before it went is not parked after it was forgotten. */
 TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
 {

@@ -150,12 +150,11 @@ TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
     manifest(f, 1, 0, ERR_OK);
     assert_int_equal(granted(f), 0);
     const uint64_t boots[] = {10, 0};
-    const struct complete_request done = {
-        .member = f->member,
-        .secret = f->secret,
-        .ticket = {.kind = TICKET_TRAIN, .generation = f->generation},
-        .boot_count = 2,
-        .boots = boots};
+    const struct complete_request done = {.member = f->member,
+                                          .secret = f->secret,
+                                          .ticket = f->ticket,
+                                          .boot_count = 2,
+                                          .boots = boots};
     assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &done), ERR_OK);
     look(f);
     assert_int_equal(granted(f), 1);

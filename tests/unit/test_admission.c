@@ -1,0 +1,224 @@
+/* What a server answers to members and pushes, by what it knows of its coordinator's term. */
+#include "tests/unit/unit.h"
+
+#include "common/scoped.h"
+#include "server/member/admission.h"
+
+#include <string.h>
+
+enum { RUN = 4, TERM = 3, GENERATION = 2, STEP = 7 };
+
+static const uint8_t key_bytes[DIGEST_KEY_BYTES] = {1, 2, 3};
+
+struct term_fixture {
+    struct admission admission;
+    struct digest_mac key; /* the coordinator's */
+    uint64_t member;
+    struct ticket ticket;
+    struct push_entry entry;
+    struct push push;
+};
+
+/* The ticket as the coordinator grants it. */
+static void sign(struct term_fixture *f, struct ticket *ticket)
+{
+    ticket->grant = proof_ticket(&f->key, RUN, ticket);
+}
+
+static void term_set_up(struct term_fixture *f)
+{
+    struct admission_term term = {.term = TERM, .run = RUN};
+    memcpy(term.key, key_bytes, sizeof term.key);
+    assert_int_equal(admission_init(&f->admission), ERR_OK);
+    admission_set(&f->admission, &term);
+    assert_int_equal(digest_mac_init(&f->key), ERR_OK);
+    digest_mac_set_key(&f->key, key_bytes);
+    f->member = proof_member_number(TERM, 5);
+    f->ticket = (struct ticket){.kind = TICKET_TRAIN,
+                                .generation = GENERATION,
+                                .step = STEP,
+                                .version = STEP,
+                                .node = {1, 2},
+                                .attempt = 9,
+                                .member = f->member,
+                                .chunks = {10, 5},
+                                .parts = {0, 2}};
+    sign(f, &f->ticket);
+    f->entry = (struct push_entry){.chunk = 12, .part = 1, .bytes = 4};
+    f->push = (struct push){.generation = GENERATION,
+                            .step = STEP,
+                            .node = {1, 2},
+                            .entry_count = 1,
+                            .entries = &f->entry,
+                            .ticket_count = 1,
+                            .tickets = &f->ticket};
+}
+
+static void term_tear_down(struct term_fixture *f)
+{
+    admission_release(&f->admission);
+    digest_mac_release(&f->key);
+}
+
+static enum err judge(struct term_fixture *f)
+{
+    return admission_push(&f->admission, f->member, &f->push);
+}
+
+TEST_F(a_granted_push_is_admitted, term)
+{
+    assert_int_equal(judge(f), ERR_OK);
+    f->push.node = (struct node){0, 5}; /* inside */
+    assert_int_equal(judge(f), ERR_OK);
+    f->push.attempt = 9;
+    assert_int_equal(judge(f), ERR_OK);
+}
+
+TEST_F(a_push_without_a_grant_is_refused, term)
+{
+    f->push.ticket_count = 0;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+/* Each number is signed. */
+TEST_F(a_ticket_that_was_changed_is_no_grant, term)
+{
+    const struct ticket granted = f->ticket;
+    f->ticket.step = f->push.step = STEP + 1;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.step = STEP;
+    f->ticket = granted;
+    f->ticket.generation = f->push.generation = GENERATION + 1;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.generation = GENERATION;
+    f->ticket = granted;
+    f->ticket.node = f->push.node = (struct node){1, 3};
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.node = (struct node){1, 2};
+    f->ticket = granted;
+    f->ticket.chunks.count++;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->ticket = granted;
+    f->ticket.parts.first++;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->ticket = granted;
+    f->ticket.version--;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->ticket = granted;
+    f->ticket.attempt++;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->ticket = granted;
+    f->ticket.grant.bytes[0] ^= 1;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->ticket = granted;
+    assert_int_equal(judge(f), ERR_OK);
+}
+
+TEST_F(another_s_grant_alone_is_refused, term)
+{
+    f->ticket.member = proof_member_number(TERM, 6);
+    sign(f, &f->ticket);
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+TEST_F(a_push_beyond_its_ticket_is_refused, term)
+{
+    f->push.node = (struct node){2, 1}; /* around it */
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.node = (struct node){0, 6}; /* beside it */
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.node = (struct node){1, 2};
+    f->entry.chunk = 15;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->entry.chunk = 9;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->entry.chunk = 14;
+    f->entry.part = 2;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->entry.part = 0;
+    assert_int_equal(judge(f), ERR_OK);
+    f->push.step = STEP + 1;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.step = STEP;
+    f->push.attempt = 8;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+TEST_F(a_validation_is_not_pushed, term)
+{
+    f->ticket.kind = TICKET_VALIDATE;
+    sign(f, &f->ticket);
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+/* Slots 4 to 7: its own 4 and 5, and 6 and 7 of two others. */
+TEST_F(the_sums_of_others_are_brought_under_their_tickets, term)
+{
+    struct ticket tickets[] = {f->ticket, f->ticket, f->ticket};
+    for (uint32_t i = 1; i < 3; i++) {
+        tickets[i].member = proof_member_number(TERM, 5 + i);
+        tickets[i].node = (struct node){0, 5 + i};
+        sign(f, &tickets[i]);
+    }
+    f->push.node = (struct node){2, 1};
+    f->push.tickets = tickets;
+    f->push.ticket_count = 3;
+    assert_int_equal(judge(f), ERR_OK);
+    f->push.ticket_count = 2; /* slot 7 is nobody's */
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    f->push.ticket_count = 3;
+    tickets[2].grant.bytes[3] ^= 4;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    sign(f, &tickets[2]);
+    f->push.node = (struct node){3, 0};
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+/* The root of the largest step, covered by its first slot alone: the search ends all the same. */
+TEST_F(a_node_that_is_far_from_covered_is_refused_soon, term)
+{
+    f->ticket.node = (struct node){0, 0};
+    sign(f, &f->ticket);
+    f->push.node = (struct node){TREE_LEVEL_MAX, 0};
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
+TEST_F(a_grant_of_an_earlier_term_is_old_and_one_of_a_later_term_waits, term)
+{
+    struct admission_term next = {.term = TERM + 1, .run = RUN, .key = {9}};
+    admission_set(&f->admission, &next);
+    assert_int_equal(judge(f), ERR_OLD_GENERATION);
+    next.term = TERM - 1;
+    admission_set(&f->admission, &next);
+    assert_int_equal(judge(f), ERR_BEHIND);
+}
+
+/* A coordinator that takes a higher term keeps its key: what it gave is as good as before. */
+TEST_F(a_higher_term_with_the_same_key_admits_who_was_admitted, term)
+{
+    struct admission_term next = {.term = TERM + 1, .run = RUN};
+    memcpy(next.key, key_bytes, sizeof next.key);
+    admission_set(&f->admission, &next);
+    struct proof secret = proof_member(&f->key, RUN, f->member);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_OK);
+    assert_int_equal(judge(f), ERR_OK);
+}
+
+TEST_F(a_member_is_known_by_its_secret_alone, term)
+{
+    struct proof secret = proof_member(&f->key, RUN, f->member);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_OK);
+    assert_int_equal(admission_member(&f->admission, f->member + 1, &secret), ERR_UNKNOWN_MEMBER);
+    secret.bytes[15] ^= 128;
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_UNKNOWN_MEMBER);
+    secret = proof_member(&f->key, RUN + 1, f->member);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_UNKNOWN_MEMBER);
+}
+
+TEST_F(without_a_run_a_member_waits, term)
+{
+    struct admission_term ended = {.term = TERM, .key = {1, 2, 3}};
+    struct proof secret = proof_member(&f->key, 0, f->member);
+    admission_set(&f->admission, &ended);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_NO_RUN);
+}
