@@ -1,6 +1,7 @@
 /* What is built of the table of operations: files that appear whole, files that grow. */
 #include "common/file.h"
 
+#include "common/rand.h"
 #include "common/scoped.h"
 
 #include <errno.h>
@@ -135,6 +136,49 @@ enum err file_log_open(const struct file_ops *ops, const char *path, struct file
     TRY(file_stat(path, &info, reason));
     log.bytes = info.bytes;
     TRY(file_sync_parent(ops, path, reason));
+    *ret_log = log;
+    log = (struct file_log){0};
+    return ERR_OK;
+}
+
+/* Two processes that replace a log at once do not write one file. */
+static enum err name_of_its_own(const char *path, char **ret_path, struct reason *reason)
+{
+    uint64_t number;
+    if (rand_system(&number, sizeof number) != ERR_OK)
+        return reason_set(reason, ERR_IO, "the system gives no random numbers");
+    if (asprintf(ret_path, "%s.%016llx.tmp", path, (unsigned long long)number) < 0)
+        return reason_set(reason, ERR_NOMEM, "no memory to write %s", path);
+    return ERR_OK;
+}
+
+static enum err put_in_place(struct file_log *log, const char *path_tmp, struct slice bytes,
+                             struct reason *reason)
+{
+    TRY(file_log_append(log, bytes, reason));
+    TRY(file_log_sync(log, reason));
+    if (log->ops->rename(log->ops, path_tmp, log->path) != 0)
+        return file_failed("rename to", log->path, reason);
+    return file_sync_parent(log->ops, log->path, reason);
+}
+
+enum err file_log_replace(const struct file_ops *ops, const char *path, struct slice bytes,
+                          struct file_log *ret_log, struct reason *reason)
+{
+    scoped(file_log_release) struct file_log log = {.ops = ops, .path = strdup(path), .fd = -1};
+    scoped(free_scoped) char *path_tmp = NULL;
+    if (log.path == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to open %s", path);
+    TRY(name_of_its_own(path, &path_tmp, reason));
+    log.fd = ops->open(ops, path_tmp,
+                       O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (log.fd < 0)
+        return file_failed("create", path_tmp, reason);
+    enum err err = put_in_place(&log, path_tmp, bytes, reason);
+    if (err != ERR_OK) {
+        ops->unlink(ops, path_tmp);
+        return err;
+    }
     *ret_log = log;
     log = (struct file_log){0};
     return ERR_OK;

@@ -71,6 +71,10 @@ struct file_log {
 /* Opens or creates it (and makes its name durable). */
 enum err file_log_open(const struct file_ops *ops, const char *path, struct file_log *ret_log,
                        struct reason *reason) MUST_USE;
+/* The same in a new file that begins with `bytes`, durably, and takes the place of the one that is
+ * there: a process that has that one open appends to what nobody reads any more. */
+enum err file_log_replace(const struct file_ops *ops, const char *path, struct slice bytes,
+                          struct file_log *ret_log, struct reason *reason) MUST_USE;
 enum err file_log_append(struct file_log *log, struct slice bytes, struct reason *reason) MUST_USE;
 enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
 /* Forgets what is after `bytes`; ERR_CORRUPT: the file is shorter than that. */

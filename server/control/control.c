@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { FLUSH_MS = 1000, NS_PER_MS = 1000000 };
+enum { FLUSH_MS = 1000, CONTINUE_MS = 10000, NS_PER_MS = 1000000 };
 
 /* ---- life ---- */
 
@@ -21,6 +21,7 @@ enum err control_new(const struct control_config *config, struct control **ret_c
     if (control == NULL)
         return reason_set(reason, ERR_NOMEM, "out of memory");
     control->config = *config;
+    control->continue_ns = TIME_NEVER;
     enum err err = store_take_term(config->store, &control->term, reason);
     if (err == ERR_OK && rand_system(control->key, sizeof control->key) != ERR_OK)
         err = reason_set(reason, ERR_IO, "the system gives no random bytes");
@@ -196,16 +197,21 @@ void control_continue(struct control *control, uint64_t now_ns)
 {
     scoped(store_run_release) struct store_run stored = {0};
     struct reason reason = {0};
+    control->continue_ns = TIME_NEVER;
+    if (control_active(control))
+        return;
     enum err err = store_find_active_run(control->config.store, &stored, &reason);
     if (err == ERR_NOT_FOUND)
         return;
     uint64_t number = stored.run;
     if (err == ERR_OK)
         err = go_on(control, now_ns, &stored, &reason);
-    if (err != ERR_OK)
-        log_error(control->config.logger, "run not continued", log_uint("run", number),
-                  log_text("err", err_name(err)), log_text("reason", reason.text),
-                  log_text("next", "wait for an operator"));
+    if (err == ERR_OK || control->failed != ERR_OK)
+        return;
+    log_error(control->config.logger, "run not continued", log_uint("run", number),
+              log_text("err", err_name(err)), log_text("reason", reason.text),
+              log_text("next", "try again"), log_uint("after_ms", CONTINUE_MS));
+    control->continue_ns = time_after_ms(now_ns, CONTINUE_MS);
 }
 
 void control_local_server(struct control *control, uint64_t now_ns, const struct link *link)
@@ -498,6 +504,7 @@ uint64_t control_next_ns(const struct control *control)
     uint64_t due_ms = coordinator_next_ms(control->coordinator);
     uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
     due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
+    due_ns = control->continue_ns < due_ns ? control->continue_ns : due_ns;
     return control->flush_ns < due_ns ? control->flush_ns : due_ns;
 }
 
@@ -533,6 +540,8 @@ void control_tick(struct control *control, uint64_t now_ns)
         coordinator_tick(control->coordinator, control_ms(now_ns));
         control_effects_carry_out(control, now_ns);
     }
+    if (control->continue_ns <= now_ns)
+        control_continue(control, now_ns);
     if (control->heartbeat_ns <= now_ns) {
         control->heartbeat_ns = time_after_ms(now_ns, control->config.heartbeat_ms);
         connections_notice(&control->connections,

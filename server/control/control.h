@@ -35,7 +35,9 @@ void control_free(struct control *control);
 
 /* This daemon's own server is there. */
 void control_local_server(struct control *control, uint64_t now_ns, const struct link *link);
-/* Goes on with the run that was training, by the store, when the daemon ended. */
+/* Goes on with the run that was training, by the store, when the daemon ended. What fails is tried
+ * again after a while: a disk that is not there yet, files that another coordinator still writes
+ * whose term is over. */
 void control_continue(struct control *control, uint64_t now_ns);
 
 /* Events; connections and messages stay the caller's. */

@@ -21,6 +21,7 @@ struct control {
     struct waiting waiting;
     struct connections connections;
     uint64_t heartbeat_ns, flush_ns; /* when each is due */
+    uint64_t continue_ns;            /* when the store's run is tried again */
     uint64_t training_ns;            /* when training began here; 0: not yet */
     uint64_t over_ns;                /* when it ended; 0: not yet */
     uint64_t samples_before;         /* counted before training began here */

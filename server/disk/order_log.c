@@ -14,6 +14,19 @@ static enum err cut_back(struct order_log *log, uint64_t version, struct reason 
     return file_log_truncate(&log->file, order_keep_steps(buf_slice(&text), version), reason);
 }
 
+/* Steps below `version` stay. What another coordinator still appends, which has not heard yet that
+ * its term is over, is in the file that is replaced. */
+static enum err open_kept(struct order_log *log, const char *path, uint64_t version,
+                          struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    enum err err = file_read(path, LOG_BYTES_MAX, &text, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        return err;
+    const struct slice kept = {text.data, order_keep_steps(buf_slice(&text), version)};
+    return file_log_replace(&file_ops_real, path, kept, &log->file, reason);
+}
+
 enum err order_log_open(struct order_log *log, const char *directory, uint64_t version,
                         struct reason *reason)
 {
@@ -26,11 +39,7 @@ enum err order_log_open(struct order_log *log, const char *directory, uint64_t v
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%.4000s/" ORDER_FOLDER, directory);
     TRY(file_make_dirs(folder, 0755, reason));
-    TRY(file_log_open(&file_ops_real, path, &log->file, reason));
-    enum err err = cut_back(log, version, reason);
-    if (err != ERR_OK)
-        order_log_release(log);
-    return err;
+    return open_kept(log, path, version, reason);
 }
 
 static enum err write_late(struct order_log *log, struct reason *reason)

@@ -88,15 +88,18 @@ static enum err join_path(char *ret_path, const char *directory, const char *nam
     return ERR_OK;
 }
 
-/* Of the rows that are whole. */
-static enum err reach(struct record *record, uint64_t version, uint64_t *ret_reached,
-                      struct reason *reason)
+/* Whole rows alone stay. Another coordinator may not have heard yet that its term is over: what it
+ * still appends is in the file that is replaced. */
+static enum err open_steps(struct record *record, const char *path, uint64_t version,
+                           uint64_t *ret_reached, struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
-    TRY(cut_back(record, UINT64_MAX, reason));
-    TRY(file_read(record->steps.path, STEPS_BYTES_MAX, &text, reason));
-    *ret_reached = record_reach(buf_slice(&text), version);
-    return ERR_OK;
+    enum err err = file_read(path, STEPS_BYTES_MAX, &text, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        return err;
+    const struct slice rows = {text.data, record_keep(buf_slice(&text), UINT64_MAX)};
+    *ret_reached = record_reach(rows, version);
+    return file_log_replace(&file_ops_real, path, rows, &record->steps, reason);
 }
 
 static enum err open_files(struct record *record, const struct record_run *run,
@@ -111,8 +114,7 @@ static enum err open_files(struct record *record, const struct record_run *run,
     TRY(file_write_atomic(&file_ops_real, path, 0644,
                           (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
     TRY(join_path(path, directory, "steps.jsonl", reason));
-    TRY(file_log_open(&file_ops_real, path, &record->steps, reason));
-    return reach(record, run->version, ret_reached, reason);
+    return open_steps(record, path, run->version, ret_reached, reason);
 }
 
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,

@@ -20,8 +20,9 @@ struct store {
 
 enum { SCHEMA_VERSION = 1 };
 
-/* Where a new store begins to count: members and attempts have the term in their upper 32 bits. */
-enum { TERM_FIRST_BITS = 30, BOOT_FIRST_BITS = 48 };
+/* Where a new store begins to count. Members and attempts have the term in their upper 32 bits, and
+ * readers of JSON keep 53 bits of a number. */
+enum { TERM_FIRST_BITS = 20, BOOT_FIRST_BITS = 48 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;"

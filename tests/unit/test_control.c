@@ -94,7 +94,7 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
     assert_false(served_data);
 }
 
-TEST_F(a_stored_run_that_cannot_go_on_waits_for_an_operator, control)
+TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control)
 {
     train(f);
     control_free(f->control);
@@ -108,6 +108,11 @@ TEST_F(a_stored_run_that_cannot_go_on_waits_for_an_operator, control)
     assert_false(control_loading(f->control));
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
     assert_int_equal(status(f, &arena).state, RUN_NONE);
+    assert_true(control_next_ns(f->control) <= f->now_ns + 10 * SECOND);
+    assert_int_equal(unlink(folder_path(&f->folder, "run")), 0); /* an operator mends it */
+    f->now_ns += 10 * SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
 }
 
 TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)

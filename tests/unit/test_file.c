@@ -235,6 +235,33 @@ TEST_IN_FOLDER(a_log_goes_back_to_a_position_but_not_beyond_its_end)
     assert_content(path, "one\n2\n");
 }
 
+TEST_IN_FOLDER(who_has_a_replaced_log_open_appends_to_what_nobody_reads)
+{
+    struct reason reason;
+    const char *path = folder_path(state, "log");
+    scoped(file_log_release) struct file_log older = {0}, newer = {0};
+    assert_int_equal(file_log_replace(&file_ops_real, path, text("one\n"), &older, &reason),
+                     ERR_OK);
+    assert_int_equal(file_log_replace(&file_ops_real, path, text("one\n"), &newer, &reason),
+                     ERR_OK);
+    assert_int_equal(file_log_append(&older, text("late\n"), &reason), ERR_OK);
+    assert_int_equal(file_log_append(&newer, text("two\n"), &reason), ERR_OK);
+    assert_content(path, "one\ntwo\n");
+}
+
+TEST_IN_FOLDER(a_log_that_cannot_be_replaced_stays_as_it_was)
+{
+    struct reason reason;
+    const char *path = folder_write(state, "log", "one\n", 4);
+    for (int step = 1; step <= 4; step++) { /* open, write, fsync, rename */
+        struct faults faults;
+        struct file_log log;
+        faults_init(&faults, step, EIO);
+        assert_int_equal(file_log_replace(&faults.ops, path, text("two\n"), &log, &reason), ERR_IO);
+        assert_content(path, "one\n");
+    }
+}
+
 TEST_IN_FOLDER(folders_are_made_with_those_above)
 {
     struct reason reason;

@@ -142,6 +142,25 @@ static uint64_t reach_of(const char *text, uint64_t version)
     return record_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
 }
 
+/* Its store refuses it at its next cut; until then it writes rows, and some at its end. */
+TEST_F(p7_a_coordinator_whose_term_is_over_writes_no_row, record)
+{
+    open_at(f, 0);
+    step(f, 0);
+    record_flush(&f->record);
+    struct record older = f->record;
+    open_at(f, 0);
+    struct record newer = f->record;
+    f->record = older;
+    step(f, 1);
+    record_release(&f->record);
+    f->record = newer;
+    assert_int_equal(rows(f), 1);
+    step(f, 1);
+    record_flush(&f->record);
+    assert_int_equal(rows(f), 2);
+}
+
 TEST(rows_lead_as_far_as_none_is_missing)
 {
     assert_int_equal(reach_of("", 3), 3);
