@@ -282,7 +282,7 @@ static void work(struct worker *worker)
 static uint64_t wake_ns(const struct worker *worker)
 {
     uint64_t wake = agent_wake_ms(worker->agent);
-    if (worker->heartbeat_at_ms < wake)
+    if (worker->member_link.stream != NULL && worker->heartbeat_at_ms < wake)
         wake = worker->heartbeat_at_ms;
     return wake > UINT64_MAX / 1000000 ? TIME_NEVER : wake * 1000000;
 }
