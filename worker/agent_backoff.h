@@ -1,5 +1,5 @@
 /* Which errors a question is asked again after; how long it waits then is agent_backoff_ms(). For
- * agent*.c only. */
+ * agent*.c, and for worker.c while there is no agent yet. */
 #ifndef ROOST_WORKER_AGENT_BACKOFF_H
 #define ROOST_WORKER_AGENT_BACKOFF_H
 

@@ -16,6 +16,7 @@
 #include "common/scene.h"
 #include "common/scoped.h"
 #include "common/signals.h"
+#include "worker/agent_backoff.h"
 #include "worker/pull.h"
 #include "worker/push.h"
 #include "worker/worker_calls.h"
@@ -313,15 +314,14 @@ static enum err attach(struct worker *worker)
         enum err err = worker_call_describe(worker, &arena, &response, &description);
         if (err == ERR_OK)
             return worker_join_run(worker, &description);
-        enum reaction reaction = err_reaction(err);
-        if (reaction != REACT_RETRY && reaction != REACT_WAIT)
+        if (!agent_backoff_helps(err))
             return err;
         if (worker->config->connect_s != 0 &&
             worker_now_ms() - started_ms > (uint64_t)worker->config->connect_s * 1000)
             return err;
         if (failures % 10 == 0)
             worker_call_failed(worker, "not attached", err);
-        unsigned counted = reaction == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX
+        unsigned counted = err_reaction(err) == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX
                                ? AGENT_WAIT_FAILURES_MAX
                                : failures;
         uint64_t backoff_ms = agent_backoff_ms(&worker->jitter, counted);
