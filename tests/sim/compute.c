@@ -7,6 +7,8 @@
 #include <math.h> /* INFINITY, NAN: macros */
 #include <string.h>
 
+enum { LANES = 16 /* of a sum of squares, as worker/whole.c */ };
+
 /* ---- life ---- */
 
 static void name_places(struct compute *compute)
@@ -106,8 +108,7 @@ uint32_t compute_gradients_count(const struct compute *compute)
     return compute->gradient_first[compute->piece_count];
 }
 
-/* The loss chunk's place among the gradients. */
-static float *loss_of(const struct compute *compute, float *gradients)
+float *compute_loss_of(const struct compute *compute, float *gradients)
 {
     const struct model *model = &compute->model;
     uint32_t chunk = model->parameters[model->loss_parameter].chunk_first;
@@ -135,7 +136,7 @@ static void make_up_slot(struct compute *compute, uint64_t step, uint32_t slot, 
     uint32_t count = compute_gradients_count(compute);
     for (uint32_t i = 0; i < count; i++)
         ret_gradients[i] = (float)(rand_unit(&random) - 0.5);
-    float *loss = loss_of(compute, ret_gradients);
+    float *loss = compute_loss_of(compute, ret_gradients);
     loss[MODEL_LOSS_SUM] = (float)rand_unit(&random) * (float)train->slot_samples;
     loss[MODEL_LOSS_COUNT] = (float)spec_slot_samples(&compute->scenario->spec);
     loss[MODEL_LOSS_CORRECT] = (float)rand_below(&random, train->slot_samples + 1);
@@ -204,7 +205,7 @@ void compute_train(struct compute *compute, uint64_t step, struct node node, con
         bad_slot >= node_end(node))
         return;
     /* Anywhere but in the loss. */
-    float *loss = loss_of(compute, ret_gradients);
+    float *loss = compute_loss_of(compute, ret_gradients);
     struct rand_state random = {compute->scenario->seed + step};
     ret_gradients[rand_below(&random, (uint64_t)(loss - ret_gradients))] =
         rand_below(&random, 2) == 0 ? INFINITY : NAN;
@@ -217,12 +218,16 @@ float compute_whole(const struct compute *compute, float *gradients)
     double sum = 0;
     for (uint32_t c = 0; c < model->chunks_count; c++) {
         const struct model_parameter *parameter = &model->parameters[model->chunks[c].parameter];
+        double lanes[LANES] = {0}, chunk_sum = 0;
         float *values = gradients + compute->gradient_first[compute->piece_first[c]];
         uint32_t n = model->chunks[c].weights;
         for (uint32_t i = n; i < parameter->parts * n; i++)
             values[i % n] += values[i];
         for (uint32_t i = 0; parameter->rule == MODEL_OPTIMIZER && i < n; i++)
-            sum += (double)values[i] * (double)values[i];
+            lanes[i % LANES] += (double)values[i] * (double)values[i];
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            chunk_sum += lanes[lane];
+        sum += chunk_sum;
     }
     if (!__builtin_isfinite(sum))
         return 0;
@@ -257,11 +262,11 @@ enum codec compute_codec(const struct compute *compute)
 }
 
 uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t part,
-                        const float *gradients, void *ret_bytes)
+                        enum codec codec, const float *gradients, void *ret_bytes)
 {
     const struct model_chunk *what = &compute->model.chunks[chunk];
     const float *values = gradients + compute->gradient_first[compute->piece_first[chunk] + part];
-    if (compute_codec(compute) == CODEC_FP32 || what->parameter == compute->model.loss_parameter) {
+    if (codec == CODEC_FP32 || what->parameter == compute->model.loss_parameter) {
         memcpy(ret_bytes, values, what->weights * sizeof *values);
         return what->weights * codec_bytes(CODEC_FP32);
     }

@@ -37,6 +37,9 @@ uint32_t compute_gradients_count(const struct compute *compute);
 void compute_train(struct compute *compute, uint64_t step, struct node node, const float *weights,
                    float *ret_gradients);
 
+/* The loss chunk's place among the gradients. */
+float *compute_loss_of(const struct compute *compute, float *gradients);
+
 /* async: the parts of each chunk become one, in place of part 0; returns by what a server
  * multiplies (worker/whole.h does so with an executor's). */
 float compute_whole(const struct compute *compute, float *gradients);
@@ -49,7 +52,7 @@ struct compute_loss compute_validate(struct compute *compute, uint32_t piece, co
 
 /* Writes one piece as it goes over the wire; returns its bytes. */
 uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t part,
-                        const float *gradients, void *ret_bytes);
+                        enum codec codec, const float *gradients, void *ret_bytes);
 /* Reads a published chunk into its place in `weights`. */
 void compute_decode(const struct compute *compute, uint32_t chunk, const uint8_t *bytes,
                     float *weights);

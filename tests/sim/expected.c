@@ -65,7 +65,8 @@ static void push_piece(struct single *single, uint64_t step, struct node node, u
                        uint32_t part)
 {
     struct push_entry entry = {.chunk = chunk, .part = part};
-    entry.bytes = compute_encode(single->compute, chunk, part, single->gradients, single->bytes);
+    entry.bytes = compute_encode(single->compute, chunk, part, compute_codec(single->compute),
+                                 single->gradients, single->bytes);
     const struct push push = {1, 1, step, node, compute_codec(single->compute), 1, &entry};
     const struct slice slice = {single->bytes, entry.bytes};
     single->effects.count = 0;
@@ -114,7 +115,8 @@ static void round_gradients(const struct single *single, float *gradients)
     for (uint32_t c = 0; c < model->chunks_count; c++)
         for (uint32_t p = 0; p < model->parameters[model->chunks[c].parameter].parts; p++) {
             float *values = gradients + compute->gradient_first[compute->piece_first[c] + p];
-            uint32_t bytes = compute_encode(compute, c, p, gradients, single->bytes);
+            uint32_t bytes =
+                compute_encode(compute, c, p, compute_codec(compute), gradients, single->bytes);
             if (bytes < model->chunks[c].weights * sizeof *values)
                 compute->kernels->cast_from_bf16(compute->kernels, values, single->bytes,
                                                  model->chunks[c].weights);

@@ -18,7 +18,7 @@ static struct sim_worker *pick_worker(struct sim *sim, bool alive)
     uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX);
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         struct sim_worker *worker = &sim->workers[(first + i) % SIM_WORKERS_MAX];
-        if (worker->alive == alive)
+        if ((worker->life != NULL) == alive)
             return worker;
     }
     return NULL;
@@ -112,7 +112,7 @@ static bool leave_worker(struct sim *sim)
     struct sim_worker *worker = pick_worker(sim, true);
     if (worker == NULL || worker->process.stopped)
         return false;
-    sim_worker_leave(sim, worker, sim_below(sim, 8 * sim->scenario.compute_us) / 1000);
+    sim_worker_leave(sim, worker);
     return true;
 }
 
@@ -123,7 +123,7 @@ static bool storm(struct sim *sim)
         struct sim_worker *worker = &sim->workers[i];
         if (sim_below(sim, 2) == 0)
             continue;
-        if (worker->alive)
+        if (worker->life != NULL)
             sim_worker_kill(sim, worker, sim_below(sim, 2) == 0);
         queue_put(&sim->queue,
                   (struct event){.at_us = sim->now_us + sim_below(sim, 4 * sim->scenario.delay_us),
@@ -137,7 +137,7 @@ static bool storm(struct sim *sim)
 static bool herd(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
-        if (!sim->workers[i].alive)
+        if (sim->workers[i].life == NULL)
             sim_worker_start(sim, &sim->workers[i]);
     return true;
 }
@@ -145,11 +145,10 @@ static bool herd(struct sim *sim)
 /* Most are told to leave, all at once: the zone is closed. */
 static bool exodus(struct sim *sim)
 {
-    uint64_t budget_ms = sim_below(sim, 16 * sim->scenario.compute_us) / 1000;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         struct sim_worker *worker = &sim->workers[i];
-        if (worker->alive && !worker->process.stopped && sim_below(sim, 4) != 0)
-            sim_worker_leave(sim, worker, budget_ms);
+        if (worker->life != NULL && !worker->process.stopped && sim_below(sim, 4) != 0)
+            sim_worker_leave(sim, worker);
     }
     return true;
 }
@@ -159,7 +158,7 @@ static bool cull(struct sim *sim)
 {
     const struct sim_worker *kept = pick_worker(sim, true);
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
-        if (sim->workers[i].alive && &sim->workers[i] != kept)
+        if (sim->workers[i].life != NULL && &sim->workers[i] != kept)
             sim_worker_kill(sim, &sim->workers[i], sim_below(sim, 2) == 0);
     return kept != NULL;
 }
@@ -168,13 +167,14 @@ static bool cull(struct sim *sim)
  * get what it had, in smaller pieces. */
 static void orphan_pushes(struct sim *sim, const struct sim_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->link_count; i++)
-        if (worker->links[i].stream != 0)
-            network_clog(network_stream(sim, worker->links[i].stream), ACCEPTOR,
-                         sim->now_us + 20 * sim->scenario.delay_us +
-                             sim_below(sim, 40 * sim->scenario.compute_us));
-    if (worker->member_stream != 0)
-        network_break(sim, network_stream(sim, worker->member_stream));
+    struct stream *stream;
+    for (uint32_t i = 0; (stream = rpc_opened(worker->life, STREAM_EXCHANGE, i)) != NULL; i++)
+        network_clog(stream, ACCEPTOR,
+                     sim->now_us + 20 * sim->scenario.delay_us +
+                         sim_below(sim, 40 * sim->scenario.compute_us));
+    stream = rpc_opened(worker->life, STREAM_MEMBER, 0);
+    if (stream != NULL)
+        network_break(sim, stream);
     for (uint32_t i = 0; i < 3; i++)
         add_worker(sim);
 }
@@ -496,7 +496,7 @@ void faults_end(struct sim *sim)
     sim->faults.trap = TRAP_NONE;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
-        somebody |= sim->workers[i].alive && !sim->workers[i].leaving;
+        somebody |= sim->workers[i].life != NULL && !sim->workers[i].leaving;
     }
     if (!somebody)
         check(add_worker(sim));

@@ -334,7 +334,8 @@ static enum err push_again(struct sim *sim, struct history_chunk *chunk,
     uint8_t bytes[SIM_CHUNK_WEIGHTS_MAX * sizeof(float)];
     struct push_entry entry = {.chunk = chunk->spec.chunk, .version = chunk->now->version};
     check(chunk->spec.n <= SIM_CHUNK_WEIGHTS_MAX);
-    entry.bytes = compute_encode(compute, chunk->spec.chunk, 0, attempt->gradients, bytes);
+    entry.bytes = compute_encode(compute, chunk->spec.chunk, 0, compute_codec(compute),
+                                 attempt->gradients, bytes);
     const struct push push = {.generation = 1,
                               .step = attempt->ticket / slots,
                               .node = {0, (uint32_t)(attempt->ticket % slots)},
@@ -419,17 +420,18 @@ void history_acked(struct sim *sim, uint32_t chunk, uint64_t ticket)
     sim->history.chunks[chunk].acked[ticket] = true;
 }
 
-void history_computing(struct sim *sim, const struct sim_worker *worker)
+void history_computing(struct sim *sim, const struct computing *what)
 {
     const struct model *model = &sim->compute.model;
-    const struct history_attempt *attempt = find_attempt(&sim->history, worker->ticket.attempt);
-    for (uint32_t c = 0; worker->ticket.kind == TICKET_TRAIN && c < model->chunks_count; c++)
+    const struct ticket *ticket = &what->ticket;
+    const struct history_attempt *attempt = find_attempt(&sim->history, ticket->attempt);
+    for (uint32_t c = 0; ticket->kind == TICKET_TRAIN && c < model->chunks_count; c++)
         if (model->chunks[c].parameter != model->loss_parameter &&
             (attempt == NULL || attempt->pulled[c] == NULL ||
-             attempt->pulled[c]->published != worker->held[c]))
+             attempt->pulled[c]->published != what->held[c]))
             sim_violated(sim, 3,
                          "w%u computes attempt %llu, but its chunk %u is not what is logged",
-                         worker->index, (unsigned long long)worker->ticket.attempt, c);
+                         what->worker, (unsigned long long)ticket->attempt, c);
 }
 
 void history_over(struct sim *sim, bool all_tickets)

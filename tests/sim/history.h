@@ -16,7 +16,7 @@
 
 struct sim;
 struct sim_thread;
-struct sim_worker;
+struct computing;
 struct history_chunk;
 struct history_attempt;
 
@@ -41,7 +41,7 @@ void history_snapshot(struct sim *sim, const struct shard_effect *effect);
 /* Its worker was told that the chunk has taken the ticket. */
 void history_acked(struct sim *sim, uint32_t chunk, uint64_t ticket);
 /* A worker computes on what its attempt was given. */
-void history_computing(struct sim *sim, const struct sim_worker *worker);
+void history_computing(struct sim *sim, const struct computing *what);
 /* In the recorded cut every chunk is as it was after so many tickets. */
 void history_over(struct sim *sim, bool all_tickets);
 

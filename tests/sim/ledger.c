@@ -717,19 +717,19 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
 
 /* ---- a worker ---- */
 
-void ledger_computing(struct sim *sim, const struct sim_worker *worker)
+void ledger_computing(struct sim *sim, const struct computing *what)
 {
     const struct model *model = &sim->compute.model;
-    uint64_t version = worker->ticket.version;
-    const struct expected *expected = order_expected(sim, worker->ticket.generation);
+    uint64_t version = what->ticket.version;
+    const struct expected *expected = order_expected(sim, what->ticket.generation);
     if (sim->run.async) {
-        history_computing(sim, worker);
+        history_computing(sim, what);
         return;
     }
     for (uint32_t c = 0; c < model->chunks_count; c++)
         if (model->chunks[c].parameter != model->loss_parameter &&
-            worker->held[c] != expected_published(expected, &sim->compute, version, c))
+            what->held[c] != expected_published(expected, &sim->compute, version, c))
             sim_violated(sim, 3, "w%u computes step %llu, but its chunk %u is not version %llu",
-                         worker->index, (unsigned long long)worker->ticket.step, c,
+                         what->worker, (unsigned long long)what->ticket.step, c,
                          (unsigned long long)version);
 }

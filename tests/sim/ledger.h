@@ -10,7 +10,6 @@
 
 struct sim;
 struct sim_thread;
-struct sim_worker;
 
 enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 
@@ -90,6 +89,13 @@ bool ledger_names(const struct sim *sim, uint32_t server);
 
 /* ---- a worker; 3 ---- */
 
-void ledger_computing(struct sim *sim, const struct sim_worker *worker);
+/* It computes on what it holds: the digest of each chunk's newest bytes. */
+struct computing {
+    uint32_t worker;
+    struct ticket ticket;
+    const uint64_t *held;
+};
+
+void ledger_computing(struct sim *sim, const struct computing *what);
 
 #endif

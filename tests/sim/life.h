@@ -35,7 +35,9 @@ struct life {
     /* Who is told of signals (signals_start()). */
     void (*signalled)(void *owner, int number);
     void *signalled_owner;
-    struct life *next; /* of those that are to be buried */
+    uint64_t exits;              /* serial of the exit that was ordered; 0: none */
+    struct notice_watch *notice; /* of a worker, once it watches for notices */
+    struct life *next;           /* of those that are to be buried */
 };
 
 /* What runs now. */
@@ -75,5 +77,7 @@ void life_spend(uint64_t us);
 /* A thread goes on, perhaps. */
 struct place life_event_place(const struct event *event);
 void life_event(struct sim *sim, const struct event *event);
+/* It exits because it was ordered so (signals_exit_after()). */
+void life_exit(struct sim *sim, const struct event *event);
 
 #endif

@@ -10,10 +10,7 @@ void network_release(struct network *network)
         watch_release_stream(network->streams[i]);
         free(network->streams[i]);
     }
-    for (size_t i = 0; i < network->call_count; i++)
-        free(network->calls[i]);
     free(network->streams);
-    free(network->calls);
 }
 
 static uint64_t usual_us(struct sim *sim)
@@ -158,10 +155,7 @@ void network_deliver(struct sim *sim, struct event *event)
     enum end to = (enum end)event->index;
     if (event->at_us > stream->cut_us[to] || stream->closed[to])
         return;
-    if (stream->kind != STREAM_LINK && to == OPENER)
-        sim_worker_message(sim, stream, event->message);
-    else
-        rpc_stream_arrived(sim, stream, to, event->message);
+    rpc_stream_arrived(sim, stream, to, event->message);
 }
 
 void network_ended(struct sim *sim, const struct event *event)
@@ -171,31 +165,20 @@ void network_ended(struct sim *sim, const struct event *event)
     if (stream->closed[at])
         return;
     stream->closed[at] = true;
-    if (stream->kind != STREAM_LINK && at == OPENER)
-        sim_worker_stream_lost(sim, stream);
-    else
-        rpc_stream_lost(sim, stream, at);
+    rpc_stream_lost(sim, stream, at);
 }
 
-void network_close_all(struct sim *sim, struct place place)
+void network_close_all(struct sim *sim, struct place place, bool silent)
 {
     for (size_t i = 0; i < sim->network.stream_count; i++)
         for (enum end end = OPENER; end <= ACCEPTOR; end++) {
             struct place at = network_end(sim->network.streams[i], end);
             if (at.kind == place.kind && at.index == place.index)
-                network_close(sim, sim->network.streams[i], end, false);
+                network_close(sim, sim->network.streams[i], end, silent);
         }
 }
 
 /* ---- calls ---- */
-
-static void put_request(struct sim *sim, uint64_t number, struct message *take_request)
-{
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
-                                          .kind = EVENT_CALL_REQUEST,
-                                          .number = number,
-                                          .message = take_request});
-}
 
 bool network_lost(struct sim *sim, struct place from, struct place to)
 {
@@ -205,66 +188,4 @@ bool network_lost(struct sim *sim, struct place from, struct place to)
         return false;
     sim_fault(sim, FAULT_LOSE_CALL);
     return true;
-}
-
-/* The caller hears of it soon, or only by its deadline. */
-static void put_error(struct sim *sim, const struct call *call, enum err err)
-{
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
-                                          .kind = EVENT_CALL_RESPONSE,
-                                          .index = call->worker,
-                                          .number = call->number,
-                                          .detail = err});
-}
-
-uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
-                      uint64_t timeout_ms)
-{
-    const struct place coordinator = {PLACE_COORDINATOR, what->office};
-    struct network *network = &sim->network;
-    struct call *call = network_add((void ***)&network->calls, &network->call_count,
-                                    &network->call_capacity, sizeof *call);
-    *call = *what;
-    call->number = network->call_count;
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + timeout_ms * 1000,
-                                          .kind = EVENT_CALL_DEADLINE,
-                                          .index = call->worker,
-                                          .number = call->number});
-    if (network_lost(sim, (struct place){PLACE_WORKER, call->worker}, coordinator)) {
-        message_unref(take_request);
-        if (sim_below(sim, 2) == 0)
-            put_error(sim, call, ERR_UNREACHABLE);
-        return call->number;
-    }
-    if (!sim->calm && sim_below(sim, 1000) < sim->scenario.repeat_permille) {
-        sim_fault(sim, FAULT_REPEAT_CALL);
-        take_request->references++;
-        put_request(sim, call->number, take_request);
-    }
-    put_request(sim, call->number, take_request);
-    return call->number;
-}
-
-struct call *network_find_call(struct sim *sim, uint64_t number)
-{
-    check(number > 0 && number <= sim->network.call_count);
-    return sim->network.calls[number - 1];
-}
-
-void network_respond(struct sim *sim, uint64_t number, enum err err, struct message *take_response)
-{
-    const struct call *call = network_find_call(sim, number);
-    const struct place coordinator = {PLACE_COORDINATOR, call->office};
-    if (network_lost(sim, coordinator, (struct place){PLACE_WORKER, call->worker})) {
-        message_unref(take_response);
-        if (sim_below(sim, 2) == 0)
-            put_error(sim, call, ERR_UNREACHABLE);
-        return;
-    }
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + usual_us(sim),
-                                          .kind = EVENT_CALL_RESPONSE,
-                                          .index = call->worker,
-                                          .number = number,
-                                          .detail = err,
-                                          .message = take_response});
 }

@@ -1,4 +1,4 @@
-/* The network between processes: what is said arrives late, out of order, twice or never.
+/* The network between processes: messages arrive late, out of order, twice or never.
  *
  * A stream (gRPC's) is ordered in each direction and breaks at any instant: what was under way then
  * is lost, for each direction from a moment of its own on, and both ends learn of it when they do.
@@ -26,6 +26,15 @@ struct awaited {
     bool silent;             /* a planted bug keeps the answer back */
 };
 
+/* A push or pull without an answer. */
+struct unanswered {
+    uint64_t id;
+    bool pull;
+    uint32_t missing; /* chunks of a pull */
+    bool parked;
+    uint64_t sent_us;
+};
+
 struct stream {
     uint64_t number;
     enum stream_kind kind;
@@ -37,28 +46,18 @@ struct stream {
     uint64_t last_us[2];              /* the newest message to that end arrives then */
     uint64_t cut_us[2];               /* messages to that end do not arrive after */
     struct rpc_stream *rpc[2];        /* at the ends where the product runs; NULL: none */
+    /* Exchange: the worker's number of the server, and what it waits for (watch_worker.c). */
+    uint32_t link;
+    uint32_t unanswered_count, unanswered_capacity;
+    struct unanswered *unanswered;
     /* What workers have sent over it (watch.c). */
     uint32_t awaited_count, awaited_capacity;
     struct awaited *awaited;
 };
 
-enum call_kind { CALL_DESCRIBE, CALL_JOIN, CALL_ACQUIRE, CALL_COMPLETE, CALL_LEAVE };
-
-struct call {
-    uint64_t number;
-    enum call_kind kind;
-    uint32_t worker;
-    uint32_t office; /* the coordinator that is called */
-    uint64_t life;
-    uint64_t tag; /* the caller's */
-    bool answered;
-};
-
 struct network {
     struct stream **streams; /* number n at n - 1 */
     size_t stream_count, stream_capacity;
-    struct call **calls; /* number n at n - 1 */
-    size_t call_count, call_capacity;
 };
 
 void network_release(struct network *network);
@@ -79,19 +78,12 @@ void network_send(struct sim *sim, struct stream *stream, enum end to,
 void network_break(struct sim *sim, struct stream *stream);
 /* One end closes it, or dies; the other learns of it, `silent`: when its keepalive fails. */
 void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent);
-void network_close_all(struct sim *sim, struct place place); /* the process of that place dies */
+/* The process of that place dies. */
+void network_close_all(struct sim *sim, struct place place, bool silent);
 /* Nothing more arrives at that end before `until_us`. */
 void network_clog(struct stream *stream, enum end to, uint64_t until_us);
 /* The process at that end. */
 struct place network_end(const struct stream *stream, enum end end);
-
-/* Starts a call with a deadline to a coordinator; the answer is a CALL_RESPONSE or CALL_DEADLINE
- * event. */
-uint64_t network_call(struct sim *sim, const struct call *what, struct message *take_request,
-                      uint64_t timeout_ms);
-struct call *network_find_call(struct sim *sim, uint64_t number);
-/* Answers it; a response that comes after the deadline or twice is dropped at the caller. */
-void network_respond(struct sim *sim, uint64_t number, enum err err, struct message *take_response);
 
 /* Their events. */
 void network_deliver(struct sim *sim, struct event *event);

@@ -33,13 +33,6 @@ uint64_t process_now_ms(const struct sim *sim, const struct process *process)
     return (sim->now_us + process->clock_us) / 1000;
 }
 
-uint64_t process_at_us(const struct process *process, uint64_t ms)
-{
-    if (ms > UINT64_MAX / 1000)
-        return UINT64_MAX;
-    return ms * 1000 > process->clock_us ? ms * 1000 - process->clock_us : 0;
-}
-
 struct process *process_of(struct sim *sim, struct place place)
 {
     switch (place.kind) {
@@ -57,7 +50,7 @@ struct life *process_life(struct sim *sim, struct place place)
 {
     return place.kind == PLACE_SERVER        ? sim->servers[place.index].life
            : place.kind == PLACE_COORDINATOR ? sim->coordinators[place.index].life
-                                             : NULL;
+                                             : sim->workers[place.index].life;
 }
 
 void process_print(struct place place, char *ret_name, size_t bytes)
@@ -129,23 +122,12 @@ static bool event_place(struct sim *sim, const struct event *event, struct place
         *ret_place = network_end(network_stream(sim, event->number), (enum end)event->index);
         return true;
     case EVENT_THREAD:
+    case EVENT_PROCESS_EXIT:
         *ret_place = life_event_place(event);
-        return true;
-    case EVENT_CALL_REQUEST:
-        *ret_place =
-            (struct place){PLACE_COORDINATOR, network_find_call(sim, event->number)->office};
-        return true;
-    case EVENT_CALL_RESPONSE:
-    case EVENT_CALL_DEADLINE:
-    case EVENT_WORKER_WAKE:
-    case EVENT_WORKER_BEAT:
-    case EVENT_WORKER_UNIT:
-    case EVENT_WORKER_RESULT:
-        *ret_place = (struct place){PLACE_WORKER, event->index};
         return true;
     case EVENT_RPC_REQUEST:
     case EVENT_RPC_ANSWER:
-        *ret_place = (struct place){PLACE_SERVER, event->index};
+        *ret_place = rpc_event_place(sim, event);
         return true;
     default:
         return false;

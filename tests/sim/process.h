@@ -34,8 +34,6 @@ void process_init(struct sim *sim, struct process *process);
 void process_release(struct process *process);
 
 uint64_t process_now_ms(const struct sim *sim, const struct process *process);
-/* When its clock shows that; UINT64_MAX: never. */
-uint64_t process_at_us(const struct process *process, uint64_t ms);
 
 /* SIGSTOP until then. False: it is stopped already. */
 bool process_stop(struct sim *sim, struct place place, uint64_t until_us);

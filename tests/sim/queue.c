@@ -33,6 +33,22 @@ void message_unref(struct message *message)
     free(message);
 }
 
+size_t message_bytes(const struct message *message)
+{
+    size_t bytes = message->bytes;
+    for (uint32_t i = 0; i < message->copy_count; i++)
+        bytes += message->copies[i]->bytes;
+    return bytes;
+}
+
+uint32_t message_slices(const struct message *message, struct slice *ret_slices)
+{
+    ret_slices[0] = (struct slice){message->data, message->bytes};
+    for (uint32_t i = 0; i < message->copy_count; i++)
+        ret_slices[1 + i] = (struct slice){message->copies[i]->data, message->copies[i]->bytes};
+    return 1 + message->copy_count;
+}
+
 void queue_release(struct queue *queue)
 {
     for (size_t i = 0; i < queue->count; i++)

@@ -7,28 +7,22 @@
 #include "proto/wire.h"
 
 #define SIM_EVENTS(X)                                                                                \
-    X(STREAM_DATA)   /* index: the end it arrives at; number: stream; message */                     \
-    X(STREAM_END)    /* index: the end that learns of it; number: stream */                          \
-    X(CALL_REQUEST)  /* number: call; message */                                                     \
-    X(CALL_RESPONSE) /* index: worker; number: call; detail: err; message */                         \
-    X(CALL_DEADLINE) /* index: worker; number: call */                                               \
-    X(WORKER_START)  /* index: worker */                                                             \
-    X(WORKER_WAKE)   /* index: worker; number: life */                                               \
-    X(WORKER_BEAT)   /* index: worker; number: membership */                                         \
-    X(WORKER_UNIT) /* index: worker; number: compute; detail: the unit whose gradient is there */    \
-    X(WORKER_RESULT)  /* index: worker; number: compute; detail: err */                              \
+    X(STREAM_DATA)    /* index: the end it arrives at; number: stream; message */                    \
+    X(STREAM_END)     /* index: the end that learns of it; number: stream */                         \
+    X(WORKER_START)   /* index: worker */                                                            \
     X(SERVER_START)   /* index: server */                                                            \
     X(SERVER_DRAIN)   /* index: server; an operator asks (again) that it gives its chunks away */    \
     X(SERVER_FORSAKE) /* index: server; an operator asks to go on without it */                      \
     X(THREAD)         /* index: of its process' place; number: wait; detail: the place's kind */     \
     X(STREAM_SENT)    /* index: the end whose message has left; number: stream */                    \
     X(STREAM_CANCELLED)  /* index: the end that cancelled; number: stream */                         \
-    X(RPC_REQUEST)       /* index: server; number: call; message */                                  \
-    X(RPC_ANSWER)        /* index: server; number: call; detail: err; message */                     \
+    X(RPC_REQUEST)       /* number: call; message */                                                 \
+    X(RPC_ANSWER)        /* number: call; detail: err; message */                                    \
     X(COORDINATOR_START) /* index: coordinator */                                                    \
     X(COORDINATOR_OVER) /* index: coordinator; number: term; it learns that another has its office \
                          */ \
     X(PROCESS_RESUME)   /* index, detail: place; number: which stop */                               \
+    X(PROCESS_EXIT)     /* index, detail: place; number: which exit */                               \
     X(CLOG)             /* index: end; number: stream; detail: nothing arrives there before */       \
     X(FAULT)            /* index: its kind */                                                        \
     X(STORY)            /* index: rule of the plan; detail: where its deed begins */                 \
@@ -50,7 +44,7 @@ struct truth {
     bool pull;
 };
 
-enum { MESSAGE_COPIES_MAX = 64 };
+enum { MESSAGE_COPIES_MAX = 64, MESSAGE_SLICES_MAX = 1 + MESSAGE_COPIES_MAX };
 
 /* Bytes under way. References are counted, because a message may arrive twice. Weights are not
  * copied: they are read when they arrive, as a network card reads them when it sends. */
@@ -65,6 +59,9 @@ struct message {
 
 struct message *message_new(const void *data, size_t bytes);
 void message_unref(struct message *message); /* NULL is fine */
+size_t message_bytes(const struct message *message);
+/* Its bytes in order; returns how many slices they are. */
+uint32_t message_slices(const struct message *message, struct slice *ret_slices);
 
 struct event {
     uint64_t at_us;

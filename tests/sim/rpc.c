@@ -1,6 +1,8 @@
 #include "tests/sim/rpc.h"
 
 #include "common/scoped.h"
+#include "common/thread.h"
+#include "common/time.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -23,7 +25,7 @@ struct rpc_stream {
 
 struct rpc_channel {
     struct life *life;
-    struct place to;
+    struct place to; /* of a coordinator: where it was found last */
     char address[64];
     struct rpc_channel *next; /* the process' */
 };
@@ -50,7 +52,7 @@ struct rpc_request {
 struct received {
     struct rpc_message base;
     struct message *message;
-    struct slice slices[2];
+    struct slice slices[];
 };
 
 static void received_free(struct rpc_message *message)
@@ -63,15 +65,19 @@ static void received_free(struct rpc_message *message)
 /* What is received lies in pieces, cut anywhere. */
 static struct rpc_message *receive(struct sim *sim, struct message *message)
 {
-    struct received *received = malloc(sizeof *received);
-    size_t cut = sim_below(sim, message->bytes + 1);
-    check(received != NULL && message->copy_count == 0);
+    struct slice whole[MESSAGE_SLICES_MAX];
+    uint32_t count = message_slices(message, whole);
+    struct received *received = malloc(sizeof *received + 2 * count * sizeof *received->slices);
+    check(received != NULL);
     message->references++;
     received->message = message;
-    received->slices[0] = (struct slice){message->data, cut};
-    received->slices[1] = (struct slice){message->data + cut, message->bytes - cut};
-    received->base.slice_count = 2;
-    received->base.bytes = message->bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t cut = sim_below(sim, whole[i].bytes + 1);
+        received->slices[2 * i] = (struct slice){whole[i].data, cut};
+        received->slices[2 * i + 1] = (struct slice){whole[i].data + cut, whole[i].bytes - cut};
+    }
+    received->base.slice_count = 2 * count;
+    received->base.bytes = message_bytes(message);
     received->base.released = received_free;
     received->base.slices = received->slices;
     atomic_init(&received->base.references, 1);
@@ -171,13 +177,22 @@ static struct rpc_stream *add_stream(struct life *life, struct stream *stream, e
     return rpc;
 }
 
+static const char *const stream_paths[] = {[STREAM_EXCHANGE] = "/roost.v1.Shard/Exchange",
+                                           [STREAM_MEMBER] = "/roost.v1.Cluster/Member",
+                                           [STREAM_LINK] = "/roost.v1.Cluster/Serve"};
+
+static enum stream_kind stream_kind_of(const char *path)
+{
+    enum stream_kind kind = STREAM_EXCHANGE;
+    while (strcmp(stream_paths[kind], path) != 0)
+        kind++; /* the product opens no other */
+    return kind;
+}
+
 /* The first message of a stream has come: it begins there. */
 static struct rpc_stream *accept(struct sim *sim, struct life *life, struct stream *stream)
 {
-    static const char *const paths[] = {[STREAM_EXCHANGE] = "/roost.v1.Shard/Exchange",
-                                        [STREAM_MEMBER] = "/roost.v1.Cluster/Member",
-                                        [STREAM_LINK] = "/roost.v1.Cluster/Serve"};
-    const struct rpc_method *method = find_method(life, paths[stream->kind]);
+    const struct rpc_method *method = find_method(life, stream_paths[stream->kind]);
     const struct rpc_peer peer = {.address = ""};
     struct reason reason = {.text = ""};
     check(method != NULL);
@@ -187,37 +202,61 @@ static struct rpc_stream *accept(struct sim *sim, struct life *life, struct stre
     return rpc;
 }
 
+/* Whom a stream or call comes to. Where the coordinator is, is looked for by who asks for the
+ * cluster or serves it, and when the one that was found is gone. */
+static struct place find_peer(struct rpc_channel *channel, const char *path)
+{
+    struct sim *sim = channel->life->sim;
+    bool anew =
+        strcmp(path, stream_paths[STREAM_LINK]) == 0 || strcmp(path, SIM_DESCRIBE_PATH) == 0;
+    if (channel->to.kind == PLACE_COORDINATOR && (anew || process_life(sim, channel->to) == NULL))
+        channel->to.index = sim_coordinator_find(sim);
+    return channel->to;
+}
+
 enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
                          const struct rpc_stream_events *events, void *owner,
                          struct rpc_stream **ret_stream)
 {
     struct life *life = channel->life;
-    check(strcmp(path, "/roost.v1.Cluster/Serve") == 0);
     if (!life_acts())
         return ERR_UNREACHABLE;
-    struct stream *stream =
-        network_open(life->sim, (struct stream){.kind = STREAM_LINK,
-                                                .server = life->place.index,
-                                                .office = sim_coordinator_find(life->sim)});
-    struct rpc_stream *rpc = add_stream(life, stream, OPENER, events);
+    struct place to = find_peer(channel, path);
+    struct stream what = {.kind = stream_kind_of(path)};
+    *(life->place.kind == PLACE_WORKER ? &what.worker : &what.server) = life->place.index;
+    *(to.kind == PLACE_SERVER ? &what.server : &what.office) = to.index;
+    struct rpc_stream *rpc = add_stream(life, network_open(life->sim, what), OPENER, events);
     rpc->owner = owner;
     rpc->channel = channel;
     *ret_stream = rpc_stream_ref(rpc);
     return ERR_OK;
 }
 
+struct stream *rpc_opened(const struct life *life, enum stream_kind kind, uint32_t nth)
+{
+    for (const struct rpc_stream *rpc = life->streams; rpc != NULL; rpc = rpc->next) {
+        struct stream *stream = network_stream(life->sim, rpc->number);
+        if (rpc->end == OPENER && !rpc->ended && stream->kind == kind && nth-- == 0)
+            return stream;
+    }
+    return NULL;
+}
+
 void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
                         struct message *message)
 {
     struct life *life = process_life(sim, network_end(stream, to));
-    if (life == NULL || life->methods == NULL) {
+    struct rpc_stream *rpc = stream->rpc[to];
+    if (life == NULL || (rpc == NULL && life->methods == NULL)) {
         network_close(sim, stream, to, false);
         return;
     }
     life_enter(life);
-    struct rpc_stream *rpc = stream->rpc[to] != NULL ? stream->rpc[to] : accept(sim, life, stream);
-    if (stream->kind == STREAM_EXCHANGE)
+    rpc = rpc != NULL ? rpc : accept(sim, life, stream);
+    if (stream->kind == STREAM_EXCHANGE && to == ACCEPTOR)
         watch_received(sim, stream, message);
+    else if (stream->kind == STREAM_EXCHANGE)
+        watch_answered(sim, stream, message);
     rpc->events->message(rpc->owner, rpc, receive(sim, message));
     life_leave();
 }
@@ -227,7 +266,7 @@ static void close_stream(struct rpc_stream *rpc)
 {
     struct rpc_stream **at = &rpc->life->streams;
     const struct reason reason = {.text = "cancelled"};
-    enum err err = rpc->end == OPENER ? ERR_UNREACHABLE : ERR_CANCELLED;
+    enum err err = rpc->end == OPENER && !rpc->ended ? ERR_UNREACHABLE : ERR_CANCELLED;
     while (*at != rpc)
         at = &(*at)->next;
     *at = rpc->next;
@@ -286,8 +325,15 @@ enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
     struct sim *sim = rpc->life->sim;
     struct stream *stream = rpc_network_stream(sim, rpc);
     enum end to = rpc->end == ACCEPTOR ? OPENER : ACCEPTOR;
-    if (stream->kind != STREAM_EXCHANGE || watch_answer(sim, stream, buf_slice(&header)))
-        network_send(sim, stream, to, message_of(&header, parts, part_count));
+    struct message *message = message_of(&header, parts, part_count);
+    if (stream->kind != STREAM_EXCHANGE)
+        network_send(sim, stream, to, message);
+    else if (to == ACCEPTOR)
+        watch_send(sim, stream, message);
+    else if (watch_answer(sim, stream, message))
+        network_send(sim, stream, to, message);
+    else
+        message_unref(message);
     uint64_t arrives_us = stream->last_us[to] > sim->now_us ? stream->last_us[to] : sim->now_us;
     rpc->queued++;
     queue_put(&sim->queue,
@@ -345,6 +391,12 @@ static struct rpc_call *find_call(struct sim *sim, uint64_t number)
     return sim->calls.list[number - 1];
 }
 
+struct place rpc_event_place(struct sim *sim, const struct event *event)
+{
+    const struct rpc_call *call = find_call(sim, event->number);
+    return event->kind == EVENT_RPC_REQUEST ? call->to : call->from;
+}
+
 enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          const struct tls_identity *identity, struct rpc_channel **ret_channel,
                          struct reason *reason)
@@ -355,7 +407,8 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
     struct rpc_channel *channel = calloc(1, sizeof *channel);
     check(channel != NULL && (coordinator || sscanf(address, "s%u", &server) == 1));
     channel->life = world.life;
-    channel->to = (struct place){PLACE_SERVER, server}; /* a coordinator's has only streams */
+    channel->to = coordinator ? (struct place){PLACE_COORDINATOR, world.sim->office}
+                              : (struct place){PLACE_SERVER, server};
     snprintf(channel->address, sizeof channel->address, "%s", address);
     channel->next = world.life->channels;
     world.life->channels = channel;
@@ -396,7 +449,6 @@ static void put_answer(struct sim *sim, const struct rpc_call *call, uint64_t at
 {
     queue_put(&sim->queue, (struct event){.at_us = at_us,
                                           .kind = EVENT_RPC_ANSWER,
-                                          .index = call->from.index,
                                           .number = call->number,
                                           .detail = err,
                                           .message = take_response});
@@ -407,16 +459,25 @@ static void put_request(struct sim *sim, const struct rpc_call *call, uint64_t a
 {
     queue_put(&sim->queue, (struct event){.at_us = at_us,
                                           .kind = EVENT_RPC_REQUEST,
-                                          .index = call->to.index,
                                           .number = call->number,
                                           .message = take_request});
+}
+
+/* A member learns late that chunks have moved. */
+static bool is_late_map(struct sim *sim, const struct rpc_call *call)
+{
+    if (sim->calm || strcmp(call->path, SIM_DESCRIBE_PATH) != 0 ||
+        rpc_opened(call->channel->life, STREAM_MEMBER, 0) == NULL || sim_below(sim, 3) != 0)
+        return false;
+    sim_fault(sim, FAULT_LOSE_CALL);
+    return true;
 }
 
 /* Late, lost or twice, and answered by its deadline at the latest. */
 static void send_request(struct sim *sim, const struct rpc_call *call, struct message *take_request)
 {
     put_answer(sim, call, call->deadline_us, ERR_DEADLINE, NULL);
-    if (network_lost(sim, call->from, call->to)) {
+    if (is_late_map(sim, call) || network_lost(sim, call->from, call->to)) {
         message_unref(take_request);
         if (sim_below(sim, 2) == 0)
             put_answer(sim, call, sim->now_us + sim_restart_us(sim), ERR_UNREACHABLE, NULL);
@@ -436,7 +497,6 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
 {
     scoped(buf_release) struct buf request = *take_request;
     *take_request = (struct buf){0};
-    check(ret_call == NULL);
     if (!life_acts())
         return ERR_UNREACHABLE;
     struct sim *sim = channel->life->sim;
@@ -446,14 +506,67 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
     *call = (struct rpc_call){.number = calls->count,
                               .channel = channel,
                               .from = channel->life->place,
-                              .to = channel->to,
+                              .to = find_peer(channel, config->path),
                               .path = config->path,
                               .waits = config->wait_for_server,
                               .deadline_us = sim->now_us + (uint64_t)config->timeout_ms * 1000,
                               .answered = config->answered,
                               .owner = config->owner};
+    if (ret_call != NULL)
+        *ret_call = call;
     send_request(sim, call, message_new(request.data, request.bytes));
     return ERR_OK;
+}
+
+/* Whoever was called carries it out all the same. */
+void rpc_call_cancel(struct rpc_call *call)
+{
+    if (call->channel != NULL)
+        answer(call, ERR_CANCELLED, (struct slice){0});
+}
+
+void rpc_call_unref(struct rpc_call *call)
+{
+    (void)call; /* all calls stay until the end */
+}
+
+/* A call that a thread waits for. */
+struct waited {
+    struct thread_cond over;
+    bool is_over;
+    enum err err;
+    struct buf *response;
+    struct reason *reason;
+};
+
+static void waited_answered(void *owner, enum err err, struct slice response,
+                            const struct reason *reason)
+{
+    struct waited *waited = owner;
+    waited->err = err == ERR_OK ? buf_append(waited->response, response.data, response.bytes) : err;
+    if (err != ERR_OK && waited->reason != NULL)
+        *waited->reason = *reason;
+    waited->is_over = true;
+    thread_wake_all(&waited->over);
+}
+
+enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice request,
+                  uint32_t timeout_ms, struct buf *ret_response, struct reason *reason)
+{
+    struct thread_mutex mutex = {0};
+    struct rpc_call *call;
+    struct waited waited = {.response = ret_response, .reason = reason};
+    const struct rpc_call_config config = {
+        .path = path, .timeout_ms = timeout_ms, .answered = waited_answered, .owner = &waited};
+    struct buf copy = {0};
+    TRY(buf_append(&copy, request.data, request.bytes));
+    TRY(rpc_call_start(channel, &config, &copy, &call));
+    thread_lock(&mutex);
+    while (!waited.is_over && life_acts())
+        ignore(thread_wait_locked(&waited.over, &mutex, TIME_NEVER)); /* looks again */
+    thread_unlock(&mutex);
+    rpc_call_cancel(call); /* of a process that is dead */
+    return waited.err;
 }
 
 static void answered(struct sim *sim, const struct event *event)
@@ -505,8 +618,10 @@ static void requested(struct sim *sim, struct event *event)
         is_away(sim, call, event);
         return;
     }
-    rpc_request_deliver(life, call->path, RPC_SERVER, call->number, event->message);
-    faults_spring(sim, TRAP_TRANSFER, call->number % 2 == 0 ? call->from.index : call->to.index);
+    rpc_request_deliver(life, call->path, RPC_PROCESS, call->number, event->message);
+    if (call->to.kind == PLACE_SERVER)
+        faults_spring(sim, TRAP_TRANSFER,
+                      call->number % 2 == 0 ? call->from.index : call->to.index);
 }
 
 uint64_t rpc_request_number(const struct rpc_request *request)
@@ -518,9 +633,7 @@ static void send_response(struct sim *sim, const struct rpc_request *request, en
                           struct slice response)
 {
     struct message *message = err == ERR_OK ? message_new(response.data, response.bytes) : NULL;
-    if (request->caller == RPC_WORKER) {
-        network_respond(sim, request->call, err, message);
-    } else if (request->caller == RPC_OPERATOR) {
+    if (request->caller == RPC_OPERATOR) {
         sim_operator_answered(sim, request->call, err, response);
         message_unref(message);
     } else {
@@ -548,10 +661,12 @@ static void respond(struct rpc_request *take_request, enum err err, struct slice
 /* Its calls end with its connections, or nobody tells their callers. */
 void rpc_killed(struct life *life)
 {
+    struct sim *sim = life->sim;
     for (const struct rpc_request *request = life->requests; request != NULL;
          request = request->next)
-        if (request->caller == RPC_WORKER && sim_below(life->sim, 2) == 0)
-            network_respond(life->sim, request->call, ERR_CANCELLED, NULL);
+        if (request->caller == RPC_PROCESS && sim_below(sim, 2) == 0)
+            put_answer(sim, find_call(sim, request->call), sim->now_us + sim_restart_us(sim),
+                       sim_below(sim, 2) == 0 ? ERR_UNREACHABLE : ERR_CANCELLED, NULL);
 }
 
 void rpc_reply(struct rpc_request *take_request, struct buf *take_response)

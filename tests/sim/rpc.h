@@ -6,6 +6,8 @@
 #include "tests/sim/life.h"
 #include "tests/sim/network.h"
 
+#define SIM_DESCRIBE_PATH "/roost.v1.Cluster/Describe"
+
 /* A call between two processes, from rpc_call_start() on. */
 struct rpc_call {
     uint64_t number;
@@ -29,10 +31,14 @@ void rpc_calls_release(struct rpc_calls *calls);
 void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
                         struct message *message);
 void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to);
+/* The nth stream of that kind that the process has opened and not ended; NULL: there is none. */
+struct stream *rpc_opened(const struct life *life, enum stream_kind kind, uint32_t nth);
+/* Who is called, or gets the answer. */
+struct place rpc_event_place(struct sim *sim, const struct event *event);
 /* Events: a stream's message has left, a stream is cancelled; a call's request, a call's answer. */
 void rpc_event(struct sim *sim, struct event *event);
 /* A call comes to that process; who called gets the answer under the name `call`. */
-enum rpc_caller { RPC_SERVER, RPC_WORKER, RPC_OPERATOR };
+enum rpc_caller { RPC_PROCESS, RPC_OPERATOR };
 void rpc_request_deliver(struct life *life, const char *path, enum rpc_caller caller, uint64_t call,
                          struct message *message);
 /* The process was killed: its callers learn of it, or do not. */

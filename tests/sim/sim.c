@@ -82,8 +82,8 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_STREAM_END:
         network_ended(sim, event);
         break;
-    case EVENT_CALL_REQUEST:
-        sim_coordinator_call(sim, network_find_call(sim, event->number), event->message);
+    case EVENT_WORKER_START:
+        sim_worker_start(sim, &sim->workers[event->index]);
         break;
     case EVENT_SERVER_START:
         sim_server_start(sim, &sim->servers[event->index]);
@@ -113,6 +113,9 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_PROCESS_RESUME:
         process_resume(sim, event);
         break;
+    case EVENT_PROCESS_EXIT:
+        life_exit(sim, event);
+        break;
     case EVENT_CLOG:
         network_clog(network_stream(sim, event->number), (enum end)event->index, event->detail);
         break;
@@ -126,8 +129,7 @@ void sim_dispatch(struct sim *sim, struct event *event)
         faults_end(sim);
         break;
     default:
-        sim_worker_event(sim, event);
-        break;
+        check_unreachable("an event");
     }
 }
 
@@ -164,7 +166,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
 static void release(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
-        sim_worker_release(&sim->workers[i]);
+        sim_worker_release(sim, &sim->workers[i]);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim_server_release(sim, &sim->servers[i]);
     for (uint32_t i = 0; i < SIM_COORDINATORS; i++)
@@ -225,7 +227,8 @@ static bool somebody_waits(struct sim *sim)
         if (sim->servers[i].up && sim_coordinator_let_go(sim, i))
             return true;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
-        if (sim->workers[i].alive && sim->workers[i].member_stream != 0)
+        if (sim->workers[i].life != NULL &&
+            rpc_opened(sim->workers[i].life, STREAM_MEMBER, 0) != NULL)
             return true;
     return false;
 }

@@ -1,20 +1,21 @@
 /* A whole cluster in one process, from one seed. No threads, sockets, sleeps; every message goes
  * through proto/wire.c, so the bytes are real.
  *
- * Daemons run production's server_run(), from the settings to the end: the coordinator's and the
- * servers' own main loops, threads, writers, links and methods, over fakes of common/thread.h,
- * common/signals.h, common/rpc/rpc.h, the clock, the system's files and the store, which the linker
- * finds before the libraries. Threads are fibers. Each wait, each piece of a shard's work and each
- * disk operation takes time, and is a moment at which the process can die. Only the workers' loops
- * and devices are stood in for, by what carries the effects of their cores out.
+ * Daemons run production's server_run() and workers its worker_run(), from the settings to the end:
+ * their own main loops, threads, writers, links, methods and calls, over fakes of common/thread.h,
+ * common/signals.h, common/rpc/rpc.h, worker/notice_watch.h, worker/executor.h, the clock, the
+ * system's files and the store, which the linker finds before the libraries. Threads are fibers.
+ * Each wait, each piece of a shard's work, each unit of a ticket and each disk operation takes time,
+ * and is a moment at which the process can die.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
- * together), story (a plan that is written down, told as sentences); life (a process that runs production's loop) with fiber, threads, rpc, disk and
- * sim_store, the fakes; sim_daemon, sim_server and sim_coordinator, of which there may be two at
- * once; watch and watch_control, between the daemons and their cores; sim_worker, sim_link and
- * sim_device; compute (gradients), expected (what must come out), ledger, order and history (the
- * invariants), mutate (bugs planted to see that they are found).
+ * together), story (a plan that is written down, told as sentences); life (a process that runs
+ * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice and
+ * sim_device, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at once,
+ * and sim_worker; watch, watch_control and watch_worker, between the processes and their cores;
+ * compute (gradients), expected (what must come out), ledger, order and history (the invariants),
+ * mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as

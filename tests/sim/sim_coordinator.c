@@ -116,22 +116,7 @@ void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, 
     (void)sim;
 }
 
-/* ---- calls ---- */
-
-void sim_coordinator_call(struct sim *sim, struct call *call, struct message *message)
-{
-    static const char *const paths[] = {[CALL_DESCRIBE] = "/roost.v1.Cluster/Describe",
-                                        [CALL_JOIN] = "/roost.v1.Cluster/Join",
-                                        [CALL_ACQUIRE] = "/roost.v1.Cluster/Acquire",
-                                        [CALL_COMPLETE] = "/roost.v1.Cluster/Complete",
-                                        [CALL_LEAVE] = "/roost.v1.Cluster/Leave"};
-    struct life *life = sim->coordinators[call->office].life;
-    if (life == NULL || life->methods == NULL)
-        network_respond(sim, call->number, sim_below(sim, 2) == 0 ? ERR_UNREACHABLE : ERR_CANCELLED,
-                        NULL);
-    else
-        rpc_request_deliver(life, paths[call->kind], RPC_WORKER, call->number, message);
-}
+/* ---- operators ---- */
 
 enum operator_call { ASK_CUT, ASK_STOP, ASK_DRAIN, ASK_GIVE_UP };
 

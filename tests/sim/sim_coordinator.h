@@ -61,7 +61,4 @@ bool sim_coordinator_needs(struct sim *sim, uint32_t server);
 /* What the core knows of that server. */
 struct server_entry *sim_coordinator_entry(const struct coordinator *core, uint32_t server);
 
-/* A worker's call has come. */
-void sim_coordinator_call(struct sim *sim, struct call *call, struct message *message);
-
 #endif

@@ -40,12 +40,14 @@ void sim_daemon_kill(struct sim *sim, struct life *life)
 {
     rpc_killed(life);
     life_kill(life);
-    network_close_all(sim, life->place);
+    network_close_all(sim, life->place, false);
 }
 
 void sim_daemon_ended(struct sim *sim, struct place place)
 {
-    if (place.kind == PLACE_SERVER)
+    if (place.kind == PLACE_WORKER)
+        sim_worker_ended(sim, &sim->workers[place.index]);
+    else if (place.kind == PLACE_SERVER)
         sim_server_ended(sim, &sim->servers[place.index]);
     else
         sim_coordinator_ended(sim, &sim->coordinators[place.index]);
@@ -53,7 +55,9 @@ void sim_daemon_ended(struct sim *sim, struct place place)
 
 void sim_daemon_failed(struct sim *sim, struct place place)
 {
-    if (place.kind == PLACE_SERVER)
+    if (place.kind == PLACE_WORKER)
+        sim_worker_kill(sim, &sim->workers[place.index], false);
+    else if (place.kind == PLACE_SERVER)
         sim_server_crash(sim, &sim->servers[place.index]);
     else
         sim_coordinator_crash(sim, &sim->coordinators[place.index]);

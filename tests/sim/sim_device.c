@@ -1,76 +1,297 @@
-/* A worker's device: the numbers are there at once, what follows takes its time. */
+/* worker/executor.h for workers of the simulator: the numbers are there at once (compute.h), what
+ * follows takes its time. It checks what the worker promises: weights do not change while they are
+ * computed on, and a gradient is read only while it is final. */
+#include "worker/executor.h"
+
+#include "common/cursor.h"
+#include "common/digest.h"
 #include "tests/sim/sim.h"
+#include "worker/fingerprint.h"
 
 #include <string.h>
 
-static void compute_event(struct sim *sim, const struct sim_worker *worker, enum event_kind kind,
-                          uint64_t after_us, uint64_t detail)
+enum { UNITS_MAX = 16 };
+
+/* What a worker has for a struct executor. */
+struct device {
+    uint32_t worker;
+    const struct model *model;
+    float *weights, *gradients;
+    uint64_t *held; /* digest of each chunk's newest bytes */
+    bool runs;
+    bool used[UNITS_MAX];  /* the run computes on that unit's weights … */
+    bool final[UNITS_MAX]; /* … and these are the gradients */
+};
+
+#define REAL(result, name, ...)                                                                    \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+/* Else the simulator computes. */
+static bool is_worker(void)
 {
-    queue_put(&sim->queue, (struct event){.at_us = sim->now_us + after_us,
-                                          .kind = kind,
-                                          .index = worker->index,
-                                          .number = worker->compute,
-                                          .detail = detail});
+    return world.life != NULL && world.life->place.kind == PLACE_WORKER && !world.watching;
 }
 
-void sim_device_begin(struct sim *sim, struct sim_worker *worker, const struct ticket *ticket)
+static struct device *device_of(const struct executor *executor)
 {
-    if (worker->computing)
-        sim_violated(sim, 3, "w%u computes two tickets at a time", worker->index);
-    worker->computing = true;
-    worker->cancelled = worker->started = false;
-    worker->compute++;
-    worker->ticket = *ticket;
-    memset(worker->ready, 0, sizeof worker->ready);
+    return (struct device *)(uintptr_t)executor;
 }
 
-/* All weights are in place: the numbers are there at once, what follows takes its time. */
-static void run_compute(struct sim *sim, struct sim_worker *worker)
+/* ---- life ---- */
+
+REAL(enum err, executor_new, const struct executor_options *options, struct executor **ret_executor,
+     struct reason *reason);
+REAL(void, executor_free, struct executor *executor);
+
+enum err __wrap_executor_new(const struct executor_options *options, struct executor **ret_executor,
+                             struct reason *reason)
 {
-    const struct ticket *ticket = &worker->ticket;
-    uint32_t units = sim->compute.model.units_count;
-    uint64_t usual_us = story_compute_us(sim, worker->index) * worker->slowness;
-    uint64_t after_us = 1 + sim_below(sim, 2 * usual_us);
-    ledger_computing(sim, worker);
-    worker->started = true;
-    worker->result = (struct agent_result){0};
-    if (ticket->kind == TICKET_VALIDATE) {
-        struct compute_loss loss =
-            compute_validate(&sim->compute, ticket->node.index, worker->weights);
-        worker->result =
-            (struct agent_result){ERR_OK, loss.loss_sum, loss.sample_count, loss.correct_count};
-    } else {
-        compute_train(&sim->compute, ticket->step, ticket->node, worker->weights,
-                      worker->gradients);
-        if (sim->run.async)
-            worker->result.scale = compute_whole(&sim->compute, worker->gradients);
-        after_us *= node_slots(ticket->node, sim->scenario.spec.train.slots);
-        for (uint32_t unit = units; unit-- > 0;)
-            compute_event(sim, worker, EVENT_WORKER_UNIT,
-                          after_us * (2 * units - 1 - unit) / (2 * units), unit);
-    }
-    compute_event(sim, worker, EVENT_WORKER_RESULT, after_us, ERR_OK);
+    if (!is_worker())
+        return __real_executor_new(options, ret_executor, reason);
+    const struct compute *compute = &world.sim->compute;
+    struct device *device = calloc(1, sizeof *device);
+    check(device != NULL && compute->model.units_count <= UNITS_MAX);
+    device->worker = world.life->place.index;
+    device->model = options->model;
+    device->weights = malloc(compute_weights_count(compute) * sizeof *device->weights);
+    device->gradients = calloc(compute_gradients_count(compute), sizeof *device->gradients);
+    device->held = calloc(compute->model.chunks_count, sizeof *device->held);
+    check(device->weights && device->gradients && device->held);
+    memset(device->weights, 0xff, compute_weights_count(compute) * sizeof *device->weights);
+    *ret_executor = (struct executor *)(void *)device;
+    return ERR_OK;
 }
 
-void sim_device_unit_ready(struct sim *sim, struct sim_worker *worker, uint32_t unit)
+void __wrap_executor_free(struct executor *executor)
 {
-    worker->ready[unit] = true;
-    for (uint32_t u = 0; u < sim->compute.model.units_count; u++)
-        if (!worker->ready[u])
-            return;
-    if (!worker->cancelled && !worker->started)
-        run_compute(sim, worker);
-}
-
-/* It ends soon, or ends as if nothing had been said. */
-void sim_device_cancel(struct sim *sim, struct sim_worker *worker)
-{
-    if (!worker->computing || worker->cancelled)
-        sim_violated(sim, 8, "w%u cancels what does not run, or twice", worker->index);
-    worker->cancelled = true;
-    if (worker->started && sim_below(sim, 2) == 0)
+    if (!is_worker()) {
+        __real_executor_free(executor);
         return;
-    worker->compute++;
-    compute_event(sim, worker, EVENT_WORKER_RESULT, sim_below(sim, sim->scenario.compute_us),
-                  ERR_CANCELLED);
+    }
+    struct device *device = device_of(executor);
+    if (device == NULL)
+        return;
+    free(device->weights);
+    free(device->gradients);
+    free(device->held);
+    free(device);
+}
+
+/* ---- tickets ---- */
+
+REAL(enum err, executor_run, struct executor *executor, const struct ticket *ticket,
+     const struct executor_samples *samples, const struct executor_hooks *hooks,
+     struct executor_loss *ret_loss);
+REAL(enum err, executor_validate, struct executor *executor, const struct ticket *ticket,
+     const struct executor_samples *samples, const struct executor_hooks *hooks,
+     struct executor_loss *ret_loss);
+
+/* All weights are in place. */
+static enum err take_weights(struct device *device, const struct ticket *ticket,
+                             const struct executor_hooks *hooks)
+{
+    const struct computing what = {device->worker, *ticket, device->held};
+    for (uint32_t unit = 0; unit < device->model->units_count; unit++) {
+        TRY(hooks->pull(hooks->context, unit));
+        device->used[unit] = true;
+    }
+    if (!life_acts())
+        return ERR_CANCELLED;
+    world.watching = true;
+    ledger_computing(world.sim, &what);
+    world.watching = false;
+    return ERR_OK;
+}
+
+/* Asked between rows. */
+static enum err spend(const struct executor_hooks *hooks, uint64_t us)
+{
+    if (hooks->cancelled(hooks->context))
+        return ERR_CANCELLED;
+    life_spend(us);
+    return life_acts() ? ERR_OK : ERR_CANCELLED;
+}
+
+static uint64_t slot_us(const struct device *device)
+{
+    struct sim *sim = world.sim;
+    uint64_t usual_us =
+        story_compute_us(sim, device->worker) * sim->workers[device->worker].slowness;
+    return 1 + sim_below(sim, 2 * usual_us);
+}
+
+static enum err train(struct device *device, const struct ticket *ticket,
+                      const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+{
+    struct sim *sim = world.sim;
+    const struct model *model = device->model;
+    uint32_t units = model->units_count;
+    TRY(take_weights(device, ticket, hooks));
+    world.watching = true;
+    compute_train(&sim->compute, ticket->step, ticket->node, device->weights, device->gradients);
+    world.watching = false;
+    uint64_t all_us = slot_us(device) * node_slots(ticket->node, sim->scenario.spec.train.slots);
+    TRY(spend(hooks, all_us / 2));
+    for (uint32_t unit = units; unit-- > 0;) {
+        TRY(spend(hooks, all_us / (2 * units)));
+        device->final[unit] = true;
+        TRY(hooks->push(hooks->context, unit));
+    }
+    const float *loss = compute_loss_of(&sim->compute, device->gradients);
+    *ret_loss = (struct executor_loss){.loss_sum = (double)loss[MODEL_LOSS_SUM],
+                                       .samples = (uint64_t)loss[MODEL_LOSS_COUNT],
+                                       .correct = (uint64_t)loss[MODEL_LOSS_CORRECT]};
+    return ERR_OK;
+}
+
+static enum err validate(struct device *device, const struct ticket *ticket,
+                         const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+{
+    TRY(take_weights(device, ticket, hooks));
+    world.watching = true;
+    struct compute_loss loss =
+        compute_validate(&world.sim->compute, ticket->node.index, device->weights);
+    world.watching = false;
+    *ret_loss = (struct executor_loss){loss.loss_sum, loss.sample_count, loss.correct_count};
+    return spend(hooks, slot_us(device));
+}
+
+static enum err run_ticket(struct executor *executor, const struct ticket *ticket,
+                           const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+{
+    struct device *device = device_of(executor);
+    if (!life_acts())
+        return ERR_CANCELLED;
+    if (device->runs)
+        sim_violated(world.sim, 3, "w%u computes two tickets at a time", device->worker);
+    device->runs = true;
+    memset(device->used, 0, sizeof device->used);
+    memset(device->final, 0, sizeof device->final);
+    enum err err = ticket->kind == TICKET_VALIDATE ? validate(device, ticket, hooks, ret_loss)
+                                                   : train(device, ticket, hooks, ret_loss);
+    device->runs = false;
+    return err;
+}
+
+enum err __wrap_executor_run(struct executor *executor, const struct ticket *ticket,
+                             const struct executor_samples *samples,
+                             const struct executor_hooks *hooks, struct executor_loss *ret_loss)
+{
+    return is_worker() ? run_ticket(executor, ticket, hooks, ret_loss)
+                       : __real_executor_run(executor, ticket, samples, hooks, ret_loss);
+}
+
+enum err __wrap_executor_validate(struct executor *executor, const struct ticket *ticket,
+                                  const struct executor_samples *samples,
+                                  const struct executor_hooks *hooks,
+                                  struct executor_loss *ret_loss)
+{
+    return is_worker() ? run_ticket(executor, ticket, hooks, ret_loss)
+                       : __real_executor_validate(executor, ticket, samples, hooks, ret_loss);
+}
+
+/* ---- chunks ---- */
+
+REAL(void, executor_decode, struct executor *executor, uint32_t chunk, enum codec codec,
+     struct cursor *cursor);
+REAL(uint64_t, executor_encode, const struct executor *executor, uint32_t chunk, uint32_t part,
+     enum codec codec, void *ret_bytes);
+REAL(enum err, executor_encoded, const struct executor *executor);
+
+static void check_unused(const struct device *device, uint32_t chunk)
+{
+    const struct model_parameter *parameter =
+        &device->model->parameters[device->model->chunks[chunk].parameter];
+    for (uint32_t p = 0; p < parameter->parts; p++)
+        if (device->runs && device->used[parameter->part_units[p]])
+            sim_violated(world.sim, 3, "w%u's chunk %u changes while it is computed on",
+                         device->worker, chunk);
+}
+
+static void read_bytes(struct cursor *cursor, uint8_t *ret_bytes, size_t count)
+{
+    uint8_t value[8];
+    const uint8_t *values;
+    while (count > 0) {
+        size_t here = cursor_values(cursor, 1, count, value, &values);
+        memcpy(ret_bytes, values, here);
+        ret_bytes += here;
+        count -= here;
+    }
+}
+
+void __wrap_executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
+                            struct cursor *cursor)
+{
+    if (!is_worker()) {
+        __real_executor_decode(executor, chunk, codec, cursor);
+        return;
+    }
+    struct sim *sim = world.sim;
+    struct device *device = device_of(executor);
+    uint8_t bytes[SIM_CHUNK_WEIGHTS_MAX * sizeof(float)];
+    size_t count = blocks_bytes(device->model, chunk, codec);
+    check(count <= sizeof bytes);
+    read_bytes(cursor, bytes, count);
+    if (!life_acts() || (sim->options.mutation == MUTATE_STALE_WEIGHTS && sim_below(sim, 16) == 0))
+        return;
+    check_unused(device, chunk);
+    compute_decode(&sim->compute, chunk, bytes, device->weights);
+    device->held[chunk] = digest_fast64((struct slice){bytes, count});
+}
+
+uint64_t __wrap_executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
+                                enum codec codec, void *ret_bytes)
+{
+    if (!is_worker())
+        return __real_executor_encode(executor, chunk, part, codec, ret_bytes);
+    const struct device *device = device_of(executor);
+    const struct model *model = device->model;
+    uint32_t unit = model->parameters[model->chunks[chunk].parameter].part_units[part];
+    if (life_acts() && !device->final[unit])
+        sim_violated(world.sim, 3, "w%u reads unit %u's gradient before it is there",
+                     device->worker, unit);
+    uint32_t bytes =
+        compute_encode(&world.sim->compute, chunk, part, codec, device->gradients, ret_bytes);
+    check(bytes == blocks_bytes(model, chunk, codec));
+    return digest_fast64((struct slice){ret_bytes, bytes});
+}
+
+enum err __wrap_executor_encoded(const struct executor *executor)
+{
+    return is_worker() ? ERR_OK : __real_executor_encoded(executor);
+}
+
+/* ---- what is reported of it ---- */
+
+REAL(const char *, executor_failure, const struct executor *executor);
+REAL(bool, executor_refused_graphs, const struct executor *executor);
+REAL(struct executor_memory, executor_memory, const struct executor *executor);
+REAL(enum err, fingerprint_probe, const struct kernels *k, const struct model *model,
+     const struct spec_train *train, struct digest *ret_digest, struct reason *reason);
+
+const char *__wrap_executor_failure(const struct executor *executor)
+{
+    return is_worker() ? "" : __real_executor_failure(executor);
+}
+
+bool __wrap_executor_refused_graphs(const struct executor *executor)
+{
+    return !is_worker() && __real_executor_refused_graphs(executor);
+}
+
+struct executor_memory __wrap_executor_memory(const struct executor *executor)
+{
+    return is_worker() ? (struct executor_memory){0} : __real_executor_memory(executor);
+}
+
+enum err __wrap_fingerprint_probe(const struct kernels *k, const struct model *model,
+                                  const struct spec_train *train, struct digest *ret_digest,
+                                  struct reason *reason)
+{
+    if (!is_worker())
+        return __real_fingerprint_probe(k, model, train, ret_digest, reason);
+    memset(ret_digest, 7, sizeof *ret_digest);
+    return ERR_OK;
 }

@@ -439,7 +439,7 @@ static bool do_to_one(struct sim *sim, struct place place, const char *deed)
     else if (strcmp(deed, "computes wrongly from now on") == 0)
         sim->options.story->wrong[place.index] = true;
     else if (strcmp(deed, "is told to leave") == 0)
-        sim_worker_leave(sim, &sim->workers[place.index], 1000);
+        sim_worker_leave(sim, &sim->workers[place.index]);
     else if (strcmp(deed, "loses its link to the coordinator") == 0)
         lose_link(sim, &sim->servers[place.index]);
     else if (strcmp(deed, "is drained by its operator") == 0)

@@ -423,6 +423,27 @@ void signals_stop(struct signals *signals)
     world.life->signalled = NULL;
 }
 
+void signals_exit_after(uint32_t ms)
+{
+    struct life *life = world.life;
+    if (!life_acts())
+        return;
+    life->exits = ++life->sim->waits;
+    uint64_t after_us = ((uint64_t)ms + 999) / 1000 * 1000000;
+    queue_put(&life->sim->queue, (struct event){.at_us = life->sim->now_us + after_us,
+                                                .kind = EVENT_PROCESS_EXIT,
+                                                .index = life->place.index,
+                                                .number = life->exits,
+                                                .detail = life->place.kind});
+}
+
+void life_exit(struct sim *sim, const struct event *event)
+{
+    const struct life *life = process_life(sim, life_event_place(event));
+    if (life != NULL && life->exits == event->number)
+        sim_daemon_failed(sim, life->place);
+}
+
 /* ---- clocks and chance ---- */
 
 #define REAL(result, name, ...)                                                                    \

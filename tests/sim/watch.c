@@ -47,6 +47,7 @@ void watch_release_stream(struct stream *stream)
     for (uint32_t i = 0; i < stream->awaited_count; i++)
         message_unref(stream->awaited[i].message);
     free(stream->awaited);
+    free(stream->unanswered);
 }
 
 /* async: what the worker hears of is acknowledged. */
@@ -54,9 +55,10 @@ static void acknowledge(struct sim *sim, const struct stream *stream, const stru
                         const struct push_ack *ack)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    const struct slice slice = {message->data, message->bytes};
+    struct slice slices[MESSAGE_SLICES_MAX];
     struct to_shard to;
-    check(wire_decode_to_shard(&slice, 1, &arena, &to, NULL) == ERR_OK);
+    uint32_t slice_count = message_slices(message, slices);
+    check(wire_decode_to_shard(slices, slice_count, &arena, &to, NULL) == ERR_OK);
     uint32_t count = ack->code == ERR_OK ? to.push.entry_count : ack->first_refused;
     uint64_t ticket = to.push.step * sim->scenario.spec.train.slots + to.push.node.index;
     for (uint32_t i = 0; i < count; i++)
@@ -69,15 +71,16 @@ static void acknowledge(struct sim *sim, const struct stream *stream, const stru
                         stream->worker);
 }
 
-bool watch_answer(struct sim *sim, struct stream *stream, struct slice header)
+bool watch_answer(struct sim *sim, struct stream *stream, const struct message *message)
 {
+    struct slice slices[MESSAGE_SLICES_MAX];
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct from_shard answer = {.kind = FROM_SHARD_WELCOME};
     if (!sim->run.async && sim->options.mutation != MUTATE_NO_ACK)
         return true;
-    /* Of weights the values are missing here. */
-    if (wire_decode_from_shard(&header, 1, &arena, &answer, NULL) != ERR_OK ||
-        answer.kind != FROM_SHARD_ACK)
+    check(wire_decode_from_shard(slices, message_slices(message, slices), &arena, &answer, NULL) ==
+          ERR_OK);
+    if (answer.kind != FROM_SHARD_ACK)
         return true;
     const struct awaited *awaited = awaited_of(stream, answer.ack.id, false);
     if (awaited->silent)
@@ -644,7 +647,7 @@ enum err __wrap_spec_parse(struct slice text, const char *file,
     if (world.life == NULL)
         return __real_spec_parse(text, file, overrides, ret_spec, reason);
     *ret_spec = world.sim->scenario.spec;
-    ret_spec->data.serve = false; /* there is none */
+    ret_spec->data.serve = world.life->place.kind == PLACE_WORKER; /* nobody has any */
     return ERR_OK;
 }
 
