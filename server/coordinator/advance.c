@@ -32,12 +32,12 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
     advance_run(coordinator, now_ms);
 }
 
-static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+static void grant(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
 {
     struct run *run = &coordinator->run;
     const struct lease *lease;
     if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
-        return false;
+        return;
     bool train = lease->kind == TICKET_TRAIN;
     if (train)
         steps_granted(run, lease->step);
@@ -56,7 +56,6 @@ static bool grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
     member->ticket.grant = proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     send_ticket(coordinator, member);
-    return true;
 }
 
 static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
@@ -66,11 +65,11 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
         (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
         !servers_connected(&coordinator->servers))
         return;
-    struct member *member = members_next_parked(&coordinator->members, 0);
-    while (member != NULL) {
-        uint64_t order = member->parked_order;
+    struct member *member = members_first_parked(&coordinator->members);
+    while (member != NULL && tickets_any(&run->tickets, now_ms)) {
+        struct member *next = members_next_parked(&coordinator->members, member);
         grant(coordinator, now_ms, member);
-        member = members_next_parked(&coordinator->members, order + 1);
+        member = next;
     }
     if (coordinator->members.parked_count > 0) {
         uint64_t overdue_ms = tickets_overdue_ms(&run->tickets);

@@ -28,7 +28,7 @@ struct coordinator *coordinator_new(const struct coordinator_settings *settings)
     coordinator->settings = *settings;
     coordinator->due_ms = UINT64_MAX;
     enum err effects = effects_init(&coordinator->effects);
-    enum err members = members_init(&coordinator->members, settings->term);
+    enum err members = members_init(&coordinator->members, settings->term, settings->lease_ms);
     enum err servers = servers_init(&coordinator->servers);
     enum err key = digest_mac_init(&coordinator->key);
     if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK || key != ERR_OK) {
@@ -281,6 +281,8 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
         proved.previous_member = 0; /* nobody ends another's membership */
     end_previous(coordinator, now_ms, proved.previous_member);
     enum err err = members_add(&coordinator->members, now_ms, &proved, &member);
+    if (err == ERR_NOMEM)
+        return reason_set(reason, err, "no memory for a worker");
     if (err != ERR_OK)
         return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
@@ -469,24 +471,19 @@ uint64_t coordinator_next_ms(const struct coordinator *coordinator)
 static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
-    struct members *members = &coordinator->members;
-    for (uint32_t i = members->count; i-- > 0;) {
-        struct member *member = &members->list[i];
-        uint64_t lapse_ms = member->seen_ms + coordinator->settings.lease_ms;
-        if (lapse_ms <= now_ms) {
-            char why[MEMBERS_REASON_BYTES];
-            snprintf(why, sizeof why, "silent for %llu ms",
-                     (unsigned long long)(now_ms - member->seen_ms));
-            effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-            advance_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
+    struct member *member;
+    while ((member = members_find_due(&coordinator->members, now_ms)) != NULL) {
+        if (member->seen_ms + coordinator->settings.lease_ms > now_ms) {
+            send_answer(coordinator, member, ERR_OK, &wait);
             continue;
         }
-        run_due(coordinator, lapse_ms);
-        if (member->parked && member->parked_until_ms <= now_ms)
-            send_answer(coordinator, member, ERR_OK, &wait);
-        else if (member->parked)
-            run_due(coordinator, member->parked_until_ms);
+        char why[MEMBERS_REASON_BYTES];
+        snprintf(why, sizeof why, "silent for %llu ms",
+                 (unsigned long long)(now_ms - member->seen_ms));
+        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+        advance_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
     }
+    run_due(coordinator, members_due_ms(&coordinator->members));
 }
 
 void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)

@@ -48,18 +48,27 @@ static void check_member(const struct members *members, const struct member *mem
     check(member->state == MEMBER_JOINED);
     check(member->id >> 32 <= members->term);
     check((uint32_t)member->id <= members->serial);
-    check(!member->parked || member->parked_order <= members->parked_orders);
+    check(member->due_place < members->count);
+    check(members->due[member->due_place] == member);
+    check(member->due_place == 0 ||
+          members->due[(member->due_place - 1) / 2]->due_ms <= member->due_ms);
+    check(member->due_ms <= member->seen_ms + members->lease_ms);
+    check(!member->parked || member->due_ms <= member->parked_until_ms);
 }
 
 static void check_members(const struct members *members)
 {
     uint32_t parked = 0;
     for (uint32_t i = 0; i < members->count; i++) {
-        check_member(members, &members->list[i]);
-        check(i == 0 || members->list[i - 1].id < members->list[i].id);
-        parked += members->list[i].parked ? 1 : 0;
+        check_member(members, members->list[i]);
+        check(i == 0 || members->list[i - 1]->id < members->list[i]->id);
+        parked += members->list[i]->parked ? 1 : 0;
     }
     check(parked == members->parked_count);
+    for (const struct member *member = members_first_parked(members); member != NULL;
+         member = members_next_parked(members, member), parked--)
+        check(member->parked);
+    check(parked == 0);
 }
 
 /* ---- the map, cuts, seals ---- */
@@ -181,7 +190,7 @@ static void check_one_in_turn(struct coordinator *coordinator)
     if (servers->count > 0)
         check_server(servers, &servers->list[turn % servers->count]);
     if (members->count > 0)
-        check_member(members, &members->list[turn % members->count]);
+        check_member(members, members->list[turn % members->count]);
 }
 
 /* How much coordinator_check() walks over. */

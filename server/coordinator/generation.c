@@ -90,7 +90,7 @@ static void expel_all(struct coordinator *coordinator)
     struct members *members = &coordinator->members;
     send_answer_all(coordinator, ERR_OLD_GENERATION, NULL);
     for (uint32_t i = members->count; i-- > 0;)
-        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i].id;
+        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i]->id;
 }
 
 /* P12: async, from a cut that does not name exactly the servers of the run. */

@@ -15,12 +15,14 @@ const char *member_state_name(enum member_state state)
     return names[state];
 }
 
-enum err members_init(struct members *members, uint64_t term)
+enum err members_init(struct members *members, uint64_t term, uint32_t lease_ms)
 {
-    *members = (struct members){.term = term};
+    *members = (struct members){.term = term, .lease_ms = lease_ms};
+    ring_init(&members->line);
     members->list = calloc(MEMBERS_MAX, sizeof *members->list);
+    members->due = calloc(MEMBERS_MAX, sizeof *members->due);
     members->past = calloc(MEMBERS_PAST_MAX, sizeof *members->past);
-    if (members->list == NULL || members->past == NULL) {
+    if (members->list == NULL || members->due == NULL || members->past == NULL) {
         members_release(members);
         return ERR_NOMEM;
     }
@@ -34,7 +36,10 @@ void members_raise_term(struct members *members, uint64_t term)
 
 void members_release(struct members *members)
 {
+    for (uint32_t i = 0; i < members->count; i++)
+        free(members->list[i]);
     free(members->list);
+    free(members->due);
     free(members->past);
     *members = (struct members){0};
 }
@@ -82,12 +87,108 @@ enum err members_judge(const struct members_demands *demands, const struct join_
     return ERR_OK;
 }
 
-static void take_out(struct members *members, struct member *member)
+/* ---- when something is due ---- */
+
+static void put_due(struct members *members, uint32_t place, struct member *member)
 {
-    members_unpark(members, member);
-    size_t behind = (size_t)(&members->list[members->count] - member) - 1;
-    memmove(member, member + 1, behind * sizeof *member);
+    members->due[place] = member;
+    member->due_place = place;
+}
+
+/* To where its parent is due no later. */
+static void move_up(struct members *members, struct member *member)
+{
+    uint32_t place = member->due_place;
+    while (place > 0 && members->due[(place - 1) / 2]->due_ms > member->due_ms) {
+        put_due(members, place, members->due[(place - 1) / 2]);
+        place = (place - 1) / 2;
+    }
+    put_due(members, place, member);
+}
+
+/* To where its children are due no earlier. */
+static void move_down(struct members *members, struct member *member, uint32_t count)
+{
+    uint32_t place = member->due_place;
+    for (uint32_t child; (child = 2 * place + 1) < count; place = child) {
+        if (child + 1 < count && members->due[child + 1]->due_ms < members->due[child]->due_ms)
+            child++;
+        if (members->due[child]->due_ms >= member->due_ms)
+            break;
+        put_due(members, place, members->due[child]);
+    }
+    put_due(members, place, member);
+}
+
+/* The last of the heap takes its place. */
+static void take_due(struct members *members, const struct member *member)
+{
+    struct member *last = members->due[members->count - 1];
+    if (last == member)
+        return;
+    put_due(members, member->due_place, last);
+    move_up(members, last);
+    move_down(members, last, members->count - 1);
+}
+
+static uint64_t due_of(const struct members *members, const struct member *member)
+{
+    uint64_t lapse_ms = member->seen_ms + members->lease_ms;
+    return member->parked && member->parked_until_ms < lapse_ms ? member->parked_until_ms
+                                                                : lapse_ms;
+}
+
+struct member *members_find_due(struct members *members, uint64_t now_ms)
+{
+    while (members->count > 0 && members->due[0]->due_ms <= now_ms) {
+        struct member *member = members->due[0];
+        member->due_ms = due_of(members, member); /* it was heard of, or answered, meanwhile */
+        if (member->due_ms <= now_ms)
+            return member;
+        move_down(members, member, members->count);
+    }
+    return NULL;
+}
+
+uint64_t members_due_ms(const struct members *members)
+{
+    return members->count > 0 ? members->due[0]->due_ms : UINT64_MAX;
+}
+
+/* ---- who is there ---- */
+
+/* The place of the first in the list whose id is not below; count: there is none. */
+static uint32_t place_of(const struct members *members, uint64_t id)
+{
+    uint32_t low = 0, high = members->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (members->list[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void take_out(struct members *members, struct member *take_member)
+{
+    uint32_t place = place_of(members, take_member->id);
+    members_unpark(members, take_member);
+    take_due(members, take_member);
     members->count--;
+    memmove(&members->list[place], &members->list[place + 1],
+            (members->count - place) * sizeof *members->list);
+    free(take_member);
+}
+
+static void put_in(struct members *members, struct member *take_member)
+{
+    uint32_t place = members->count++;
+    members->list[place] = take_member;
+    take_member->due_ms = due_of(members, take_member);
+    put_due(members, place, take_member);
+    move_up(members, take_member);
 }
 
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
@@ -96,25 +197,28 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     struct member *before = members_find(members, request->previous_member);
     if ((members->count == MEMBERS_MAX && before == NULL) || members->serial == UINT32_MAX)
         return ERR_BUSY;
-    struct member member = {
+    struct member *member = malloc(sizeof *member);
+    if (member == NULL)
+        return ERR_NOMEM;
+    *member = (struct member){
         .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,
     };
-    memcpy(member.name, request->name, sizeof member.name);
-    memcpy(member.device, request->device, sizeof member.device);
+    memcpy(member->name, request->name, sizeof member->name);
+    memcpy(member->device, request->device, sizeof member->device);
     if (before != NULL) {
-        member.joined_ms = before->joined_ms;
-        member.slots_done = before->slots_done;
-        member.wrong_bits = before->wrong_bits;
-        memcpy(member.contradicted_by, before->contradicted_by, sizeof member.contradicted_by);
-        memcpy(member.reason, before->reason, sizeof member.reason);
+        member->joined_ms = before->joined_ms;
+        member->slots_done = before->slots_done;
+        member->wrong_bits = before->wrong_bits;
+        memcpy(member->contradicted_by, before->contradicted_by, sizeof member->contradicted_by);
+        memcpy(member->reason, before->reason, sizeof member->reason);
         take_out(members, before);
     } else {
         members->joined_count++;
     }
-    members->list[members->count] = member;
-    *ret_member = &members->list[members->count++];
+    put_in(members, member);
+    *ret_member = member;
     return ERR_OK;
 }
 
@@ -122,23 +226,15 @@ uint64_t members_present_ms(const struct members *members)
 {
     uint64_t present_ms = members->gone_ms;
     for (uint32_t i = 0; i < members->count; i++)
-        present_ms += members->list[i].seen_ms - members->list[i].joined_ms;
+        present_ms += members->list[i]->seen_ms - members->list[i]->joined_ms;
     return present_ms;
 }
 
 struct member *members_find(struct members *members, uint64_t id)
 {
-    uint32_t low = 0, high = members->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (members->list[middle].id == id)
-            return &members->list[middle];
-        if (members->list[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    uint32_t place = place_of(members, id);
+    bool there = place < members->count && members->list[place]->id == id;
+    return there ? members->list[place] : NULL;
 }
 
 struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret)
@@ -196,7 +292,7 @@ void members_remove(struct members *members, struct member *member, enum member_
 void members_dismiss(struct members *members, const char *reason)
 {
     while (members->count > 0)
-        members_remove(members, &members->list[members->count - 1], MEMBER_LEFT, reason);
+        members_remove(members, members->list[members->count - 1], MEMBER_LEFT, reason);
 }
 
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
@@ -208,13 +304,18 @@ void members_refused(struct members *members, uint64_t now_ms, const struct join
     remember(members, &member, MEMBER_REFUSED, reason);
 }
 
+/* Behind all others, also when it was parked. */
 void members_park(struct members *members, struct member *member, uint64_t until_ms)
 {
-    if (!member->parked)
-        members->parked_count++;
+    members_unpark(members, member);
+    members->parked_count++;
     member->parked = true;
     member->parked_until_ms = until_ms;
-    member->parked_order = ++members->parked_orders;
+    ring_add(&members->line, &member->line);
+    if (until_ms < member->due_ms) {
+        member->due_ms = until_ms;
+        move_up(members, member);
+    }
 }
 
 void members_unpark(struct members *members, struct member *member)
@@ -222,27 +323,29 @@ void members_unpark(struct members *members, struct member *member)
     if (!member->parked)
         return;
     member->parked = false;
+    ring_take(&member->line);
     members->parked_count--;
 }
 
-struct member *members_next_parked(struct members *members, uint64_t order)
+static struct member *parked_at(const struct members *members, const struct ring *link)
 {
-    struct member *next = NULL;
-    if (members->parked_count == 0)
-        return NULL;
-    for (uint32_t i = 0; i < members->count; i++) {
-        struct member *member = &members->list[i];
-        if (member->parked && member->parked_order >= order &&
-            (next == NULL || member->parked_order < next->parked_order))
-            next = member;
-    }
-    return next;
+    return link == &members->line ? NULL : RING_ITEM(link, struct member, line);
+}
+
+struct member *members_first_parked(const struct members *members)
+{
+    return parked_at(members, members->line.behind);
+}
+
+struct member *members_next_parked(const struct members *members, const struct member *member)
+{
+    return parked_at(members, member->line.behind);
 }
 
 const struct member *members_at(const struct members *members, uint32_t i)
 {
     if (i < members->count)
-        return &members->list[i];
+        return members->list[i];
     i -= members->count;
     if (i >= members->past_count)
         return NULL;

@@ -3,11 +3,15 @@
  *
  * A membership is of one generation: after a rewind all are to join again. Until they do, or their
  * lease lapses, they stay in the list; joining again while the membership before is still there is
- * neither a join nor a loss. */
+ * neither a join nor a loss.
+ *
+ * Parked members are a line, and all are in a heap by when something is due of them, so that neither
+ * asking nor waiting costs more where there are thousands. */
 #ifndef ROOST_SERVER_COORDINATOR_MEMBERS_H
 #define ROOST_SERVER_COORDINATOR_MEMBERS_H
 
 #include "common/err.h"
+#include "common/ring.h"
 #include "proto/wire.h"
 
 enum {
@@ -47,26 +51,31 @@ struct member {
     uint64_t sequence;
     struct ticket ticket; /* the answer; attempt 0: none was given */
     bool parked;          /* the question waits */
-    uint64_t parked_order;
     uint64_t parked_until_ms;
+    struct ring line; /* of those who are parked */
+    uint64_t due_ms;  /* no later than when it lapses or has waited long enough */
+    uint32_t due_place;
 };
 
 struct members {
     uint64_t term;
+    uint32_t lease_ms; /* who is silent for so long lapses */
     uint32_t serial;
     uint32_t count;
-    struct member *list; /* ascending ids */
+    struct member **list; /* ascending ids */
+    struct member **due;  /* a heap by due_ms */
     uint32_t past_count;
     uint32_t past_next;
     struct member *past; /* a ring */
     uint32_t parked_count;
-    uint64_t parked_orders;
+    struct ring line;                  /* the parked, who waits longest first */
     uint64_t joined_count, lost_count; /* joined: not again in one's own place; lost: gone without
                                           leaving */
     uint64_t gone_ms;                  /* membership of those who are gone, summed */
 };
 
-enum err members_init(struct members *members, uint64_t term) MUST_USE; /* ERR_NOMEM */
+/* In its place: it may not move. ERR_NOMEM. */
+enum err members_init(struct members *members, uint64_t term, uint32_t lease_ms) MUST_USE;
 /* Who joins from now on is numbered under this higher term; who is there keeps its number. */
 void members_raise_term(struct members *members, uint64_t term);
 void members_release(struct members *members);
@@ -84,8 +93,8 @@ enum err members_judge(const struct members_demands *demands, const struct join_
                        struct reason *reason) MUST_USE;
 
 /* A new member; the one that request->previous_member names, if it is still there, ends for it, and
- * what it has done is the new one's. ERR_BUSY: MEMBERS_MAX are there. Pointers to members live
- * until the next add or remove. */
+ * what it has done is the new one's. ERR_BUSY: MEMBERS_MAX are there; ERR_NOMEM. A member lives
+ * until it is removed. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
 /* The member of that number, if the secret is its own; NULL: nobody. */
@@ -108,8 +117,15 @@ void members_refused(struct members *members, uint64_t now_ms, const struct join
 
 void members_park(struct members *members, struct member *member, uint64_t until_ms);
 void members_unpark(struct members *members, struct member *member);
-/* The longest parked member of order `order` or above; NULL: none. */
-struct member *members_next_parked(struct members *members, uint64_t order);
+/* The longest parked member, and the one that was parked after that; NULL: none. */
+struct member *members_first_parked(const struct members *members);
+struct member *members_next_parked(const struct members *members, const struct member *member);
+
+/* A member that has lapsed, or whose question has waited long enough; NULL: none. The caller
+ * removes or unparks it. */
+struct member *members_find_due(struct members *members, uint64_t now_ms);
+/* No later than when the next one is; UINT64_MAX: nobody is there. */
+uint64_t members_due_ms(const struct members *members);
 
 /* The i-th of the present and then of the past, newest first; NULL beyond. */
 const struct member *members_at(const struct members *members, uint32_t i);

@@ -60,7 +60,7 @@ void send_answer_all(struct coordinator *coordinator, enum err err,
                      const struct acquire_reply *reply)
 {
     struct member *member;
-    while ((member = members_next_parked(&coordinator->members, 0)) != NULL)
+    while ((member = members_first_parked(&coordinator->members)) != NULL)
         send_answer(coordinator, member, err, reply);
 }
 

@@ -51,7 +51,7 @@ static void clear_of(struct coordinator *coordinator, const char *name)
 {
     struct members *members = &coordinator->members;
     for (uint32_t i = 0; i < members->count; i++) {
-        struct member *member = &members->list[i];
+        struct member *member = members->list[i];
         if (strcmp(member->contradicted_by, name) != 0)
             continue;
         member->contradicted_by[0] = 0;

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { LEASE_MS = 1000 };
+
 static struct join_request request_of(const char *name)
 {
     struct join_request request = {.wire_version = WIRE_VERSION};
@@ -77,7 +79,7 @@ static uint64_t add(struct members *members, const char *name)
 TEST(members_are_found_by_their_number_whoever_left)
 {
     scoped(members_release) struct members members = {0};
-    assert_int_equal(members_init(&members, 1), ERR_OK);
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"), c = add(&members, "c");
     members_remove(&members, members_find(&members, b), MEMBER_LEFT, "done");
     assert_string_equal(members_find(&members, a)->name, "a");
@@ -89,8 +91,8 @@ TEST(members_are_found_by_their_number_whoever_left)
 TEST(a_successor_never_gives_a_number_again)
 {
     struct members first, second;
-    assert_int_equal(members_init(&first, 1), ERR_OK);
-    assert_int_equal(members_init(&second, 2), ERR_OK);
+    assert_int_equal(members_init(&first, 1, LEASE_MS), ERR_OK);
+    assert_int_equal(members_init(&second, 2, LEASE_MS), ERR_OK);
     assert_int_not_equal(add(&first, "a"), add(&second, "a"));
     members_release(&first);
     members_release(&second);
@@ -99,7 +101,7 @@ TEST(a_successor_never_gives_a_number_again)
 TEST(who_is_gone_is_remembered_newest_first_and_bounded)
 {
     scoped(members_release) struct members members = {0};
-    assert_int_equal(members_init(&members, 1), ERR_OK);
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
     add(&members, "stays");
     for (int i = 0; i < MEMBERS_PAST_MAX + 3; i++) {
         char name[16];
@@ -118,7 +120,7 @@ TEST(who_is_gone_is_remembered_newest_first_and_bounded)
 TEST(leaving_is_no_loss)
 {
     scoped(members_release) struct members members = {0};
-    assert_int_equal(members_init(&members, 1), ERR_OK);
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
     members_remove(&members, members_find(&members, add(&members, "a")), MEMBER_LEFT, "");
     members_remove(&members, members_find(&members, add(&members, "b")), MEMBER_PREEMPTED, "");
     assert_int_equal(members.lost_count, 0);
@@ -130,25 +132,67 @@ TEST(leaving_is_no_loss)
 TEST(parked_questions_wait_in_line)
 {
     scoped(members_release) struct members members = {0};
-    assert_int_equal(members_init(&members, 1), ERR_OK);
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b");
-    assert_null(members_next_parked(&members, 0));
+    assert_null(members_first_parked(&members));
     members_park(&members, members_find(&members, b), 100);
     members_park(&members, members_find(&members, a), 100);
-    struct member *first = members_next_parked(&members, 0);
+    struct member *first = members_first_parked(&members);
     assert_int_equal(first->id, b);
-    assert_int_equal(members_next_parked(&members, first->parked_order + 1)->id, a);
+    assert_int_equal(members_next_parked(&members, first)->id, a);
     members_park(&members, first, 200); /* asked again: behind the others */
     assert_int_equal(members.parked_count, 2);
-    assert_int_equal(members_next_parked(&members, 0)->id, a);
+    assert_int_equal(members_first_parked(&members)->id, a);
     members_remove(&members, members_find(&members, a), MEMBER_LEFT, "");
     assert_int_equal(members.parked_count, 1);
+}
+
+static uint64_t due(struct members *members, uint64_t now_ms)
+{
+    const struct member *member = members_find_due(members, now_ms);
+    return member != NULL ? member->id : 0;
+}
+
+TEST(a_member_is_due_when_it_lapses_or_has_waited_long_enough)
+{
+    scoped(members_release) struct members members = {0};
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
+    assert_int_equal(members_due_ms(&members), UINT64_MAX);
+    uint64_t a = add(&members, "a"), b = add(&members, "b"); /* at 5 */
+    members_park(&members, members_find(&members, b), 100);
+    assert_int_equal(members_due_ms(&members), 100);
+    assert_int_equal(due(&members, 99), 0);
+    assert_int_equal(due(&members, 100), b);
+    members_unpark(&members, members_find(&members, b));
+    members_find(&members, b)->seen_ms = 300;
+    assert_int_equal(due(&members, 1004), 0);
+    assert_int_equal(due(&members, 1005), a);
+    members_remove(&members, members_find(&members, a), MEMBER_TIMED_OUT, "");
+    assert_int_equal(due(&members, 1299), 0);
+    assert_int_equal(due(&members, 1300), b);
+}
+
+TEST(many_members_are_due_in_the_order_of_their_times)
+{
+    enum { MANY = 300 };
+    scoped(members_release) struct members members = {0};
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
+    for (uint64_t i = 0; i < MANY; i++)
+        members_park(&members, members_find(&members, add(&members, "w")), 5 + i * 7919 % MANY);
+    for (uint64_t i = 0; i < MANY; i += 3) /* whoever else leaves */
+        members_remove(&members, members.list[i / 3], MEMBER_LEFT, "");
+    for (uint64_t before_ms = 0; members.count > 0;) {
+        struct member *next = members_find_due(&members, 5 + MANY);
+        assert_true(next->parked_until_ms >= before_ms);
+        before_ms = next->parked_until_ms;
+        members_remove(&members, next, MEMBER_TIMED_OUT, "");
+    }
 }
 
 TEST(membership_is_summed_until_each_was_last_heard_of)
 {
     scoped(members_release) struct members members = {0};
-    assert_int_equal(members_init(&members, 1), ERR_OK);
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
     uint64_t a = add(&members, "a"), b = add(&members, "b"); /* at 5 */
     members_find(&members, a)->seen_ms = 105;
     members_find(&members, b)->seen_ms = 25;
