@@ -18,7 +18,8 @@ struct connection {
     char address[64];
     /* The main thread's: */
     bool listed;
-    uint64_t id; /* the member, or the server's link; 0: not known yet */
+    size_t place; /* listed: in its list */
+    uint64_t id;  /* the member, or the server's link; 0: not known yet */
 };
 
 /* Any thread. NULL: no memory. */

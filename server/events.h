@@ -23,6 +23,7 @@ enum call_kind {
 struct call {
     enum call_kind kind;
     uint64_t number; /* rpc_request_number() */
+    size_t place;    /* control/waiting.h: in the list, while it waits */
     struct rpc_request *request;
     struct arena arena; /* what the decoded request points to */
     union {

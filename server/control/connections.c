@@ -6,58 +6,74 @@
 
 enum err connections_init(struct connections *connections)
 {
-    connections->count = 0;
-    connections->list = calloc(CONNECTIONS_MAX, sizeof(struct connection *));
-    return connections->list == NULL ? ERR_NOMEM : ERR_OK;
+    *connections = (struct connections){0};
+    connections->members = calloc(COORDINATOR_MEMBERS_MAX, sizeof(struct connection *));
+    connections->servers = calloc(WIRE_SERVERS_MAX, sizeof(struct connection *));
+    if (connections->members == NULL || connections->servers == NULL)
+        return ERR_NOMEM;
+    return id_table_init(&connections->by_member, COORDINATOR_MEMBERS_MAX);
+}
+
+static void send_all_away(struct connections *connections, struct connection **list,
+                          const size_t *count)
+{
+    while (*count > 0)
+        connections_send_away(connections, list[0], ERR_UNREACHABLE, "the coordinator stops");
 }
 
 void connections_release(struct connections *connections)
 {
-    while (connections->count > 0)
-        connections_send_away(connections, connections->list[0], ERR_UNREACHABLE,
-                              "the coordinator stops");
-    free(connections->list);
+    send_all_away(connections, connections->members, &connections->member_count);
+    send_all_away(connections, connections->servers, &connections->server_count);
+    id_table_release(&connections->by_member);
+    free(connections->members);
+    free(connections->servers);
     *connections = (struct connections){0};
 }
 
 enum err connections_add(struct connections *connections, struct connection *connection,
                          uint64_t id)
 {
-    if (connections->count == CONNECTIONS_MAX)
+    bool is_server = connection->is_server;
+    struct connection **list = is_server ? connections->servers : connections->members;
+    size_t *count = is_server ? &connections->server_count : &connections->member_count;
+    if (*count == (is_server ? WIRE_SERVERS_MAX : COORDINATOR_MEMBERS_MAX))
         return ERR_BUSY;
     connection->id = id;
     connection->listed = true;
-    connections->list[connections->count++] = connection_ref(connection);
+    connection->place = *count;
+    list[(*count)++] = connection_ref(connection);
+    if (!is_server)
+        id_table_add(&connections->by_member, id, connection);
     return ERR_OK;
 }
 
 void connections_remove(struct connections *connections, struct connection *connection)
 {
-    for (size_t i = 0; i < connections->count; i++)
-        if (connections->list[i] == connection) {
-            connections->list[i] = connections->list[--connections->count];
-            connection->listed = false;
-            connection_unref(connection);
-            return;
-        }
-}
-
-static struct connection *find(const struct connections *connections, bool is_server, uint64_t id)
-{
-    for (size_t i = 0; i < connections->count; i++)
-        if (connections->list[i]->is_server == is_server && connections->list[i]->id == id)
-            return connections->list[i];
-    return NULL;
+    bool is_server = connection->is_server;
+    struct connection **list = is_server ? connections->servers : connections->members;
+    size_t *count = is_server ? &connections->server_count : &connections->member_count;
+    if (!connection->listed)
+        return;
+    list[connection->place] = list[--*count];
+    list[connection->place]->place = connection->place;
+    if (!is_server)
+        id_table_take(&connections->by_member, connection->id);
+    connection->listed = false;
+    connection_unref(connection);
 }
 
 struct connection *connections_member(const struct connections *connections, uint64_t member)
 {
-    return find(connections, false, member);
+    return id_table_find(&connections->by_member, member);
 }
 
 struct connection *connections_server(const struct connections *connections, uint64_t link)
 {
-    return find(connections, true, link);
+    for (size_t i = 0; i < connections->server_count; i++)
+        if (connections->servers[i]->id == link)
+            return connections->servers[i];
+    return NULL;
 }
 
 void connections_send_away(struct connections *connections, struct connection *connection,
@@ -80,9 +96,8 @@ static void send_notice(const struct connection *connection, const struct member
 
 void connections_notice(const struct connections *connections, const struct member_notice *notice)
 {
-    for (size_t i = 0; i < connections->count; i++)
-        if (!connections->list[i]->is_server)
-            send_notice(connections->list[i], notice);
+    for (size_t i = 0; i < connections->member_count; i++)
+        send_notice(connections->members[i], notice);
 }
 
 void connections_command(const struct connection *server, const struct server_command *command)

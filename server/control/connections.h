@@ -2,20 +2,21 @@
 #ifndef ROOST_SERVER_CONTROL_CONNECTIONS_H
 #define ROOST_SERVER_CONTROL_CONNECTIONS_H
 
+#include "common/id_table.h"
 #include "server/connection.h"
 #include "server/coordinator/coordinator.h"
 
-enum { CONNECTIONS_MAX = COORDINATOR_MEMBERS_MAX + WIRE_SERVERS_MAX };
-
 struct connections {
-    size_t count;
-    struct connection **list;
+    struct id_table by_member;
+    size_t member_count, server_count;
+    struct connection **members, **servers;
 };
 
 enum err connections_init(struct connections *connections) MUST_USE; /* ERR_NOMEM */
 void connections_release(struct connections *connections);           /* streams are ended */
 
-/* Takes a reference. ERR_BUSY: CONNECTIONS_MAX are listed. */
+/* Takes a reference; no connection of the member is listed yet. A server's id may become known
+ * later. ERR_BUSY: COORDINATOR_MEMBERS_MAX or WIRE_SERVERS_MAX are listed. */
 enum err connections_add(struct connections *connections, struct connection *connection,
                          uint64_t id) MUST_USE;
 /* Drops it; one that is not listed is passed over. */

@@ -185,6 +185,8 @@ static void carry_out_word(struct control *control, const struct effect *effect)
 static void answer_checkpoints(struct control *control)
 {
     struct coordinator_status status;
+    if (control->waiting.checkpoint_count == 0)
+        return;
     coordinator_status(control->coordinator, &status);
     bool over = !control_active(control);
     for (size_t i = control->waiting.count; i-- > 0;) {

@@ -3,13 +3,15 @@
 #ifndef ROOST_SERVER_CONTROL_WAITING_H
 #define ROOST_SERVER_CONTROL_WAITING_H
 
+#include "common/id_table.h"
 #include "server/coordinator/coordinator.h"
 #include "server/events.h"
 
 enum { WAITING_MAX = COORDINATOR_MEMBERS_MAX + 64 };
 
 struct waiting {
-    size_t count;
+    size_t count, checkpoint_count;
+    struct id_table by_number, by_member; /* calls; acquires */
     struct waiting_call {
         struct call *call;
         uint64_t after_version; /* a checkpoint: answered by a cut above this */
