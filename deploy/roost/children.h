@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILDREN_MAX = 128, CHILD_ARGUMENTS_MAX = 24 };
+enum { CHILDREN_MAX = 1024 + 64, CHILD_ARGUMENTS_MAX = 24 };
 
 struct child {
     char name[32];      /* "server-0", "worker-2" */

@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-enum { CHURN_PROCESSES_MAX = 64, CHURN_EVENTS_MAX = 1 << 20 };
+enum { CHURN_PROCESSES_MAX = 1024, CHURN_EVENTS_MAX = 1 << 20 };
 
 enum churn_kind { CHURN_WORKER_COMES, CHURN_WORKER_GOES, CHURN_SERVER_GOES };
 

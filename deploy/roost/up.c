@@ -27,7 +27,8 @@
 #include <unistd.h>
 
 enum {
-    UP_PROCESSES_MAX = CHURN_PROCESSES_MAX,
+    UP_SERVERS_MAX = 64,
+    UP_WORKERS_MAX = CHURN_PROCESSES_MAX,
     START_MS = 30000, /* until the coordinator answers */
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
@@ -76,10 +77,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->child_inputs[1] = &options->churn;
         return 0;
     case 'S':
-        options->servers = arguments_count(argument, "servers", UP_PROCESSES_MAX, state);
+        options->servers = arguments_count(argument, "servers", UP_SERVERS_MAX, state);
         return 0;
     case 'W':
-        options->workers = arguments_count(argument, "workers", UP_PROCESSES_MAX, state);
+        options->workers = arguments_count(argument, "workers", UP_WORKERS_MAX, state);
         return 0;
     case 'd':
         options->directory = argument;
