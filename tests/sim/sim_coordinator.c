@@ -5,6 +5,7 @@
 #include "common/scoped.h"
 #include "server/coordinator/run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- life ---- */
@@ -199,9 +200,11 @@ void sim_operator_answered(struct sim *sim, uint64_t call, enum err err, struct 
 struct server_entry *sim_coordinator_entry(const struct coordinator *core, uint32_t server)
 {
     struct coordinator *inside = (struct coordinator *)(uintptr_t)core;
-    char name[16];
-    snprintf(name, sizeof name, "s%u", server);
-    return servers_named(&inside->servers, name);
+    struct servers *servers = &inside->servers;
+    for (uint32_t i = 0; i < servers->count; i++)
+        if (strtoul(servers->list[i].name + 1, NULL, 10) == server) /* s0, s1, … */
+            return &servers->list[i];
+    return NULL;
 }
 
 bool sim_coordinator_let_go(struct sim *sim, uint32_t server)
