@@ -25,8 +25,9 @@ struct crowd {
     uint64_t link, generation;
     uint64_t now_ms;
     uint32_t members, slots;
-    uint64_t *ids;       /* by member */
-    uint64_t *sequences; /* by member */
+    uint64_t *ids; /* by member, as the next two */
+    uint64_t *sequences;
+    struct proof *secrets;
     /* Tickets in the order in which they were granted; a ring of `members`. */
     struct granted {
         uint32_t member;
@@ -128,6 +129,7 @@ static void carry_out(struct crowd *crowd)
 static void acquire(struct crowd *crowd, uint32_t member)
 {
     const struct acquire_request request = {.member = crowd->ids[member],
+                                            .secret = crowd->secrets[member],
                                             .generation = crowd->generation,
                                             .sequence = ++crowd->sequences[member],
                                             .wait_ms = WAIT_MS};
@@ -142,6 +144,7 @@ static void complete(struct crowd *crowd)
     crowd->first = (crowd->first + 1) % crowd->members;
     crowd->count--;
     const struct complete_request request = {.member = crowd->ids[granted.member],
+                                             .secret = crowd->secrets[granted.member],
                                              .ticket = granted.ticket,
                                              .outcome = ERR_OK,
                                              .sample_count = 1};
@@ -182,6 +185,7 @@ static void join(struct crowd *crowd, uint32_t member)
     check(coordinator_join(crowd->coordinator, crowd->now_ms, &request, &reply, NULL) == ERR_OK);
     carry_out(crowd);
     crowd->ids[member] = reply.member;
+    crowd->secrets[member] = reply.secret;
 }
 
 static const struct map_parameter parameters[] = {{0, 1, 400, 400}};
@@ -229,8 +233,9 @@ static double measure(uint32_t members, uint32_t slots, uint32_t steps)
     crowd.coordinator = coordinator_new(&settings);
     crowd.ids = calloc(members, sizeof *crowd.ids);
     crowd.sequences = calloc(members, sizeof *crowd.sequences);
+    crowd.secrets = calloc(members, sizeof *crowd.secrets);
     crowd.granted = calloc(members, sizeof *crowd.granted);
-    check(crowd.coordinator && crowd.ids && crowd.sequences && crowd.granted);
+    check(crowd.coordinator && crowd.ids && crowd.sequences && crowd.secrets && crowd.granted);
     start(&crowd, steps + 2);
     step(&crowd); /* the first teaches the usual time */
     uint64_t begin_ns = time_now_ns();
@@ -240,6 +245,7 @@ static double measure(uint32_t members, uint32_t slots, uint32_t steps)
     coordinator_free(crowd.coordinator);
     free(crowd.ids);
     free(crowd.sequences);
+    free(crowd.secrets);
     free(crowd.granted);
     return seconds;
 }
