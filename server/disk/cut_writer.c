@@ -24,7 +24,7 @@ struct cut_item {
 /* A cut in the making. */
 struct job {
     bool used;
-    bool failed; /* said so already; the rest of its chunks is passed over */
+    bool failed; /* reported already; the rest of its chunks is passed over */
     struct cut_name cut;
     uint32_t lasts; /* threads that have given their last chunk */
     struct checkpoint_writer *file;
@@ -56,9 +56,9 @@ static void say(struct cut_writer *writer, struct cut_name cut, enum err err,
     writer->config.written(writer->config.owner, cut, err, manifest, reason);
 }
 
-/* The job of that cut, begun when it is the first chunk's. Two are enough: a thread gives chunks of
- * the next cut when all have committed its step. Should an older one still be there, then because
- * something of it was lost; it is given up. */
+/* The job of that cut; the cut's first chunk begins it. Two jobs are enough: a thread gives chunks
+ * of the next cut only when all threads have committed its step. When an older job is still there,
+ * some of its chunks were lost, and it is given up. */
 static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
 {
     struct job *oldest = &writer->jobs[0];
@@ -117,7 +117,7 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
 static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
 {
     uint64_t generation = item->snapshot.snapshot.cut.generation;
-    /* Of a run that is no more: nobody waits for it. */
+    /* The chunk is of a run that has ended: nobody waits for it. */
     if (writer->run != NULL && writer->run->generation == generation)
         take_chunk(writer, &item->snapshot);
     counted_unref(item->snapshot.snapshot.copy);

@@ -1,5 +1,5 @@
 /* The thread that writes cuts: takes copies of chunks from the shard threads, writes this server's
- * file (common/files/checkpoint.h), and says when it is durable, or why it will not be. */
+ * file (common/files/checkpoint.h), and reports when the file is durable, or why it will not be. */
 #ifndef ROOST_SERVER_DISK_CUT_WRITER_H
 #define ROOST_SERVER_DISK_CUT_WRITER_H
 
@@ -26,20 +26,20 @@ struct cut_writer;
 /* Starts the thread. ERR_NOMEM, ERR_BUSY: the system has none. */
 enum err cut_writer_new(const struct cut_writer_config *config,
                         struct cut_writer **ret_writer) MUST_USE;
-/* What is not whole is given up. After the shard threads are stopped, before they are freed. NULL
- * is fine. */
+/* A cut that is not whole is given up. After the shard threads are stopped, before they are freed.
+ * NULL is fine. */
 void cut_writer_free(struct cut_writer *writer);
 
-/* From now on cuts are of this run; what is not whole of another one is given up. Takes a
+/* From now on cuts are of this run. A cut of another run that is not whole is given up. Takes a
  * reference. Any thread. ERR_BUSY: nothing was done. */
 enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUST_USE;
 /* One SNAPSHOT effect of that thread's shard, with its copy's reference. A shard has few copies, so
  * there is room, unless the disk hangs while shards without chunks go on: then the cut is lost, and
- * said so in the log. */
+ * the log has a line about it. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
 /* That cut is recorded: older ones beyond the spec's `keep` go. Any thread. ERR_BUSY: nothing was
- * done; the next one does it. */
+ * done; the next call removes them. */
 enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;
 
 #endif

@@ -106,7 +106,7 @@ static enum err open_segment(struct journal *journal, struct reason *reason)
     TRY(path_of(journal->folder, file_name_of(journal->name).text, path, reason));
     struct file_log log;
     TRY(file_log_open(journal->ops, path, &log, reason));
-    /* What an attempt before left, on a full disk: nothing durable. */
+    /* Removes what an earlier attempt left on a full disk: nothing of it was durable. */
     enum err err = file_log_truncate(&log, 0, reason);
     if (err == ERR_OK)
         err = file_log_append(&log, (struct slice){(uint8_t *)&head, sizeof head}, reason);
@@ -131,7 +131,7 @@ static enum err list_files(const char *folder, struct file_names *ret_names, str
     return file_list(folder, ret_names, reason);
 }
 
-/* P3: every start of a server has a new number; here also one that has lost what it knew of the
+/* P3: every start of a server has a new number, also a start that has lost the numbers of the
  * starts before. */
 static enum err number_start(const char *folder, struct journal_name *name, struct reason *reason)
 {
@@ -186,7 +186,7 @@ enum err journal_put(struct journal *journal, const struct journal_entry *entry)
     return ERR_OK;
 }
 
-/* Fills in what the head says of the rest. */
+/* Fills in the head's fields about the rest of the record. */
 static enum err seal_record(struct journal *journal)
 {
     static const uint8_t zeros[8];
@@ -259,7 +259,8 @@ static enum err rotate(struct journal *journal, struct reason *reason)
 enum err journal_cut(struct journal *journal, uint64_t version, struct reason *reason)
 {
     struct journal_name noted;
-    /* P12: a commit that is sent again names the cut again, after gradients that are in no cut. */
+    /* P12: what was acknowledged is never lost. A commit that is sent again names the cut again,
+     * and gradients that came meanwhile are in no cut. */
     if (journal_needed(journal, version, &noted))
         return ERR_OK;
     enum err err = rotate(journal, reason);
@@ -299,7 +300,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
 
 /* ---- reading ---- */
 
-/* The whole record at `at`, if there is one of that number or (number UINT64_MAX) any. */
+/* The record at `at`, when it is whole and has that number; UINT64_MAX: any number. */
 static bool record_at(struct slice bytes, size_t at, uint64_t number, struct record_head *ret_head)
 {
     struct record_head head;
@@ -393,7 +394,7 @@ enum err journal_read_file(struct slice bytes, const char *path, struct journal_
     return ERR_OK;
 }
 
-/* What is in it is on disk. ERR_NOT_FOUND: it is gone, or was just made. */
+/* Syncs the file. ERR_NOT_FOUND: it is gone, or was just made. */
 static enum err open_path(const struct file_ops *ops, const char *path, struct file_map *ret_map,
                           struct reason *reason)
 {

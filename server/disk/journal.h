@@ -9,14 +9,14 @@
  *             ticket, version that the chunk had, scale, zeros) and n floats; zeros up to 8 bytes
  *
  * A record is what one group commit makes durable: written, synced, and only then are its gradients
- * applied, published and acknowledged. Its writer begins the next one after that. So of the last
- * record of a file anything may be missing after a crash: it is cut off, and said. A record that is
- * damaged while a later one is whole was durable once: ERR_CORRUPT, with file and offset. (Damage
- * to the very last record looks like a crash while it was written. It is found and said all the
- * same, and nothing of it is used.) Each start of a server writes files of its own, and never into
- * those of another start: where files of this boot, or of a higher one, are there already, because
- * the server's own folder was lost and its boots begin anew (P3), the name takes the next higher
- * number. A gap between files shows in the chunks' versions (async_redo()).
+ * applied, published and acknowledged. Its writer begins the next one after that. So after a crash
+ * any part of a file's last record may be missing: the record is cut off, and the reader reports
+ * how much. A record that is damaged while a later one is whole was durable once: ERR_CORRUPT, with
+ * file and offset. (Damage to the very last record looks like a crash while it was written. The
+ * reader reports it too, and uses nothing of it.) Each start of a server writes files of its own,
+ * and never into those of another start: when the server's own folder was lost, its boots begin
+ * anew, and files of this boot or of a higher one may be there already (P3): then the name takes
+ * the next higher number. A gap between files shows in the chunks' versions (async_redo()).
  *
  * A segment begins before the snapshot of a cut: when that cut is recorded, older segments go. A
  * commit that is sent again names the same cut; the segment that began when the cut was first named
@@ -72,21 +72,22 @@ struct journal {
  * journal. */
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason) MUST_USE;
-void journal_release(struct journal *journal); /* what is not committed is lost; {0} is fine */
-/* Adds to the record in the making. ERR_NOMEM: it is not in it. */
+void journal_release(
+    struct journal *journal); /* drops what is not committed; {0} is fine */
+/* Adds the entry to the record in the making. ERR_NOMEM: the record does not have it. */
 enum err journal_put(struct journal *journal, const struct journal_entry *entry) MUST_USE;
 static inline bool journal_is_full(const struct journal *journal)
 {
     return journal->record.bytes >= JOURNAL_RECORD_BYTES;
 }
-/* Makes the record durable and begins the next one. ERR_NO_SPACE: nothing of it is in the file; it
- * can be tried again, also with more in it. Any other error is final. */
+/* Makes the record durable and begins the next one. ERR_NO_SPACE: the file has nothing of the
+ * record; the call may be repeated, also with more entries. Any other error is final. */
 enum err journal_commit(struct journal *journal, struct reason *reason) MUST_USE;
-/* The open segment is the first that is needed beside the cut of that version. */
+/* Notes that the cut of that version needs the open segment and all later ones, and no earlier
+ * one. */
 void journal_note_cut(struct journal *journal, uint64_t version);
-/* Notes the cut and begins the next segment; nothing may be uncommitted. A cut that is noted
- * already changes nothing. After an error the open segment goes on, and is the one that the cut
- * needs. */
+/* Notes the cut and begins the next segment; nothing may be uncommitted. Nothing happens for a cut
+ * that is noted already. After an error the open segment goes on, and the cut needs it. */
 enum err journal_cut(struct journal *journal, uint64_t version, struct reason *reason) MUST_USE;
 /* The first segment that is needed beside that cut; false: the cut is not noted. */
 bool journal_needed(const struct journal *journal, uint64_t version, struct journal_name *ret_keep);
@@ -97,10 +98,10 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
                        struct reason *reason) MUST_USE;
 
 /* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
- * call. What is read is on disk: a writer that was killed may not have synced it, and what follows
- * it is acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at ends of
- * files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT, ERR_NOMEM,
- * ERR_IO. */
+ * call. The files are synced first: a writer that was killed may not have synced them, and their
+ * gradients will be acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at
+ * ends of files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT,
+ * ERR_NOMEM, ERR_IO. */
 struct journal_reader {
     void *context;
     enum err (*take)(void *context, const struct journal_entry *entry, struct reason *reason);

@@ -82,6 +82,6 @@ enum err order_log_rewind(struct order_log *log, uint64_t version, struct reason
 {
     if (log->file.path == NULL)
         return ERR_OK;
-    log->late.bytes = 0; /* what led to a recorded cut is in the file */
+    log->late.bytes = 0; /* the file has the steps that led to a recorded cut */
     return cut_back(log, version, reason);
 }

@@ -90,7 +90,7 @@ static enum err put_line_locked(struct order_writer *writer, const struct shard_
 
 _Static_assert((int)ORDER_CHUNKS_MAX == (int)WIRE_ENTRIES_MAX, "a push is one record");
 
-/* Of a shard that is no more: nobody has seen what it did. */
+/* The shard is gone: nobody has seen what it did. */
 static void write_line(struct order_writer *writer, uint64_t generation,
                        const struct shard_order *order)
 {
@@ -141,7 +141,7 @@ static bool is_superseded(struct order_writer *writer)
     return superseded;
 }
 
-/* What is in the record is on disk, or the journal is broken. */
+/* Writes the record to the disk; the journal is broken when that fails. */
 static void commit(struct order_writer *writer)
 {
     struct reason reason = {{0}};
@@ -156,7 +156,7 @@ static void commit(struct order_writer *writer)
         err = journal_commit(&writer->journal, &reason);
     }
     if (err == ERR_NO_SPACE && is_superseded(writer))
-        return; /* nobody was told of it */
+        return; /* nothing was acknowledged */
     if (err != ERR_OK) {
         fail(writer, &reason);
         return;
@@ -197,7 +197,7 @@ static void put_gradients(struct order_writer *writer, const struct written *wri
 
 static void handle_order(struct order_writer *writer, struct written *take_written)
 {
-    /* Of a shard that is no more: nobody waits for it. */
+    /* The shard is gone: nobody waits for its gradients. */
     if (writer->run != NULL && take_written->generation == writer->run->generation)
         put_gradients(writer, take_written);
     for (uint32_t i = 0; i < take_written->order.count; i++)
@@ -290,11 +290,11 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
         return;
     struct journal_name keep = {
         .generation = cut.generation, .boot = writer->config.boot, .server = writer->run->server};
-    /* Without a journal nothing of this boot is needed beside the cut. */
+    /* There is no journal: the cut needs no files of this boot beside it. */
     if (writer->has_journal && !journal_needed(&writer->journal, cut.version, &keep))
         return;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, writer->run->checkpoint_dir);
-    /* what stays now goes after the next cut */
+    /* files that are not removed now are removed after the next cut */
     ignore(journal_prune(writer->config.ops, folder, keep, NULL));
 }
 

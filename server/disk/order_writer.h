@@ -1,14 +1,15 @@
 /* Writes down what an async run's shards do (common/files/order.h), and with `durability: logged`
  * what they take (journal.h).
  *
- * The order log is written by the shard threads themselves, a record at a time, before anybody
- * hears of what it says: a server that is killed has not given an attempt anything that the log
- * misses. (A machine that dies may lose records; only the journal is synced.) Gradients go to the
- * writer's thread. What has come together meanwhile is one group: one record of the journal and one
- * fsync; then each shard thread is told how many of its gradients are on disk. On a full disk it
- * tries again until there is room; what waits is acknowledged then; when a newer generation comes
- * first, it is dropped. Any other failure of the journal is final: nothing is acknowledged any
- * more, and `failed` says why. The order log alone may have gaps, which are said. */
+ * The order log is written by the shard threads themselves, a record at a time, before the answers
+ * that the record is about are sent: so a server that is killed has given no attempt a version that
+ * the log misses. (A machine that dies may lose records; only the journal is synced.) Gradients go
+ * to the writer's thread. Gradients that arrive while it writes are one group: one record of the
+ * journal and one fsync. Then it reports to each shard thread how many of the thread's gradients
+ * are on disk. On a full disk the writer tries again until there is room, and only then are the
+ * waiting gradients acknowledged. When a newer generation comes first, they are dropped. Any other
+ * failure of the journal is final: nothing is acknowledged any more, and `failed` gets the reason.
+ * Only the order log may have gaps, and the log of the daemon reports each. */
 #ifndef ROOST_SERVER_DISK_ORDER_WRITER_H
 #define ROOST_SERVER_DISK_ORDER_WRITER_H
 
@@ -36,18 +37,18 @@ void order_writer_free(struct order_writer *writer);
 
 /* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
 
-/* From now on it is this run. Takes a reference. */
+/* From now on it writes for this run. Takes a reference. */
 enum err order_writer_prepare(struct order_writer *writer, struct prepared *run) MUST_USE;
-/* Waits until it is; then nothing of an earlier generation is written any more, and the journal can
- * be read. At once for a generation that was not prepared. */
+/* Waits until the generation has begun: then nothing of an earlier generation is written any more,
+ * and the journal can be read. Returns at once for a generation that was not prepared. */
 void order_writer_wait(struct order_writer *writer, uint64_t generation);
 /* An ORDER effect of that thread's shard, with its gradients' references, also when it fails. */
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
                           const struct shard_order *take_order) MUST_USE;
-/* A cut of that version was ordered and no shard has begun its snapshot: what is taken from now on
- * is needed beside it. */
+/* A cut of that version was ordered, and no shard has begun its snapshot: the cut needs the
+ * gradients that are taken from now on beside it. */
 enum err order_writer_cut(struct order_writer *writer, uint64_t version) MUST_USE;
-/* It is recorded: what came before is not needed. */
+/* The cut is recorded: earlier gradients are not needed. */
 enum err order_writer_recorded(struct order_writer *writer, struct cut_name cut) MUST_USE;
 
 #endif

@@ -140,7 +140,8 @@ static enum err redo(void *context, const struct journal_entry *entry, struct re
                                       (unsigned long long)entry->ticket);
 }
 
-/* What was acknowledged since the cut. When a crash left the end of a file, `reason` says so. */
+/* Redoes what was acknowledged since the cut. `reason` is set when a crash left a torn end in a
+ * file. */
 static enum err read_journal(const struct prepared *prepared, struct shard *shard,
                              struct reason *reason)
 {
@@ -192,7 +193,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
         TRY(fill(prepared, shard, chunks, count, reason));
     if (err == ERR_OK)
         err = shard_start(shard);
-    if (err == ERR_OK) /* what it applies follows what is published */
+    if (err == ERR_OK) /* the journal's gradients follow the published version */
         TRY(read_journal(prepared, shard, reason));
     if (err != ERR_OK)
         return reason_set(reason, err, "cannot hold a shard of %u chunks: %s", count,

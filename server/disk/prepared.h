@@ -8,7 +8,7 @@
 #include "server/disk/restore.h"
 #include "server/shard/prepare.h"
 
-/* Read only once it is made; counted, any thread. */
+/* Nothing changes it after it is made. References are counted; any thread. */
 struct prepared {
     atomic_uint references;
     uint64_t generation;
@@ -27,7 +27,7 @@ struct prepared {
     struct shard_chunk *chunks;
 };
 
-/* The reason names what is wrong with the command, and where. */
+/* The reason names the wrong field of the command, and the file. */
 enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
                       struct reason *reason) MUST_USE;
 struct prepared *prepared_ref(struct prepared *prepared);
@@ -46,9 +46,9 @@ struct prepared_shard {
     uint32_t thread, thread_count;
 };
 
-/* The shard of those of the server's chunks that belong to `thread`, filled and
- * started; of an async run with what its journal has beyond the cut (a torn end is cut off: then OK
- * comes with a reason). Takes long: every value is made or read. */
+/* The shard of those of the server's chunks that belong to `thread`, filled and started; in an
+ * async run also with the gradients that its journal has beyond the cut (when the journal's torn
+ * end is cut off, the result is OK with a reason). Takes long: every value is made or read. */
 enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
                             struct shard **ret_shard, struct reason *reason) MUST_USE;
 

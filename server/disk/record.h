@@ -1,8 +1,8 @@
 /* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl (one
- * JSON object a step or validation) and events/ (TensorBoard). Written by the coordinator's daemon,
- * in batches, a step's row before its commit is said; synced only with a cut: after the machine's
- * crash the last ones may miss, and a run that is continued from the cut writes those rows again.
- * One thread. */
+ * JSON object a step or validation) and events/ (TensorBoard). The coordinator's daemon writes them
+ * in batches, and a step's row before its commit is sent. They are synced only with a cut: when the
+ * machine crashes, the last rows may be missing, and a run that is continued from the cut writes
+ * those rows again. One thread. */
 #ifndef ROOST_SERVER_DISK_RECORD_H
 #define ROOST_SERVER_DISK_RECORD_H
 
@@ -16,7 +16,7 @@ struct record {
     struct buf scalars;     /* the same for TensorBoard */
     uint64_t epoch_samples; /* training samples in the data set */
     enum err err;           /* NO_SPACE: tried again; else nothing is written after it */
-    bool said;              /* it is in the log */
+    bool said;              /* the log has a line about it */
     struct reason reason;
 };
 
@@ -38,9 +38,10 @@ void record_step(struct record *record, const struct step_row *row);
 void record_validation(struct record *record, const struct validation_row *row);
 /* Writes the rows that are there; those for TensorBoard wait. */
 void record_write(struct record *record);
-/* Writes what is there; at least each second. */
+/* Writes the rows that are there; to be called at least each second. */
 void record_flush(struct record *record);
-/* … and makes it durable, before a cut is recorded: what led to that cut is never missing. */
+/* Also makes them durable. To be called before a cut is recorded: so rows that led to a recorded
+ * cut are never missing. */
 void record_sync(struct record *record);
 /* A rewind: rows beyond `version` will come again. */
 void record_rewind(struct record *record, uint64_t version);

@@ -1,5 +1,6 @@
 /* The facts that a cluster must not forget: which term the coordinator has, which run there is,
- * which cuts are recorded. Little, written rarely (never per step), durable when a call returns.
+ * which cuts are recorded. The facts are small and rarely written (never per step). They are
+ * durable when a call returns.
  *
  * Every write names the term of the coordinator that makes it and fails with ERR_OLD_TERM when
  * another has taken a newer term since (P7), so an old coordinator can't undo what its successor
@@ -42,20 +43,21 @@ enum err store_open_sqlite(const char *path, struct store **ret_store,
                            struct reason *reason) MUST_USE;
 void store_free(struct store *store); /* NULL is fine */
 
-/* The first number that a new store gives is random, so that one whose directory was lost does not
- * give the numbers of the lost one again. */
+/* The first number that a new store gives is random: when a directory was lost, the new store does
+ * not give the lost store's numbers again. */
 /* This start's number, above all earlier ones of this store (P3). Not bound to a term. */
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
 /* Takes a term above all earlier ones. */
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
-/* The coordinator of `term` has the term `newer` from now on: servers had obeyed a higher one. */
+/* The coordinator of `term` has the term `newer` from now on, because servers had obeyed a higher
+ * term. */
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,
                         struct reason *reason) MUST_USE;
 
 /* A new run; its number, above all earlier ones, is set in *run. ERR_EXISTS: the directory has one
  * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: what
- * another store knew of it, or NULL; this one's generation does not fall below it. All of it is
- * stored, or nothing. The caller sees to it that none is active. */
+ * another store knew of the run, or NULL; this store's generation does not fall below that.
+ * Everything is stored, or nothing. The caller makes sure that no run is active. */
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
                        const struct coordinator_past *past, struct reason *reason) MUST_USE;
 /* The same run with other settings (spec, servers_min): it is continued. ERR_NOT_FOUND. */

@@ -225,7 +225,8 @@ static enum err write_under(struct store *store, uint64_t term, const char *sql,
     return end(store, err, reason);
 }
 
-/* P3, P7: a directory that was lost forgets which numbers it gave, so a new one begins anywhere. */
+/* P3, P7: no boot and no term is given twice. A directory that was lost took its numbers with it,
+ * so a new one begins at a random number. */
 static enum err first_number(unsigned bits, uint64_t *ret_number)
 {
     TRY(rand_system(ret_number, sizeof *ret_number));
