@@ -1,4 +1,4 @@
-/* What other threads tell the daemon's main thread. */
+/* Events that other threads send to the daemon's main thread. */
 #include "server/events.h"
 
 #include "server/connection.h"

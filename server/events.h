@@ -1,4 +1,4 @@
-/* What other threads tell the daemon's main thread, through its inbox. */
+/* Events that other threads send to the daemon's main thread, through its inbox. */
 #ifndef ROOST_SERVER_EVENTS_H
 #define ROOST_SERVER_EVENTS_H
 
@@ -19,7 +19,7 @@ enum call_kind {
     CALL_STATUS
 };
 
-/* A unary call, decoded; whoever holds it answers it, once, with one of the two below. */
+/* A unary call, decoded. Its holder answers it, once, with one of the two functions below. */
 struct call {
     enum call_kind kind;
     uint64_t number; /* rpc_request_number() */
@@ -64,6 +64,6 @@ struct event {
     struct rpc_message *message;
 };
 
-void event_release(struct event *event); /* what nobody handles: calls fail with CANCELLED */
+void event_release(struct event *event); /* a call that nobody has answered fails with CANCELLED */
 
 #endif

@@ -1,5 +1,4 @@
-/* Watches are a list; what is sent to one is sent under the lock, so that the last word stays last.
- */
+/* Watches are a list. Messages are sent under the lock, so that the newest state is sent last. */
 #include "server/health.h"
 
 #include "common/scoped.h"
@@ -11,7 +10,7 @@ struct health_watch {
     struct health_watch *next, **place;
     struct health *health;
     struct rpc_stream *stream; /* a reference */
-    bool asked;                /* it has named a service that is here */
+    bool asked;                /* it has named a service that this daemon has */
 };
 
 void health_init(struct health *health)
@@ -26,7 +25,7 @@ void health_release(struct health *health)
     thread_mutex_release(&health->mutex);
 }
 
-/* Sends what is to be said now in answer to `request`. */
+/* Sends the answer to `request`. */
 static enum err say_locked(struct health_watch *watch, struct slice request, struct reason *reason)
 {
     struct buf response = {0};
@@ -45,7 +44,7 @@ void health_set(struct health *health, bool serving)
     health->serving = serving;
     for (struct health_watch *watch = health->watches; news && watch != NULL; watch = watch->next)
         if (watch->asked && say_locked(watch, (struct slice){0}, &reason) != ERR_OK)
-            rpc_stream_cancel(watch->stream); /* one that does not read asks again */
+            rpc_stream_cancel(watch->stream); /* the watcher does not read; it will ask again */
     thread_unlock(&health->mutex);
 }
 
@@ -108,7 +107,7 @@ static void watch_message(void *owner, struct rpc_stream *stream, struct rpc_mes
         rpc_stream_finish(stream, err, reason.text);
 }
 
-/* A watcher says no more and keeps listening. */
+/* A watcher sends nothing more, and its stream stays open. */
 static void watch_ended(void *owner, struct rpc_stream *stream)
 {
     (void)owner, (void)stream;

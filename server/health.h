@@ -1,5 +1,5 @@
-/* The health service (grpc.health.v1): whether the daemon serves, to whoever asks, and again to
- * whoever watches when it changes. All functions may be called from any thread. */
+/* The health service (grpc.health.v1): answers whether the daemon serves, and sends it again to
+ * each watcher when it changes. All functions may be called from any thread. */
 #ifndef ROOST_SERVER_HEALTH_H
 #define ROOST_SERVER_HEALTH_H
 
@@ -18,7 +18,7 @@ struct health {
 void health_init(struct health *health);
 /* After the rpc server is gone. */
 void health_release(struct health *health);
-/* Tells all who watch, when it is news. */
+/* Sends the new state to all watchers, when it has changed. */
 void health_set(struct health *health, bool serving);
 
 /* Handlers of Check and Watch; the owner of both methods is the struct health. */

@@ -1,10 +1,10 @@
-/* What systemd is told. */
+/* Reports to systemd. */
 #include "server/notify.h"
 
 #ifdef ROOST_SYSTEMD
 #include <systemd/sd-daemon.h>
 
-/* Failures are not ours to mend: systemd notices what it misses. */
+/* A failure is ignored: systemd notices a missing report. */
 void notify_ready(void)
 {
     (void)sd_notify(0, "READY=1");

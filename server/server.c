@@ -2,24 +2,27 @@
  *
  * Threads:
  *   main     owns the control room (on the coordinator's daemon), the link to the coordinator, the
- * store and the run's record; waits for events in its inbox. Every decision happens here, one event
- * after another. rpc …    gRPC's polling threads, one per core: decode requests (service.c) and
- * data messages (push, pull); post to main's or a shard's inbox; never wait. shard …  each owns its
- * chunks; waits for pushes, pulls and commands in its inbox (shards.h). cuts     writes cuts'
- * files; waits for chunk copies of the shards. order    writes an async run's order log and
- * journal; waits for the shards'. signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
+ *            store and the run's record; waits for events in its inbox. Every decision happens
+ *            here, one event after another.
+ *   rpc …    gRPC's polling threads, one per core: decode requests (service.c) and data messages
+ *            (push, pull); post to main's inbox or to a shard's; never wait.
+ *   shard …  each owns its chunks; waits for pushes, pulls and commands in its inbox (shards.h).
+ *   cuts     writes cuts' files; waits for chunk copies of the shards.
+ *   order    writes an async run's order log and journal; waits for the shards' gradients.
+ *   signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
  *
  * Main's loop: take what is in the inbox, at most until the next timer is due; after each event the
  * control has carried out what follows from it. No polling: a parked acquire is answered in the
  * turn that frees a ticket.
  *
- * Ready is the daemon that systemd started when its port answers and its shards have the weights
- * that they are to hold; the coordinator's, when the run that goes on has all of its servers.
+ * A daemon is ready, as systemd means it, when its port answers and its shards have the weights
+ * that they are to hold. The coordinator's daemon is ready when the run that goes on has all of its
+ * servers as well.
  *
  * Order of the end: the run pauses with a cut (coordinator), or the chunks move to other servers
- * (any other that gets SIGTERM, while stop_ms lasts); the service refuses new calls; waiting
- * calls are answered; the rpc server, the link and the shards go; then the loop and the store. A
- * second signal skips the first of these. */
+ * (any other that gets SIGTERM, while stop_ms lasts); the service refuses new calls; waiting calls
+ * are answered; the rpc server, the link and the shards go; then the loop and the store. A second
+ * signal skips the first of these. */
 #include "server/server.h"
 
 #include "common/file.h"
@@ -85,7 +88,7 @@ static void signal_said(void *owner, int number)
     struct server *server = owner;
     ignore(
         inbox_post(server->inbox, &(struct event){.kind = EVENT_SIGNAL,
-                                                  .number = (uint64_t)number})); /* say it again */
+                                                  .number = (uint64_t)number})); /* post it again */
 }
 
 static enum err open_store(struct server *server, struct reason *reason)
@@ -158,7 +161,7 @@ static enum err open_shards(struct server *server, struct reason *reason)
     return ERR_OK;
 }
 
-/* One that is lost or late must not cost a lease. */
+/* A heartbeat that is lost or late must not cost the lease. */
 static uint32_t heartbeat_ms(const struct server_settings *settings)
 {
     return settings->heartbeat_ms != 0 ? settings->heartbeat_ms : settings->lease_ms / 5;
@@ -195,7 +198,8 @@ static enum err open_office(struct server *server, struct reason *reason)
     return control_new(&config, &server->control, reason);
 }
 
-/* Where others reach the daemon: what was set, or the address with the port that it got. */
+/* The address where others reach the daemon: the one that was set, or the listening address with
+ * its port. */
 static void name_address(struct server *server)
 {
     const char *address = server->settings->address;
@@ -208,7 +212,8 @@ static void name_address(struct server *server)
                  rpc_server_port(server->rpc));
 }
 
-/* Listened on everywhere, and said to others, who would look for it at home. */
+/* The daemon listens on all addresses and would give others this one, which they would look for on
+ * their own machine. */
 static void warn_of_address(const struct server *server)
 {
     static const char *const everywhere[] = {"0.0.0.0:", "[::]:"};
@@ -280,7 +285,7 @@ static void close_all(struct server *server)
 
 /* ---- the loop ---- */
 
-/* Other servers take its chunks, if there is a run and a coordinator to say so. */
+/* Other servers take its chunks, if there is a run and a coordinator that moves them. */
 static void drain(struct server *server, uint64_t now_ns)
 {
     if (shards_held(server->shards).generation == 0 || !link_connected(server->link))
@@ -357,7 +362,7 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
     event_release(event);
 }
 
-/* The port answers since start(); what is missing are the weights that this server has to hold. */
+/* The port answers since start(). Only the weights may be missing that this server is to hold. */
 static void watch_ready(struct server *server)
 {
     if (server->ready || server->stopping ||

@@ -84,8 +84,8 @@ CALL_HANDLER(drain, CALL_DRAIN)
 CALL_HANDLER(status, CALL_STATUS)
 #undef CALL_HANDLER
 
-/* A call that the main thread parks: it looks for the number. When the inbox is full, the parking
- * time ends the wait all the same. */
+/* The main thread may have parked the call, and finds it by the number. When the inbox is full, the
+ * event is lost, and the parked call ends with its parking time. */
 static void cancelled(void *owner, struct rpc_request *request)
 {
     struct service *service = owner;
@@ -120,8 +120,8 @@ static enum err server_open(void *owner, struct rpc_stream *stream, const struct
     return open_connection(owner, stream, peer, true, ret_owner, reason);
 }
 
-/* What a member says when the inbox is full is a heartbeat, which the next one makes good; a
- * server's report must not be lost: it says everything again over a new stream. */
+/* The inbox is full. A member's heartbeat may be lost: the next one is enough. A server's report
+ * must not be lost: its stream ends, and the server sends all reports again over a new one. */
 static void connection_message(void *owner, struct rpc_stream *stream,
                                struct rpc_message *take_message)
 {
@@ -143,7 +143,7 @@ static void connection_closed(void *owner, struct rpc_stream *stream, enum err e
     struct connection *connection = owner;
     struct event event = {.kind = EVENT_CONNECTION_CLOSED, .connection = connection};
     if (inbox_post(connection->inbox, &event) != ERR_OK)
-        event_release(&event); /* the next word to it fails, which ends it as well */
+        event_release(&event); /* the next message over it fails, which ends it as well */
 }
 
 static const struct rpc_stream_events member_events = {
@@ -194,7 +194,7 @@ enum err service_serve(struct service *service, uint64_t run,
     return ERR_OK;
 }
 
-/* Which samples: of one slot of the ticket's step, or of a validation's piece. */
+/* The samples of one slot of the ticket's step, or of a validation's piece. */
 struct sample_range {
     enum data_split split;
     uint64_t first; /* position in the stream; of a validation the sample */

@@ -1,6 +1,6 @@
 /* The daemon's methods: one table of path, roles and handler. Handlers run on gRPC's polling
- * threads; they decode, and post to the main thread's inbox. Only Samples, health and reflection
- * are answered where they are, because they touch no state of the daemon.
+ * threads: they decode, and post an event to the main thread's inbox. Only Samples, health and
+ * reflection are answered on the polling thread, because they touch no state of the daemon.
  *
  * A daemon that is not the coordinator refuses the Cluster service with ERR_NOT_COORDINATOR. */
 #ifndef ROOST_SERVER_SERVICE_H
@@ -16,7 +16,8 @@
 
 enum { SERVICE_METHODS_MAX = 32 };
 
-/* A data set that is served to workers without a copy. Counted: a call under way keeps it. */
+/* A data set that is served to workers without a copy. References are counted: a call under way
+ * holds one. */
 struct served {
     atomic_uint references;
     uint64_t run;
@@ -35,7 +36,8 @@ struct service {
     struct digest_mac key;     /* of the coordinator's term */
 };
 
-/* `exchange` and `transfer` are the shards' rows. The service must stay where it is. ERR_NOMEM. */
+/* `exchange` and `transfer` are the shards' rows. The service must not move in memory.
+ * ERR_NOMEM. */
 enum err service_init(struct service *service, struct inbox *inbox, bool coordinator,
                       struct rpc_method exchange, struct rpc_method transfer) MUST_USE;
 /* After the rpc server is gone. */

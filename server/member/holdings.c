@@ -26,7 +26,7 @@ uint64_t holdings_spec(const char *spec, const char *checkpoint_dir)
 
 /* ---- chunks ---- */
 
-/* There is room for chunks below `end`. */
+/* Makes room for chunks below `end`. */
 static bool reserve(struct holdings *holdings, uint32_t end)
 {
     if (end <= holdings->end)
@@ -49,7 +49,7 @@ static bool set_owned(struct holdings *holdings, struct chunk_range range, bool 
     return true;
 }
 
-/* The answer's ranges anew. */
+/* Fills in the report's ranges again. */
 static bool name_chunks(struct holdings *holdings)
 {
     struct chunk_range *ranges = calloc(holdings->end + 1, sizeof *ranges);

@@ -2,13 +2,13 @@
  * run it holds, which chunks, and the newest decision. coordinator/succession.h is the other side.
  * Pure; part of struct server_member.
  *
- * A decision counts from the moment when it is received, carried out or not: it is sent only when
- * the sums of every server are there, and the sums stay until the next decision (P6), so a
- * successor can repeat it to all.
+ * A decision counts from the moment when it is received, carried out or not. The coordinator sends
+ * a decision only when every server has its sums, and servers keep the sums until the next decision
+ * (P6). So a successor can send the decision again to all of them.
  *
- * Chunks that move with a decision stop being their old owner's when it receives the decision, and
- * become their new owner's when they arrive. Until they arrive the new owner reports that it holds
- * nothing, because the old one may not have received the decision. */
+ * Chunks that move with a decision leave their old owner when it receives the decision, and belong
+ * to their new owner when they arrive (P11). Until they arrive, the new owner reports that it holds
+ * nothing, because the old owner may not have received the decision. */
 #ifndef ROOST_SERVER_MEMBER_HOLDINGS_H
 #define ROOST_SERVER_MEMBER_HOLDINGS_H
 
@@ -18,7 +18,7 @@ struct holdings {
     struct server_held told; /* generation 0: nothing */
     bool *owned;             /* by chunk, those below `end` */
     uint32_t end;
-    bool takes; /* with the newest decision chunks come */
+    bool takes; /* chunks come to this server with the newest decision */
     struct chunk_range *ranges;
 };
 
@@ -28,7 +28,8 @@ void holdings_release(struct holdings *holdings); /* {0} is fine */
 void holdings_prepare(struct holdings *holdings, const struct server_command *command);
 /* COMMIT, before it is carried out. */
 void holdings_commit(struct holdings *holdings, const struct server_command *command);
-/* The run is over, or what is held cannot be known: from now on nothing is reported. */
+/* The run is over, or it is not known what the server holds: from now on the server reports that it
+ * holds nothing. */
 void holdings_end(struct holdings *holdings);
 
 /* The report, when the server has carried out the decisions below `committed`; borrowed until the

@@ -104,7 +104,8 @@ void member_thread_ready(struct server_member *member, const struct member_ready
 {
     check(ready->thread < member->thread_count);
     begin(ret_effects);
-    /* P2: a thread that has prepared an older generation says nothing about this one. */
+    /* P2: a report of another generation counts for nothing. This thread has prepared an older
+     * one. */
     if (ready->generation != member->held.generation)
         return;
     member->threads[ready->thread].ready = true;
@@ -169,7 +170,7 @@ void member_cut_written(struct server_member *member, const struct member_cut *c
                         struct member_effects *ret_effects)
 {
     begin(ret_effects);
-    /* P2: a cut of an older generation is not reported; its files are pruned with the others. */
+    /* P2: a cut of an older generation is not reported. Its files are pruned with the others. */
     if (cut->name.generation != member->held.generation)
         return;
     struct server_report *report = add_report(member, ret_effects, SERVER_MANIFEST);

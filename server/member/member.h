@@ -1,6 +1,6 @@
 /* A server as its coordinator sees it: what it holds, how far its shard threads are, and what it
- * reports. Commands of the coordinator and events of the threads come in; effects go out, which the
- * caller carries out from first to last. server/threads/shards.c is the caller.
+ * reports. The coordinator's commands and the threads' events come in. Effects go out, and the
+ * caller carries them out from first to last. server/threads/shards.c is the caller.
  *
  * Rules that are decided here:
  *  P3  a command for another boot of this server is dropped;
@@ -18,7 +18,8 @@
  *    one's next;
  *  4 the tickets that all chunks have taken are known only of an async run.
  *
- * Pure: no clock, no thread, no I/O. The caller sees to it that one thread at a time is inside. */
+ * Pure: no clock, no thread, no I/O. The caller makes sure that only one thread at a time is
+ * inside. */
 #ifndef ROOST_SERVER_MEMBER_MEMBER_H
 #define ROOST_SERVER_MEMBER_MEMBER_H
 
@@ -55,7 +56,7 @@ struct member_effect {
     };
 };
 
-/* What one event asks for, in order. */
+/* The effects of one event, in order. */
 struct member_effects {
     uint32_t count;
     struct member_effect list[MEMBER_EFFECTS_MAX];
@@ -74,7 +75,7 @@ struct server_member {
     uint32_t thread_count;
     struct admission_term term; /* the highest seen (P7) */
     struct holdings holdings;   /* for a new coordinator */
-    bool told;                  /* a command has said what to hold */
+    bool told;                  /* a command has named what to hold */
     bool may_leave, draining;
     struct cut_name held; /* the generation and the version that it began with; 0, 0: nothing */
     enum err prepare_err;
@@ -96,17 +97,17 @@ void member_release(struct server_member *member);
 /* A command of the coordinator. */
 void member_command(struct server_member *member, const struct server_command *command,
                     struct member_effects *ret_effects);
-/* The command that MEMBER_PREPARE asked to carry out reaches the threads next. */
+/* The command of MEMBER_PREPARE was opened, and is given to the threads next. */
 void member_prepared(struct server_member *member, const struct shard_async *async);
-/* It cannot: READY reports the error. */
+/* The command could not be opened: READY reports the error. */
 void member_prepare_failed(struct server_member *member, enum err err, const struct reason *reason,
                            struct member_effects *ret_effects);
-/* Chunks that a command moves will not move with it: what is held cannot be told any more. */
+/* The chunks of a command will not move: it is not known any more what the server holds. */
 void member_moves_lost(struct server_member *member);
 /* The daemon is to end: asks the coordinator to move the chunks elsewhere. */
 void member_drain(struct server_member *member, struct member_effects *ret_effects);
-/* The connection to the coordinator is new: reports again what may have been lost. The coordinator
- * passes over what it has had already. */
+/* The connection to the coordinator is new: sends every report again that may have been lost. The
+ * coordinator ignores those that it has had already. */
 void member_report_again(const struct server_member *member, struct member_effects *ret_effects);
 
 /* Events of the threads and of the writer of cuts. `shard` is NULL when `err` is not OK. */
@@ -138,7 +139,7 @@ struct member_cut {
 void member_cut_written(struct server_member *member, const struct member_cut *cut,
                         struct member_effects *ret_effects);
 
-/* The coordinator has told what to hold, and it is there: also nothing. */
+/* The server holds what the coordinator's newest command wants, which may be nothing. */
 bool member_loaded(const struct server_member *member);
 /* What a hello reports: the generation and the version; 0, 0: nothing. */
 struct cut_name member_held(const struct server_member *member);

@@ -20,7 +20,7 @@ static void route_push(struct exchange_message *take_message)
 {
     struct exchange *exchange = take_message->stream->exchange;
     uint32_t count = take_message->content.push.entry_count;
-    /* The last share is ours: until then nobody else frees the message. */
+    /* The last share is this function's: until it is done, nobody else frees the message. */
     push_begin(take_message, exchange->thread_count + 1);
     for (uint32_t i = 0; i < exchange->thread_count; i++) {
         uint32_t first = push_first(take_message, i);

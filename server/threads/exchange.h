@@ -1,8 +1,8 @@
 /* Shard.Exchange at the server: one stream per worker, from hello to the end.
  *
  * A message comes in on the stream's polling thread, is judged by proto/wire.c there, and goes to
- * the shard threads that own its chunks with the received slices uncopied; the answer is sent from
- * a shard thread. Includes point the same way as the message: downwards, to exchange_stream.h.
+ * the shard threads that own its chunks with the received slices uncopied; a shard thread sends the
+ * answer. Includes point the way that the message goes: downwards, to exchange_stream.h.
  *
  *     polling thread          shard thread
  *     exchange.c ---inbox---> shard_thread.c -> push.c -> shard_push.c -> kernels
@@ -10,11 +10,11 @@
  *     exchange.c ---inbox---> shard_thread.c -> pull.c -> shard_pull.c
  *                                               pull.c -> weights, or a refusal
  *
- * Credits: WIRE_CREDITS pushes and as many pulls may be unanswered; a peer with more is not ours:
- * its stream ends. A pull that has to wait is answered with TOO_EARLY and holds no credit any more;
- * when its weights are published they are sent as long as few messages wait to be sent, otherwise
- * the pull's names wait at the stream and the shard is asked again, so a slow peer never holds old
- * weights. */
+ * Credits: WIRE_CREDITS pushes and as many pulls may be unanswered. A peer that sends more is not
+ * one of our workers: its stream ends. A pull that has to wait is answered with TOO_EARLY and holds
+ * no credit any more. When its weights are published, they are sent if few messages wait to be
+ * sent. Otherwise only the pull's names wait at the stream, and the shard is asked again later: so
+ * a slow peer never keeps old weights in memory. */
 #ifndef ROOST_SERVER_THREADS_EXCHANGE_H
 #define ROOST_SERVER_THREADS_EXCHANGE_H
 

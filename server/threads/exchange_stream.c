@@ -50,7 +50,7 @@ enum err exchange_stream_send(struct exchange_stream *stream, enum rpc_priority 
     if (err == ERR_OK)
         return ERR_OK;
     atomic_fetch_sub(&stream->outgoing, 1);
-    if (err != ERR_CANCELLED) /* what cannot be answered must be asked again on a new stream */
+    if (err != ERR_CANCELLED) /* the peer must ask again on a new stream */
         rpc_stream_cancel(stream->rpc);
     return err;
 }
@@ -64,7 +64,7 @@ struct exchange_message *exchange_message_new(struct exchange_stream *stream)
     message->received = NULL;
     atomic_init(&message->left, 0);
     atomic_init(&message->outcome, ((struct exchange_outcome){0, ERR_OK}));
-    message->arena.bytes_max = ARENA_BYTES_MAX; /* not all of it: `first` is large */
+    message->arena.bytes_max = ARENA_BYTES_MAX; /* usually less is used: `first` is large */
     message->arena.bytes = 0;
     message->arena.blocks = NULL;
     message->arena.first_used = 0;

@@ -1,8 +1,8 @@
 /* A worker's stream and the messages on it, as push.c, pull.c and the shard threads see them.
  *
  * A stream lives as long as somebody holds a reference: its rpc stream until `closed`, each message
- * under way, and each shard thread until it has forgotten the stream's parked pulls. Until then the
- * stream's address is its name in the shard core. */
+ * under way, and each shard thread until the thread has forgotten the stream's parked pulls. The
+ * shard core knows the stream by its address as long as it lives. */
 #ifndef ROOST_SERVER_THREADS_EXCHANGE_STREAM_H
 #define ROOST_SERVER_THREADS_EXCHANGE_STREAM_H
 
@@ -24,11 +24,12 @@ struct exchange {
     _Atomic uint64_t generation; /* for Welcome */
     uint32_t thread_count;
     struct shard_thread **threads;
-    /* shard_thread_message(): pull.c, which is below the threads, asks them again. */
+    /* shard_thread_message(), by which pull.c asks the threads again: pull.c must not include
+     * them. */
     enum err (*post)(struct shard_thread *thread, struct exchange_message *message);
 };
 
-/* The thread that owns a chunk. */
+/* The thread that owns the chunk. */
 static inline uint32_t exchange_thread(const struct exchange *exchange, uint32_t chunk)
 {
     return prepared_thread(chunk, exchange->thread_count);
@@ -54,14 +55,15 @@ struct exchange_stream {
     atomic_uint pulls;         /* not answered, nor parked */
     atomic_uint outgoing;      /* messages that the connection has not taken yet */
     struct thread_mutex mutex; /* guards the four below */
-    struct pull_waiting *waiting, *waiting_last; /* published, to be asked for again; pull.c */
+    struct pull_waiting *waiting,
+        *waiting_last; /* published, to be asked again; pull.c */
     uint32_t waiting_count;
-    uint32_t again; /* asked for again and not answered yet */
+    uint32_t again; /* pulls that asked again and are not answered yet */
     /* In the shard threads' lists of streams that are gone; each guarded by its thread's mutex. */
     struct exchange_stream *gone_next[];
 };
 
-/* What the answered shares of a message came to, kept in one atomic value. */
+/* The result of a message's answered shares so far, in one atomic value. */
 struct exchange_outcome {
     uint32_t first_refused; /* a push: index of the entry that `err` is about */
     enum err err;
@@ -72,8 +74,8 @@ struct exchange_message {
     struct exchange_stream *stream;           /* a reference */
     struct rpc_message *received;             /* a reference; NULL: a pull that is asked again */
     struct to_shard content;                  /* in the arena */
-    atomic_uint left;                         /* shares of it that are not answered */
-    _Atomic(struct exchange_outcome) outcome; /* push.c, pull.c: of those that are */
+    atomic_uint left;                         /* shares that are not answered */
+    _Atomic(struct exchange_outcome) outcome; /* push.c, pull.c: of the answered shares */
     struct arena arena;
 };
 
@@ -83,8 +85,8 @@ struct exchange_stream *exchange_stream_new(struct exchange *exchange,
 struct exchange_stream *exchange_stream_ref(struct exchange_stream *stream);
 void exchange_stream_unref(struct exchange_stream *stream);
 
-/* Sends a message with its payload. ERR_CANCELLED: the stream is over, which is fine. Any other
- * error ends it. Any thread. */
+/* Sends a message with its payload. ERR_CANCELLED: the stream has ended already, which is fine. Any
+ * other error ends the stream. Any thread. */
 enum err exchange_stream_send(struct exchange_stream *stream, enum rpc_priority priority,
                               const struct from_shard *message, const struct rpc_part *parts,
                               size_t part_count);

@@ -18,9 +18,9 @@ struct link {
     struct rand_state jitter;
     uint64_t open_ns;    /* when the next stream is opened; TIME_NEVER: one is open */
     uint64_t backoff_ms; /* of the next failure */
-    bool connected;      /* said so in the log */
+    bool connected;      /* the log has a line about it */
     atomic_bool lost;    /* a local report found no room */
-    /* What streams say on polling threads, each with its number: */
+    /* Events of streams, set on polling threads; each has its stream's number: */
     atomic_uint_fast64_t reached; /* its hello went out */
     atomic_uint_fast64_t ended;   /* it is closed … */
     atomic_int ended_err;         /* … with this */
@@ -80,7 +80,7 @@ struct server_report link_hello(const struct link *link)
     return hello;
 }
 
-/* The same bytes that another server's report would be, through the same inbox. */
+/* The report takes the way of another server's: the same bytes, through the same inbox. */
 static void report_local(struct link *link, struct buf *report)
 {
     struct event event = {.kind = EVENT_REPORT, .message = rpc_message_new(buf_slice(report))};
@@ -90,7 +90,8 @@ static void report_local(struct link *link, struct buf *report)
     atomic_store(&link->lost, true);
 }
 
-/* False: the stream takes no more; what is lost will be said again over the next. */
+/* False: the stream takes no more. The report is lost, and will be sent again over the next
+ * stream. */
 static bool send_locked(struct link *link, struct buf *take_report)
 {
     if (link->stream != NULL)
@@ -123,13 +124,14 @@ void link_report(void *owner, const struct server_report *report)
 
 /* ---- the stream ---- */
 
-/* What a stream's events are told with; lives from its opening to its `closed`. */
+/* The owner that a stream's events carry. It lives from the stream's opening to its `closed`. */
 struct origin {
     struct link *link;
     uint64_t number;
 };
 
-/* The state is in the link; the event only wakes the main thread, which looks at each turn. */
+/* The link has the state. The event only wakes the main thread, which looks at the link in each
+ * turn. */
 static void wake(const struct origin *origin)
 {
     ignore(inbox_post(origin->link->config.inbox, &(struct event){.kind = EVENT_LINK}));
@@ -143,7 +145,8 @@ static void stream_message(void *owner, struct rpc_stream *stream, struct rpc_me
     if (inbox_post(origin->link->config.inbox, &event) == ERR_OK)
         return;
     event_release(&event);
-    rpc_stream_cancel(stream); /* commands must not be lost: they come again over a new stream */
+    rpc_stream_cancel(
+        stream); /* the coordinator sends it again over a new stream */
 }
 
 static void stream_closed(void *owner, struct rpc_stream *stream, enum err err,
@@ -202,7 +205,8 @@ static void back_off(struct link *link, uint64_t now_ns)
 
 static void open_stream(struct link *link, uint64_t now_ns)
 {
-    /* Taken before the lock: it locks the shards. What they do meanwhile is reported again. */
+    /* The hello is made before the lock is taken, because it locks the shards. What the shards do
+     * meanwhile is reported again. */
     const struct server_report hello = link_hello(link);
     thread_lock(&link->mutex);
     enum err err = open_locked(link, &hello);

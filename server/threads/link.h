@@ -1,9 +1,9 @@
 /* The link between this daemon's shards and the coordinator: reports one way, commands the other.
  *
- * On the coordinator's own daemon it is local: reports go through the main thread's inbox like
- * everybody's, as the same bytes. On any other daemon it is one Cluster.Serve stream, opened again
- * with backoff whenever it breaks; each new stream begins with a hello, and then everything that
- * may have been lost is said again.
+ * On the coordinator's own daemon the link is local: reports go through the main thread's inbox, as
+ * the same bytes that another server sends. On any other daemon the link is one Cluster.Serve
+ * stream. When the stream breaks, the link opens a new one, with backoff. Each new stream begins
+ * with a hello, and then the server sends every report again that may have been lost.
  *
  * Main thread, but for link_report(). */
 #ifndef ROOST_SERVER_THREADS_LINK_H
@@ -32,7 +32,8 @@ enum err link_new(const struct link_config *config, struct link **ret_link,
                   struct reason *reason) MUST_USE;
 /* Before the loop is freed. NULL is fine. */
 void link_free(struct link *link);
-/* Whose reports and commands these are; before the first tick. Borrowed. */
+/* The shards that report and are commanded over this link; to be set before the first tick.
+ * Borrowed. */
 void link_attach(struct link *link, struct shards *shards);
 
 /* For shards_config.report; `owner` is the link. Any thread, never blocks. */
@@ -43,7 +44,8 @@ struct server_report link_hello(const struct link *link);
 /* EVENT_LINK_MESSAGE: a command. */
 void link_message(struct link *link, uint64_t number, const struct rpc_message *message);
 bool link_connected(const struct link *link);
-/* Opens, notices, opens again; after every event, and when link_next_ns() is due. */
+/* Opens the stream, notices its end, opens the next one. To be called after every event, and when
+ * link_next_ns() is due. */
 void link_tick(struct link *link, uint64_t now_ns);
 uint64_t link_next_ns(const struct link *link);
 

@@ -34,10 +34,11 @@ static void send_weights(struct exchange_stream *stream, const struct shard_effe
 
 /* ---- a pull that comes ---- */
 
-/* The shares of a pull are answered by several threads; the peer gets one notice, the gravest. */
+/* Several threads answer the shares of a pull. The peer gets one notice for all of them, the
+ * gravest. */
 enum severity {
     SEVERITY_NONE,   /* the weights are sent */
-    SEVERITY_WAITS,  /* they will be */
+    SEVERITY_WAITS,  /* the weights will be sent */
     SEVERITY_REFUSED /* the pull has ended */
 };
 
@@ -61,7 +62,8 @@ static void keep_gravest(struct exchange_message *message, enum err err)
         ;
 }
 
-/* A thread has answered its share: with weights to send (NULL: none), and `err` for the rest. */
+/* A thread has answered its share: with weights to send (NULL: none), and with `err` for the other
+ * chunks. */
 static void share_done(struct exchange_message *take_message, enum err err,
                        const struct shard_effect *weights)
 {
@@ -70,14 +72,15 @@ static void share_done(struct exchange_message *take_message, enum err err,
     uint64_t id = take_message->content.pull.id;
     bool asked_again = take_message->received == NULL;
     struct exchange_outcome outcome = {0, ERR_OK};
-    bool last = atomic_fetch_sub(&take_message->left, 1) == 1; /* else it may be freed from here */
+    bool last =
+        atomic_fetch_sub(&take_message->left, 1) == 1; /* else another thread may free it now */
     if (last) {
         outcome = atomic_load(&take_message->outcome);
         exchange_message_free(take_message);
     }
     bool again = last && asked_again;
     if (last && !again)
-        atomic_fetch_sub(&stream->pulls, 1); /* before the peer can know */
+        atomic_fetch_sub(&stream->pulls, 1); /* before the peer can get the answer */
     if (weights != NULL)
         send_weights(stream, weights);
     if (outcome.err != ERR_OK)
@@ -129,7 +132,7 @@ bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shar
     struct pull share = take_message->content.pull;
     share.chunk_count = share_of(take_message, index, chunks);
     share.chunks = chunks;
-    if (atomic_load(&stream->closed)) { /* its parked pulls are forgotten already */
+    if (atomic_load(&stream->closed)) { /* the shard has forgotten the stream's parked pulls */
         share_done(take_message, ERR_OK, NULL);
         return false;
     }
@@ -168,7 +171,7 @@ static struct pull_waiting *waiting_new(const struct weights *header, uint32_t t
     return waiting;
 }
 
-/* Puts the names behind those that wait. False: there is no room. */
+/* Puts the pull behind those that wait. False: there is no room. */
 static bool wait_locked(struct exchange_stream *stream, const struct weights *header,
                         uint32_t thread, uint64_t generation)
 {
@@ -186,7 +189,7 @@ static bool wait_locked(struct exchange_stream *stream, const struct weights *he
     return true;
 }
 
-/* Whether the weights may go now; otherwise their names wait. */
+/* Whether the weights may be sent now; otherwise the pull waits, by its names. */
 static bool may_send(struct exchange_stream *stream, const struct weights *header, uint32_t thread,
                      uint64_t generation)
 {
@@ -194,7 +197,7 @@ static bool may_send(struct exchange_stream *stream, const struct weights *heade
     bool now = stream->waiting == NULL && atomic_load(&stream->outgoing) < OUTGOING_MAX;
     bool kept = now || wait_locked(stream, header, thread, generation);
     thread_unlock(&stream->mutex);
-    if (!kept) /* not answering would leave the worker waiting for good: it connects again */
+    if (!kept) /* the pull is lost: the stream ends, so that the worker connects and asks again */
         rpc_stream_cancel(stream->rpc);
     return now;
 }

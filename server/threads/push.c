@@ -99,7 +99,7 @@ void push_share_done(struct exchange_message *take_message, const struct push_sh
                                          .first_refused = outcome.first_refused}};
     struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
     exchange_message_free(take_message);  /* the payload's memory is the transport's again */
-    atomic_fetch_sub(&stream->pushes, 1); /* before the peer can know */
+    atomic_fetch_sub(&stream->pushes, 1); /* before the peer can get the acknowledgement */
     exchange_stream_send(stream, RPC_URGENT, &message, NULL, 0);
     exchange_stream_unref(stream);
 }

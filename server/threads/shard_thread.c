@@ -1,6 +1,6 @@
-/* The loop of a shard's owner. A pull comes from exchange.c; the shard is asked (pull_ask()), what
- * goes with its answer is carried out, in async runs a record for the order log, and only then the
- * answer leaves (pull_answer()). */
+/* The loop of the thread that owns a shard. A pull comes from exchange.c. The thread asks the shard
+ * (pull_ask()), carries out the other effects (in async runs a record for the order log), and only
+ * then sends the answer (pull_answer()). */
 #include "server/threads/shard_thread.h"
 
 #include "common/inbox.h"
@@ -14,10 +14,10 @@ enum {
     MESSAGES_MAX = 4096, /* pushes and pulls that may wait; beyond, BUSY */
     COMMANDS_MAX = 256,  /* room that only commands may use */
     BATCH = 16,
-    RETRY_MS = 100,      /* when there was no memory to go on */
+    RETRY_MS = 100,      /* after a lack of memory */
     DEFERRED_MAX = 4096, /* pushes that wait for the log */
-    /* A chunk that its new owner did not take is sent again: it may not have heard of the commit.
-     */
+    /* A chunk that its new owner did not take is sent again: the new owner may not have the commit
+     * yet. */
     AGAIN_MS_MIN = 4,
     AGAIN_DOUBLED_MAX = 7,
 };
@@ -33,7 +33,7 @@ enum shard_item_kind {
     ITEM_TRANSFERRED
 };
 
-/* A commit, and what of it concerns this thread's chunks, in one piece of memory. */
+/* A commit with its moves of this thread's chunks, in one piece of memory. */
 struct order {
     uint64_t boot;
     struct commit commit;
@@ -88,13 +88,13 @@ static void add_order(struct shard_thread *thread, const struct shard_order *tak
     const struct shard_thread_config *config = &thread->config;
     enum err err = order_writer_add(config->order_writer, config->index,
                                     shard_generation(thread->shard), take_order);
-    /* Gradients always find room: few wait at a time. */
+    /* There is always room for gradients: few wait at a time. */
     if (err != ERR_OK)
         log_error(config->logger, "order log has a gap", log_uint("shard", config->index),
                   log_text("err", err_name(err)), log_text("next", "the run cannot be replayed"));
 }
 
-/* Waits for its moment to be sent again. */
+/* The chunk will be sent again, at a later moment. */
 static void transfer_failed(struct shard_thread *thread, struct transfer_sent *take_sent)
 {
     unsigned doubled = thread->failures < AGAIN_DOUBLED_MAX ? thread->failures : AGAIN_DOUBLED_MAX;
@@ -161,7 +161,8 @@ static void carry_out(struct shard_thread *thread)
 
 /* ---- what comes in ---- */
 
-/* Says what waited for the log, as far as that is on disk; `all`: because the shard is no more. */
+/* Sends the answers that waited for the log, as far as the log is on disk; `all`: sends every one,
+ * because the shard is gone. */
 static void answer_deferred(struct shard_thread *thread, bool all)
 {
     uint64_t taken = thread->shard != NULL ? shard_taken(thread->shard) : 0;
@@ -191,12 +192,12 @@ static void handle_push(struct shard_thread *thread, struct exchange_message *ta
         thread->deferred[at] = (struct deferred){take_message, share};
         return;
     }
-    if (share.after > 0) /* said again, it is a duplicate */
+    if (share.after > 0) /* pushed again, it is a duplicate */
         share = (struct push_share){0, ERR_BUSY, 0};
     push_share_done(take_message, &share);
 }
 
-/* What an attempt is given is in the order log before it leaves. */
+/* The order log has the versions that an attempt is given before they are sent. */
 static void handle_pull(struct shard_thread *thread, struct exchange_message *take_message)
 {
     struct shard_effects *effects = &thread->effects;
@@ -206,7 +207,8 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
     for (uint32_t i = 0; i < effects->count; i++) {
         const struct shard_effect *effect = &effects->items[i];
         bool answer = effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL;
-        check(answer == (i + 1 == effects->count)); /* once, and behind everything else */
+        check(answer ==
+              (i + 1 == effects->count)); /* one, behind all other effects */
         if (answer)
             pull_answer(take_message, effect);
         else
@@ -251,7 +253,7 @@ static void forget_shard(struct shard_thread *thread)
     thread->more = false;
 }
 
-/* Async: what the chunks begin with, for the log of the order. */
+/* Async: writes the versions that the chunks begin with to the order log. */
 static void say_beginning(struct shard_thread *thread)
 {
     uint32_t next = 0;
@@ -279,7 +281,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
     config->events->ready(config->owner, config->index, take_prepared->generation, err,
                           thread->shard, &reason);
     if (thread->shard != NULL && shard_extra_bytes(thread->shard) > 0) {
-        shard_report(thread->shard, &thread->effects); /* its step may be complete as it is */
+        shard_report(thread->shard, &thread->effects); /* the new step may be complete already */
         carry_out(thread);
     }
     if (err == ERR_OK && take_prepared->cuts)
@@ -335,7 +337,7 @@ static void handle_transferred(struct shard_thread *thread, struct transfer_sent
     free(take_sent);
 }
 
-/* What was not taken is sent again by the shard. */
+/* The shard sends a chunk again that was not taken. */
 static void send_again(struct shard_thread *thread)
 {
     while (thread->failed != NULL) {
@@ -457,7 +459,7 @@ static uint64_t wait_until(const struct shard_thread *thread)
     return thread->failed != NULL && thread->failed_ns < until_ns ? thread->failed_ns : until_ns;
 }
 
-/* What has waited for its moment. */
+/* Does what is due: chunks to be sent again, a commit that found no memory. */
 static void look_again(struct shard_thread *thread)
 {
     uint64_t now_ns = time_now_ns();
@@ -544,7 +546,8 @@ enum err shard_thread_message(struct shard_thread *thread, struct exchange_messa
     return err;
 }
 
-/* Something outside the inbox is to be looked at; a full inbox is awake anyway. */
+/* Wakes the thread for something outside its inbox. When the inbox is full, the thread is awake
+ * anyway. */
 static void wake(struct shard_thread *thread)
 {
     struct shard_item item = {.kind = ITEM_WAKE};
@@ -586,7 +589,7 @@ enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prep
     return err;
 }
 
-/* How many of the moves' chunks are the thread's, those that leave and those that come. */
+/* How many chunks of the thread leave with the moves, and how many come. */
 static struct order count_moves(const struct shard_thread *thread,
                                 const struct server_command *command)
 {
@@ -651,7 +654,7 @@ enum err shard_thread_arrival(struct shard_thread *thread, struct transfer_arriv
 void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent)
 {
     struct shard_item item = {.kind = ITEM_TRANSFERRED, .sent = take_sent};
-    /* There is room for the few that are under way, unless the thread has ended. */
+    /* Only few transfers are under way, so there is room, unless the thread has ended. */
     if (inbox_post(thread->inbox, &item) != ERR_OK)
         free(take_sent);
 }

@@ -1,8 +1,9 @@
-/* A thread that owns one shard: takes pushes, pulls and commands from its inbox, carries out what
- * the core asks for, and between two messages a piece of what a commit left to do.
+/* A thread that owns one shard: takes pushes, pulls and commands from its inbox and carries out the
+ * effects of the core. Between two messages it does a piece of the work that a commit left.
  *
- * Waits only for its inbox. Never for a peer: answers are sent or refused, not waited for; never
- * for the writer of cuts: without a free copy the snapshot pauses until shard_thread_wake(). */
+ * The thread waits only for its inbox. It never waits for a peer: the transport takes an answer at
+ * once or refuses it. It never waits for the writer of cuts: without a free copy the snapshot
+ * pauses until shard_thread_wake(). */
 #ifndef ROOST_SERVER_THREADS_SHARD_THREAD_H
 #define ROOST_SERVER_THREADS_SHARD_THREAD_H
 
@@ -13,7 +14,8 @@
 #include "server/threads/exchange_stream.h"
 #include "server/threads/transfer.h"
 
-/* What a thread reports; called on it. What is pointed to is borrowed. `index` is the thread's. */
+/* A thread's reports; called on that thread, `index` is its number. Pointers are borrowed for the
+ * call. */
 struct shard_thread_events {
     /* `shard` is NULL when `err` is not OK. */
     void (*ready)(void *owner, uint32_t index, uint64_t generation, enum err err,
@@ -41,38 +43,41 @@ struct shard_thread;
 
 enum err shard_thread_new(const struct shard_thread_config *config,
                           struct shard_thread **ret_thread) MUST_USE;
-/* Ends the thread when it has taken what is in its inbox. Calls do no harm afterwards. */
+/* Ends the thread when it has handled what is in its inbox. Later calls do no harm. */
 void shard_thread_stop(struct shard_thread *thread);
-/* After the stop, and after the writer of cuts, which may still wake it. NULL is fine. */
+/* To be called after the stop, and after the writer of cuts is freed, because the writer may wake
+ * the thread. NULL is fine. */
 void shard_thread_free(struct shard_thread *thread);
 
 /* Any thread. ERR_BUSY: too many messages wait; the message is still the caller's. */
 enum err shard_thread_message(struct shard_thread *thread,
                               struct exchange_message *message) MUST_USE;
-/* The stream is closed: its parked pulls are to be forgotten. Takes a reference. Any thread. */
+/* The stream is closed: the shard forgets the stream's parked pulls. Takes a reference. Any
+ * thread. */
 void shard_thread_gone(struct shard_thread *thread, struct exchange_stream *stream);
 /* A copy that the writer of cuts held is free. Any thread. */
 void shard_thread_wake(struct shard_thread *thread);
 
-/* So many gradients of the shard of that generation are on disk. Any thread. */
+/* That many gradients of the shard of that generation are on disk. Any thread. */
 void shard_thread_logged(struct shard_thread *thread, uint64_t generation, uint64_t durable);
-/* A chunk comes. Any thread. ERR_BUSY, ERR_CANCELLED: it is still the caller's. */
+/* A chunk arrives. Any thread. ERR_BUSY, ERR_CANCELLED: the chunk is still the caller's. */
 enum err shard_thread_arrival(struct shard_thread *thread,
                               struct transfer_arrival *arrival) MUST_USE;
-/* What became of a chunk that was sent. Any thread. */
+/* The result of sending a chunk. Any thread. */
 void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent *take_sent);
 
 /* Commands, of one thread at a time. ERR_BUSY: the thread is far behind; nothing was done. */
 /* Forgets its shard, makes that of `prepared`, and reports `ready`. Takes a reference. */
 enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prepared) MUST_USE;
-/* What a commit's moves mean here: the run's model, and of each move the peer that it goes to. */
+/* A commit's moves for this server: the run's model, and for each move the peer that gets the
+ * chunks. */
 struct thread_moves {
     const struct model *model;
     const uint32_t *peers;
 };
 enum err shard_thread_commit(struct shard_thread *thread, const struct server_command *command,
                              const struct thread_moves *about) MUST_USE;
-/* Reports `reduced` again where a report may be lost. */
+/* Sends `reduced` again for each step whose report may be lost. */
 enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
 /* Forgets its shard. */
 enum err shard_thread_end(struct shard_thread *thread) MUST_USE;

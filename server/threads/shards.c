@@ -26,14 +26,14 @@ struct shards {
 
 /* ---- what the core reports ---- */
 
-/* No command may be lost: the coordinator sends one again only after a new hello. */
+/* No command may be lost, because the coordinator sends a command again only after a new hello. */
 static void lost(const struct shards *shards, const char *what, enum err err)
 {
     if (err == ERR_OK)
         return;
     struct reason reason;
     ignore(reason_set(&reason, err, "a shard thread cannot take the command '%s': %s", what,
-                      err_text(err))); /* the sentence is what counts */
+                      err_text(err))); /* the process ends; only the sentence is needed */
     shards->config.failed(shards->config.logger, &reason);
 }
 
@@ -192,7 +192,8 @@ static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, 
     shard_thread_logged(shards->exchange.threads[thread], generation, durable);
 }
 
-/* What was written may or may not be on disk: only a restart, which reads it, can tell. */
+/* The last record may or may not be on disk. Only a restart finds out, because it reads the
+ * journal. */
 static void journal_failed(void *owner, const struct reason *reason)
 {
     const struct shards *shards = owner;
@@ -302,7 +303,7 @@ void shards_free(struct shards *shards)
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_stop(shards->exchange.threads[i]);
     transfer_peers_free(shards->peers);
-    cut_writer_free(shards->cut_writer); /* gives copies back to threads that are still there */
+    cut_writer_free(shards->cut_writer); /* before the threads: it gives their copies back */
     order_writer_free(shards->order_writer);
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         shard_thread_free(shards->exchange.threads[i]);
@@ -356,7 +357,7 @@ static void prepare(struct shards *shards, const struct server_command *command)
     shards->prepared = prepared;
 }
 
-/* The command's moves, judged, with the peers that they go to. */
+/* The command's moves after checks, with the peers that get the chunks. */
 static enum err judge_moves(struct shards *shards, const struct server_command *command,
                             uint32_t *ret_peers, struct reason *reason)
 {

@@ -1,10 +1,10 @@
 /* All shards of one daemon: their threads, the writer of checkpoints, and the Exchange method. The
- * core in server/member/ decides what a command does and what is reported; this file carries that
- * out on threads and files.
+ * core in server/member/ decides what a command does and what is reported. This file carries the
+ * core's effects out, on threads and files.
  *
- * The daemon's main thread commands; reports come on the shards' own threads, for the whole server:
- * READY, COMMITTED and MANIFEST once all threads are that far, REDUCED from each thread as its
- * chunks are (the coordinator adds them up). */
+ * The daemon's main thread gives commands. Reports are made on the shards' own threads, for the
+ * whole server: READY, COMMITTED and MANIFEST when all threads are that far; REDUCED by each thread
+ * for its own chunks (the coordinator adds them up). */
 #ifndef ROOST_SERVER_THREADS_SHARDS_H
 #define ROOST_SERVER_THREADS_SHARDS_H
 
@@ -43,7 +43,8 @@ void shards_free(struct shards *shards);
 void shards_command(struct shards *shards, const struct server_command *command);
 /* The connection to the coordinator is new (member_report_again()). Main thread. */
 void shards_report_again(struct shards *shards);
-/* The coordinator has told what to hold, and it is there: also nothing. Any thread. */
+/* The server holds what the coordinator's newest command wants, which may be nothing. Any
+ * thread. */
 bool shards_loaded(struct shards *shards);
 /* What a hello reports: the generation that is prepared or being prepared, and its version; 0, 0:
  * nothing. Any thread. */
@@ -53,8 +54,8 @@ uint64_t shards_term(struct shards *shards);
 
 /* The coordinator needs nothing of this server any more. Main thread. */
 bool shards_may_leave(struct shards *shards);
-/* Asks the coordinator to move the chunks elsewhere, because the daemon is to end; the answer is
- * that shards_may_leave(). Main thread. */
+/* Asks the coordinator to move the chunks elsewhere, because the daemon is to end. When that is
+ * done, shards_may_leave() is true. Main thread. */
 void shards_drain(struct shards *shards);
 
 /* The rows of Shard.Exchange and Shard.Transfer for the daemon's method table. */

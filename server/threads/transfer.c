@@ -9,7 +9,7 @@
 
 struct transfer_peers {
     struct transfer_config config;
-    struct thread_mutex mutex; /* guards the rest; channels stay once they are there */
+    struct thread_mutex mutex; /* guards the rest; a channel stays until the end */
     uint32_t count;
     struct rpc_channel *channels[TRANSFER_PEERS_MAX];
 };

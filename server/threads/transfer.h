@@ -5,7 +5,8 @@
  *     shard_transferred <---inbox--- answered    transfer_answer <----------- shard_thread.c
  *
  * A call carries one chunk, written straight from the shard into the message. A shard has a few
- * calls under way at a time (SHARD_TRANSFERS_MAX); what fails is sent again, later each time. */
+ * calls under way at a time (SHARD_TRANSFERS_MAX); a chunk whose call fails is sent again, after a
+ * longer pause each time. */
 #ifndef ROOST_SERVER_THREADS_TRANSFER_H
 #define ROOST_SERVER_THREADS_TRANSFER_H
 
@@ -36,8 +37,8 @@ struct transfer_arrival {
 struct transfer_config {
     struct rpc_loop *loop; /* NULL: no server can be reached (tests) */
     const struct tls_identity *identity;
-    /* Both are called on polling threads. An arrival that is not taken is answered with the error.
-     */
+    /* Both are called on polling threads. When `arrived` returns an error, the call is answered
+     * with it. */
     void (*sent)(void *owner, struct transfer_sent *take_sent);
     enum err (*arrived)(void *owner, struct transfer_arrival *arrival);
     void *owner;
@@ -52,8 +53,8 @@ void transfer_peers_free(struct transfer_peers *peers);
 enum err transfer_peer(struct transfer_peers *peers, const char *address, uint32_t *ret_peer,
                        struct reason *reason) MUST_USE;
 
-/* Sends what the SHARD_TRANSFER effect of the thread's shard names; the config's `sent` is given
- * the end of it. ERR_NOMEM, ERR_UNREACHABLE: nothing was sent. Shard thread. */
+/* Sends the chunk of a SHARD_TRANSFER effect of the thread's shard. The config's `sent` is called
+ * with the result. ERR_NOMEM, ERR_UNREACHABLE: nothing was sent. Shard thread. */
 enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const struct shard *shard,
                        const struct shard_effect *effect) MUST_USE;
 
