@@ -1,6 +1,6 @@
-/* Which tickets a chunk has taken (async): all below a low-water mark, and a
- * bitmap of the `window` tickets from there. What is granted is inside the window (P12), so the
- * bitmap never grows. Pure data; one owner.
+/* Which tickets a chunk has taken (async): all below a low-water mark, and a bitmap of the `window`
+ * tickets from there. Tickets are granted only inside the window (P12), so the bitmap never grows.
+ * Pure data; one owner.
  *
  * Invariants (applied_check): the ticket at the low-water mark is not taken; `window` is a multiple
  * of 64. */
@@ -37,13 +37,13 @@ enum applied_place applied_find(const struct applied *applied, uint64_t ticket);
 void applied_add(struct applied *applied, uint64_t ticket);
 /* Nothing below `low` is missing, nothing from there on is taken. */
 void applied_reset(struct applied *applied, uint64_t low);
-/* Keeps what `other`, of the same window, has as well. */
+/* Keeps the tickets that `other`, of the same window, has as well. */
 void applied_meet(struct applied *applied, const struct applied *other);
 /* Takes over a stored or received state: a low-water mark and `count` words of the tickets from
  * there, the first one bit 0. ERR_MALFORMED: more than the window, or the first one is taken. */
 enum err applied_load(struct applied *applied, uint64_t low, const uint64_t *words,
                       uint32_t count) MUST_USE;
-/* The same to go out: applied_words(window) words. */
+/* The same words for sending or storing: applied_words(window) of them. */
 void applied_store(const struct applied *applied, uint64_t *ret_words);
 void applied_check(const struct applied *applied);
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Where a step's sums hold the samples whose loss is not known (any more). */
+/* The place in a step's sums for the samples whose loss is not known. */
 enum { LOSS_UNKNOWN = MODEL_LOSS_RESERVED };
 
 /* ---- memory ---- */
@@ -82,7 +82,7 @@ static uint64_t taken_count(const struct applied *applied)
     return count;
 }
 
-/* A cut knows which tickets of open steps were taken, not what their losses were. */
+/* A cut has the tickets of open steps that were taken, and not their losses. */
 static void recall_losses(struct async *async, const struct applied *applied)
 {
     uint64_t first = async->open * async->store->slots, end = applied->low + applied->window;
@@ -145,13 +145,13 @@ static void count_loss(struct async *async, uint64_t ticket, const float *loss)
 {
     uint64_t step = ticket / async->store->slots;
     if (step < async->open || step - async->open >= async->loss_steps)
-        return; /* of a step that is committed: a server lost it and it came again */
+        return; /* the step is committed: a server had lost the ticket, and it came again */
     double *sums = async->losses[step % async->loss_steps];
     for (uint32_t i = 0; i < LOSS_UNKNOWN; i++)
         sums[i] += (double)loss[i];
 }
 
-/* What a journal brings may be far ahead of the open step: there is room for its loss as well. */
+/* A journal's tickets may be far ahead of the open step: there is room for their losses as well. */
 static enum err make_room(struct async *async, uint64_t step)
 {
     if (step < async->open || step - async->open < async->loss_steps)
@@ -171,7 +171,7 @@ static enum err make_room(struct async *async, uint64_t step)
 
 /* ---- apply ---- */
 
-/* The chunk takes the ticket: a version more, the next published copy, the bit. */
+/* The chunk takes the ticket: it gets the next version, a published copy of it, and the bit. */
 static enum err apply(struct async *async, uint32_t index, uint64_t ticket, float scale,
                       const float *gradient)
 {
@@ -217,7 +217,7 @@ static enum err judge(const struct async *async, const struct push *push, enum c
     return ERR_OK;
 }
 
-/* Whether it waits for the log already; *ret_after says until when. */
+/* Whether the ticket waits for the log already; *ret_after: until that many are applied. */
 static bool waits(const struct async *async, uint32_t index, uint64_t ticket, uint64_t *ret_after)
 {
     if (async->chunks[index].waiting == 0)
@@ -232,7 +232,7 @@ static bool waits(const struct async *async, uint32_t index, uint64_t ticket, ui
     return false;
 }
 
-/* Whether the chunk may take the ticket, which it has not. */
+/* Whether the chunk may take the ticket. The chunk has not taken it yet. */
 static enum err may_take(const struct async *async, uint32_t index, const struct push *push,
                          const struct push_entry *entry, uint64_t ticket)
 {
@@ -241,15 +241,15 @@ static enum err may_take(const struct async *async, uint32_t index, const struct
     if (applied_find(&chunk->applied, ticket) == APPLIED_BEYOND)
         return ERR_BEYOND;
     if (push->boot != async->boot)
-        return ERR_STALE; /* P12: that version may have been lost */
+        return ERR_STALE; /* P12: a push computed on an older boot is recomputed */
     if (async->store->chunks[index].spec.loss)
-        return ERR_OK; /* nobody pulls it */
+        return ERR_OK; /* nobody pulls the loss */
     if (entry->version > chunk->version)
         return ERR_MALFORMED;
     return version - entry->version > async->settings.staleness_max ? ERR_STALE : ERR_OK;
 }
 
-/* An accepted gradient goes to the log; the reference is the effect's. */
+/* Hands an accepted gradient to the log. The effect owns the reference. */
 static enum err accept(struct async *async, uint32_t index, uint64_t ticket, float scale,
                        enum codec codec, struct cursor *payload, struct counted **ret_gradient)
 {
@@ -301,7 +301,7 @@ static enum err count_entry(struct async *async, const struct push *push,
     const struct chunk *chunk = &store->chunks[index];
     enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
     uint64_t ticket = push->step * store->slots + push->node.index;
-    /* A worker adds the parts of a chunk before it pushes: one attempt's, or none. */
+    /* A worker adds the parts of a chunk before it pushes, so all are of one attempt. */
     if (entry->part != 0 || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
         cursor_bytes(payload) < entry->bytes)
         return ERR_MALFORMED;

@@ -48,8 +48,8 @@ static enum err take_memory(const struct chunk_store *store, struct chunk *chunk
                           (size_t)chunk->spec.n * codec_bytes(chunk->codec));
 }
 
-/* Whether a sum is out of all caches until its other half comes, which is when every other chunk's
- * has come. 16 MiB is half of an EPYC's L3: where copying around the caches begins to pay. */
+/* Whether a sum has left all caches when its other half comes: all other chunks' pushes come in
+ * between. 16 MiB is half of an EPYC's L3: where copying around the caches begins to pay. */
 static bool is_uncached(const struct shard_config *config)
 {
     const size_t cached_bytes_max = 16 << 20;
@@ -80,7 +80,7 @@ static void part_init(const struct chunk_store *store, const struct chunk *chunk
                                  .names = chunk->names + number * (open + 1) * places};
 }
 
-/* Also one whose memory could not all be taken. */
+/* Also a chunk that has only some of its memory. */
 static void release_chunk(const struct chunk_store *store, struct chunk *chunk)
 {
     for (uint32_t p = 0; chunk->parts != NULL && p < chunk->spec.parts; p++) {

@@ -1,7 +1,8 @@
 /* The chunks of a shard as memory and arithmetic: weights and optimizer state, the sums of the open
- * steps, the published copies. Which push or commit may happen is decided in shard*.c; here it is
- * done. One owner thread; a chunk's memory is taken when it is added, at the beginning or by a
- * move; after that only sums on first use and published copies while peers hold the older ones. */
+ * steps, the published copies. shard*.c decide which push or commit may happen; this file carries
+ * it out. One owner thread. A chunk's memory is taken when the chunk is added, at the beginning or
+ * by a move. Later memory is taken only for sums on their first use, and for published copies while
+ * peers hold the older ones. */
 #ifndef ROOST_SERVER_SHARD_CHUNK_H
 #define ROOST_SERVER_SHARD_CHUNK_H
 
@@ -26,17 +27,19 @@ struct chunk {
     struct chunk_part *parts;
     bool *summed; /* step t at t % open_steps: parts are added, the sum is part 0's root */
     struct chunk_seal *seals;    /* of the open steps, where summed */
-    struct parked_pull *waiting; /* pulls of which this is the last chunk, or not arrived yet */
+    struct parked_pull *waiting; /* pulls whose last chunk this is, or which wait for its arrival */
 
     /* Moving (P11): */
-    uint64_t since;     /* the version that it came with, or that of the shard's beginning */
-    uint64_t first_cut; /* the first version whose cut it is in here: the next, when it came */
-    bool awaited;       /* it has not arrived: there is no version to read yet */
-    bool leaving;       /* it is another server's now; here until that one has it */
-    bool sent;          /* … and on its way */
-    uint32_t to;        /* … to this one, by the caller's name for it */
+    uint64_t since; /* the version with which it came, or with which the shard began */
+    /* The first version whose cut has it in this server's file: the one after `since`, when it came
+     * by a move. */
+    uint64_t first_cut;
+    bool awaited; /* it has not arrived: no version can be read yet */
+    bool leaving; /* it belongs to another server, and stays here until that server has it */
+    bool sent;    /* it is on its way to that server */
+    uint32_t to;  /* the caller's number of that server */
 
-    /* What the rest points into: */
+    /* Memory that the fields above point into: */
     float *values;
     struct reduce *trees;
     struct reduce_sum *sums;
@@ -68,13 +71,13 @@ void chunk_store_release(struct chunk_store *store);
  * by one. ERR_NOMEM: nothing changed. */
 enum err chunk_add(struct chunk_store *store, const struct shard_chunk *spec,
                    uint32_t *ret_index) MUST_USE;
-/* Nobody waits for it any more. */
+/* Nobody may wait for the chunk any more. */
 void chunk_remove(struct chunk_store *store, uint32_t index);
 
 /* Index of the run's chunk `number`, or store->count. */
 uint32_t chunk_find(const struct chunk_store *store, uint32_t number);
 
-/* The name's place is taken already, by itself or by a node around it. */
+/* Whether the name is counted already, itself or by a node around it. */
 bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uint64_t step,
                  uint32_t part, struct node node);
 /* Counts a name that is not held. */
@@ -85,15 +88,14 @@ enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, ui
  * returns the sum. Otherwise NULL. */
 const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step);
 
-/* Version commit->step + 1: weights, state and published copy in one pass; the step's sum is given
- * back. ERR_NOMEM: nothing changed. */
+/* Makes version commit->step + 1: weights, state and published copy in one pass. The step's sum is
+ * given back. ERR_NOMEM: nothing changed. */
 enum err chunk_apply(struct chunk_store *store, struct chunk *chunk,
                      const struct commit *commit) MUST_USE;
-/* Version `version`, made by `commit` from a sum that lies elsewhere. ERR_NOMEM: nothing changed.
- */
+/* Makes `version` by `commit` from a sum that lies elsewhere. ERR_NOMEM: nothing changed. */
 enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
                          const struct commit *commit, const float *sum) MUST_USE;
-/* Publishes n values as a version of the beginning: the weights, or one before. */
+/* Publishes n values as a version with which the shard begins: the present one, or one before. */
 enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
                        const float *values) MUST_USE;
 
@@ -105,7 +107,7 @@ void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint
                 float *out);
 /* Arrays of n values in the copy. */
 uint32_t chunk_copy_arrays(const struct chunk_store *store);
-/* The chunk as it was copied at `version`, published. ERR_NOMEM: it is as if it had not come. */
+/* Takes over the copy of a chunk at `version`, and publishes it. ERR_NOMEM: nothing changed. */
 enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
                        struct cursor *payload) MUST_USE;
 

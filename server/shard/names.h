@@ -1,7 +1,7 @@
-/* Which digest the first push of a name had, and whose it was, so that a duplicate can be compared
- * with it: when they differ, one of the two computes wrongly. One chunk and part; the open steps
- * and the one before. A fixed number of places for each step: with more nodes than places a newer
- * name takes an older one's, which is then no longer compared. */
+/* The digest of the first push of each name, and who sent it. A duplicate is compared with it: when
+ * the two digests differ, one of the two workers computes wrongly. One chunk and part; the open
+ * steps and the one before. A fixed number of places for each step: with more nodes than places a
+ * newer name takes the place of an older one, and the older name is not compared any more. */
 #ifndef ROOST_SERVER_SHARD_NAMES_H
 #define ROOST_SERVER_SHARD_NAMES_H
 
@@ -10,7 +10,7 @@
 
 struct name {
     uint64_t digest;
-    uint64_t member; /* who pushed it */
+    uint64_t member; /* who sent the first push */
     uint32_t node;   /* its number in the tree, 1 the root; 0: the place is empty */
     uint32_t step;   /* the low half */
 };
@@ -45,7 +45,7 @@ static inline void names_remember(struct names *names, const struct push *push, 
     *name = (struct name){digest, push->member, number, (uint32_t)push->step};
 }
 
-/* The first push of this name, when it is known to have had another digest; NULL otherwise. */
+/* The first push of this name, when it is remembered and had another digest; NULL otherwise. */
 static inline const struct name *names_differ(const struct names *names, const struct push *push,
                                               uint64_t digest)
 {

@@ -1,6 +1,6 @@
-/* Pulls that wait: each in a ring, for a chunk's turn or for a later commit. Chunks get a new
- * version in ascending order, so the turn of a pull's last chunk is the moment to answer. Bounded
- * in bytes. */
+/* Parked pulls. Each waits in a ring, for a chunk's turn or for a later commit. Chunks get a new
+ * version in ascending order, so a pull is answered at the turn of its last chunk. The bytes of all
+ * parked pulls are bounded. */
 #ifndef ROOST_SERVER_SHARD_PARKED_H
 #define ROOST_SERVER_SHARD_PARKED_H
 
@@ -25,17 +25,17 @@ struct parked {
 
 /* An empty ring's head; NULL: no memory. Freed with parked_free(). */
 struct parked_pull *parked_ring(void) MUST_USE;
-/* With all pulls in it; NULL is fine. */
+/* Frees the ring with all pulls in it; NULL is fine. */
 void parked_free(struct parked *parked, struct parked_pull *ring);
 /* Parks a copy of the pull, behind those of the ring. ERR_BUSY: no room. */
 enum err parked_add(struct parked *parked, struct parked_pull *ring, uint64_t sender,
                     const struct pull *pull) MUST_USE;
 /* The oldest of the ring that waits for at most `version`; NULL: none. */
 struct parked_pull *parked_find(const struct parked_pull *ring, uint64_t version);
-/* Out of its ring; the caller frees it with free(), or puts it into another. */
+/* Takes the pull out of its ring. The caller frees it with free(), or puts it into another ring. */
 void parked_take(struct parked *parked, struct parked_pull *pull);
 void parked_put(struct parked *parked, struct parked_pull *ring, struct parked_pull *take_pull);
-/* The whole of `from` goes behind `ring`. */
+/* Moves all of `from` behind those of `ring`. */
 void parked_join(struct parked_pull *ring, struct parked_pull *from);
 void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender);
 

@@ -1,9 +1,9 @@
-/* What a spec says, as a shard's configuration. */
+/* A spec's settings as a shard's configuration. */
 #include "server/shard/prepare.h"
 
 enum {
     /* Sums ahead of the lowest missing slot: leases are granted lowest first, so this many workers
-     * may be ahead of the slowest in every second slot before they are told BUSY. */
+     * may be ahead of the slowest in every second slot before their pushes are answered BUSY. */
     AHEAD_MAX = 32,
     PARKED_BYTES_MAX = 8 * 1024 * 1024,
     SNAPSHOT_COPIES = 8,

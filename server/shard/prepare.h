@@ -1,6 +1,6 @@
-/* From a run's spec and model to a shard that can start: which chunks, which settings, which
- * initial values. Used by the shard thread, the simulator and the reference, so that all three run
- * the same shard. */
+/* Makes from a run's spec and model what a shard needs to start: its chunks, settings and initial
+ * values. Used by the shard thread, the simulator and the reference, so that all three run the same
+ * shard. */
 #ifndef ROOST_SERVER_SHARD_PREPARE_H
 #define ROOST_SERVER_SHARD_PREPARE_H
 
@@ -17,12 +17,12 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
 /* A chunk of the model as shards know it. */
 struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk);
 
-/* What the spec says about every shard: slots, delay, codecs, node level, optimizer, and the
- * limits. The caller adds kernels, chunks, and the numbers that fence. */
+/* The settings that the spec gives every shard: slots, delay, codecs, node level, optimizer, and
+ * the limits. The caller adds kernels, chunks, and the numbers that fence. */
 struct shard_config prepare_config(const struct spec *spec);
 
-/* The initial values of all chunks of a new shard, before shard_start(). `chunks` are those it was
- * made of. */
+/* Fills in the initial values of all chunks of a new shard, before shard_start(). `chunks` are the
+ * shard's. */
 void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,
                      const struct shard_chunk *chunks, uint32_t count);
 

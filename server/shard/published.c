@@ -17,7 +17,8 @@ void published_release(struct published *published)
     free(published->ring);
 }
 
-/* Ours alone: acquire, because the last reader's reads must be over before we write. */
+/* Whether nobody else holds it. Acquire, because the last reader's reads must be over before this
+ * thread writes. */
 static bool is_free(struct counted *copy)
 {
     return copy != NULL && atomic_load_explicit(&copy->references, memory_order_acquire) == 1;

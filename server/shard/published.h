@@ -1,9 +1,9 @@
 /* The published copies of one chunk: for each readable version the weights in wire format,
  * immutable and counted, so that a pull sends them as they are.
  *
- * A copy that no pull holds any more is written over for the next version; as long as a slow peer
- * holds it, there is a second one, and only when both are held a further one, which goes away with
- * its last reference. */
+ * A copy that no pull holds any more is overwritten with the next version. While a slow peer holds
+ * it, a second copy is used. Only while both are held there is a third one, which is freed with its
+ * last reference. */
 #ifndef ROOST_SERVER_SHARD_PUBLISHED_H
 #define ROOST_SERVER_SHARD_PUBLISHED_H
 
@@ -23,8 +23,9 @@ struct published {
 enum err published_init(struct published *published, uint32_t versions, size_t bytes) MUST_USE;
 void published_release(struct published *published); /* {0} is fine */
 
-/* Where to write `version`; it takes the place of `version - versions`. ERR_NOMEM: nothing changed.
- * Readable at once, so write it before anybody may ask. */
+/* The memory for `version`, which takes the place of `version - versions`. ERR_NOMEM: nothing
+ * changed. The version is readable at once, so the caller writes it before anybody may ask for
+ * it. */
 enum err published_next(struct published *published, uint64_t version, void **ret_data) MUST_USE;
 /* `version` has the weights of the one before. */
 void published_same(struct published *published, uint64_t version);

@@ -1,4 +1,5 @@
-/* Held sums as a short sorted list; a push finds its place, its other half, or what it replaces. */
+/* Held sums are a short sorted list. A push finds its place in it, its other half, or the sums that
+ * it replaces. */
 #include "server/shard/reduce.h"
 
 #include <string.h>
@@ -115,7 +116,7 @@ bool reduce_holds(const struct reduce *reduce, struct node node)
     return i < reduce->held_count && node_contains(reduce->held[i].node, node);
 }
 
-/* Whether a node that needs a buffer of its own may have one. */
+/* Whether there is a buffer for a node that needs one of its own. */
 static bool may_open(const struct reduce *reduce, struct node node)
 {
     uint32_t missing;
@@ -162,7 +163,8 @@ static void fold(struct reduce *reduce, struct reduce_buffers *buffers,
     }
 }
 
-/* Room for `node` at held[i], in place of the `inside` sums there; NULL: there is none now. */
+/* Makes room for `node` at held[i], in place of the `inside` sums there; NULL: no buffer is free
+ * now. */
 static float *open_sum(struct reduce *reduce, struct reduce_buffers *buffers,
                        const struct kernels *kernels, struct node node, uint32_t i, uint32_t inside)
 {
@@ -197,7 +199,7 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     uint32_t inside = 0;
     while (i + inside < reduce->held_count && node_contains(node, reduce->held[i + inside].node))
         inside++;
-    /* The other half is just before or just behind what the node replaces. */
+    /* The other half is just before or just behind the sums that the node replaces. */
     uint32_t before = i - 1, behind = i + inside; /* before wraps around: then nothing is there */
     uint32_t half = node.index % 2 == 1 ? before : behind;
     if (node.level < tree_level(reduce->slots) && half < reduce->held_count &&

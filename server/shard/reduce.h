@@ -1,15 +1,15 @@
 /* The sum of one chunk's gradients over the slots of a step, in the fixed tree's order.
  *
- * Held are sums of disjoint nodes, never both halves of a node: a pair is added as soon as both
- * are there, and a node whose other half has no slots stands for its parent at once. So the result
- * has the same bits for every order of arrival (IEEE addition commutes, and which sums are added
- * is the tree's alone).
+ * The reduction holds sums of disjoint nodes, never both halves of a node: a pair is added as soon
+ * as both are there, and a node whose other half has no slots stands for its parent at once. So the
+ * result has the same bits for every order of arrival (IEEE addition commutes, and which sums are
+ * added is the tree's alone).
  *
  * Nesting (P4): a node inside a held one is a duplicate; one around held ones takes their place.
  *
  * Memory: each sum is a buffer of `n` floats. At most `ahead_max` sums are held besides those of
- * the unbroken run of slots from slot 0; a node that needs a buffer beyond is BUSY, unless it holds
- * the lowest missing slot: then there is always room, because an unbroken run is never more than
+ * the unbroken run of slots from slot 0; a node that needs one more buffer is answered BUSY. Only
+ * for the lowest missing slot there is always room, because an unbroken run is never more than
  * tree_level sums. So a full tree can always go on.
  *
  * Not here: parts, steps, names, digests (shard_push.c). */
@@ -43,7 +43,7 @@ struct reduce_buffers {
     float **free; /* made_max fit */
 };
 
-/* All must have been given back. */
+/* To be called when all buffers were given back. */
 void reduce_buffers_release(struct reduce_buffers *buffers, const struct kernels *kernels);
 
 struct reduce {
@@ -58,7 +58,7 @@ enum reduce_result { REDUCE_COUNTED, REDUCE_DUPLICATE, REDUCE_BUSY };
 /* The most sums that a tree ever holds: what `held` and its share of the buffers are sized by. */
 uint32_t reduce_sums_max(uint32_t slots, uint32_t ahead_max);
 
-/* Whether the node is inside what is held. */
+/* Whether the node is inside a held one. */
 bool reduce_holds(const struct reduce *reduce, struct node node);
 
 /* Counts a valid node whose values are next in `payload`; they are read only when counted. BUSY

@@ -97,7 +97,7 @@ static bool sum_squares(const struct seal *seal, double *ret_sum)
            __builtin_isfinite(seal->sample_count) && seal->sample_count > 0;
 }
 
-/* A chain over all chunks, in order, and the loss. */
+/* A digest over all chunks' digests, in order, and the loss. */
 static uint64_t digest_of(const struct seal *seal)
 {
     struct {

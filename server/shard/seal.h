@@ -1,8 +1,8 @@
 /* From the reduced sums of a step to its one decision.
  *
- * Shards, not workers, say that a step is done: each reports the sum of squares of each of its
- * chunks. The coordinator adds them in chunk order, whatever the order of the reports, and does all
- * scalar arithmetic of the step here, once: clip factor, learning rate, bias corrections. In
+ * Shards, not workers, decide that a step is done (P1): each reports the sum of squares of each of
+ * its chunks. The coordinator adds them in chunk order, whatever the order of the reports, and does
+ * all scalar arithmetic of the step here, once: clip factor, learning rate, bias corrections. In
  * double, rounded to float once, without libm, so every machine and every build gets the same bits;
  * the single process of tests/reference calls the same functions.
  *
@@ -14,12 +14,12 @@
 #include "common/settings/schedule.h"
 #include "proto/wire.h"
 
-/* What a run's spec says about the scalars of a step. */
+/* The spec's settings for the scalars of a step. */
 struct seal_settings {
     struct schedule schedule;
     double clip_norm;            /* 0: no clipping */
     double beta1, beta2;         /* adamw; 0, 0: no bias correction (both factors 1) */
-    uint32_t sample_predictions; /* that a sample makes: gpt its context, mlp 1 */
+    uint32_t sample_predictions; /* per sample: a gpt makes its context's, an mlp 1 */
     uint32_t mean_slots;         /* local: a sum is of so many slots' weight differences, of which
                                     the mean is applied; 0: of samples' gradients */
     uint32_t skip_max;           /* this many skipped steps in a row fail the run; 0: never */
@@ -27,24 +27,25 @@ struct seal_settings {
 
 struct seal_settings seal_settings_of_spec(const struct spec *spec);
 
-/* What a decision is computed from beside the step itself; travels in decisions and cuts (P8). */
+/* The numbers that a decision is computed from beside the step itself. P8: decisions and cuts carry
+ * them. */
 struct seal_counters {
     uint64_t samples; /* of all steps committed so far, skipped ones included */
     uint64_t applied; /* updates, skipped steps not included */
     uint64_t skips_in_row;
 };
 
-/* What a step is remembered by. */
+/* The metrics of a step. */
 struct seal_metrics {
     double loss;     /* mean over the step's samples */
     double accuracy; /* correct / predictions; 0 where the model does not count */
     double norm;     /* of the mean gradient, before clipping */
     double lr;
     uint64_t samples; /* as they were counted with the gradients */
-    uint64_t digest;  /* of what all chunks and the loss were summed to: equal bits, equal digest */
+    uint64_t digest;  /* of the sums of all chunks and the loss: equal bits, equal digest */
 };
 
-/* The reports of one step, as they come in. {0} before seal_init. */
+/* The reports of one step that have come so far. {0} before seal_init. */
 struct seal {
     uint32_t chunk_count;
     uint32_t sealed_count; /* chunks reported so far */
@@ -58,15 +59,15 @@ enum err seal_init(struct seal *ret_seal, uint32_t chunk_count) MUST_USE; /* ERR
 void seal_release(struct seal *seal);
 void seal_restart(struct seal *seal); /* for the next step: nothing is reported yet */
 
-/* Takes in one report; a chunk already reported is passed over, so a report may come twice and a
- * server may send its chunks in several. The caller has fenced generation and step.
+/* Takes in one report. A chunk that was reported before is ignored, so a report may come twice, and
+ * a server may send its chunks in several reports. The caller has fenced generation and step.
  * ERR_MALFORMED: it names a chunk that the run does not have; nothing of it was taken. */
 enum err seal_add(struct seal *seal, const struct reduced *reduced) MUST_USE;
 
-/* A chunk's report is not true any more. */
+/* Forgets a chunk's report, which is not true any more. */
 void seal_forget(struct seal *seal, uint32_t chunk);
 
-/* Every chunk and the loss are there. */
+/* Whether every chunk and the loss are reported. */
 bool seal_complete(const struct seal *seal);
 
 /* The decision for a complete seal. Fills everything in *ret_commit but generation, term, step and
@@ -76,12 +77,14 @@ enum err seal_decide(const struct seal_settings *settings, struct seal_counters 
                      const struct seal *seal, struct commit *ret_commit,
                      struct seal_metrics *ret_metrics) MUST_USE;
 
-/* Both are the same decision. They may differ in the term, which only names who repeats the
- * decision, and in the cut, which may be given up by then. */
+/* Whether both are the same decision. The two may differ in the term, which only names the
+ * coordinator that sends the decision again, and in the cut, which may have been given up
+ * meanwhile. */
 bool seal_same_decision(const struct commit *a, const struct commit *b);
 
-/* async: a step is over, which was applied ticket by ticket: the counters move on, the commit says
- * no more than that. The norm is not known, nor the loss when nobody could sum it: not a number. */
+/* async: a step is over, and was applied ticket by ticket. The counters move on, and the commit has
+ * nothing else. The norm is not known, and the loss is not known when nobody could sum it: both are
+ * not a number then. */
 void seal_count(const struct seal_settings *settings, struct seal_counters *counters,
                 const struct seal *seal, struct commit *ret_commit,
                 struct seal_metrics *ret_metrics);
@@ -91,7 +94,7 @@ void seal_count(const struct seal_settings *settings, struct seal_counters *coun
 struct seal_ticket {
     uint32_t slot_samples;
     uint64_t version; /* tickets that the chunk took before */
-    uint64_t updates; /* of them those that were applied */
+    uint64_t updates; /* the tickets among them that were applied */
     float scale;      /* the worker's clip factor; 0: not finite, so not applied */
 };
 /* Everything in it but generation, term, step and cut. */

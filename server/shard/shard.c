@@ -123,19 +123,20 @@ static bool is_carried_out(const struct shard *shard)
     return !shard->applying && shard->awaited_count == 0;
 }
 
-/* A decision for a step that has one. */
+/* The shard has decided that step already. */
 static enum err commit_again(struct shard *shard, const struct commit *commit,
                              struct shard_effects *effects)
 {
     bool last = shard->has_decision && commit->step + 1 == shard->decided;
     if (last && !seal_same_decision(commit, &shard->decision))
         return ERR_EXISTS;
-    if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else the answer comes */
+    if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else it is under way */
         shard_core_committed(shard, commit->step, effects);
     return ERR_OK;
 }
 
-/* P7: a command of an older term is refused, a newer term is adopted. P3: it names this boot. */
+/* P7: a command of an older term is refused, a newer term is adopted first. P3: commands name the
+ * boot that they are for. */
 static enum err commit_fence(struct shard *shard, uint64_t boot, const struct commit *commit)
 {
     if (commit->term < shard->config.term)
@@ -146,8 +147,8 @@ static enum err commit_fence(struct shard *shard, uint64_t boot, const struct co
     return shard_core_fence(shard, commit->generation);
 }
 
-/* The decision is the shard's; what is reduced by it alone is reported: the chunks that leave may
- * have been all that was missing of a later step. */
+/* The shard takes the decision. A later step may be reduced by that alone, when only chunks that
+ * leave now had missing sums; it is reported. */
 static enum err commit_take(struct shard *shard, const struct commit *commit,
                             const struct shard_moves *moves, struct shard_effects *effects)
 {
@@ -171,24 +172,26 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
     TRY(commit_fence(shard, boot, commit));
     if (commit->step < shard->decided)
         return commit_again(shard, commit, effects);
-    if (!is_carried_out(shard)) /* P6: the one before is not acknowledged yet */
+    if (!is_carried_out(shard)) /* P6: commit(t + 1) waits for the acknowledgement of commit(t) */
         return ERR_TOO_EARLY;
-    /* What has no chunks is not behind with any. */
+    /* A shard without chunks takes any decision: it is behind with none. */
     if (shard->store.count == 0)
         shard->version = shard->decided = commit->step;
-    bool async = shard->config.async.on; /* then steps are only counted */
+    bool async = shard->config.async.on; /* an async run's steps are only counted */
     if (!async && (commit->step != shard->decided || !shard_core_reduced(shard, commit->step)))
         return ERR_TOO_EARLY;
     const struct shard_moves none = {.file = shard->file};
     TRY(commit_take(shard, commit, moves != NULL ? moves : &none, effects));
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
     parked_join(shard->again, shard->later);
-    /* What the log got before the cut was ordered must be in it: then that log may go. */
+    /* The cut must have every ticket that the log got before the cut was ordered: then that log may
+     * be removed. */
     shard->cut_after = async && commit->cut ? shard->async.accepted : 0;
     return ERR_OK;
 }
 
-/* A chunk that came after a cut is not in it: its old owner wrote it there (P11). */
+/* P11: a chunk leaves after the cut of its commit. So a chunk that came is not in this server's
+ * file: its old owner wrote it. */
 static void snapshot_skip(struct shard *shard)
 {
     const struct chunk_store *store = &shard->store;
@@ -206,8 +209,8 @@ static void snapshot_start(struct shard *shard)
     snapshot_skip(shard);
 }
 
-/* Every chunk has the new version: the next step may be pushed to, which those who are answered now
- * may do at once. */
+/* Every chunk has the new version: the next step is open for pushes, which may come as soon as the
+ * pulls are answered. */
 static void version_reached(struct shard *shard)
 {
     shard_core_step(shard, shard->decision.step)->summed_count = 0;
@@ -303,8 +306,9 @@ static bool may_apply(const struct shard *shard)
            (!shard->snapshot || shard->snapshot_next > shard->apply_next);
 }
 
-/* Applies the next chunk and those behind it that only change their version: nobody pulls the loss,
- * so a worker with all weights expects it to be there. What comes with this commit has had it. */
+/* Applies the next chunk, and those behind it that only change their version: nobody pulls the
+ * loss, so a worker that has all weights expects the loss to be ready too. A chunk that comes with
+ * this commit has the version already. */
 static enum err apply_next(struct shard *shard, struct shard_effects *effects)
 {
     struct chunk *chunks = shard->store.chunks;
@@ -319,7 +323,8 @@ static enum err apply_next(struct shard *shard, struct shard_effects *effects)
     return ERR_OK;
 }
 
-/* Answers come before work. False: there are more than effects have room for. */
+/* Pulls are answered before work is done. False: there are more answers than effects have room
+ * for. */
 static bool answer(struct shard *shard, struct shard_effects *effects)
 {
     if (!shard_pull_again(shard, effects))
@@ -341,7 +346,7 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
         return ERR_OK;
     }
     if (shard->applying && !shard->snapshot && shard->async.applied < shard->cut_after) {
-        *ret_more = false; /* shard_logged() comes */
+        *ret_more = false; /* until shard_logged() */
         return ERR_OK;
     }
     bool done = true;

@@ -7,13 +7,13 @@
  * is a close and a new shard.
  *
  * A step t goes: pushes are counted (each name once: generation, step, node, chunk, part) into one
- * tree per chunk and part; when all are complete the roots are added in part order and the shard
- * says `reduced(t)`, with each chunk's sum of squares. shard_commit() takes the one decision for t;
- * shard_work() carries it out chunk by chunk in ascending order (weights, state and the published
- * copy of version t + 1 in one pass), answering the pulls that wait for them, and says
- * `committed(t)` behind the last answer. Other events may come between two chunks.
+ * tree per chunk and part; when all trees are complete, the roots are added in part order, and the
+ * shard reports `reduced(t)` with each chunk's sum of squares. shard_commit() takes the one
+ * decision for t; shard_work() carries it out chunk by chunk in ascending order (weights, state and
+ * the published copy of version t + 1 in one pass), answers the pulls that wait for them, and
+ * reports `committed(t)` after the last answer. Other events may come between two chunks.
  *
- * Who is answered what:
+ * Answers:
  * - sender's generation lower than ours: OLD_GENERATION; higher: BEHIND (P2).
  * - push of a step below our version: every name of it was counted, so it is acknowledged again;
  *   above version + delay: TOO_EARLY, not counted. Duplicates are acknowledged, and when their
@@ -28,15 +28,15 @@
  * - sizes, parts and nodes that do not fit: MALFORMED. With a lossy push codec only nodes of the
  *   run's node size fit (P4).
  *
- * `async`: each ticket is applied by itself, as its push comes (async.h says who is answered what);
- * a pull is answered with whatever version each chunk has; a commit only says that a step is over,
- * and orders cuts. What a pull was given and what a chunk took goes out as ORDER.
+ * `async`: each ticket is applied by itself, when its push comes (async.h has the answers). A pull
+ * is answered with the version that each chunk has. A commit only ends a step and orders cuts. The
+ * effect ORDER names the versions that a pull was given and the tickets that a chunk took.
  *
  * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
- * ascending order, one per free copy buffer; a later apply never overtakes that, it waits
- * (shard_work() says so) and pushes and pulls go on meanwhile. So memory is bounded.
+ * ascending order, one per free copy buffer; a later apply never overtakes the snapshot: it waits,
+ * as shard_work() returns, while pushes and pulls go on. So memory is bounded.
  *
- * Moves (P11): a commit may take chunks from this shard and bring others; shard_move.c says how.
+ * Moves (P11): a commit may take chunks from this shard and bring others: shard_move.c.
  *
  * Memory, all taken in shard_new(), and by a commit that brings chunks: weights, states, two
  * published copies (+ delay), the sums' buffers (touched only when used), the copy buffers. Later
@@ -103,12 +103,12 @@ struct shard_config {
     uint64_t generation;
     uint64_t boot;
     uint64_t term;    /* of the coordinator that prepared it */
-    uint64_t version; /* of the state that is filled in before shard_start() */
+    uint64_t version; /* of the state that the caller fills in before shard_start() */
     uint32_t slots;
     uint32_t slot_samples; /* that a slot's gradients must count; 0: any */
     uint32_t delay; /* steps that are open behind the oldest, and versions that stay readable behind
                        the newest (P5); 0: sync */
-    uint32_t cut_versions; /* of these, how many a cut holds beside its own (P9): 0 or delay */
+    uint32_t cut_versions; /* how many of these a cut holds beside its own (P9): 0 or delay */
     enum codec push_codec;
     enum codec weights_codec;
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
@@ -152,7 +152,8 @@ enum shard_effect_kind {
     SHARD_TRANSFER
 };
 
-/* async: what a pull was given, what a chunk took, or (BEGIN) what it began with. */
+/* async: the version that a pull was given, the ticket that a chunk took, or (BEGIN) the version
+ * that the chunk began with. */
 enum shard_order_kind { SHARD_ORDER_BEGIN = 1, SHARD_ORDER_PULL, SHARD_ORDER_TAKE };
 
 struct shard_order_entry {
@@ -172,8 +173,8 @@ struct shard_order {
     const struct shard_order_entry *entries;
 };
 
-/* What the caller must carry out, in order. Pointers live until the next call of the shard, unless
- * said otherwise. */
+/* An effect, which the caller must carry out, in order. Pointers live until the next call of the
+ * shard, unless the field's comment has something else. */
 struct shard_effect {
     enum shard_effect_kind kind;
     uint64_t sender; /* WEIGHTS, REFUSAL, WRONG_BITS: who pushed or pulled */
@@ -248,17 +249,17 @@ SCOPED_FREE(struct shard, shard_free)
 /* The state of chunks[index], zeros at first: written by the caller before shard_start(), only read
  * afterwards, between calls. */
 struct shard_state shard_state(const struct shard *shard, uint32_t index);
-/* Publishes n values of chunks[index] as a version before the one that is filled in, for those who
- * compute on it (P9); each of the cut_versions versions before it, as far as there are, before
- * shard_start(). */
+/* Publishes n values of chunks[index] as a version before the one that is filled in, because
+ * tickets are computed on it (P9). To be called before shard_start() for each of the cut_versions
+ * versions before that one, as far as they exist. */
 enum err shard_publish(struct shard *shard, uint32_t index, uint64_t version,
                        const float *values) MUST_USE; /* ERR_NOMEM */
 /* Publishes the version that was filled in. */
 enum err shard_start(struct shard *shard) MUST_USE; /* ERR_NOMEM */
 
-/* async: between the filling and the start what the chunk took, as it lies in a cut behind its
- * values (`extra` of shard_extra_bytes()); after the start what its log says beyond, in its order
- * (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
+/* async: the tickets that a chunk took. Between the filling and the start: as a cut has them behind
+ * the chunk's values (`extra` of shard_extra_bytes()). After the start: those of its log beyond the
+ * cut, in the log's order (async.h). ERR_CORRUPT: not of this run; the log has a gap. ERR_NOMEM. */
 uint32_t shard_extra_bytes(const struct shard *shard); /* 0: not async */
 enum err shard_load_extra(struct shard *shard, uint32_t index, const uint8_t *extra) MUST_USE;
 void shard_store_extra(const struct shard *shard, uint32_t index, uint8_t *ret_extra);
@@ -266,12 +267,12 @@ enum err shard_redo(struct shard *shard, uint32_t chunk,
                     const struct async_record *record) MUST_USE;
 /* async: ORDER (BEGIN) of all chunks, as many as effects may name at a time; false: call again. */
 bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects);
-/* async, logged: so many of the gradients that ORDER handed out are on disk. */
+/* async, logged: that many of the gradients that ORDER handed out are on disk. */
 void shard_logged(struct shard *shard, uint64_t durable);
-/* … and so many are applied and published. */
+/* async, logged: that many of them are applied and published. */
 uint64_t shard_taken(const struct shard *shard);
-/* async: keeps in *met the tickets that all chunks have taken as well; returns whether there are
- * any chunks. `first`: *met is nobody's yet. */
+/* async: keeps those tickets in *met that all chunks of this shard have taken as well. Returns
+ * whether there are chunks. `first`: *met is empty so far. */
 bool shard_meet(const struct shard *shard, struct applied *met, bool first);
 
 /* The acknowledgement of a push. */
@@ -279,7 +280,7 @@ struct shard_ack {
     enum err code;
     uint32_t first_refused; /* index of the entry that `code` is about; the entries before it are
                                counted */
-    uint64_t after;         /* to be sent when shard_taken() has come so far; 0: now */
+    uint64_t after;         /* to be sent when shard_taken() has come to it; 0: now */
 };
 
 /* `sender` is the caller's name for who asks: a stream. `payload` holds the entries' bytes, one
@@ -291,7 +292,7 @@ struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct p
  * this pull: WEIGHTS with all its chunks, or a REFUSAL. */
 void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                 struct shard_effects *effects);
-/* So many bytes of WEIGHTS found no room on their way: they will be pulled again. */
+/* That many bytes of WEIGHTS were not sent, for lack of room: they will be pulled again. */
 void shard_unsent(struct shard *shard, uint64_t bytes);
 /* The sender is gone: its parked pulls are forgotten. */
 void shard_cancel(struct shard *shard, uint64_t sender);
@@ -311,23 +312,25 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
  * TRANSFER. */
 enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *ret_more) MUST_USE;
 
-/* What is sent of a chunk that leaves: header.arrays times header.weights values, in the order of a
- * snapshot's copy. Only in a SHARD_TRANSFER effect of the newest call. */
+/* The values that are sent of a chunk that leaves: header.arrays times header.weights values, in
+ * the order of a snapshot's copy. Only in a SHARD_TRANSFER effect of the newest call. */
 void shard_transfer_copy(const struct shard *shard, const struct transfer *header, void *ret_data);
-/* What the new owner said. OK, TOO_LATE: it has it, and here it is no more. Anything else: it is
- * sent again by shard_work(). Late answers are passed over. */
+/* The new owner's answer. OK, TOO_LATE: the new owner has the chunk, and this shard drops it.
+ * Anything else: shard_work() sends the chunk again. Late answers are ignored. */
 void shard_transferred(struct shard *shard, const struct transfer *header, enum err err);
-/* A chunk arrives; `payload` holds its values and is read before the call returns. OK: it is here,
- * now or before. OLD_GENERATION, BEHIND; TOO_EARLY: its commit has not come; TOO_LATE: it has been
- * here and has left; MALFORMED; NOMEM: send it again. shard_work() answers who waited. Effects:
+/* A chunk arrives; `payload` holds its values and is read before the call returns. OK: the shard
+ * has the chunk, from this transfer or from an earlier one (P11: it is taken once). OLD_GENERATION,
+ * BEHIND; TOO_EARLY: the commit that brings it has not come; TOO_LATE: the chunk was here and has
+ * left; MALFORMED; NOMEM: send it again. shard_work() answers the pulls that waited. Effects:
  * COMMITTED. */
 enum err shard_arrive(struct shard *shard, const struct transfer *header, struct cursor payload,
                       struct shard_effects *effects) MUST_USE;
 
-/* Says REDUCED again for every complete step that is not committed, when a report may be lost. */
+/* Reports REDUCED again for every complete step that is not committed, because a report may be
+ * lost. */
 void shard_report(const struct shard *shard, struct shard_effects *effects);
-/* Hands out the present version as if its commit had said `cut` (version 0 is a cut). Not while a
- * commit is being carried out or another snapshot is under way: false. */
+/* Hands out the present version as if its commit had ordered a cut (version 0 is a cut). Not while
+ * a commit is being carried out or another snapshot is under way: false. */
 bool shard_snapshot_begin(struct shard *shard);
 /* Answers parked pulls with OLD_GENERATION; false: call again for the rest. */
 bool shard_close(struct shard *shard, struct shard_effects *effects);

@@ -7,7 +7,7 @@ static void emit_order(struct shard *shard, struct shard_order order, struct sha
     shard_core_emit(effects, SHARD_ORDER)->order = order;
 }
 
-/* While a commit is being carried out, what is complete may be its own step still. */
+/* While a commit is being carried out, the complete step may still be the commit's own. */
 void shard_async_report(const struct shard *shard, struct shard_effects *effects)
 {
     if (shard->applying || !async_reduced(&shard->async))
@@ -42,7 +42,8 @@ struct shard_ack shard_async_push(struct shard *shard, const struct push *push,
     return ack;
 }
 
-/* What an attempt is given is in the order log before it leaves: ORDER comes before WEIGHTS. */
+/* The order log has the versions that an attempt is given before they are sent: ORDER comes before
+ * WEIGHTS. */
 void shard_async_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                       struct shard_effects *effects)
 {

@@ -1,5 +1,6 @@
-/* The invariants of a shard, by the numbers that shard.h gives them: after each event those of the
- * numbers, often those of one chunk in turn, and all of them as often as events have paid for. */
+/* The invariants of a shard; shard.h has their numbers. After each event the cheap ones are
+ * checked, after many the ones of a single chunk, in turn, and all of them on a schedule
+ * (common/check_account.h). */
 #include "server/shard/shard_pull.h"
 
 /* ---- a chunk ---- */
@@ -123,7 +124,7 @@ static void check_numbers(const struct shard *shard)
         check_decision(shard);
 }
 
-/* How much shard_check() walks over. */
+/* The number of things that shard_check() visits. */
 static uint64_t whole_steps(const struct shard *shard)
 {
     uint64_t chunk = 16 + (uint64_t)8 * shard->store.open_steps;

@@ -1,4 +1,4 @@
-/* What all events of a shard share. */
+/* Helpers of all events of a shard. */
 #include "server/shard/shard_core.h"
 
 enum err shard_core_seals(struct shard *shard)
@@ -66,7 +66,7 @@ bool shard_core_open(const struct shard *shard, uint64_t step)
     return step >= shard->decided && step - shard->version <= shard->config.delay;
 }
 
-/* A chunk that leaves is another server's to sum. */
+/* P11: another server sums a chunk that leaves. */
 bool shard_core_reduced(const struct shard *shard, uint64_t step)
 {
     uint32_t ours = shard->store.count - shard->leaving_count;

@@ -1,4 +1,4 @@
-/* What the files of the shard core share: its state. For shard*.c only. */
+/* The shard core's state, which its files share. For shard*.c only. */
 #ifndef ROOST_SERVER_SHARD_SHARD_CORE_H
 #define ROOST_SERVER_SHARD_SHARD_CORE_H
 
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* What is known of an open step. */
+/* An open step. */
 struct step {
     uint32_t summed_count; /* chunks whose sum is there */
     double loss[MODEL_LOSS_WEIGHTS];
@@ -23,12 +23,12 @@ struct shard {
 
     uint64_t version;   /* readable in all chunks that are here */
     uint64_t decided;   /* steps decided: version, or version + 1 while chunks are applied */
-    bool applying;      /* until the last chunk is */
+    bool applying;      /* until the last chunk has the version */
     uint64_t cut_after; /* async: so many gradients must be taken before the decision's cut */
     bool has_decision;
     struct commit decision; /* of step decided - 1 */
     uint32_t apply_next;    /* chunks below have version `decided` */
-    uint32_t answer_next;   /* chunks below have answered those who waited for it */
+    uint32_t answer_next;   /* the pulls that waited for chunks below are answered */
 
     uint32_t file; /* of a cut of the newest version */
     bool snapshot;
@@ -45,14 +45,14 @@ struct shard {
     struct chunk_seal *seals; /* of a report: room for every chunk, for each open step */
     uint32_t seals_room;
     struct parked parked;
-    struct parked_pull *later; /* pulls of a chunk that is not here, of a version that is not
-                                  either: a later commit may bring it */
+    /* Pulls of a chunk that is not here, of a later version: a later commit may bring both. */
+    struct parked_pull *later;
     struct parked_pull *again; /* pulls to be judged again */
     struct shard_statistics statistics;
     struct check_account check_account;
     uint64_t check_turn; /* events; the chunk whose turn it is: shard_check_event() */
 
-    /* What effects point to, until the next call. */
+    /* Memory that effects point to until the next call. */
     struct parked_pull *answered;
     uint32_t outgoing_count;
     struct counted *outgoing[SHARD_COPIES_MAX];
@@ -63,9 +63,9 @@ void shard_core_begin(struct shard *shard);
 struct shard_effect *shard_core_emit(struct shard_effects *effects, enum shard_effect_kind kind);
 /* P2. */
 enum err shard_core_fence(const struct shard *shard, uint64_t generation) MUST_USE;
-/* Says that the newest decision is carried out. */
+/* Reports that the newest decision is carried out. */
 void shard_core_committed(const struct shard *shard, uint64_t step, struct shard_effects *effects);
-/* Memory for reports of the chunks that there are. */
+/* Takes memory for reports of the present chunks. */
 enum err shard_core_seals(struct shard *shard) MUST_USE;
 
 /* Why a chunk is not here: another server has it, or the run has none of that number. */
@@ -74,9 +74,9 @@ enum err shard_core_not_here(const struct shard *shard, uint32_t chunk) MUST_USE
 struct step *shard_core_step(const struct shard *shard, uint64_t step);
 /* An open step is one that may be pushed to: not decided, and its version may be known (P5). */
 bool shard_core_open(const struct shard *shard, uint64_t step);
-/* An open step of which all sums are there. */
+/* Whether the step is open and all its sums are complete. */
 bool shard_core_reduced(const struct shard *shard, uint64_t step);
-/* Reports a step that is. */
+/* Reports such a step. */
 void shard_core_report(const struct shard *shard, uint64_t step, struct shard_effects *effects);
 
 #endif

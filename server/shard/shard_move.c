@@ -1,12 +1,13 @@
 /* Chunks that change their server with a commit (P11).
  *
  * At the old owner a chunk takes part in the commit and in its cut; from the decision on it counts
- * no more sums. When it has its last version, and the cut has its copy, it is sent; it stays, to be
- * read and to be sent again, until the new owner has it: it says so, or the next commit proves it,
- * which is only decided when all have carried out this one (P6).
+ * no more sums. When the chunk has its last version, and the cut has its copy, it is sent. The
+ * chunk stays, to be read and to be sent again, until the new owner has it. The new owner's answer
+ * shows that, or the next commit does, because P6: commit(t + 1) waits for every server's
+ * acknowledgement of commit(t).
  *
- * At the new owner its place is made with the decision: pushes of the next step are counted at
- * once, pulls wait for the transfer, and so does the report that the decision is carried out. */
+ * The new owner makes a place for the chunk with the decision. It counts pushes of the next step at
+ * once. Pulls wait for the transfer, and so does the report that the decision is carried out. */
 #include "server/shard/shard_move.h"
 
 /* ---- the decision ---- */
@@ -24,7 +25,7 @@ static enum err judge(const struct shard *shard, uint64_t step, const struct sha
 {
     const struct chunk_store *store = &shard->store;
     if (shard->config.async.on && moves->leave_count + moves->take_count > 0)
-        return ERR_MALFORMED; /* P11 is about commits that all chunks take part in */
+        return ERR_MALFORMED; /* P11: a chunk moves inside commit(t); async chunks take no part */
     for (uint32_t i = 0; i < moves->leave_count; i++) {
         uint32_t index = chunk_find(store, moves->leaves[i].chunk);
         if (index == store->count || store->chunks[index].leaving ||
@@ -71,7 +72,7 @@ static enum err take(struct shard *shard, uint64_t step, const struct shard_chun
     return ERR_OK;
 }
 
-/* As if they had not been taken. */
+/* Takes the new chunks out again. */
 static void give_back(struct shard *shard)
 {
     for (uint32_t i = shard->store.count; i-- > 0;)
@@ -138,7 +139,7 @@ void shard_move_send(struct shard *shard, uint32_t index, struct shard_effects *
     };
 }
 
-/* The chunk that the transfer was of, if it is still on its way; else the count. */
+/* The index of the transfer's chunk, if the chunk is still on its way; else the count. */
 static uint32_t find_sent(const struct shard *shard, const struct transfer *transfer)
 {
     uint32_t index = chunk_find(&shard->store, transfer->chunk);
@@ -171,7 +172,7 @@ void shard_transferred(struct shard *shard, const struct transfer *transfer, enu
 
 /* ---- arriving ---- */
 
-/* Whether it is awaited. OK: it has been taken before; TOO_EARLY: its commit is to come. */
+/* Whether the chunk is awaited. OK: it was taken before; TOO_EARLY: its commit has not come. */
 static enum err judge_arrival(const struct shard *shard, const struct transfer *transfer,
                               uint32_t *ret_index, bool *ret_awaited)
 {
@@ -182,7 +183,7 @@ static enum err judge_arrival(const struct shard *shard, const struct transfer *
     if (transfer->version > shard->decided)
         return ERR_TOO_EARLY;
     if (index == shard->store.count || shard->store.chunks[index].since != transfer->version)
-        return ERR_TOO_LATE; /* it has been here, and left again */
+        return ERR_TOO_LATE; /* it was here, and has left again */
     *ret_awaited = shard->store.chunks[index].awaited;
     return ERR_OK;
 }
@@ -195,7 +196,7 @@ enum err shard_arrive(struct shard *shard, const struct transfer *transfer, stru
     bool awaited;
     TRY(judge_arrival(shard, transfer, &index, &awaited));
     if (!awaited)
-        return ERR_OK; /* P11: once */
+        return ERR_OK; /* P11: the transfer is taken once */
     struct chunk *chunk = &shard->store.chunks[index];
     size_t bytes = (size_t)transfer->weights * transfer->arrays * sizeof(float);
     if (transfer->weights != chunk->spec.n ||

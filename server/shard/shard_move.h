@@ -4,11 +4,12 @@
 
 #include "server/shard/shard_core.h"
 
-/* The moves of the decision for `step`, which is taken now. Nothing changed: ERR_NOMEM;
- * ERR_MALFORMED: a chunk to leave is not here, or has open sums; one to take is here. */
+/* Carries out the moves of the decision for `step`, which the shard takes now. Errors change
+ * nothing: ERR_NOMEM; ERR_MALFORMED: a chunk that is to leave is not here, or has open sums; or a
+ * chunk that is to come is here. */
 enum err shard_move_begin(struct shard *shard, uint64_t step,
                           const struct shard_moves *moves) MUST_USE;
-/* A chunk that has left may be sent now: its index, or the count: none. */
+/* The index of a chunk that leaves and may be sent now; the count of chunks: none. */
 uint32_t shard_move_next(const struct shard *shard);
 void shard_move_send(struct shard *shard, uint32_t index, struct shard_effects *effects);
 

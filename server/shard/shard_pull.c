@@ -12,7 +12,7 @@ uint64_t shard_pull_oldest(const struct shard *shard, const struct chunk *chunk)
 }
 
 /* Whether one chunk of a pull can be read here, at once or later. TOO_EARLY: only the next commit
- * decides whether it will be here (P11). */
+ * decides whether the chunk will be here (P11: chunks move inside a commit). */
 static enum err judge_chunk(const struct shard *shard, const struct pull *pull, uint32_t chunk,
                             uint32_t *ret_index)
 {
@@ -23,7 +23,9 @@ static enum err judge_chunk(const struct shard *shard, const struct pull *pull, 
         return ERR_NOT_FOUND;
     if (here == NULL || (here->leaving && future))
         return future ? ERR_TOO_EARLY : ERR_MOVED;
-    if (pull->version < shard_pull_oldest(shard, here)) /* P5: versions before that are gone */
+    if (pull->version <
+        shard_pull_oldest(
+            shard, here)) /* P5: version v is readable until commit(v + d): older ones are gone */
         return ERR_TOO_LATE;
     *ret_index = index;
     return ERR_OK;
@@ -140,7 +142,7 @@ static bool effects_full(const struct shard *shard, const struct shard_effects *
            shard->outgoing_count + pull->chunk_count > SHARD_COPIES_MAX;
 }
 
-/* Answers a pull that waited, or lets it wait for something else. There is room for its effect. */
+/* Answers a parked pull, or parks it for something else. Effects have room for one more. */
 static void judge_again(struct shard *shard, struct parked_pull *parked,
                         struct shard_effects *effects)
 {
@@ -178,7 +180,7 @@ void shard_pull_applied(struct shard *shard, struct shard_effects *effects)
     while (shard->answer_next < shard->apply_next) {
         const struct chunk *chunk = &shard->store.chunks[shard->answer_next];
         struct parked_pull *pull = parked_find(chunk->waiting, shard->decided);
-        if (pull == NULL || chunk->awaited) { /* which its arrival answers */
+        if (pull == NULL || chunk->awaited) { /* the chunk's arrival answers it */
             shard->answer_next++;
             continue;
         }

@@ -1,4 +1,4 @@
-/* A push: judged, and its names counted, once. */
+/* A push: its checks, and the counting of its names, each once. */
 #include "server/shard/shard_async.h"
 #include "server/shard/shard_core.h"
 
@@ -16,7 +16,7 @@ static enum err push_judge(const struct shard *shard, const struct push *push)
     return past || shard_core_open(shard, push->step) ? ERR_OK : ERR_TOO_EARLY;
 }
 
-/* A chunk's sum is there: what it brings to the seal. */
+/* A chunk's sum is complete: makes the chunk's part of the seal. */
 static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, const float *sum)
 {
     const struct kernels *kernels = shard->config.kernels;
@@ -28,7 +28,7 @@ static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, con
     chunk->seals[number % shard->store.open_steps] = (struct chunk_seal){
         .chunk = spec->chunk,
         .finite = __builtin_isfinite(sumsq),
-        /* Only what the optimizer scales counts for the norm. */
+        /* Only gradients that the optimizer scales count for the norm. */
         .sumsq = spec->rule == MODEL_OPTIMIZER ? sumsq : 0,
     };
     for (uint32_t i = 0; spec->loss && i < MODEL_LOSS_WEIGHTS; i++)
@@ -47,7 +47,7 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
     shard->statistics.wrong_bits++;
     for (uint32_t i = 0; i < effects->count; i++)
         if (effects->items[i].kind == SHARD_WRONG_BITS)
-            return; /* one a message names the two */
+            return; /* one report a message is enough to name the two workers */
     struct shard_effect *effect = shard_core_emit(effects, SHARD_WRONG_BITS);
     effect->sender = sender;
     effect->wrong_bits.member = push->member;
@@ -102,7 +102,7 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
         return shard_core_not_here(shard, entry->chunk);
     struct chunk *chunk = &shard->store.chunks[index];
     if (chunk->leaving && push->step >= shard->decided)
-        return ERR_MOVED; /* P11: its sums are the new owner's */
+        return ERR_MOVED; /* P11: the chunk has moved, and its new owner sums it */
     enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
     if (entry->part >= chunk->spec.parts || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
         cursor_bytes(payload) < entry->bytes)
