@@ -91,7 +91,7 @@ static void send_notice(const struct connection *connection, const struct member
         err = rpc_stream_send(connection->stream, RPC_URGENT, &bytes, NULL, 0);
     else
         buf_release(&bytes);
-    ignore(err); /* a closed stream's end is under way to us; a full one hears the next */
+    ignore(err); /* the end of a closed stream is under way; a full stream gets the next notice */
 }
 
 void connections_notice(const struct connections *connections, const struct member_notice *notice)

@@ -19,7 +19,8 @@ void connections_release(struct connections *connections);           /* streams 
  * later. ERR_BUSY: COORDINATOR_MEMBERS_MAX or WIRE_SERVERS_MAX are listed. */
 enum err connections_add(struct connections *connections, struct connection *connection,
                          uint64_t id) MUST_USE;
-/* Drops it; one that is not listed is passed over. */
+/* Takes the connection off the list and drops the reference; nothing happens when it is not
+ * listed. */
 void connections_remove(struct connections *connections, struct connection *connection);
 struct connection *connections_member(const struct connections *connections,
                                       uint64_t member); /* NULL: not there */
@@ -31,8 +32,8 @@ void connections_send_away(struct connections *connections, struct connection *c
 /* To all members. A member whose stream is full gets the next notice; one whose stream is closed is
  * about to be lost. */
 void connections_notice(const struct connections *connections, const struct member_notice *notice);
-/* A command must not be lost: when it cannot be sent, the stream is ended, and the server's next
- * stream begins with everything that counts. */
+/* A command must not be lost. When it cannot be sent, the stream is ended, and over the server's
+ * next stream the coordinator sends all that the server misses. */
 void connections_command(const struct connection *server, const struct server_command *command);
 
 #endif

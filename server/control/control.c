@@ -63,7 +63,7 @@ void control_free(struct control *control)
 
 /* ---- starting a run ---- */
 
-/* A server of the data that the run names, where the spec wants it served. */
+/* The data of the run, to be served where the spec wants that. */
 static enum err open_served(const struct control_run *run, struct data **ret_data,
                             struct reason *reason)
 {
@@ -85,7 +85,7 @@ static enum err serve(struct control *control, const struct control_run *run, st
                          take_data);
 }
 
-/* The core takes the run, whose facts are stored. */
+/* Gives the core the run, whose facts are stored. */
 static enum err start(struct control *control, uint64_t now_ns, struct control_run *take_run,
                       struct coordinator_past *past, struct reason *reason)
 {
@@ -99,7 +99,7 @@ static enum err start(struct control *control, uint64_t now_ns, struct control_r
                                                stored.cut.name.version, run->stored.samples},
                           &stored.recorded, reason);
     if (err == ERR_OK && run->settings.ssp) {
-        /* What is late of an earlier start must not come behind what this one keeps. */
+        /* Late rows of an earlier start must not follow the rows that this start keeps. */
         order_log_release(&control->order);
         err =
             order_log_open(&control->order, run->stored.directory, stored.cut.name.version, reason);
@@ -138,7 +138,7 @@ static enum err store_plan(struct control *control, struct control_plan *plan,
     return ERR_OK;
 }
 
-/* The plan is stored: it begins, or it is stored that it did not, so that no restart begins it. */
+/* The run is stored: it begins, or its failure is stored, so that no restart begins it. */
 static enum err begin(struct control *control, uint64_t now_ns, struct control_plan *plan,
                       struct data **data, struct reason *reason)
 {
@@ -152,7 +152,7 @@ static enum err begin(struct control *control, uint64_t now_ns, struct control_p
     }
     if (err != ERR_OK && control->failed == ERR_OK)
         ignore(store_put_state(control->config.store, control->term, number, RUN_FAILED,
-                               reason->text, NULL)); /* the first error is the one to say */
+                               reason->text, NULL)); /* the caller returns the first error */
     return err;
 }
 
@@ -248,7 +248,7 @@ static void call_acquire(struct control *control, uint64_t now_ns, struct call *
         call_fail(call, err, err_text(err));
 }
 
-/* The end of a call without content. */
+/* Answers a call that has no content. */
 static void finish(struct call *take_call, enum err err, const char *text)
 {
     struct buf empty = {0};
@@ -446,12 +446,12 @@ void control_connection_message(struct control *control, uint64_t now_ns,
 {
     struct reason reason = {0};
     if (connection->id != 0 && !connection->listed)
-        return; /* expelled; its end is under way */
+        return; /* expelled; the end of its stream is under way */
     enum err err = connection->is_server
                        ? server_says(control, now_ns, connection, message, &reason)
                        : member_says(control, now_ns, connection, message, &reason);
     control_effects_carry_out(control, now_ns);
-    /* Late reports are of no harm; anything else ends the stream. */
+    /* A late report does no harm; any other error ends the stream. */
     bool greeted = connection->is_server && connection->id != 0;
     bool harmless = greeted && (err == ERR_OLD_GENERATION || err == ERR_OLD_BOOT);
     if (err == ERR_OK || harmless)

@@ -1,7 +1,7 @@
-/* The coordinator on its daemon: the pure core (server/coordinator/) and what it needs of the
- * world. Calls and streams come in from the main thread's inbox, go to the core, and the core's
- * effects are carried out in their order: facts to the store and to checkpoints' cut.json, commands
- * to servers, answers to parked calls, rows to the run's record, lines to the log.
+/* The coordinator on its daemon: the pure core (server/coordinator/), and the I/O that it needs.
+ * Calls and streams come in from the main thread's inbox, go to the core, and the core's effects
+ * are carried out in their order: facts to the store and to checkpoints' cut.json, commands to
+ * servers, answers to parked calls, rows to the run's record, lines to the log.
  *
  * A store that fails ends the daemon (control_failed()): nothing may follow from a fact that is not
  * stored. Main thread only. */
@@ -57,11 +57,11 @@ void control_tick(struct control *control, uint64_t now_ns);
 
 /* The daemon is about to end: the run pauses with a cut and goes on with the next start. */
 void control_pause(struct control *control, uint64_t now_ns, const char *why);
-/* Nothing is left to wait for. */
+/* Whether nothing is left to wait for. */
 bool control_paused(const struct control *control);
-/* A run has started, or goes on, whose servers are not all there with its weights. */
+/* Whether a run has started or goes on, and not all of its servers have its weights. */
 bool control_loading(const struct control *control);
-/* Why the daemon must end; ERR_OK: it need not. */
+/* The error with which the daemon must end; ERR_OK: it need not end. */
 enum err control_failed(const struct control *control);
 /* Appends "2/2 servers, 3 workers, step 120 of 300, checkpoint 100" and why the run waits. ERR_NOMEM. */
 enum err control_status_line(const struct control *control, struct buf *line) MUST_USE;

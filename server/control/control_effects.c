@@ -1,4 +1,4 @@
-/* The store, answers, logs and commands that effects mean. */
+/* How each effect is carried out: store, answers, logs, commands. */
 #include "server/control/control_effects.h"
 
 #include "common/files/checkpoint.h"
@@ -13,7 +13,7 @@ void control_effects_fail(struct control *control, enum err err, const struct re
               log_text("reason", reason->text), log_text("next", "end"));
 }
 
-/* The cut's file for readers, then the fact. */
+/* First the cut's file for readers, then the fact in the store. */
 static enum err store_cut(struct control *control, const struct cut_record *cut,
                           struct reason *reason)
 {
@@ -115,7 +115,7 @@ static void pass_command(struct control *control, uint64_t link,
     const struct connection *server = connections_server(&control->connections, link);
     if (link == control->local_link)
         shards_command(control->config.shards, command);
-    else if (server != NULL) /* otherwise its end is under way to the core */
+    else if (server != NULL) /* otherwise the end of its stream is under way to the core */
         connections_command(server, command);
 }
 
@@ -127,7 +127,8 @@ static void expel(struct control *control, uint64_t member)
                               "the membership has ended");
 }
 
-/* Hello may have come late, from a stream that the server has given up: it is to say it again. */
+/* The newer hello may have come late, from a stream that the server has given up: ending the older
+ * stream makes the server send its hello again. */
 static void unlink_server(struct control *control, uint64_t link)
 {
     struct connection *connection = connections_server(&control->connections, link);
@@ -141,7 +142,7 @@ static void carry_out_answer(struct control *control, const struct effect *effec
     struct buf response = {0};
     struct call *call = waiting_take_acquire(&control->waiting, effect->answer.member);
     if (call == NULL)
-        return; /* nobody waits for it any more; asked again, it is the same */
+        return; /* nobody waits for it any more; the member asks again and gets the same answer */
     enum err err = effect->answer.err;
     if (err == ERR_OK)
         err = wire_encode_acquire_reply(&effect->answer.reply, &response);
@@ -171,7 +172,8 @@ static void carry_out_word(struct control *control, const struct effect *effect)
         break;
     case EFFECT_STEP:
         record_step(&control->record, &effect->step);
-        record_write(&control->record); /* before its commands: a successor may adopt the step */
+        /* Before the commit is sent: P7: a successor adopts a decision that a shard holds. */
+        record_write(&control->record);
         break;
     case EFFECT_VALIDATION:
         record_validation(&control->record, &effect->validation);
@@ -202,7 +204,7 @@ static void answer_checkpoints(struct control *control)
     }
 }
 
-/* In order; what a stored cut adds comes behind. */
+/* In order; effects of a stored cut come behind. */
 void control_effects_carry_out(struct control *control, uint64_t now_ns)
 {
     struct reason reason = {0};

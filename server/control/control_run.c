@@ -130,7 +130,7 @@ static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
     return memcmp(digest, zeros, sizeof zeros) == 0;
 }
 
-/* The directory's newest recorded cut as facts: of a run that this store has never heard of. */
+/* The newest recorded cut of the directory as facts, for a run that this store does not know. */
 static enum err adopt(const char *directory, struct store_run *stored,
                       struct coordinator_past *past, struct reason *reason)
 {
@@ -155,7 +155,7 @@ static enum err adopt(const char *directory, struct store_run *stored,
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }
 
-/* What is known of the directory's run. */
+/* What store and directory have of the run. */
 static enum err find(struct store *store, const char *directory, struct store_run *ret_stored,
                      struct control_plan *plan, struct reason *reason)
 {
@@ -168,7 +168,7 @@ static enum err find(struct store *store, const char *directory, struct store_ru
     return adopt(directory, ret_stored, &plan->past, reason);
 }
 
-/* What differs from the stored spec, and what that means for the digest. */
+/* The differences from the stored spec, and whether they change the digest. */
 static enum err compare(const char *stored_text, const char *wanted_text, struct buf *notes,
                         struct reason *reason)
 {
@@ -221,7 +221,7 @@ static enum err pin_spec(const char *wanted, const char *stored_text, struct buf
     return buf_append(ret_text, "", 1);
 }
 
-/* The request's facts over the stored ones. */
+/* Overwrites the stored facts with the request's. */
 static enum err overlay(const struct control_wish *wish, const char *spec, struct store_run *stored)
 {
     const struct start_run_request *request = wish->request;

@@ -1,6 +1,6 @@
-/* The run that the coordinator's daemon holds: its spec, its model's grid, its directory, and what
- * the core gets to know of them. Made once, then only read; the core borrows from it while the run
- * is active. */
+/* The run that the coordinator's daemon holds: its spec, its model's grid, its directory, and the
+ * settings that the core gets. Made once, then only read; the core borrows from it while the run is
+ * active. */
 #ifndef ROOST_SERVER_CONTROL_CONTROL_RUN_H
 #define ROOST_SERVER_CONTROL_CONTROL_RUN_H
 
@@ -22,7 +22,7 @@ enum err control_run_new(struct store_run *take_stored, struct control_run **ret
                          struct reason *reason) MUST_USE;
 void control_run_free(struct control_run *run); /* NULL is fine */
 
-/* Held-out samples that a validation goes over: all, or as many as the spec allows. */
+/* The number of held-out samples of a validation: all, or as many as the spec allows. */
 uint64_t control_run_held_out(const struct control_run *run);
 
 /* The run that an operator asks for, not stored yet, or stored and now changed.

@@ -1,4 +1,4 @@
-/* What Describe and Status say. */
+/* The replies to Describe and Status. */
 #include "server/control/replies.h"
 
 #include <string.h>

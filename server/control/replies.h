@@ -16,7 +16,7 @@ struct replies_facts {
 /* Both answer the call. */
 void replies_describe(const struct replies_facts *facts, struct call *take_call);
 void replies_status(const struct replies_facts *facts, struct call *take_call);
-/* The end of every call that has a reply: OK sends the response, anything else that error. */
+/* Answers a call that has a reply: OK sends the response, anything else the error. */
 void replies_send(struct call *take_call, enum err err, struct buf *take_response);
 
 #endif

@@ -24,8 +24,8 @@ void waiting_release(struct waiting *waiting);
 
 /* Fails the call with BUSY when too many wait. */
 void waiting_add(struct waiting *waiting, const struct waiting_call *take_call);
-/* The call, which waits no more: of that place; the acquire of a member; of that number. NULL: no
- * such call. */
+/* Takes a call off the list: the one at that place; the acquire of a member; the one of that
+ * number. NULL: there is no such call. */
 struct call *waiting_take(struct waiting *waiting, size_t i);
 struct call *waiting_take_acquire(struct waiting *waiting, uint64_t member);
 struct call *waiting_take_number(struct waiting *waiting, uint64_t number);

@@ -12,7 +12,8 @@
 #include "server/member/proof.h"
 #include "server/shard/shard.h"
 
-enum { STALL_LEASES = 3 /* all slots done and no seal for so many lease_ms: done again */ };
+/* When all slots are done and no seal comes for that many lease_ms, they are done again. */
+enum { STALL_LEASES = 3 };
 
 /* ---- who is gone ---- */
 
@@ -107,7 +108,8 @@ void advance_run(struct coordinator *coordinator, uint64_t now_ms)
 
 /* ---- time ---- */
 
-/* Every slot is done by workers' words, yet the shards miss something: it is computed again. */
+/* P1: only seals decide that a step is done. Workers completed every slot, but shards miss pushes:
+ * the slots are computed again. */
 static uint64_t stall_due_ms(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;

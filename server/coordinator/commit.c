@@ -21,8 +21,8 @@ static bool validation_is_due(const struct run *run)
            run->steps.version % settings->validate_every == 0;
 }
 
-/* The open steps that somebody has begun, the oldest at least. Chunks move when it is the only one
- * (P11): with no open sums. */
+/* The number of open steps that somebody has begun, at least 1. P11: a chunk leaves with no open
+ * sums, so chunks move only when that number is 1. */
 static uint32_t steps_begun(const struct run *run)
 {
     return run->steps.granted_step > run->steps.version
@@ -43,12 +43,12 @@ void commit_open_version(struct coordinator *coordinator)
                                 .steps = steps,
                                 .validate = run->validation.running};
     if (run->settings.async && steps > 0) {
-        open.step = run->tickets.step; /* what is open stays so */
+        open.step = run->tickets.step; /* the open steps stay the same */
         open.steps = run->tickets.steps;
     }
     tickets_open(&run->tickets, open);
     if (run->settings.async && steps > 0) {
-        ignore(moves_limit(coordinator)); /* the window is opened in any case */
+        ignore(moves_limit(coordinator)); /* the window is opened again in any case */
         window_open(run);
     }
     phase_enter(run, steps > 0 ? PHASE_STEPS : PHASE_LAST);
@@ -72,7 +72,7 @@ static void tell_commit(struct coordinator *coordinator)
     }
 }
 
-/* The decision for step `version`: everything about it is there. */
+/* Decides step `version`: nothing of it is missing. */
 static void decide(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
@@ -97,7 +97,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (commit.cut)
         cuts_ask_done(&run->cuts);
-    /* The row comes first: a successor may find that all have heard of the commit. */
+    /* P7: a successor adopts any decision that a shard holds. So the step's row comes before the
+     * commit. */
     moves_count_step(run, steps_report(coordinator, now_ms, &metrics)->duration_ms);
     tell_commit(coordinator);
     moves_apply(coordinator);

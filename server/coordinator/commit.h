@@ -1,18 +1,19 @@
-/* The coordinator's decision of a step: when it is due, what comes with it (a cut, moves), and what
- * is open behind it. Internal to the coordinator. */
+/* The coordinator's decision of a step: when it is due, what it carries (a cut, moves), and which
+ * tickets are open after it. Internal to the coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_COMMIT_H
 #define ROOST_SERVER_COORDINATOR_COMMIT_H
 
 #include "server/coordinator/run.h"
 
-/* The version can be computed on: its tickets are open. */
+/* Opens the tickets of the run's version, which can be computed on. */
 void commit_open_version(struct coordinator *coordinator);
-/* P6: every server has acknowledged the newest commit. */
+/* P6: commit(t + 1) is sent only when every server has acknowledged commit(t). Whether that is
+ * so. */
 bool commit_is_acknowledged(const struct coordinator *coordinator);
-/* The version's validation is over when all its pieces are there, or the run ends. */
+/* Ends the version's validation when all its pieces are there, or the run ends. */
 void commit_finish_validation(struct coordinator *coordinator);
-/* Commits the step if everything about it is there: P6, and the version's validation, for which the
- * version must stay readable (P5). */
+/* Commits the step if nothing is missing: every seal, the acknowledgements (P6), and the version's
+ * validation, for which the version must stay readable (P5). */
 void commit_try(struct coordinator *coordinator, uint64_t now_ms);
 
 #endif

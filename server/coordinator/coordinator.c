@@ -1,4 +1,4 @@
-/* The coordinator's calls: who may say what; what follows is in run.c. */
+/* The coordinator's calls: each checks who may send it. advance.c does what follows. */
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/advance.h"
@@ -243,7 +243,7 @@ static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
     return err;
 }
 
-/* The process is here again while its membership before still stands: that ends. */
+/* The process joins again while its earlier membership is still there: the earlier one ends. */
 static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint64_t previous)
 {
     struct member *member = members_find(&coordinator->members, previous);
@@ -310,7 +310,7 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_UNKNOWN_MEMBER;
     found->seen_ms = now_ms;
     if (run_is_over(&coordinator->run))
-        send_over(coordinator); /* its stream may be younger than the first notice */
+        send_over(coordinator); /* the member's stream may be newer than the first notice */
     return ERR_OK;
 }
 
@@ -347,7 +347,7 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
-/* P2: what belongs to another generation than the run's. */
+/* P2: acquire and complete of another generation than the run's are refused. */
 static enum err fence(const struct coordinator *coordinator, uint64_t generation)
 {
     if (generation < coordinator->run.generation)
@@ -376,7 +376,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OK;
     }
     if (again && tickets_find(&run->tickets, member->ticket.attempt) != NULL) {
-        /* P1: asked again, the lease it was given. */
+        /* P1: acquire asked again returns the lease already given. */
         send_ticket(coordinator, member);
         return ERR_OK;
     }
@@ -450,7 +450,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_NO_GRANT;
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
     if (!run_active(run) || (!async && ticket->step < run->steps.version))
-        return ERR_OK; /* the step is over without it */
+        return ERR_OK; /* the step was committed without it */
     if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_ok(coordinator, now_ms, member, request);
     else

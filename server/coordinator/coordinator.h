@@ -1,16 +1,16 @@
 /* The coordinator: members, tickets, seals, cuts and the chunk map of the one run that a cluster
  * trains. It decides; shards hold the state; workers compute.
  *
- * Pure: events come in as calls that carry the time, what is to be done comes out as an ordered
- * list of effects. No sockets, threads, clocks, files. One owner thread: the daemon's main thread,
- * or the simulator.
+ * Pure: events come in as calls that carry the time. Effects come out, as an ordered list of what
+ * the caller has to do. No sockets, threads, clocks, files. One owner thread: the daemon's main
+ * thread, or the simulator.
  *
  * THE ONE RULE OF USE. After every call: carry out coordinator_effects() in order, then
  * coordinator_effects_clear(), and only then send the answer that the call returned. Facts thereby
  * reach the store before anything that follows from them reaches anybody (P10); when a store effect
- * fails, stop there: the effects behind it must not happen. (Only a cut that cannot be written is
- * an answer of its own, coordinator_cut_stored(): called while effects are carried out, what it
- * adds comes behind them.)
+ * fails, stop there: the effects behind it must not happen. (Only a cut that cannot be written has
+ * an answer of its own, coordinator_cut_stored(). It may be called while effects are carried out;
+ * its effects come behind them.)
  *
  * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
@@ -34,12 +34,13 @@
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c and owners.c (who
- * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices), moves.c
- * (servers come, chunks move), succession.c (going on), generation.c (beginnings), leaving.c
- * (servers go), hello.c (what a server is told that says hello), start.c and ending.c (a run starts
- * and ends), commit.c (a step is decided), advance.c (the run moves on), wrong_bits.c (who computes
- * wrongly), reports.c (what servers report), coordinator.c (the calls below). Each calls only those
- * before it; run.h is what they share, and most write their own part of that alone. */
+ * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
+ * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
+ * leaving.c (servers go), hello.c (what a server is told that says hello), start.c and ending.c (a
+ * run starts and ends), commit.c (a step is decided), advance.c (the run moves on), wrong_bits.c
+ * (who computes wrongly), reports.c (what servers report), coordinator.c (the calls below). Each
+ * calls only those before it; run.h is what they share, and most write their own part of that
+ * alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -71,7 +72,7 @@ struct coordinator_settings {
 };
 
 /* A run as the core sees it; plain data that the daemon takes from the spec, the model and the data
- * set. What is behind pointers must outlive the run. */
+ * set. What the pointers point to must outlive the run. */
 struct coordinator_run {
     uint64_t run;
     uint64_t steps;
@@ -102,7 +103,7 @@ struct coordinator_run {
     const char *restore;        /* file with the initial weights; NULL or "": from the seed */
 };
 
-/* A recorded cut: what a successor needs to go on from it. */
+/* A recorded cut, with what a successor needs to go on from it. */
 struct cut_record {
     struct cut_name name;
     struct seal_counters counters;
@@ -113,13 +114,14 @@ struct cut_record {
     } servers[WIRE_SERVERS_MAX];
 };
 
-/* What the store knows: of the cluster, and of a run that is continued. */
+/* The store's facts: of the cluster, and of a run that is continued. */
 struct coordinator_past {
     uint64_t generation; /* the highest ever used, by any run of the cluster */
     bool has_fingerprint;
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     struct cut_record cut; /* the newest recorded; generation 0: none yet, start from nothing */
-    uint64_t recorded;     /* the run's log has the steps below: so far a successor may go on */
+    /* The run's log has the steps below this: a successor may go on up to there. */
+    uint64_t recorded;
 };
 
 enum effect_kind {
@@ -127,19 +129,22 @@ enum effect_kind {
     EFFECT_STORE_TERM = 1,    /* term: the coordinator's from now on */
     EFFECT_STORE_REWIND,      /* generation: highest used; acted on by what follows */
     EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
-    EFFECT_STORE_CUT,         /* cut: every manifest is there; write it down, then say
-                                 coordinator_cut_stored(), at once or later */
-    EFFECT_STORE_ORDER,       /* order: ssp, the versions a step was computed on; durable before a
+    /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
+     * once or later */
+    EFFECT_STORE_CUT,
+    EFFECT_STORE_ORDER, /* order: ssp, the versions a step was computed on; durable before a
                                  later cut is */
-    EFFECT_STORE_STATE,       /* state */
+    EFFECT_STORE_STATE, /* state */
     /* Messages. */
     EFFECT_COMMAND, /* command, to the server's link */
-    EFFECT_ANSWER,  /* answer, to the member's acquire; no such call any more: forget it */
-    EFFECT_EXPEL,   /* member: it is none any more; close its stream */
-    EFFECT_UNLINK,  /* link: it is dead, whatever its server thinks; close its stream */
-    EFFECT_NOTICE,  /* notice, to all members */
-    EFFECT_ADOPT,   /* adopted: the run goes on there, as another coordinator left it (P7); rows of
-                       steps from that version on come again */
+    /* Answer, to the member's acquire; to be dropped when the call is not there any more. */
+    EFFECT_ANSWER,
+    EFFECT_EXPEL,  /* member: it is not a member any more; close its stream */
+    EFFECT_UNLINK, /* link: it is dead, although its server may use it; close its stream */
+    EFFECT_NOTICE, /* notice, to all members */
+    /* Adopted: the run goes on there, where another coordinator left it (P7); rows of steps from
+     * that version on come again */
+    EFFECT_ADOPT,
     /* For people. */
     EFFECT_STEP,       /* step: a row */
     EFFECT_VALIDATION, /* validation: a row */
@@ -219,21 +224,22 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
 
 /* ---- the run ---- */
 
-/* Whether coordinator_start() would take it: before facts about the run are stored. Its errors. */
+/* Whether coordinator_start() would take the run; to be asked before facts about it are stored. The
+ * same errors. */
 enum err coordinator_may_start(const struct coordinator *coordinator,
                                const struct coordinator_run *run, struct reason *reason) MUST_USE;
 /* Starts `run`, from nothing or from the newest cut of `past` (NULL: of nothing), as soon as
- * run->servers_min servers are connected, on all that are then. The same run started again before
- * its first commit is started anew with these settings.
- * ERR_EXISTS: one is active; ERR_NOMEM; ERR_INVALID: the parameters are no grid. */
+ * run->servers_min servers are connected, on all servers that are connected then. The same run
+ * started again before its first commit is started anew with these settings. ERR_EXISTS: one is
+ * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid. */
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
 /* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. ERR_NO_RUN. */
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms,
                           const char *why) MUST_USE;
-/* The daemon ends, the run does not: as a stop up to the cut, and then nothing is stored or said. A
- * successor goes on from the cut, workers look for it. ERR_NO_RUN. */
+/* The daemon ends and the run does not. It is like a stop up to the cut, but then nothing is stored
+ * or sent. A successor goes on from the cut, and workers look for it. ERR_NO_RUN. */
 enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms,
                            const char *why) MUST_USE;
 /* The next commit is a cut. ERR_NO_RUN. */
@@ -241,24 +247,24 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* ---- servers ---- */
 
-/* A server's stream said hello: *ret_link names it from now on. An older link of the same name is
- * dead, and closed: should this hello be the older one, late, the server says it again.
- * ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are known; ERR_OLD_BOOT: a
- * later start of the server is connected (P3). */
+/* A server's stream has sent a hello: *ret_link names the stream from now on. An older link of the
+ * same server is dead, and is closed. When this hello is the older one and came late, the server
+ * sends its hello again. ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are
+ * known; ERR_OLD_BOOT: a later start of the server is connected (P3). */
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason) MUST_USE;
 /* Any other report. ERR_NOT_FOUND: the link is dead; ERR_MALFORMED: it breaks the run's limits;
- * ERR_OLD_TERM: it is beyond what was decided here, or of a chunk that is another server's here, so
- * another coordinator goes on in this generation (P7); OLD_GENERATION and OLD_BOOT: fenced,
- * harmless. */
+ * ERR_OLD_TERM: it is beyond the decisions made here, or about a chunk that another server owns
+ * here, so another coordinator goes on in this generation (P7); OLD_GENERATION and OLD_BOOT:
+ * fenced, harmless. */
 enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now_ms, uint64_t link,
                                    const struct server_report *report) MUST_USE;
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link);
 
-/* The server is to give its chunks away (P11) and then to end; asked again, says how far that is.
- * ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks, or the run waits for
- * servers and cannot begin without it. */
+/* The server is to give its chunks away (P11) and then to end. When asked again, returns how far
+ * that is. ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks, or the run
+ * waits for servers and cannot begin without it. */
 struct coordinator_drained {
     bool drained;
     uint32_t chunks_left;
@@ -272,8 +278,8 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
 enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, const char *name,
                              struct reason *reason) MUST_USE;
 
-/* What became of an EFFECT_STORE_CUT. OK: the cut is recorded, which may have further effects.
- * Anything else: this cut will not be; training goes on where it can. */
+/* The result of an EFFECT_STORE_CUT. OK: the cut is recorded, which may have further effects.
+ * Anything else: this cut is given up, and training goes on where it can. */
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                             enum err err);
 
@@ -296,8 +302,8 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
 enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
                            const struct leave_request *request) MUST_USE; /* ERR_UNKNOWN_MEMBER */
 /* The answer is an EFFECT_ANSWER, of this call or of a later one (at wait_ms at the latest). A
- * newer question of the same member takes the place of one that is parked: nobody waits for that
- * any more. ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_BUSY: the member holds too many tickets. */
+ * newer acquire of the same member takes the place of its parked one, for which nobody waits any
+ * more. ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_BUSY: the member holds too many tickets. */
 enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
                              const struct acquire_request *request) MUST_USE;
 /* ERR_UNKNOWN_MEMBER, ERR_OLD_GENERATION, ERR_MALFORMED: no such ticket in this run; ERR_NO_GRANT:
@@ -307,9 +313,10 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
 
 /* ---- what is going on ---- */
 
-/* A member, or one that was: newest first behind the present ones, a bounded number of them. */
+/* A present or former member. The former ones come behind the present ones, newest first, a bounded
+ * number of them. */
 struct coordinator_member {
-    uint64_t member; /* 0: refused at the door */
+    uint64_t member; /* 0: its join was refused */
     char name[64];
     char device[64];
     const char *state; /* "joined", "left", "preempted", "timed out", "refused", … */
@@ -332,7 +339,8 @@ struct coordinator_server {
 
 struct coordinator_status {
     enum run_state state;
-    bool paused;                         /* nothing is done any more (coordinator_pause) */
+    /* The coordinator does nothing any more (coordinator_pause). */
+    bool paused;
     char reason[COORDINATOR_TEXT_BYTES]; /* why it waits, stopped or failed; "" otherwise */
     uint64_t run, term, generation;
     uint64_t version, steps;
@@ -358,15 +366,15 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_member *ret_member);
 bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_server *ret_server);
-/* The map, NULL while there is none, and the run's servers in its order; a place that is free has
- * one without a name. */
+/* The map, NULL while there is none, and the run's servers in its order; a free place has a server
+ * without a name. */
 const struct map *coordinator_map(const struct coordinator *coordinator);
 bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
                             struct coordinator_server *ret_server);
 /* The invariants, the numbered ones of run.h and tickets.h among them; a walk over everything. */
 void coordinator_check(struct coordinator *coordinator);
-/* The same for the daemon, after every call and before its effects are carried out: what costs
- * nothing each time, everything as often as events have paid for it. */
+/* The same for the daemon, after every call and before its effects are carried out: the cheap
+ * checks each time, all of them on a schedule (common/check_account.h). */
 void coordinator_check_event(struct coordinator *coordinator);
 /* The state in a line, for the log (scene.h); `object` is a struct coordinator. */
 void coordinator_describe(const void *object, char *text, size_t bytes);

@@ -1,5 +1,5 @@
-/* The invariants of the coordinator: after each event those that cost nothing, and all of them as
- * often as events have paid for. The run's own numbers are run.h's, the tickets' tickets.h's. */
+/* The invariants of the coordinator: after each event the cheap ones, and all of them on a schedule
+ * (common/check_account.h). The run's own numbers are run.h's, the tickets' tickets.h's. */
 #include "server/coordinator/advance.h"
 #include "server/coordinator/run.h"
 #include "server/coordinator/window.h"
@@ -128,7 +128,7 @@ static void check_seals(const struct run *run)
 
 /* ---- the run ---- */
 
-/* What one look at numbers tells. */
+/* The checks that only look at numbers. */
 static void check_numbers(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
@@ -151,7 +151,8 @@ static void check_numbers(const struct coordinator *coordinator)
     check(!run->window.known || run->settings.async);
     check(run->moves.count == 0 || run->moves.list != NULL);
     check(run->succession.owners == NULL || run->phase == PHASE_GATHER);
-    /* The dead one may have decided one step more than anybody has heard of (succession.c). */
+    /* P7: the dead coordinator may have decided one step more than any server has received
+     * (succession.c). */
     check(run->settings.async ||
           run->steps.granted_step <= run->steps.version + (uint64_t)run->settings.delay + 1);
 }
@@ -179,7 +180,7 @@ static void check_counts(const struct coordinator *coordinator)
     check(coordinator->effects.count <= EFFECTS_MAX);
 }
 
-/* One after the other, event by event. */
+/* One of them for each event, in turn. */
 static void check_one_in_turn(struct coordinator *coordinator)
 {
     const struct servers *servers = &coordinator->servers;
@@ -193,7 +194,7 @@ static void check_one_in_turn(struct coordinator *coordinator)
         check_member(members, members->list[turn % members->count]);
 }
 
-/* How much coordinator_check() walks over. */
+/* The number of things that coordinator_check() visits. */
 static uint64_t whole_steps(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
@@ -212,7 +213,7 @@ void coordinator_check(struct coordinator *coordinator)
     check_servers(&coordinator->servers);
     check_members(&coordinator->members);
     if (!run_active(run)) {
-        check(run->tickets.steps == 0); /* nothing of a run that is over is granted */
+        check(run->tickets.steps == 0); /* nothing is granted when the run is over */
         return;
     }
     check_numbers(coordinator);

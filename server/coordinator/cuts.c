@@ -98,7 +98,7 @@ bool cuts_complete(const struct cuts *cuts, struct cut_name name)
     return pending != NULL && pending->complete;
 }
 
-/* What is written down never goes back, however long that takes. */
+/* P9: only a newer cut is recorded, however long writing one down takes. */
 static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
 {
     for (uint32_t i = 0; i < cuts->pending_count; i++)

@@ -1,6 +1,7 @@
 /* Which cut is durable (P9). A cut is ordered with a commit; each server writes its file and sends
- * its manifest's digest; when all are there, and it is newer than the newest recorded, it is to be
- * written down, and recorded when that is done. Pure; one owner. */
+ * its manifest's digest; when all manifests are there, and the cut is newer than the newest
+ * recorded one, the coordinator's daemon writes it down, and then the cut is recorded. Pure; one
+ * owner. */
 #ifndef ROOST_SERVER_COORDINATOR_CUTS_H
 #define ROOST_SERVER_COORDINATOR_CUTS_H
 
@@ -12,14 +13,15 @@ struct pending_cut {
     struct cut_record record;
     struct map map; /* servers as the record numbers them */
     uint32_t have_count;
-    bool complete; /* it is to be written down */
+    bool complete; /* every manifest is there: it is being written down */
     bool have[WIRE_SERVERS_MAX];
 };
 
 struct cuts {
     struct cut_record newest; /* recorded; generation 0: none */
-    struct map map;           /* its chunk map (P10); no ranges: not known, from another start */
-    bool asked;               /* the next commit is to be one */
+    /* Its chunk map (P10); without ranges when another start recorded the cut. */
+    struct map map;
+    bool asked; /* the next commit is to be one */
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
@@ -39,30 +41,32 @@ void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
 /* Every manifest of it is there: it is being written down, and may be recorded any moment. */
 bool cuts_complete(const struct cuts *cuts, struct cut_name name);
-/* The manifest of the server of this name. The record: it was the last one missing; borrowed until
- * the cut is recorded or has failed. NULL: others are missing, nobody waits for it (any more), or a
- * newer one is being written down, which this one must not follow. */
+/* The manifest of the server of this name. Returns the cut's record when this manifest was the last
+ * missing one; borrowed until the cut is recorded or has failed. NULL: other manifests are missing,
+ * nobody waits for this cut, or a newer cut is being written down (P9: an older one must not
+ * follow). */
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES]);
-/* Some cut is being written down: which one is the newest may be another any moment. */
+/* A cut is being written down, so the newest recorded cut may change at any moment. */
 bool cuts_are_written(const struct cuts *cuts);
 /* P11: the newest recorded cut needs a file of that server, or one that is pending does. */
 bool cuts_need(const struct cuts *cuts, const char *server);
-/* The newest that was ordered needs one: pending, or recorded if none is. */
+/* The newest cut that was ordered (pending, or else recorded) needs a file of that server. */
 bool cuts_last_needs(const struct cuts *cuts, const char *server);
-/* Its number in the record; WIRE_SERVERS_MAX: the cut needs none of its files. */
+/* The server's number in the record; WIRE_SERVERS_MAX: the cut needs no file of it. */
 uint32_t cuts_file(const struct cut_record *record, const char *server);
-/* It is written down: `newest` is this cut now, older ones are forgotten. False: nobody waits. */
+/* The cut is written down: it is `newest` now, and older ones are forgotten. False: nobody waits
+ * for it. */
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);
-/* It could not be written. False: nobody waits for it. */
+/* The cut could not be written down. False: nobody waits for it. */
 bool cuts_fail(struct cuts *cuts, struct cut_name name);
 /* Why it failed, and on which side, until another is recorded. */
 void cuts_note_error(struct cuts *cuts, const char *who, struct cut_name name, enum err code);
 /* A server lost its memory while the others go on (P12): it would not write the same bytes again,
- * and may have written its file. Those that are not complete are given up. False: there were none.
- */
+ * and it may have written its file already. Cuts that are not complete are given up. False: there
+ * were none. */
 bool cuts_server_lost(struct cuts *cuts, const char *server);
-/* A rewind: all that are pending but those that are being written down. */
+/* A rewind: forgets all pending cuts but those that are being written down. */
 void cuts_forget(struct cuts *cuts);
 
 #endif

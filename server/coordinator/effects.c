@@ -1,4 +1,4 @@
-/* The list of what a call of the coordinator asks its loop to do. */
+/* The effects of one call of the coordinator. */
 #include "server/coordinator/effects.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The list of what a call of the coordinator asks its loop to do, in order. */
+/* The effects of one call of the coordinator, in order. */
 #ifndef ROOST_SERVER_COORDINATOR_EFFECTS_H
 #define ROOST_SERVER_COORDINATOR_EFFECTS_H
 

@@ -6,7 +6,7 @@
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 
-/* Stored it is still training. */
+/* The store keeps the run as training. */
 static void pause_now(struct coordinator *coordinator, const char *reason)
 {
     struct run *run = &coordinator->run;
@@ -65,7 +65,7 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
                 (unsigned long long)run->steps.version, why);
 }
 
-/* A stop needs no further step when the version it stands on is a cut, or will be. */
+/* A stop needs no further step when the run's version is a cut, or will be. */
 static void try_last(struct run *run)
 {
     if (run->phase != PHASE_STEPS || !run_ends(run))
@@ -84,7 +84,7 @@ bool ending_is_due_in_gather(const struct run *run)
            (run->ending.kind == ENDING_PAUSE || !succession_is_open(run));
 }
 
-/* As it stands. What is newer than the newest cut is lost, and said to be. */
+/* Stops at once. Steps after the newest cut are lost, and the reason names them. */
 void ending_now(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -99,7 +99,7 @@ void ending_now(struct coordinator *coordinator)
     ending_over(coordinator, RUN_STOPPED, text);
 }
 
-/* What training is over with: the cut of the version it stands on, recorded (P9). */
+/* P9: a run ends when its last version's cut is recorded. Whether it is. */
 static void try_over(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;

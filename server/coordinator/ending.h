@@ -1,6 +1,6 @@
-/* How a run ends: it is through, fails, is stopped by an operator, or is paused for a successor. A
- * stop finishes the step in flight with a cut, or drops it when that takes too long. Internal to
- * the coordinator. */
+/* How a run ends: it has made all steps, fails, is stopped by an operator, or is paused for a
+ * successor. A stop finishes the step in flight with a cut, or drops it when that takes too long.
+ * Internal to the coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_ENDING_H
 #define ROOST_SERVER_COORDINATOR_ENDING_H
 
@@ -10,9 +10,9 @@
  * there is one already. */
 void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_kind kind,
                   const char *why);
-/* The run is to end, and need not wait for servers. In PHASE_GATHER. */
+/* Whether the run is to end, and need not wait for servers. In PHASE_GATHER. */
 bool ending_is_due_in_gather(const struct run *run);
-/* What can end now does. */
+/* Ends the run if it can end now. */
 void ending_try(struct coordinator *coordinator);
 /* The run is stopped as it stands. */
 void ending_now(struct coordinator *coordinator);

@@ -20,7 +20,7 @@ static void number_files(struct coordinator *coordinator, struct cut_record *rec
             continue;
         servers_number_file(server, WIRE_FILE_NONE);
         if (server->state == SERVER_IS_NEW)
-            continue; /* what it gets comes after the cut */
+            continue; /* the newcomer's chunks come after the cut */
         servers_number_file(server, record->server_count++);
         memcpy(record->servers[server->file].name, server->name, sizeof server->name);
     }
@@ -84,7 +84,7 @@ static uint64_t next_generation(struct coordinator *coordinator)
     return highest + 1;
 }
 
-/* Nobody goes on in the old generation: all join again, each in its own place, or lapse. */
+/* P2: the old generation is fenced. All members join again, each in its own place, or lapse. */
 static void expel_all(struct coordinator *coordinator)
 {
     struct members *members = &coordinator->members;
@@ -128,13 +128,15 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     /* P10: stored before it is acted on; the commands come behind it in the list. */
     effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
     steps_rewind(run, &run->cuts.newest);
-    if (run->phase != PHASE_STEPS) /* else servers change, and the gap is counted */
+    if (run->phase != PHASE_STEPS) /* in PHASE_STEPS servers change, and the pause counts */
         steps_time(run, now_ms);
     validation_stop(&run->validation);
     moves_begin(&run->moves, changes);
     cuts_forget(&run->cuts);
     if (run->next_map == NEXT_MAP_WITHOUT)
-        map_release(&run->cuts.map); /* P10: it names who is gone; the new map stays instead */
+        /* P10: a rewind restores the cut's map, but this one names a server that is gone: the
+         * new map stays */
+        map_release(&run->cuts.map);
     run->next_map = NEXT_MAP_PRESENT;
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
@@ -144,7 +146,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     expel_all(coordinator);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
-        if (server != NULL) /* else it has drained, and nobody has taken its place */
+        if (server != NULL) /* a free place: its server has drained */
             generation_prepare_part(coordinator, server);
     }
     /* P9: servers write version 0 without being asked. */
@@ -198,8 +200,8 @@ static enum err choose_servers(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-/* P10: the servers and the map of the newest recorded cut; as they are when it is of another start,
- * or there is none. */
+/* P10: a rewind restores the cut's chunk map, and its servers. Both stay as they are when another
+ * start recorded the cut, or there is none. */
 static enum err restore_map(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -215,7 +217,7 @@ static enum err restore_map(struct coordinator *coordinator)
         check(chosen); /* names of this start are kept while a cut needs them */
     }
     owners_take(run, &map);
-    /* It may be in the middle of being made even. */
+    /* The map may be between two moves. */
     if (!run->settings.async)
         moves_note_uneven(&run->moves);
     return ERR_OK;
@@ -261,7 +263,7 @@ static enum err gather_anew(struct coordinator *coordinator, uint64_t now_ms,
     *ret_gathering = outcome == SUCCESSION_GOES_ON ? GATHER_GOES_ON : GATHER_WAITS;
     if (outcome != SUCCESSION_REWINDS)
         return ERR_OK;
-    if (run_ends(run)) /* it has waited for the answers; a rewind would bring it nothing */
+    if (run_ends(run)) /* the answers have come; a run that ends needs no rewind */
         succession_release(&run->succession);
     else if (enough_servers(coordinator, NULL))
         return choose_servers(coordinator);
@@ -274,11 +276,13 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
     struct run *run = &coordinator->run;
     *ret_gathering = GATHER_WAITS;
     if (cuts_are_written(&run->cuts))
-        return ERR_OK; /* P10: a rewind goes to the newest recorded cut: soon that is another one */
+        /* P10: a rewind goes to the newest recorded cut, which will soon be another one */
+        return ERR_OK;
     if (coordinator->servers.chosen_count == 0) {
         TRY(gather_anew(coordinator, now_ms, ret_gathering));
     } else if (run->next_map == NEXT_MAP_OF_CUT) {
-        TRY(restore_map(coordinator)); /* again: a cut may be recorded while servers are awaited */
+        /* once more: a cut may have been recorded while servers were awaited */
+        TRY(restore_map(coordinator));
     }
     if (*ret_gathering == GATHER_GOES_ON || !servers_connected(&coordinator->servers))
         return ERR_OK;
@@ -309,7 +313,7 @@ static void count_chunks(const struct coordinator *coordinator, const struct map
     }
 }
 
-/* Who comes and who goes. */
+/* Counts the servers that come and those that go. */
 static void count_servers(struct coordinator *coordinator, struct move_status *changes)
 {
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {
@@ -349,7 +353,7 @@ static enum err take_wanted(struct coordinator *coordinator)
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
 {
     if (take_wanted(coordinator) != ERR_OK)
-        return ERR_OK; /* tried again */
+        return ERR_OK; /* it is tried again later */
     return begin_generation(coordinator, now_ms);
 }
 
@@ -377,7 +381,7 @@ void generation_go_back(struct coordinator *coordinator)
     struct run *run = &coordinator->run;
     leave_steps(run);
     if (run->moves.change == CHANGE_BEGUN)
-        cuts_forget(&run->cuts); /* the first cut of the servers that are not to be after all */
+        cuts_forget(&run->cuts); /* the first cut of the generation that is undone */
     moves_undo_change(&run->moves);
     run->next_map = NEXT_MAP_OF_CUT;
 }

@@ -15,35 +15,37 @@ const char *generation_awaits(const struct coordinator *coordinator);
 /* PREPARE with its chunks, from the newest cut, for one of the run's servers. */
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);
 enum gathering {
-    GATHER_WAITS,   /* for servers, or for what the store answers */
-    GATHER_GOES_ON, /* where another coordinator left off: the version is to be opened */
+    GATHER_WAITS,   /* for servers, or for the store's answer */
+    GATHER_GOES_ON, /* where another coordinator left off: the caller opens the version */
     GATHER_BEGINS
 };
 /* In PHASE_GATHER: begins a generation when its servers are there. ERR_NOMEM: for the chunk map. */
 enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
                            enum gathering *ret_gathering) MUST_USE;
-/* It does not wait for servers, or has enough of them without that one. */
+/* Whether the run does not wait for servers, or has enough of them without that one. */
 bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server);
-/* async: begins a generation on the servers that are wanted (servers.h) instead of the present
- * ones, from the newest cut, which must have all that anybody was told is there. It counts when its
- * own first cut is recorded; before that nothing is granted, and generation_go_back() can undo it.
- * Without memory for the new map nothing happens; ERR_NOMEM: for that of the cut. */
+/* async: begins a generation on the wanted servers (servers.h) instead of the present ones, from
+ * the newest cut. P12: that cut must have every ticket that was acknowledged. The generation counts
+ * when its own first cut is recorded. Before that nothing is granted, and generation_go_back() can
+ * undo it. Without memory for the new map nothing happens; ERR_NOMEM: no memory for the cut's
+ * map. */
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUST_USE;
 /* Not async: back to GATHER, to go on from the newest cut on the servers that are wanted, of which
  * some may have to come back first. ERR_NOMEM: nothing happened. */
 enum err generation_without(struct coordinator *coordinator) MUST_USE;
-/* The generation has begun on other servers than its cut's, and the cut that it writes of what it
- * begins with is neither recorded nor about to be. */
+/* Whether the generation has begun on other servers than its cut's, and its own first cut is
+ * neither recorded nor being written down. */
 bool generation_lacks_first_cut(const struct run *run);
-/* … and the cut's map is known (not that of another start). */
+/* Whether that is so and the cut's map is known (it is not known when another start recorded the
+ * cut). */
 bool generation_may_go_back(const struct coordinator *coordinator);
 /* Back to the servers and the map of the newest cut, under yet another generation. */
 void generation_go_back(struct coordinator *coordinator);
-/* Its stream broke: nobody waits for one that was to be given its first chunks. */
+/* The server's stream broke: nobody waits for it when it was to get its first chunks. */
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server);
-/* The version is a cut of the present servers and map, to be recorded; each is given the number of
- * its file. ERR_NOMEM. */
+/* Orders a cut of the version, on the present servers and map. Each server gets the number of its
+ * file. ERR_NOMEM. */
 enum err generation_order_cut(struct coordinator *coordinator, uint64_t version) MUST_USE;
 
 #endif

@@ -1,14 +1,14 @@
-/* What a server is told when it says hello. */
+/* The answer to a server's hello. */
 #include "server/coordinator/hello.h"
 
 #include "server/coordinator/generation.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 
-/* Where the server stands. */
+/* The server's state. */
 enum standing {
     /* Without a place in the map: */
-    HAS_LEFT,    /* it was told that it may leave */
+    HAS_LEFT,    /* it was sent LEAVE */
     HOLDS_NONE,  /* it has no memory of any run */
     HOLDS_STALE, /* it holds this generation, but has not joined, or not as it is now */
     HOLDS_OTHER, /* it holds another generation; async: or this one */
@@ -22,7 +22,7 @@ enum standing {
     STANDINGS
 };
 
-/* Where the run stands. */
+/* The run's state. */
 enum situation {
     NO_RUN,       /* none, or it is over */
     UNCHOSEN,     /* its servers are not chosen yet */
@@ -36,8 +36,8 @@ enum answer { NOTHING, LEAVE, END, PREPARE, COMMIT, REWIND, RESTORE };
 
 static const enum answer answers[STANDINGS][SITUATIONS] = {
     /* NO_RUN, UNCHOSEN, GATHERS, ALL_OR_NONE, OTHERS_GO_ON */
-    [HAS_LEFT] = {LEAVE, LEAVE, LEAVE, LEAVE, LEAVE}, /* it may not have heard that it may */
-    [HOLDS_NONE] = {END, NOTHING, END, END, END},     /* it need load nothing, so far */
+    [HAS_LEFT] = {LEAVE, LEAVE, LEAVE, LEAVE, LEAVE}, /* the first LEAVE may be lost */
+    [HOLDS_NONE] = {END, NOTHING, END, END, END},     /* it has to load nothing so far */
     [HOLDS_STALE] = {END, NOTHING, END, END, END},    /* it may wait for chunks of others */
     [HOLDS_OTHER] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
     [HAS_JOINED] = {END, NOTHING, NOTHING, NOTHING, NOTHING},
@@ -78,7 +78,7 @@ static enum standing standing_of(const struct run *run, const struct server_entr
 static enum situation situation_of(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
-    /* What an async run begins with may be recorded already. */
+    /* The first cut of an async run's generation may be recorded already. */
     bool goes_on = run->phase == PHASE_STEPS ||
                    (run->moves.change == CHANGE_BEGUN && !generation_lacks_first_cut(run));
     if (!run_active(run))
@@ -95,14 +95,16 @@ static void note_lost(struct coordinator *coordinator, const struct server_entry
                 server->name, (unsigned long long)server->boot, next);
 }
 
-/* P3: its chunks are gone; nothing of this generation is granted or counted any more. */
+/* P3: a new boot means lost state, hence a new generation. Nothing of this one is granted or
+ * counted any more. */
 static void rewind_run(struct coordinator *coordinator, const struct server_entry *server)
 {
     note_lost(coordinator, server, "rewind");
     generation_go_back(coordinator);
 }
 
-/* P12: the others go on; it begins with what it has on disk and reports what that is. */
+/* P12: the other servers go on. This one begins with its cut and journal, and reports the tickets
+ * that these have. */
 static void restore_part(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
@@ -146,7 +148,7 @@ void hello_answer(struct coordinator *coordinator, struct server_entry *server)
     enum situation situation = situation_of(coordinator);
     enum standing standing = standing_of(&coordinator->run, server);
     carry_out(coordinator, server, answers[standing][situation]);
-    /* What it was told to join with counts no more: it is invited again (moves.h). */
+    /* The earlier invitation to join is void: the server is invited again (moves.h). */
     if (standing == HOLDS_NONE || standing == HOLDS_STALE || standing == HOLDS_OTHER)
         servers_forget(server);
 }

@@ -1,6 +1,6 @@
-/* What a server is told when it says hello: it goes on where it was, has lost its memory, or has no
- * part in the run. A table decides, by where the server stands and where the run does. Internal to
- * the coordinator. */
+/* The answer to a server's hello: the server goes on where it was, has lost its memory, or has no
+ * part in the run. A table decides, by the server's state and the run's phase. Internal to the
+ * coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_HELLO_H
 #define ROOST_SERVER_COORDINATOR_HELLO_H
 

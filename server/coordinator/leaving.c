@@ -7,7 +7,7 @@
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
 
-/* What one that drains waits for. */
+/* What a draining server waits for. */
 enum wait { WAITS_FOR_ANSWERS, WAITS_FOR_MOVES, WAITS_FOR_CUT, WAITS_FOR_NOTHING };
 
 static const char *const wait_texts[] = {
@@ -21,8 +21,8 @@ static enum wait wait_of(const struct coordinator *coordinator, const struct ser
 {
     const struct run *run = &coordinator->run;
     if (succession_is_open(run))
-        return WAITS_FOR_ANSWERS; /* P7: an operator's call waits: whose the chunks are is unknown
-                                   */
+        /* P7: an operator's call waits: nobody knows yet who owns which chunk */
+        return WAITS_FOR_ANSWERS;
     if (!run_active(run))
         return WAITS_FOR_NOTHING;
     if (moves_owns_chunks(run, server) && server->state != SERVER_IS_EMPTIED)
@@ -53,7 +53,7 @@ enum err leaving_drain(struct coordinator *coordinator, struct server_entry *ser
 {
     const struct run *run = &coordinator->run;
     if (servers_drains(server) || (server->leaving == SERVER_HAS_LEFT && server->link != 0))
-        return ERR_OK; /* it does already, or has */
+        return ERR_OK; /* it drains already, or has drained */
     if (!generation_can_begin_without(coordinator, server))
         return reason_set(reason, ERR_INVALID,
                           "the run waits for servers and cannot begin without %s", server->name);
@@ -75,7 +75,7 @@ enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *s
     if (server->link != 0)
         return reason_set(reason, ERR_INVALID, "server %s is there: it can drain", server->name);
     if (!run_active(run) || server->map_index == SERVERS_NONE)
-        return ERR_OK; /* nothing is needed of it but files */
+        return ERR_OK; /* only its files are needed */
     if (run->settings.async)
         return reason_set(reason, ERR_UNSUPPORTED,
                           "an async run goes on without %s only when it is stopped and resumed",
@@ -107,7 +107,7 @@ bool leaving_needs_cut(const struct coordinator *coordinator)
 static void let_go(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
-    if (servers_drains(server)) { /* else it has ended, and is back already */
+    if (servers_drains(server)) { /* otherwise it has ended and is back already */
         servers_leave(server);
         if (server->link != 0)
             send_command(coordinator, server, SERVER_LEAVE);

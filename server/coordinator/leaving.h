@@ -10,14 +10,15 @@
 enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
                        struct reason *reason) MUST_USE;
 /* A server that is lost will not come back: its chunks begin anew on the others, from the newest
- * recorded cut, and so does the run. Should it come back all the same, it is invited. ERR_INVALID:
- * it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async (P12: the
- * others' journals would change hands as they are written). */
+ * recorded cut, and so does the run. When it comes back all the same, it is invited to join.
+ * ERR_INVALID: it is connected, or nobody could take its chunks; ERR_UNSUPPORTED: the run is async
+ * (P12: the others' journals would change hands as they are written). */
 enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *server,
                          struct reason *reason) MUST_USE;
-/* The next commit is to be a cut: somebody who leaves waits for one without it. */
+/* Whether the next commit must be a cut, because a server that leaves waits for a cut without
+ * it. */
 bool leaving_needs_cut(const struct coordinator *coordinator);
-/* Who may leave now is told so. */
+/* Sends LEAVE to the servers that may leave now. */
 void leaving_let_go(struct coordinator *coordinator);
 
 #endif

@@ -91,7 +91,8 @@ static void place(struct piece *pieces, uint32_t piece_count, uint32_t server_co
     qsort(pieces, piece_count, sizeof *pieces, by_chunk);
 }
 
-/* Puts it behind the others, as one with the last where it is the same server's. */
+/* Adds the range behind the others; it becomes one with the last range when both have the same
+ * server. */
 static uint32_t add_range(struct chunk_range *ranges, uint32_t count, struct chunk_range range)
 {
     if (count > 0 && ranges[count - 1].server == range.server) {
@@ -180,7 +181,7 @@ enum err map_of(const uint32_t *servers, uint32_t chunk_count, struct map *ret_m
 /* ---- moves ---- */
 
 struct plan {
-    struct piece *pieces; /* with the server that has them, or is to */
+    struct piece *pieces; /* with the server that has them, or will have them */
     uint32_t piece_count;
     const enum map_server_role *roles;
     uint32_t server_count;
@@ -277,7 +278,7 @@ static int by_first(const void *a, const void *b)
     return one->first < other->first ? -1 : 1;
 }
 
-/* A piece that moves twice in one plan moves once, or, when it is back, not at all. */
+/* Makes two moves of a piece in one plan a single one, or none when the piece comes back. */
 static void merge_moves(struct plan *plan)
 {
     uint32_t count = 0;

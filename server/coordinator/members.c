@@ -1,4 +1,4 @@
-/* Who is there. */
+/* The list of members, and a ring of former ones. */
 #include "server/coordinator/members.h"
 
 #include "server/member/proof.h"
@@ -44,7 +44,7 @@ void members_release(struct members *members)
     *members = (struct members){0};
 }
 
-/* The first eight hexadecimal digits say enough in a sentence. */
+/* The first eight hexadecimal digits are enough in a sentence. */
 struct short_hex {
     char text[9];
 };

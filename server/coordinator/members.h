@@ -1,12 +1,12 @@
-/* Who is there: workers that joined, when they were last heard of, what they asked for, and who
- * was there before and why he is gone. Pure; one owner.
+/* The members: workers that joined, when the coordinator last heard from each, and what each asked
+ * for. Also the former members, and why each is gone. Pure; one owner.
  *
- * A membership is of one generation: after a rewind all are to join again. Until they do, or their
- * lease lapses, they stay in the list; joining again while the membership before is still there is
- * neither a join nor a loss.
+ * A membership belongs to one generation: after a rewind all workers have to join again. A member
+ * stays in the list until it joins again or its lease lapses. When a worker joins again while its
+ * earlier membership is in the list, that counts neither as a join nor as a loss.
  *
- * Parked members are a line, and all are in a heap by when something is due of them, so that neither
- * asking nor waiting costs more where there are thousands. */
+ * Parked members are a line, and all are in a heap by when something is due of them, so that
+ * neither asking nor waiting costs more where there are thousands. */
 #ifndef ROOST_SERVER_COORDINATOR_MEMBERS_H
 #define ROOST_SERVER_COORDINATOR_MEMBERS_H
 
@@ -16,7 +16,7 @@
 
 enum {
     MEMBERS_MAX = 4096,    /* present at a time; COORDINATOR_MEMBERS_MAX */
-    MEMBERS_PAST_MAX = 64, /* remembered of those who are gone */
+    MEMBERS_PAST_MAX = 64, /* former members that are remembered */
     MEMBERS_REASON_BYTES = 128
 };
 
@@ -41,16 +41,16 @@ struct member {
     char name[64];
     char device[64];
     enum member_state state;
-    char reason[MEMBERS_REASON_BYTES]; /* why it is gone, or what is wrong with it */
+    char reason[MEMBERS_REASON_BYTES]; /* why it is gone, or why it is suspected */
     uint64_t joined_ms;
     uint64_t seen_ms;
     uint64_t slots_done;
     uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
-    char contradicted_by[64]; /* the name of the first that did; "": nobody */
+    char contradicted_by[64]; /* the name of the first worker whose bits differed; "": nobody */
     /* Its newest acquire. */
     uint64_t sequence;
-    struct ticket ticket; /* the answer; attempt 0: none was given */
-    bool parked;          /* the question waits */
+    struct ticket ticket; /* the answer's ticket; attempt 0: none was given */
+    bool parked;          /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */
     uint64_t due_ms;  /* no later than when it lapses or has waited long enough */
@@ -68,10 +68,10 @@ struct members {
     uint32_t past_next;
     struct member *past; /* a ring */
     uint32_t parked_count;
-    struct ring line;                  /* the parked, who waits longest first */
-    uint64_t joined_count, lost_count; /* joined: not again in one's own place; lost: gone without
-                                          leaving */
-    uint64_t gone_ms;                  /* membership of those who are gone, summed */
+    struct ring line; /* the parked, who waits longest first */
+    /* joined: without those that joined again in their own place; lost: gone without leaving */
+    uint64_t joined_count, lost_count;
+    uint64_t gone_ms; /* how long former members were members, summed */
 };
 
 /* In its place: it may not move. ERR_NOMEM. */
@@ -80,11 +80,11 @@ enum err members_init(struct members *members, uint64_t term, uint32_t lease_ms)
 void members_raise_term(struct members *members, uint64_t term);
 void members_release(struct members *members);
 
-/* What the run demands of a worker. */
+/* The run's conditions for a worker. */
 struct members_demands {
     const uint8_t *fingerprint; /* NULL: any */
     const uint8_t *data_digest;
-    bool data_served; /* no copy of the data is fine too */
+    bool data_served; /* a worker needs no copy of the data */
 };
 
 /* Whether the worker may join. ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET; `reason` names both
@@ -92,9 +92,9 @@ struct members_demands {
 enum err members_judge(const struct members_demands *demands, const struct join_request *request,
                        struct reason *reason) MUST_USE;
 
-/* A new member; the one that request->previous_member names, if it is still there, ends for it, and
- * what it has done is the new one's. ERR_BUSY: MEMBERS_MAX are there; ERR_NOMEM. A member lives
- * until it is removed. */
+/* Adds a member. When request->previous_member is still in the list, that membership ends, and its
+ * counts go to the new one. ERR_BUSY: MEMBERS_MAX are there; ERR_NOMEM. A member lives until it is
+ * removed. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;
 /* The member of that number, if the secret is its own; NULL: nobody. */
@@ -102,16 +102,17 @@ struct member *members_prove(struct members *members, uint64_t id, const struct 
 /* How long workers were members, summed, each until it was last heard of. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
-/* How it ended; MEMBER_JOINED: it is there, or nobody remembers. */
+/* How the membership ended; MEMBER_JOINED: it has not, or it is forgotten. */
 enum member_state members_end(const struct members *members, uint64_t id);
-/* Its name, also when it is gone; NULL: nobody remembers. Until the next add or remove. */
+/* The name of a present or former member; NULL: forgotten. Borrowed until the next add or
+ * remove. */
 const char *members_name(struct members *members, uint64_t id);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);
-/* Nobody is there any more; all have left. */
+/* All members have left. */
 void members_dismiss(struct members *members, const char *reason);
-/* Remembers one that was turned away. */
+/* Remembers a worker whose join was refused. */
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
                      const char *reason);
 
@@ -127,7 +128,8 @@ struct member *members_find_due(struct members *members, uint64_t now_ms);
 /* No later than when the next one is; UINT64_MAX: nobody is there. */
 uint64_t members_due_ms(const struct members *members);
 
-/* The i-th of the present and then of the past, newest first; NULL beyond. */
+/* The i-th of the present members and then of the former ones, newest first; NULL beyond the
+ * last. */
 const struct member *members_at(const struct members *members, uint32_t i);
 
 #endif

@@ -69,7 +69,7 @@ static bool would_own(struct coordinator *coordinator)
     struct map map;
     if (wanted == 0 || map_build(run->settings.parameters, run->settings.parameter_count, wanted,
                                  run->settings.parameter_bytes_max, &map) != ERR_OK)
-        return false; /* also without memory: the next one that is ready brings it up again */
+        return false; /* also without memory: the next server that is ready makes it try again */
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++)
         before += map_chunks(&run->map, i) > 0 ? 1 : 0;
     for (uint32_t i = 0; i < wanted; i++)
@@ -150,7 +150,7 @@ void moves_arrived(struct coordinator *coordinator)
         run->moves.change = CHANGE_NONE;
 }
 
-/* Which servers the plan may use; those without a place get one for now. */
+/* Lists the servers that the plan may use. A server without a place gets one for now. */
 static void cast_roles(struct coordinator *coordinator, enum map_server_role *roles)
 {
     struct servers *servers = &coordinator->servers;
@@ -165,7 +165,7 @@ static void cast_roles(struct coordinator *coordinator, enum map_server_role *ro
     }
 }
 
-/* Newcomers that get nothing are the run's some other time. */
+/* A newcomer that gets nothing gives its place back. */
 static void keep_receivers(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -187,7 +187,8 @@ static void keep_receivers(struct coordinator *coordinator)
     }
 }
 
-/* Rows for the servers, those of one next to each other: what leaves it, what comes to it. */
+/* The moves as each server gets them, those of one server next to each other: what leaves it, what
+ * comes to it. */
 static enum err write_down(struct coordinator *coordinator, struct map_move *take_list,
                            uint32_t count)
 {
@@ -247,7 +248,7 @@ void moves_plan(struct coordinator *coordinator)
     run->moves.count = 0;
     if (!moves_wanted(coordinator) || run->steps.granted_step > run->steps.version ||
         run->steps.version + 1 >= run->settings.steps)
-        return; /* nothing, not yet, not any more */
+        return; /* there is nothing to move, or not now */
     cast_roles(coordinator, roles);
     const struct map_limits limits = {
         .parameter_bytes_max = run->settings.parameter_bytes_max,
@@ -261,7 +262,7 @@ void moves_plan(struct coordinator *coordinator)
     if (err == ERR_OK)
         err = write_down(coordinator, list, count);
     keep_receivers(coordinator);
-    /* Without memory, or anybody to take chunks, it is tried again with the next commit. */
+    /* Without memory, or without a server that can take chunks, the next commit tries again. */
     if (err == ERR_OK)
         run->moves.uneven = count > 0;
     if (run->moves.count > 0)
@@ -300,7 +301,7 @@ void moves_count_step(struct run *run, uint64_t duration_ms)
 
 /* ---- async: with a new generation ---- */
 
-/* The run is to go on with other servers, and could. */
+/* Whether the run is to go on with other servers, and can. */
 static bool change_wanted(struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
@@ -317,8 +318,9 @@ static bool change_wanted(struct coordinator *coordinator)
     return goes || (comes && run->moves.uneven);
 }
 
-/* All that was granted in this generation is committed, and a cut of just that is there, or (not
- * `recorded`) on its way: nobody can take anything that is not in it. */
+/* P12: servers change from a cut of all that was granted. Whether all tickets granted in this
+ * generation are committed, and a cut of exactly these is recorded, or (not `recorded`) ordered:
+ * then no shard can take a ticket that the cut misses. */
 static bool is_quiet(const struct run *run, bool recorded)
 {
     struct cut_name here = {run->generation, run->steps.version};
@@ -352,8 +354,7 @@ bool moves_need_cut(struct coordinator *coordinator)
     return run->steps.granted_step <= run->steps.version && change_wanted(coordinator);
 }
 
-/* The run's servers are there, and none is being told what to hold: the map goes with its ranges.
- */
+/* The run's servers are connected, and none is about to get a command that points into the map. */
 static bool all_serve(struct coordinator *coordinator)
 {
     return servers_ready(&coordinator->servers) && servers_connected(&coordinator->servers);
@@ -372,7 +373,8 @@ bool moves_change_is_due(struct coordinator *coordinator)
 static void stop_draining(struct coordinator *coordinator, struct server_entry *server)
 {
     if (server->leaving == SERVER_ENDS && server->link != 0)
-        send_command(coordinator, server, SERVER_LEAVE); /* it ends; the run waits for it */
+        /* it ends, and the run waits until it is back */
+        send_command(coordinator, server, SERVER_LEAVE);
     servers_drain_over(server);
 }
 

@@ -1,5 +1,5 @@
-/* Servers come and go while the run goes on (P11): who may be given chunks, and which of
- * them move with the next commit; leaving.h is about who goes. Internal to the coordinator.
+/* Servers come and go while the run goes on (P11): which servers may get chunks, and which chunks
+ * move with the next commit; leaving.h is about servers that go. Internal to the coordinator.
  *
  * A server that connects while steps are committed is told to prepare without chunks (it *joins*);
  * when it is ready it has its even share with the next commits. One that drains gives its chunks
@@ -12,16 +12,16 @@
  * tickets were computed on and the journals are its owner's. There the run goes on with other
  * servers under a new generation, which begins from a cut that has all that anybody was told is
  * there (P12):
- *  1 quiet: while servers are to come or go, no ticket of a step is granted that none was granted
- *    of before. So soon a commit comes by which all chunks have all tickets that were ever granted
- *    in this generation; that commit is a cut, and until it is recorded nothing at all is granted. Whoever
- *    pushes now, however late, pushes what is taken already: nobody can be told that something is
- *    there which the cut does not have, and the journals have nothing beyond it. Without that, an
- *    old owner could acknowledge a push after the new one had read its journal.
- *  2 change: a generation (P10) on those who stay and those who are ready, with an even map. Its
- *    servers at once write a cut of what they begin with; nothing is granted before that is
- *    recorded. So the newest cut always names those who may be acknowledging, whom a successor
- *    waits for and begins on (generation.c), and nobody who has left.
+ *  1 quiet: while servers are to come or go, no ticket of a new step is granted. So a commit comes
+ *    soon by which all chunks have all tickets that were ever granted in this generation. That
+ *    commit is a cut, and until the cut is recorded no ticket at all is granted. A push that comes
+ *    now, however late, is of a ticket that was taken: so nothing is acknowledged that the cut does
+ *    not have, and the journals have nothing beyond the cut. Otherwise an old owner could
+ *    acknowledge a push after the new owner had read its journal.
+ *  2 change: a generation (P10) begins on the servers that stay and those that are ready, with an
+ *    even map. Its servers write a cut of what they begin with at once, and nothing is granted
+ *    before that cut is recorded. So the newest cut always names the servers that may acknowledge
+ *    pushes, and none that has left. A successor waits for them and begins on them (generation.c).
  *  3 back: when a newcomer vanishes before, or somebody cannot read the others' files or write its
  *    own, the run goes back to the servers and the map of the newest cut; nothing was lost, because
  *    nothing was granted. When it is one of the old ones that cannot, chunks stay where they are
@@ -37,57 +37,55 @@ enum { MOVES_BYTES_MAX = 16 * 1024 * 1024 /* of weights; optimizer state comes o
 
 void moves_release(struct moves *moves);
 
-/* The server can be given chunks, now or when it is ready. */
+/* Whether the server can get chunks, now or when it is ready. */
 bool moves_is_fit(const struct server_entry *server);
 bool moves_owns_chunks(const struct run *run, const struct server_entry *server);
 /* Marks those that are to have the chunks, beside `lost` (NULL: nobody is): who stays, lost ones
  * that are awaited included, and who can come (async: is ready to). Returns how many. */
 uint32_t moves_want_servers(struct coordinator *coordinator, const struct server_entry *lost);
-/* Servers that are there and have no chunks are told to join. */
+/* Sends connected servers without chunks the command to join. */
 void moves_invite(struct coordinator *coordinator);
-/* One of them is ready, or cannot be. */
+/* A server that joins is ready, or cannot be. */
 void moves_ready(struct coordinator *coordinator, struct server_entry *server,
                  const struct server_report *report);
-/* The map may not be as even as can be. */
+/* The map may not be as even as it can be. */
 void moves_note_uneven(struct moves *moves);
 /* Nothing moves any more: a rewind. */
 void moves_forget(struct coordinator *coordinator);
 
 /* Chunks are to move as soon as a commit may move them. */
 bool moves_wanted(const struct coordinator *coordinator);
-/* Everybody has carried out the last commit: what that moved has arrived. */
+/* Every server has carried out the last commit (P6): the chunks that it moved have arrived. */
 void moves_arrived(struct coordinator *coordinator);
-/* Decides what moves with the commit that is about to be said; servers that get their first chunks
- * become the run's. */
+/* Decides which chunks move with the commit that is being decided. Servers that get their first
+ * chunks become the run's. */
 void moves_plan(struct coordinator *coordinator);
-/* The commit is said, and its cut ordered: the map is the new one. */
+/* The commit is sent and its cut ordered: from now on the new map counts. */
 void moves_apply(struct coordinator *coordinator);
-/* One that drained has left. */
+/* A server that drained has left. */
 void moves_count_drained(struct moves *moves);
-/* A step took so long, from commit to commit. */
+/* Takes note of a step's duration, from commit to commit. */
 void moves_count_step(struct run *run, uint64_t duration_ms);
 
 /* ---- async ---- */
 
-/* Finds the newest step of which tickets may be granted (UINT64_MAX: any). True: it is another one
- * than before. */
+/* Finds the newest step whose tickets may be granted (UINT64_MAX: any). True: it has changed. */
 bool moves_limit(struct coordinator *coordinator);
-/* The commit that is being decided is to be a cut: nothing granted is behind it. */
+/* P12: whether the commit that is being decided must be a cut of all that was granted. */
 bool moves_need_cut(struct coordinator *coordinator);
-/* Grants less, or more again, as servers come and go. True: the run is quiet, its servers can
- * change.
- */
+/* Limits which tickets are granted, or lifts the limit, when servers come and go. True: the run is
+ * quiet, and its servers can change. */
 bool moves_change_is_due(struct coordinator *coordinator);
-/* That server cannot begin the new generation: its READY says why. */
+/* That server cannot begin the new generation; the reason is that of its READY. */
 void moves_not_taken(struct coordinator *coordinator, struct server_entry *server,
                      const struct server_report *ready);
-/* The run is to go on with other servers and an even map: what that changes. */
+/* Counts what changes when the run goes on with other servers and an even map. */
 void moves_plan_change(struct moves *moves, const struct move_status *changes);
-/* A generation begins; `changes`: with other servers than its cut's. */
+/* A generation begins; `changes`: on other servers than its cut's. */
 void moves_begin(struct moves *moves, bool changes);
-/* It is to begin with those of the cut after all. */
+/* The generation is to begin on the cut's servers after all. */
 void moves_undo_change(struct moves *moves);
-/* The new generation's first cut is recorded: it is there to stay. */
+/* The new generation's first cut is recorded: the change is final. */
 void moves_changed(struct coordinator *coordinator);
 
 /* What a server is doing, for people. */

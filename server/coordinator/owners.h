@@ -5,11 +5,12 @@
 
 #include "server/coordinator/run.h"
 
-/* That is the map from now on; the last one is released. */
+/* Makes that the map from now on, and releases the one before. */
 void owners_take(struct run *run, struct map *take_map);
-/* Map or servers are other ones than workers know. */
+/* Map or servers have changed: gives the map a new number. */
 void owners_count_change(struct run *run);
-/* Above every map of this generation, also those that a coordinator before `term` may still make. */
+/* Gives the map a number above every map of this generation, also above those that an earlier
+ * coordinator than `term`'s may still make (P11: map numbers never go back). */
 void owners_adopt(struct run *run, uint64_t term);
 
 #endif

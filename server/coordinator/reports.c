@@ -23,7 +23,7 @@ static void begin_training(struct coordinator *coordinator)
     commit_open_version(coordinator);
 }
 
-/* It cannot hold what it was told to. */
+/* The server cannot hold the chunks of its command. */
 static void not_ready(struct coordinator *coordinator, struct server_entry *server,
                       const struct server_report *report)
 {
@@ -38,7 +38,7 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
     ending_over(coordinator, RUN_FAILED, text);
 }
 
-/* It had lost its memory while the others went on (P12). */
+/* P12: the other servers went on when this one lost its memory, and it is back. */
 static void ready_again(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;
@@ -69,12 +69,13 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
         return ERR_OK;
     }
     if (report->ready.cut.version != run->steps.version && run->phase == PHASE_PREPARE)
-        return ERR_OLD_TERM; /* P7: somebody else goes on in this generation */
+        return ERR_OLD_TERM; /* P7: another coordinator goes on in this generation */
     if (!servers_was_told(server))
         return ERR_OK; /* it will be, with the next generation */
     if (run->settings.async && server->state != SERVER_SERVES)
         TRY(window_meet(run, report));
-    /* P11: who is emptied prepares without chunks; the run has not waited for it. */
+    /* P11: a server that has given all its chunks away prepares without chunks, and the run has not
+     * waited for it. */
     bool again = server->state == SERVER_PREPARES && run->phase == PHASE_STEPS;
     servers_note_ready(server);
     if (again)
@@ -98,7 +99,7 @@ static enum err reduced(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     if (reduced->generation != run->generation)
-        return ERR_OLD_GENERATION; /* P2 */
+        return ERR_OLD_GENERATION; /* P2: reports of another generation are fenced */
     /* async: shards that redid their journals may be through a step before the run goes on. */
     if (reduced->step < run->steps.version || (run->phase != PHASE_STEPS && !run->settings.async))
         return ERR_OK;
@@ -149,7 +150,7 @@ static void cut_recorded(struct coordinator *coordinator)
         begin_training(coordinator);
 }
 
-/* Training goes on without the cut, unless nothing can be without it. */
+/* Training goes on without the cut, except where it needs that cut. */
 static void cut_failed(struct coordinator *coordinator, const char *who, struct cut_name cut,
                        enum err code)
 {
@@ -167,7 +168,7 @@ static void cut_failed(struct coordinator *coordinator, const char *who, struct 
         ending_over(coordinator, RUN_FAILED, run->cuts.error);
     else if (last)
         ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
-    else if (generation_may_go_back(coordinator)) /* training goes on where it was */
+    else if (generation_may_go_back(coordinator)) /* training goes on where it was before */
         generation_go_back(coordinator);
     else if (run->moves.change == CHANGE_BEGUN)
         ending_over(coordinator, RUN_FAILED, text);
@@ -208,8 +209,8 @@ static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
-/* A daemon that was told to end. When nobody can take its chunks it may end all the same: the run
- * waits for it, as for any that is lost. */
+/* The report of a daemon that has to end. When nobody can take its chunks, it may end all the same:
+ * the run waits for it, as for any lost server. */
 static void drain(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server)
 {
     struct reason reason;

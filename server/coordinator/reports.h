@@ -8,7 +8,7 @@
 /* Any report but the hello. OLD_GENERATION: fenced (P2); MALFORMED: it breaks the run's limits. */
 enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report) MUST_USE;
-/* What became of the record of a cut (coordinator_cut_stored()). */
+/* The result of writing down a cut (coordinator_cut_stored()). */
 void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                         enum err err);
 

@@ -48,47 +48,50 @@ enum phase {
     PHASES
 };
 
-/* Which servers and map a generation begins with. */
+/* The servers and the map that the next generation begins with. */
 enum next_map {
     NEXT_MAP_PRESENT,
     NEXT_MAP_OF_CUT, /* P10: those of the newest recorded cut, when it is known which one that is */
-    NEXT_MAP_WITHOUT /* the present ones: the cut's name a server that is given up */
+    NEXT_MAP_WITHOUT /* the present ones, because the cut's name a server that was given up */
 };
 
-/* async: what there is to other servers than the newest cut's. */
+/* async: whether the generation has other servers than the newest cut. */
 enum change {
     CHANGE_NONE,
-    CHANGE_BEGUN, /* the generation has such servers, and no cut of its own */
-    CHANGE_KEPT   /* it has one, recorded since the newest commit */
+    CHANGE_BEGUN, /* it has, and no cut of its own yet */
+    CHANGE_KEPT   /* it has, and its own cut is recorded, since the newest commit */
 };
 
 /* What moves (moves.c). */
 struct moves {
     bool uneven;    /* servers have come or gone since the map was as even as can be */
     uint32_t count; /* of the newest commit; 0 again when they have arrived */
-    bool arrived;   /* the commit before it had some */
+    bool arrived;   /* the chunks of an earlier commit have arrived */
     struct map_move *list;
-    struct server_move *said; /* the same, as servers are told */
+    struct server_move *said; /* the same moves, as servers get them */
     uint32_t said_first[WIRE_SERVERS_MAX], said_count[WIRE_SERVERS_MAX]; /* by map index */
-    struct map next;                                                     /* once it is said */
+    /* counts once the commit is sent */
+    struct map next;
     struct move_status status;
     uint64_t quiet_steps; /* that status.step_ms is the mean of */
 
-    /* async, where they move with a new generation: */
+    /* async, where chunks move with a new generation: */
     uint64_t step_max; /* no ticket of a later step is granted */
     enum change change;
-    struct move_status changes;           /* what it changes, counted when it is there to stay */
+    /* what the new generation changes, counted when the change is final */
+    struct move_status changes;
     char refused[COORDINATOR_TEXT_BYTES]; /* why chunks cannot move in this run; "": they can */
 };
 
 /* What is known before a generation is begun (succession.c). */
 struct succession {
     uint64_t recorded;    /* the run's log has the steps below */
-    uint64_t until_ms;    /* so long it waits for servers */
+    uint64_t until_ms;    /* it waits for servers until then */
     uint64_t spec;        /* holdings_spec() of the run */
-    const char *obstacle; /* why it cannot go on, as it looked last */
-    uint32_t *owners; /* by chunk: the place in servers.list of who says that it owns it, from 1; 0:
-                         nobody. NULL: nobody is asked */
+    const char *obstacle; /* why it cannot go on, by the newest look */
+    /* by chunk: the place in servers.list, from 1, of the server that reports to own it; 0:
+     * none. NULL: no server is asked */
+    uint32_t *owners;
 };
 
 /* How far the run is (steps.c). */
@@ -96,7 +99,7 @@ struct steps {
     uint64_t version;
     struct seal *seals; /* of the open steps: step t's at t % (settings.delay + 1) */
     struct seal_counters counters;
-    uint64_t granted_step; /* the newest of which a ticket was granted, in this generation */
+    uint64_t granted_step; /* the newest step with a granted ticket, in this generation */
     bool committed;        /* `commit` is a decision of this generation */
     struct commit commit;
     uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
@@ -120,13 +123,13 @@ enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to 
 struct ending {
     enum ending_kind kind;
     char reason[COORDINATOR_TEXT_BYTES];
-    uint64_t by_ms; /* then the step in flight is dropped */
+    uint64_t by_ms; /* at this moment the step in flight is dropped */
 };
 
 struct run {
     enum run_state state;                /* phase.c */
     enum phase phase;                    /* phase.c */
-    char reason[COORDINATOR_TEXT_BYTES]; /* why it is over: ending.c */
+    char reason[COORDINATOR_TEXT_BYTES]; /* why the run is over: ending.c */
     struct coordinator_run settings;
     uint64_t generation;  /* generation.c */
     bool has_fingerprint; /* coordinator.c */
@@ -181,13 +184,14 @@ static inline bool run_active(const struct run *run)
     return run->phase != PHASE_NONE;
 }
 
-/* It is to end, whether for good or for a successor. */
+/* Whether the run is to end, for good or for a successor. */
 static inline bool run_ends(const struct run *run)
 {
     return run->ending.kind != ENDING_NONE;
 }
 
-/* The run is not active, but a successor goes on with it: members are told nothing. */
+/* Whether the run is paused: it is not active, a successor goes on with it, and members get no
+ * notice. */
 static inline bool run_paused(const struct run *run)
 {
     return run->ending.kind == ENDING_PAUSE && !run_active(run);

@@ -9,17 +9,17 @@
 struct server_command *send_command(struct coordinator *coordinator,
                                     const struct server_entry *server,
                                     enum server_command_kind kind);
-/* PREPARE with what every server is told, whatever its chunks are; it is ready when it reports so.
- */
+/* PREPARE with the fields that are the same for every server. The server counts as ready when it
+ * reports READY. */
 struct server_command *send_prepare(struct coordinator *coordinator,
                                     const struct server_entry *server);
-/* The newest commit, with what it moves. */
+/* The newest commit, with its moves of this server's chunks. */
 void send_commit(struct coordinator *coordinator, const struct server_entry *server);
 
 /* The answer to the member's acquire; `reply`: NULL with an error. */
 void send_answer(struct coordinator *coordinator, struct member *member, enum err err,
                  const struct acquire_reply *reply);
-/* The same to all whose acquire waits. */
+/* The same answer to every member whose acquire waits. */
 void send_answer_all(struct coordinator *coordinator, enum err err,
                      const struct acquire_reply *reply);
 /* The ticket that the member holds. */

@@ -81,7 +81,7 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
     if (server != NULL && server->link != 0 && hello->boot < server->boot)
-        return ERR_OLD_BOOT; /* P3: an earlier start's, late */
+        return ERR_OLD_BOOT; /* P3: this late hello is of an earlier start */
     if (server == NULL) {
         server = &servers->list[servers->count++];
         *server = (struct server_entry){.map_index = SERVERS_NONE};
@@ -192,7 +192,7 @@ uint32_t servers_choose_wanted(struct servers *servers)
     for (struct server_entry *server = next_by_name(servers, NULL); server != NULL;
          server = next_by_name(servers, server->name)) {
         bool chosen = servers_choose_one(servers, server);
-        check(chosen); /* there are as many places as names */
+        check(chosen); /* there is a place for every name */
     }
     return servers->chosen_count;
 }
@@ -211,7 +211,7 @@ static bool take_place(struct servers *servers, struct server_entry *server,
         servers->chosen_count++;
     servers->chosen[place] = (uint32_t)(server - servers->list);
     server->map_index = place;
-    server->acknowledged = true; /* no commit was for it yet */
+    server->acknowledged = true; /* it has no commit to acknowledge yet */
     enter(server, state);
     return true;
 }

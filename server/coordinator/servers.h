@@ -40,7 +40,7 @@ enum server_state {
 
 enum server_leaving {
     SERVER_STAYS,
-    SERVER_DRAINS,   /* an operator asked for it: it is to give its chunks away */
+    SERVER_DRAINS,   /* an operator asked for it: it has to give its chunks away */
     SERVER_ENDS,     /* this start of it asked for that, because its daemon is to end */
     SERVER_HAS_LEFT, /* this start of it was told that it may end */
     SERVER_LEAVINGS
@@ -51,18 +51,20 @@ struct server_entry {
     char address[256];
     uint64_t boot;            /* of the newest hello */
     uint64_t link;            /* 0: not connected */
-    uint64_t held_generation; /* what its hello said it holds; 0: nothing */
+    uint64_t held_generation; /* the generation that its hello reported; 0: nothing */
     uint32_t map_index;       /* its place in the run's map; SERVERS_NONE: not one of the run's */
     enum server_state state;
     enum server_leaving leaving;
     bool unfit;        /* this start of it cannot hold chunks of the run */
     bool wanted;       /* servers_choose_wanted(): to be one of the run's */
     bool acknowledged; /* the newest commit (P6) */
-    bool past_cut;     /* it lost its memory since that commit: it writes no file of its cut */
-    uint32_t file;     /* its file in the newest cut that was ordered */
+    /* it lost its memory since that commit: it writes no file of that commit's cut */
+    bool past_cut;
+    uint32_t file; /* its file in the newest cut that was ordered */
     /* Answers to a coordinator that follows another (succession.h): */
-    uint64_t asked_link, answered_link; /* over which link; that of another start count no more */
-    struct server_held held;            /* without ranges; generation 0: nothing of use */
+    /* the links of question and answer; an answer of an earlier start does not count */
+    uint64_t asked_link, answered_link;
+    struct server_held held; /* without ranges; generation 0: nothing of use */
     uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
 };
 
@@ -87,28 +89,27 @@ void servers_lost(struct server_entry *server);
 struct server_entry *servers_find(struct servers *servers, uint64_t link); /* NULL: a dead link */
 /* NULL: the place is free. */
 struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_index);
-/* The same, but NULL also for one that is emptied: only its files may be needed yet. */
+/* The same, but NULL also for an emptied server, of which at most files are needed. */
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
 struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
-/* Every server of the run is connected (and some are chosen). */
+/* Whether every server of the run is connected (and some are chosen). */
 bool servers_connected(const struct servers *servers);
-/* Each of them has its chunks. */
+/* Whether each of them has its chunks. */
 bool servers_ready(const struct servers *servers);
-/* Connected, and neither leaving nor about to. */
+/* Whether it is connected, and neither leaves nor drains. */
 bool servers_is_available(const struct server_entry *server);
-/* How many could be the run's, beside `without` (NULL: nobody). */
+/* The number of servers that can be the run's, without `without` (NULL: nobody). */
 uint32_t servers_available(const struct servers *servers, const struct server_entry *without);
 
 /* ---- which are the run's ---- */
 
 /* It is to be one of the run's, or is not to be. */
 void servers_want(struct server_entry *server, bool wanted);
-/* All that are available, connected and not leaving, become the run's, in the order of their names.
- * Returns how many. */
+/* All available servers become the run's, in the order of their names. Returns their number. */
 uint32_t servers_choose(struct servers *servers);
-/* The same of those that are marked as wanted, whoever that is. */
+/* The same with the servers that are marked as wanted. */
 uint32_t servers_choose_wanted(struct servers *servers);
-/* One more; false: there is no place. */
+/* Adds a server to the run's; false: there is no place. */
 bool servers_choose_one(struct servers *servers, struct server_entry *server);
 /* The same for one that has joined: its first chunks come with the commit that is being decided. */
 bool servers_add(struct servers *servers, struct server_entry *server);

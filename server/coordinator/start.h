@@ -1,10 +1,10 @@
-/* A run starts: its settings are judged, its tables made. Internal to the coordinator. */
+/* A run starts: its settings are checked, its tables are made. Internal to the coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_START_H
 #define ROOST_SERVER_COORDINATOR_START_H
 
 #include "server/coordinator/run.h"
 
-/* Whether start_run() would take it: its errors. */
+/* Whether start_run() would take the run; the same errors. */
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,
                      uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
 /* coordinator_start() */

@@ -40,9 +40,9 @@ void steps_rewind(struct run *run, const struct cut_record *cut)
         seal_restart(&run->steps.seals[i]);
 }
 
-/* The newest step of which the dead one may have granted a ticket. P6: it may have decided one step
- * more than anybody heard of, and a ticket of that many steps behind is open. Without a delay no
- * shard takes a push of such a step before its commit. */
+/* The newest step with a ticket that the dead coordinator may have granted. P6: it may have decided
+ * one step more than any server received, and tickets of `delay` steps behind that were open.
+ * Without a delay no shard takes a push of such a step before its commit. */
 static uint64_t newest_granted(const struct run *run)
 {
     return run->steps.version + run->settings.delay + (run->settings.delay > 0 ? 1 : 0);
@@ -54,12 +54,13 @@ void steps_adopt(struct run *run, uint64_t version, const struct commit *decisio
     run->steps.granted_step = newest_granted(run);
     run->steps.committed = decision != NULL;
     if (decision == NULL)
-        return; /* it begins with the cut, whose counters it has */
+        return; /* the run begins with the cut, and has the cut's counters */
     run->steps.counters =
         (struct seal_counters){decision->samples, decision->applied, decision->skips_in_row};
     run->steps.commit = *decision;
     run->steps.commit.term = term;
-    run->steps.commit.cut = false; /* who was not told so yet writes no file of it */
+    /* A server that has not received it writes no file of that cut. */
+    run->steps.commit.cut = false;
 }
 
 void steps_raise_term(struct run *run, uint64_t term)
@@ -97,7 +98,7 @@ void steps_unseal(struct run *run, uint32_t map_index)
 
 /* ---- a step is decided ---- */
 
-/* What the step was computed on, before anybody hears of its commit. */
+/* The versions that the step was computed on; stored before the commit is sent. */
 static void note_order(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -134,7 +135,7 @@ void steps_take(struct run *run, const struct commit *commit)
     run->steps.committed = true;
 }
 
-/* What the step's slots took; async: what was done since the newest commit, of whatever step. */
+/* The time that the step's slots took; async: of all slots done since the newest commit. */
 static uint64_t slot_ms(struct run *run, uint64_t now_ms)
 {
     uint64_t before = run->steps.useful_before;

@@ -1,5 +1,5 @@
 /* How far the run is: its version, the sums of the open steps, the newest decision and the counters
- * that the next one is computed from (P8). Who calls says why; only this file writes struct steps.
+ * that the next one is computed from (P8). Callers decide when; only this file writes struct steps.
  * Internal to the coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_STEPS_H
 #define ROOST_SERVER_COORDINATOR_STEPS_H
@@ -9,10 +9,10 @@
 enum err steps_init(struct run *run) MUST_USE; /* ERR_NOMEM */
 void steps_release(struct run *run);
 
-/* The run is where that cut is: its version, its counters, and nothing more. */
+/* Puts the run where that cut is: its version and its counters, and nothing else. */
 void steps_rewind(struct run *run, const struct cut_record *cut);
-/* The run is at `version`, behind `decision` (NULL: behind the cut), which is said anew in `term`;
- * tickets were granted that nobody here knows of. */
+/* Puts the run at `version`, after `decision` (NULL: after the cut), which is sent again in `term`.
+ * The coordinator before may have granted tickets that this one does not know. */
 void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term);
 /* The newest decision is sent again in that term. */
 void steps_raise_term(struct run *run, uint64_t term);
@@ -26,16 +26,16 @@ enum err steps_reduced(struct run *run, const struct reduced *reduced) MUST_USE;
 /* P12: the chunks of this server may have lost what they were about to seal. */
 void steps_unseal(struct run *run, uint32_t map_index);
 
-/* The decision for step `version`, without its cut, and the counters behind it. ERR_NON_FINITE: too
- * many in a row, and the run is to end. */
+/* The decision for step `version`, without its cut, and the counters after it (P8). ERR_NON_FINITE:
+ * too many in a row, and the run is to end. */
 enum err steps_decide(struct coordinator *coordinator, struct commit *ret_commit,
                       struct seal_metrics *ret_metrics) MUST_USE;
-/* That is the newest decision from now on. */
+/* Makes that the newest decision. */
 void steps_take(struct run *run, const struct commit *commit);
-/* The step's row is for people and for the log; borrowed until the next one. */
+/* The step's row, for people and for the log; borrowed until the next row. */
 const struct step_row *steps_report(struct coordinator *coordinator, uint64_t now_ms,
                                     const struct seal_metrics *metrics);
-/* The next version is the run's. */
+/* The run goes to the next version. */
 void steps_next(struct run *run);
 
 #endif

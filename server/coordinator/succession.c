@@ -53,7 +53,7 @@ static bool has_answered(const struct server_entry *server)
     return server->link != 0 && server->answered_link == server->link;
 }
 
-/* It has answered, and holds what the run needs. */
+/* Whether the server has answered, and holds a part of the run. */
 static bool is_holder(const struct server_entry *server)
 {
     return has_answered(server) && server->held.generation > 0;
@@ -76,7 +76,7 @@ static void ask_all(struct coordinator *coordinator)
     }
 }
 
-/* The server whose answer says that it owns the chunk; NULL: nobody's that counts. */
+/* The server that reports to own the chunk; NULL: none with an answer that counts. */
 static struct server_entry *owner_of(const struct coordinator *coordinator, uint32_t chunk)
 {
     uint32_t owner = coordinator->run.succession.owners[chunk];
@@ -117,12 +117,13 @@ enum err succession_answer(struct coordinator *coordinator, struct server_entry 
     for (uint32_t i = 0; i < held->range_count; i++)
         if (held->ranges[i].first + held->ranges[i].count > run->chunk_count)
             return ERR_MALFORMED;
-    for (uint32_t c = 0; c < run->chunk_count; c++) /* it may have answered over another link */
+    /* Drops its earlier answer, over another link. */
+    for (uint32_t c = 0; c < run->chunk_count; c++)
         if (run->succession.owners[c] == (uint32_t)(server - coordinator->servers.list) + 1)
             run->succession.owners[c] = 0;
     server->answered_link = server->link;
     server->held = *held;
-    server->held.ranges = NULL; /* the message's */
+    server->held.ranges = NULL; /* they are the message's memory */
     if (!fits(run, held) || !note_chunks(coordinator, server, held))
         server->held.generation = 0;
     return ERR_OK;
@@ -138,7 +139,7 @@ static bool all_are_owned(const struct coordinator *coordinator)
     return true;
 }
 
-/* The version that the newest decision it was told of makes. */
+/* The version that the server's newest decision makes. */
 static uint64_t reached(const struct server_entry *server)
 {
     return server->held.has_decision ? server->held.decision.step + 1 : server->held.version;
@@ -156,7 +157,8 @@ static const struct server_entry *find_newest(const struct coordinator *coordina
     return newest;
 }
 
-/* P6: at most one behind, and who is not was told the same. */
+/* P6: a server is at most one decision behind the newest; those that are not have the same
+ * decision. */
 static bool agrees(const struct server_entry *server, const struct server_entry *newest)
 {
     if (reached(server) == reached(newest))
@@ -166,7 +168,7 @@ static bool agrees(const struct server_entry *server, const struct server_entry 
     return newest->held.has_decision && reached(server) == newest->held.decision.step;
 }
 
-/* Why it cannot; NULL: it can. */
+/* Why the run cannot go on; NULL: it can. */
 static const char *find_obstacle(const struct coordinator *coordinator,
                                  const struct server_entry *newest)
 {
@@ -222,8 +224,8 @@ static void take_decision(struct coordinator *coordinator, const struct server_e
         cuts_ask(&run->cuts);
 }
 
-/* The newest decision again, to those that have it as well; then what is reduced is reported. Who
- * takes no part forgets what it holds. */
+/* Sends the newest decision to all, also to those that have it; then they report again which steps
+ * are reduced. A server without a part in the run forgets what it holds. */
 static void tell_all(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -274,7 +276,7 @@ const char *succession_missing(const struct coordinator *coordinator)
     return NULL;
 }
 
-/* Answers may come that show more. */
+/* A later answer may have a newer decision. */
 static bool awaits_more(const struct coordinator *coordinator, uint64_t now_ms,
                         const struct server_entry *newest)
 {

@@ -5,11 +5,11 @@
 #include <string.h>
 
 enum {
-    LAPSE_FACTOR = 16,    /* a lease lapses after so many times the usual time … */
-    LAPSE_UNKNOWN = 10,   /* … or, while that is not known, so many times lease_ms */
+    LAPSE_FACTOR = 16,    /* a lease lapses after this many times the usual time, or: */
+    LAPSE_UNKNOWN = 10,   /* while that is not known: after this many times lease_ms */
     USUAL_SHARE = 4,      /* the newest duration's weight in the average is 1 / this */
-    CHOSEN_MS_MAX = 1000, /* a chosen run of slots takes about so long at most … */
-    CHOSEN_UNKNOWN = 16,  /* … or, while that is not known, has so many */
+    CHOSEN_MS_MAX = 1000, /* a chosen run of slots takes about this long at most, or: */
+    CHOSEN_UNKNOWN = 16,  /* while that is not known: has at most this many */
 };
 
 static enum err work_init(struct work *work, uint32_t count_max)
@@ -197,7 +197,8 @@ static bool one_version(const struct tickets *tickets, const struct lease *lease
     return true;
 }
 
-/* One worker's share of all that is free in the step, and no more than is a pity to lose. */
+/* One worker's share of the step's free slots, and at most about a second of work, because that is
+ * lost with the worker. */
 static uint32_t chosen_max(const struct tickets *tickets, const struct work *work,
                            uint32_t worker_count)
 {
@@ -285,7 +286,7 @@ static double *usual_of(struct tickets *tickets, enum ticket_kind kind)
     return kind == TICKET_TRAIN ? &tickets->train_usual_ms : &tickets->validate_usual_ms;
 }
 
-/* What the lease's node takes, usually; 0: not known. */
+/* The usual time of the lease's node; 0: not known. */
 static double usual_ms(const struct tickets *tickets, const struct lease *lease)
 {
     double slot_ms =
@@ -293,7 +294,7 @@ static double usual_ms(const struct tickets *tickets, const struct lease *lease)
     return slot_ms * lease->slots;
 }
 
-/* How old the youngest attempt must be before another worker gets it as well. */
+/* How old the youngest attempt must be before another worker gets a second one. */
 static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lease *lease)
 {
     const struct tickets_settings *settings = &tickets->settings;
@@ -435,7 +436,7 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 
 /* ---- the end of leases ---- */
 
-/* Takes the lease away; what nobody else holds and is not done is free. */
+/* Takes the lease away. Its units that are not done and that nobody else holds are free. */
 static void lease_remove(struct tickets *tickets, struct lease *lease)
 {
     struct work *work = work_of(tickets, lease->kind, lease->step);
@@ -467,7 +468,7 @@ static void learn(struct tickets *tickets, const struct lease *lease, uint64_t n
 {
     double slot_ms = (double)(now_ms - lease->granted_ms) / (double)lease->slots;
     double *usual = usual_of(tickets, lease->kind);
-    /* Something that took no time still has a usual time. */
+    /* A unit that took no time still gets a usual time. */
     slot_ms = slot_ms > 0 ? slot_ms : 0.01;
     *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
 }

@@ -14,14 +14,15 @@
  * step is not computed twice.
  *
  * A slot is computed on one version, whoever does it and however often (docs/spec.md, table of
- * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for
- * the first time. So what a name stands for has the same bits from every attempt, and a version
- * that a slot may still need stays readable (P5).
+ * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for the
+ * first time. So what a name stands for has the same bits from every attempt, and a version that a
+ * slot may still need stays readable (P5).
  *
- * P1: done is done until tickets_open(), whatever happens to leases. A lease that lapses, is
- * dropped or loses its member frees what nobody else holds. A lease may lapse although its member
- * lives: after many times the usual time, so a worker that forgot a ticket cannot hang the step; if
- * it completes after all, that counts.
+ * P1: `complete` marks a ticket done until a rewind: a unit that is done stays done until
+ * tickets_open(), whatever happens to leases. When a lease lapses, is dropped or loses its member,
+ * its units that nobody else holds are free again. A lease may lapse although its member lives,
+ * after many times the usual time: so a worker that forgot a ticket cannot stop the step. If that
+ * worker completes the ticket after all, it counts.
  *
  * Pure; one owner. Invariants (tickets_check):
  *  1 a slot's holders are the leases that cover it;
@@ -33,13 +34,13 @@
 #include "server/coordinator/leases.h"
 
 struct tickets_settings {
-    uint32_t slots;      /* of a step */
-    uint32_t open_steps; /* at a time, at most; at least 1 */
-    uint32_t delay;      /* a slot's version is exactly so far behind its step … */
-    bool newest;         /* … or, ssp: a slot's version is the newest when it is first granted */
-    uint32_t pieces;     /* of a validation */
-    uint32_t node_slots; /* a power of two: always this run of slots; 0: chosen */
-    uint32_t leases_max; /* at a time */
+    uint32_t slots;           /* of a step */
+    uint32_t open_steps;      /* at a time, at most; at least 1 */
+    uint32_t delay;           /* a slot's version is exactly this far behind its step; but: */
+    bool newest;              /* ssp: a slot's version is the newest when it is first granted */
+    uint32_t pieces;          /* of a validation */
+    uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
+    uint32_t leases_max;      /* at a time */
     uint64_t attempts_first;  /* attempts are numbered from here on */
     uint32_t lease_ms;        /* of a member: no ticket lapses before */
     uint32_t overdue_percent; /* of the usual time; 0: at once */
@@ -82,8 +83,8 @@ struct tickets {
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
 void tickets_release(struct tickets *tickets);
 
-/* What is to be done now. Steps that were open and still are keep what is done and leased; all
- * other leases are gone, those of the validation too. */
+/* Opens steps and a validation. Steps that were open before keep their done and leased units. All
+ * other leases are gone, those of the earlier validation too. */
 struct tickets_open {
     uint64_t version; /* the newest committed; the validation's */
     uint64_t step;    /* the oldest: the version's */
@@ -93,9 +94,10 @@ struct tickets_open {
 void tickets_open(struct tickets *tickets, struct tickets_open open);
 /* The same for training alone, which may go back to older steps. */
 void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps);
-/* A slot of an open step is done, or it is not after all. */
+/* Marks a slot of an open step as done, or as not done. */
 void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool done);
-/* What is done of the oldest step is free again: done by workers' words, but not by the shards'. */
+/* Frees the done units of the oldest step again: workers completed them, but shards miss pushes
+ * (P1: only seals decide). */
 void tickets_reopen(struct tickets *tickets);
 
 /* Whether tickets_grant() would find something for some member now. */
@@ -114,11 +116,11 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
-/* The oldest step is over: what is leased of it and not said to be done was counted all the same,
- * because the shards say so. Its leases end, the youngest first: that one is credited. Returns the
+/* The oldest step is over, by the shards' seals: so its leased units were counted too, although
+ * nobody completed them. Its leases end, the youngest first, which gets the credit. Returns the
  * useful time of the step, in milliseconds. */
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
-/* The attempt, of that member, will not be completed. */
+/* That member will not complete the attempt. */
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);
 /* The member is gone; returns its leases' number. */
 uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member);
@@ -127,8 +129,8 @@ void tickets_drop_all(struct tickets *tickets, uint64_t now_ms);
 /* Drops leases that are far too old; returns how many. *ret_due_ms: when the next would be. */
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 
-/* How far behind the oldest step each of its slots was computed: `slots` entries; returns the
- * largest. */
+/* How many versions behind the step each slot of the oldest step was computed: `slots` entries.
+ * Returns the largest. */
 uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind);
 /* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);

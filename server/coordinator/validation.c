@@ -1,4 +1,4 @@
-/* What the held-out pieces brought. */
+/* The results of the held-out pieces. */
 #include "server/coordinator/validation.h"
 
 #include <stdlib.h>

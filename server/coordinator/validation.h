@@ -1,5 +1,5 @@
-/* What the held-out pieces brought: one result a piece, the first one counts, summed in piece order
- * whatever the order of arrival. Pure. */
+/* The results of the held-out pieces: one for each piece, the first one counts. They are summed in
+ * piece order, whatever the order of arrival. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_VALIDATION_H
 #define ROOST_SERVER_COORDINATOR_VALIDATION_H
 
@@ -28,7 +28,7 @@ void validation_release(struct validation *validation);
 void validation_begin(struct validation *validation, bool running);
 void validation_stop(struct validation *validation);
 
-/* The result of piece < piece_count; a later one of the same piece is passed over. */
+/* Takes the result of piece < piece_count; a later one of the same piece is ignored. */
 void validation_add(struct validation *validation, uint32_t piece,
                     const struct validation_result *result);
 bool validation_complete(const struct validation *validation);

@@ -44,7 +44,7 @@ enum err window_meet(struct run *run, const struct server_report *ready)
     struct applied said = {0, run->window.taken.window, words};
     uint64_t end = run->settings.steps * run->settings.slots;
     if (ready->ready.applied_words == 0 && ready->ready.applied_low > end)
-        return ERR_OK; /* it has no chunks */
+        return ERR_OK; /* the server has no chunks */
     if (ready->ready.applied_low > end)
         return ERR_MALFORMED;
     TRY(applied_load(run->window.known ? &said : &run->window.taken, ready->ready.applied_low,
@@ -55,7 +55,7 @@ enum err window_meet(struct run *run, const struct server_report *ready)
     return ERR_OK;
 }
 
-/* Tickets of the open steps are done as far as they are taken. */
+/* Marks the tickets of open steps as done that all chunks have taken. */
 static void mark(struct run *run)
 {
     struct tickets *tickets = &run->tickets;
@@ -115,7 +115,7 @@ bool window_boots_hold(struct coordinator *coordinator, const struct complete_re
         return false;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++)
         if (request->boots[i] != servers_of_map(&coordinator->servers, i)->boot &&
-            map_chunks(&run->map, i) > 0) /* else a worker need not know it */
+            map_chunks(&run->map, i) > 0) /* a worker need not name a server without chunks */
             return false;
     return true;
 }

@@ -24,14 +24,14 @@ static const char *or_gone(const struct side *side)
     return side->name[0] != 0 ? side->name : "that is gone";
 }
 
-/* Somebody else than now had contradicted it before. */
+/* Whether another worker than `other` had contradicted it before. */
 static bool contradicted_before(const struct side *side, const struct side *other)
 {
     return side->member != NULL && side->member->contradicted_by[0] != 0 && other->name[0] != 0 &&
            strcmp(side->member->contradicted_by, other->name) != 0;
 }
 
-/* Whether that is news. */
+/* Notes the contradiction. Returns whether it is news. */
 static bool contradict(struct side *side, const struct side *other,
                        const struct server_report *report)
 {
@@ -78,7 +78,7 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
     if (coordinator->run.settings.numerics_any ||
         members_end(members, report->wrong_bits.member) == MEMBER_WRONG_BITS ||
         members_end(members, report->wrong_bits.first_member) == MEMBER_WRONG_BITS)
-        return; /* nothing new about the one that is known */
+        return; /* one of the two is known to be wrong already */
     struct side second = side_of(coordinator, report->wrong_bits.member);
     struct side first = side_of(coordinator, report->wrong_bits.first_member);
     bool second_before = contradicted_before(&second, &first);
