@@ -1,5 +1,6 @@
 /* The agent puts its parts together: membership, map, tickets and traffic, each in its file. An
- * event goes to the part that it is about; what it means for the others is decided here. */
+ * event goes to the part that it is about. This file decides what the event means for the other
+ * parts. */
 #include "common/check_account.h"
 #include "worker/agent_backoff.h"
 #include "worker/agent_map.h"
@@ -78,25 +79,25 @@ static void end_tickets(struct agent *agent, enum err outcome)
         end_ticket(agent, ticket, outcome);
 }
 
-/* It is computed and all of it is acknowledged. */
+/* Whether the ticket is computed and all its pieces are acknowledged. */
 static void settle(struct agent *agent, struct agent_ticket *ticket)
 {
     if (ticket->compute_ended && agent_traffic_is_done(&agent->traffic, ticket))
         end_ticket(agent, ticket, ERR_OK);
 }
 
-/* The member is forgotten and joins anew. */
+/* Ends the membership; the agent joins again. */
 static void go_away(struct agent *agent, uint64_t now_ms)
 {
     if (agent->member.phase == AGENT_PHASE_STOPPED)
         return;
     end_tickets(agent, ERR_UNKNOWN_MEMBER);
-    agent_tickets_forget_completes(&agent->tickets); /* nobody would know us */
+    agent_tickets_forget_completes(&agent->tickets); /* the coordinator would not know the member */
     agent->tickets.acquiring = false;
     agent_member_away(&agent->member, now_ms, &agent->jitter);
 }
 
-/* Nothing goes on: STOP for that reason, when a compute under way has ended. */
+/* Ends everything. STOP with that reason follows when the compute under way has ended. */
 static void stop(struct agent *agent, enum err err)
 {
     if (agent->member.phase == AGENT_PHASE_STOPPED)
@@ -109,7 +110,7 @@ static void stop(struct agent *agent, enum err err)
     }
 }
 
-/* What an error of a peer means for this worker. It is about that ticket, or (NULL) about all. */
+/* Reacts to an error of a peer, about that ticket or (NULL) about all of them. */
 static void react(struct agent *agent, uint64_t now_ms, struct agent_ticket *ticket, enum err err)
 {
     if (err_reaction(err) == REACT_REJOIN)
@@ -167,7 +168,8 @@ void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *
     if (!is_member(agent) || !agent->map.asked)
         return;
     if (map->generation > agent->member.generation) {
-        /* P2: nobody answers OLD_GENERATION to a worker that waits for its ticket's map. */
+        /* P2: another generation fences this one. A worker that waits for its ticket's map sends
+         * nothing, so nobody answers it OLD_GENERATION: the map tells it. */
         react(agent, now_ms, NULL, ERR_OLD_GENERATION);
         return;
     }
@@ -228,7 +230,7 @@ void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit)
     (void)now_ms;
     const struct agent_ticket *ticket = agent->tickets.computed;
     if (ticket == NULL || agent->config.async)
-        return; /* a dropped ticket's, or its scale is not known yet */
+        return; /* of a dropped ticket, or its scale is not known yet */
     agent_push_unit(&agent->traffic, ticket, unit);
 }
 
@@ -262,7 +264,8 @@ void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint
     if (!has_server(agent, server))
         return;
     agent_traffic_stream_up(&agent->traffic, server, boot);
-    /* P12: what a ticket was computed on may be lost with the other boot. */
+    /* P12: a push computed on an older boot is recomputed: the ticket's weights may be lost with
+     * that boot. */
     for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++) {
         struct agent_ticket *ticket = &agent->tickets.all[i];
         if (ticket->state == AGENT_TICKET_HELD &&
@@ -285,7 +288,7 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
         if (agent_traffic_is_pulling(&agent->traffic, &agent->tickets.all[i], server))
             pulling[i] = &agent->tickets.all[i];
     agent_traffic_retry(&agent->traffic, now_ms, server);
-    /* Async: asked again, a chunk might be another version. */
+    /* Async: a second pull might bring another version of the chunk. */
     for (uint32_t i = 0; agent->config.async && i < AGENT_TICKETS_MAX; i++)
         if (pulling[i] != NULL)
             end_ticket(agent, pulling[i], ERR_STALE);
@@ -347,8 +350,9 @@ void agent_run_over(struct agent *agent, uint64_t now_ms)
         return;
     }
     end_tickets(agent, ERR_CANCELLED);
-    agent_tickets_forget_completes(&agent->tickets);    /* nobody counts them any more */
-    agent_member_leave(&agent->member, now_ms, now_ms); /* a member that leaves is not a lost one */
+    agent_tickets_forget_completes(&agent->tickets); /* nobody counts these completes any more */
+    /* a member that leaves does not count as lost */
+    agent_member_leave(&agent->member, now_ms, now_ms);
 }
 
 /* ---- effects ---- */
@@ -399,7 +403,7 @@ static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effec
            agent_traffic_next(&agent->traffic, now_ms, agent_map_is_known(&agent->map), ret_effect);
 }
 
-/* What leaves the agent. */
+/* Checks each effect that leaves the agent. */
 static void check_effect(const struct agent *agent, const struct agent_effect *effect)
 {
     bool live = is_member(agent) && holds_ticket(agent);
@@ -463,7 +467,7 @@ uint64_t agent_wake_ms(const struct agent *agent)
     return earlier(wake, agent_traffic_wake_ms(&agent->traffic, agent_map_is_known(&agent->map)));
 }
 
-/* Beside what each part promises: no ticket without membership. */
+/* The invariants of the whole: no ticket without membership. The parts check their own. */
 void agent_check(const struct agent *agent)
 {
     agent_member_check(&agent->member);

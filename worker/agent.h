@@ -2,7 +2,7 @@
  *
  * A pure core: events in, effects out; no sockets, threads or clocks, time is an argument. The
  * worker's loop (worker.c) and the simulator drive the same code. Events only change the state;
- * agent_next() then tells what is to be done, one effect after another, until nothing is left:
+ * agent_next() then returns one effect after another, until nothing is left to do:
  *
  *     agent_acked(agent, now_ms, server, &ack);
  *     while (agent_next(agent, now_ms, &effect))
@@ -12,29 +12,29 @@
  * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time) and traffic with the
  * servers (agent_traffic.h). agent.c puts them together.
  *
- * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit
- * for UNIT_READY while the PULLs go out in forward order (chunks already held at the ticket's
- * version are not asked for again) -> agent_gradient() as each unit's backward ends, and its PUSHes
- * go out -> all acknowledged and computed: COMPLETE, and the next ACQUIRE beside it.
+ * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit for UNIT_READY
+ * while the PULLs go out in forward order (chunks that are held at the ticket's version are not
+ * pulled again) -> agent_gradient() as each unit's backward ends, and its PUSHes go out -> all
+ * acknowledged and computed: COMPLETE, and the next ACQUIRE beside it.
  *
  * `async`: pulls ask for the newest versions, of every chunk anew, and each chunk once an attempt,
- * so that what an attempt was computed on is known from the servers' logs. Pushes wait for the
+ * so that the servers' logs have the versions that an attempt was computed on. Pushes wait for the
  * compute's end, because its scale is known then: whole chunks, with the version that each was
  * pulled at and the boot of its server (P12). A server that comes back with another boot, or whose
  * stream breaks with a pull unanswered, ends the attempt: the ticket is dropped and granted again.
  *
  * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
- * under a newer map, or an answer MOVED, makes the agent ask for the map; what the old owner did
- * not take is then sent to the new one, as it is. Nothing is pulled or pushed for a ticket before
- * its map, or a newer one, is known.
+ * under a newer map, or an answer MOVED, makes the agent ask for the map. Pieces that the old owner
+ * did not take are then sent to the new owner, unchanged. Nothing is pulled or pushed for a ticket
+ * before its map, or a newer one, is known.
  *
- * What goes wrong has one of three ends, by err_reaction(): asked again after a jittered backoff
- * (BUSY, BEHIND, an unreachable server: everything not acknowledged is sent again, duplicates do no
- * harm); the ticket dropped and reported so (TOO_LATE; BUSY again and again, because what the
- * server waits for may be a lower slot that nobody has any more: the next ticket is the lowest free
- * one); the member forgotten and joined anew (OLD_GENERATION, UNKNOWN_MEMBER, the control stream
- * lost). A compute that is under way then is cancelled, and nothing new is computed before it has
- * ended.
+ * The agent reacts to an error in one of three ways, by err_reaction(). It asks again after a
+ * jittered backoff (BUSY, BEHIND, an unreachable server): everything that is not acknowledged is
+ * sent again, and duplicates do no harm. It drops the ticket and reports that (TOO_LATE; BUSY again
+ * and again, because the server may wait for a lower slot that nobody has any more, and the next
+ * ticket is the lowest free slot). It ends the membership and joins again (OLD_GENERATION,
+ * UNKNOWN_MEMBER, a lost control stream). In the last two cases it cancels the compute under way,
+ * and computes nothing new before that has ended.
  *
  * Invariants of the whole (agent_check, beside those of the parts): no ticket without membership;
  * COMPLETE with outcome OK only when all pieces are acknowledged. */
@@ -48,7 +48,8 @@
 enum {
     AGENT_BACKOFF_MS_MIN = 100, /* doubled with each failure in a row, ±50 % */
     AGENT_BACKOFF_MS_MAX = 10000,
-    AGENT_WAIT_FAILURES_MAX = 3, /* that count where waiting helps: asked each second or so */
+    /* that raise the backoff where waiting helps: so it asks each second or so */
+    AGENT_WAIT_FAILURES_MAX = 3,
     AGENT_BUSY_MAX = 6, /* pushes of a ticket refused in a row: some six seconds of backoff */
     AGENT_ACQUIRE_WAIT_MS = 10000,
 };
@@ -71,9 +72,9 @@ enum agent_effect_kind {
     AGENT_PULL,       /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
-    AGENT_COMPLETE,   /* tell the coordinator; no answer is waited for */
-    AGENT_LEAVE,      /* tell the coordinator; nothing follows but AGENT_STOP */
-    AGENT_STOP        /* the run is over (OK), or this worker must not go on: why */
+    AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
+    AGENT_LEAVE,      /* report to the coordinator; only AGENT_STOP follows */
+    AGENT_STOP        /* the run is over (OK), or this worker must not go on: the error */
 };
 
 /* Pointers live until the answer to that message, or the next agent_joined(). */
@@ -95,7 +96,7 @@ struct agent_effect {
 };
 
 /* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. A server
- * keeps its number from map to map; a number without chunks may be nobody's. */
+ * keeps its number from map to map; a number without chunks may belong to no server. */
 struct agent_map {
     uint64_t number;
     uint32_t server_count;
@@ -109,8 +110,8 @@ struct agent;
 enum err agent_new(const struct agent_config *config, struct agent **ret_agent) MUST_USE;
 void agent_free(struct agent *agent); /* NULL is fine */
 
-/* How long to wait after so many failures in a row, for every question of a worker: jittered, so
- * that those who lost the same thing at once do not come back at once. */
+/* How long a worker waits after that many failures in a row, before it asks anything again.
+ * Jittered, so that workers that lost the same thing at once do not come back at once. */
 uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 
 /* ---- events; all of them by the one thread that owns the agent ---- */
@@ -118,10 +119,11 @@ uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 void agent_joined(struct agent *agent, uint64_t now_ms, const struct join_reply *reply,
                   const struct agent_map *map);
 void agent_join_failed(struct agent *agent, uint64_t now_ms, enum err err);
-/* The chunk map as it is now. A server whose number has become another's is lost first:
- * agent_stream_lost(). */
+/* The present chunk map. When a server's number now belongs to another server, call
+ * agent_stream_lost() first. */
 void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map);
-/* It would take a map of that number; false: its servers are not the ones to be connected. */
+/* Whether the agent would take a map of that number. False: do not connect to that map's
+ * servers. */
 bool agent_takes_map(const struct agent *agent, uint64_t generation, uint64_t number);
 void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err);
 /* The control stream broke, or a notice says that servers, map or generation changed. */
@@ -130,8 +132,8 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
                     const struct acquire_reply *reply);
 void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot);
 void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
-/* True: these are the chunks asked for; write the payload into place before the next agent_next().
- * False: nobody waits for them (any more); leave the weights alone. */
+/* True: the agent asked for these chunks; write the payload into place before the next
+ * agent_next(). False: nobody waits for them; leave the weights alone. */
 bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct weights *weights) MUST_USE;
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
@@ -163,8 +165,8 @@ bool agent_next(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_e
 uint64_t agent_wake_ms(const struct agent *agent);
 
 void agent_check(const struct agent *agent); /* the numbered invariants; walks over everything */
-/* The same for the worker, after every event: of the numbers and of one server in turn, of
- * everything as often as events have paid for it. */
+/* The same for the worker, after every event: the cheap checks and those of one server in turn each
+ * time, all of them on a schedule (common/check_account.h). */
 void agent_check_event(struct agent *agent);
 /* The state in a line, for the log (scene.h); `object` is a struct agent. */
 void agent_describe(const void *object, char *text, size_t bytes);

@@ -1,8 +1,9 @@
 /* Which chunk map the agent knows, and whether it needs a newer one. For agent*.c only.
  *
- * P11: a ticket's owners are those of its map, or of a newer one. An older owner that has not heard
- * that it is none would count a push that it must not; one that has no chunks left hears of no
- * commit, and would keep a pull for ever.
+ * P11: a chunk's move is ordered inside commit(t), so a ticket's owners are those of its map or of
+ * a newer one. An older owner that has not received the move would count a push that it must not
+ * count. An older owner that has no chunks left receives no commits, and would keep a pull for
+ * ever.
  *
  * Invariant (agent_map_check): a map is asked for only when one is wanted. */
 #ifndef ROOST_WORKER_AGENT_MAP_H
@@ -13,32 +14,33 @@
 struct agent_map_state {
     uint64_t number;
     uint32_t server_count; /* of that map; streams to others may still be open */
-    uint64_t named;        /* the one that the newest answer to Acquire names */
+    uint64_t named;        /* the map number that the newest answer to Acquire names */
     bool wanted, asked;
-    uint64_t ask_at;   /* not before */
-    unsigned failures; /* in a row: no newer one came */
+    uint64_t ask_at;   /* it is not asked for before */
+    unsigned failures; /* in a row: answers without a newer map */
 };
 
 /* The map of a new membership in `generation`. */
 void agent_map_begin(struct agent_map_state *state, const struct agent_map *map,
                      uint64_t generation);
-/* A newer one. */
+/* A newer map has come. */
 void agent_map_take(struct agent_map_state *state, const struct agent_map *map);
 
-/* Nothing is pulled or pushed before. */
+/* Whether the newest ticket's map, or a newer one, is known. Nothing is pulled or pushed before. */
 bool agent_map_is_known(const struct agent_map_state *state);
 /* An answer to Acquire names a map. */
 void agent_map_name(struct agent_map_state *state, uint64_t now_ms, uint64_t number);
-/* A newer one is needed: a server answered that a chunk is not its. */
+/* A newer map is needed: a server answered MOVED. */
 void agent_map_want(struct agent_map_state *state, uint64_t now_ms);
-/* The answer was no newer map (the coordinator is ahead of its servers, or they of it). */
+/* The answer had no newer map (the coordinator is ahead of its servers, or they are ahead of
+ * it). */
 void agent_map_same(struct agent_map_state *state, uint64_t now_ms, struct rand_state *jitter);
-/* There was no answer: asks again later, and less often each time. */
+/* There was no answer: the agent asks again later, after a longer pause each time. */
 void agent_map_later(struct agent_map_state *state, uint64_t now_ms, struct rand_state *jitter);
 
-/* The effect that asks for it, if it is due. */
+/* The effect that asks for a map, if it is due. */
 bool agent_map_next(struct agent_map_state *state, uint64_t now_ms, struct agent_effect *effect);
-/* When it will be; UINT64_MAX: never. */
+/* When it will be due; UINT64_MAX: never. */
 uint64_t agent_map_wake_ms(const struct agent_map_state *state);
 
 void agent_map_check(const struct agent_map_state *state);

@@ -17,7 +17,8 @@ bool agent_member_join_failed(struct agent_member *member, uint64_t now_ms, enum
 {
     if (!agent_backoff_helps(err) && err_reaction(err) != REACT_REJOIN)
         return false;
-    /* What waiting mends comes soon; an unreachable coordinator is asked ever less often. */
+    /* Where waiting helps, the agent asks again soon. It asks an unreachable coordinator less and
+     * less often. */
     unsigned failures = member->join_failures++;
     if (err_reaction(err) == REACT_WAIT && failures > AGENT_WAIT_FAILURES_MAX)
         failures = AGENT_WAIT_FAILURES_MAX;

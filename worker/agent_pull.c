@@ -1,4 +1,4 @@
-/* Weights: what is asked for, what comes. */
+/* Weights: pulls, and their answers. */
 #include "worker/agent_backoff.h"
 #include "worker/agent_traffic.h"
 
@@ -9,7 +9,7 @@ static bool chunk_is_held(const struct agent_chunk *chunk, const struct ticket *
     return chunk->held_generation == ticket->generation && chunk->held_version == ticket->version;
 }
 
-/* The weights that a unit uses; the loss parameter has none. */
+/* Whether the unit's use has weights to pull; the loss parameter has none. */
 static const struct model_parameter *use_weights(const struct model *model, uint32_t unit,
                                                  uint32_t u)
 {
@@ -76,7 +76,7 @@ void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slo
     for (uint32_t i = 0; slot->flow != NULL && i < slot->count; i++) {
         struct agent_chunk *chunk = &traffic->chunks[slot->chunks[i]];
         if (chunk->asked != slot->id)
-            continue; /* it arrived */
+            continue; /* the chunk has arrived */
         uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
         chunk->asked = 0;
         agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, slot->chunks[i]);
@@ -168,7 +168,8 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
     struct agent_answer answer = {0};
     if (slot == NULL)
         return answer;
-    if (refusal->code == ERR_TOO_EARLY) { /* P5: it comes when the version is there */
+    /* P5: version v is readable from its publishing on: the weights will come */
+    if (refusal->code == ERR_TOO_EARLY) {
         slot->parked = true;
         return answer;
     }

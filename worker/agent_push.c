@@ -1,4 +1,4 @@
-/* Gradients: what waits to be sent, what was counted. */
+/* Gradients: pushes, and their acknowledgements. */
 #include "worker/agent_backoff.h"
 #include "worker/agent_traffic.h"
 
@@ -177,7 +177,7 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server_index, uint3
                                       .entries = slot->entries,
                                       .ticket_count = 1,
                                       .tickets = ticket};
-    if (share->boot == 0) /* nothing of it is pulled: it has the loss alone */
+    if (share->boot == 0) /* nothing is pulled from it: it has only the loss */
         share->boot = server->boot;
     if (traffic->config->async) {
         effect->push.push.attempt = ticket->attempt;

@@ -5,7 +5,7 @@
  *
  * Invariants (agent_tickets_check):
  *  1 the ticket that is computed is held, and its compute has begun and not ended;
- *  2 a cancel is due only while something is computed that is not wanted any more;
+ *  2 a cancel is due only while a ticket that is over is computed;
  *  3 nothing is acquired without a free record. */
 #ifndef ROOST_WORKER_AGENT_TICKETS_H
 #define ROOST_WORKER_AGENT_TICKETS_H
@@ -52,19 +52,19 @@ void agent_tickets_acquire_failed(struct agent_tickets *tickets, uint64_t now_ms
 /* Into a free record. */
 struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets, const struct ticket *ticket);
 
-/* The executor ended; the ticket that it computed, NULL when that is over. */
+/* The executor has ended. Returns the ticket that it computed; NULL when that ticket is over. */
 struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets);
 /* It is over, its COMPLETE is due with that outcome, less the sender's name and secret, and a compute
  * for it ends soon. */
 void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket,
                        enum err outcome);
-/* A held ticket that nobody asks about any more. */
+/* Forgets a held ticket, without COMPLETE. */
 void agent_tickets_drop(struct agent_tickets *tickets, struct agent_ticket *ticket);
-/* Nobody would know what is completed, or count it. */
+/* Forgets the COMPLETEs that are due: nobody would count them. */
 void agent_tickets_forget_completes(struct agent_tickets *tickets);
 
 /* The effects COMPLETE, ACQUIRE (`request` is what it asks, less the sequence), CANCEL and COMPUTE,
- * if they are due. */
+ * when each is due. */
 bool agent_tickets_next_complete(struct agent_tickets *tickets, struct agent_effect *effect);
 bool agent_tickets_next_acquire(struct agent_tickets *tickets, uint64_t now_ms,
                                 const struct acquire_request *request, struct agent_effect *effect);

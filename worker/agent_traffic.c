@@ -71,7 +71,7 @@ static enum err init_queue(struct agent_queue *queue, uint32_t capacity)
     return queue->items != NULL ? ERR_OK : ERR_NOMEM;
 }
 
-/* Empty queues for what each server owns. */
+/* Makes empty queues, with room for the chunks that each server owns. */
 static enum err init_queues(const struct agent_traffic *traffic, const uint32_t *chunk_servers,
                             struct agent_server *servers, uint32_t count)
 {
@@ -108,7 +108,7 @@ enum err agent_traffic_begin(struct agent_traffic *traffic, const struct agent_m
     return init_queues(traffic, map->chunk_servers, traffic->servers, traffic->server_count);
 }
 
-/* What waited at a server waits at each chunk's new one, in the same order. */
+/* Moves what waited at a server to each chunk's new server, in the same order. */
 static void requeue(struct agent_traffic *traffic, const struct agent_server *before, uint32_t n)
 {
     struct agent_queue pulls = before->shares[n].pulls, pushes = before->shares[n].pushes;
@@ -123,7 +123,7 @@ static void requeue(struct agent_traffic *traffic, const struct agent_server *be
     }
 }
 
-/* Streams and what is under way on them stay; the queues are new. */
+/* Streams stay, with all that is under way on them; the queues are new. */
 enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent_map *map)
 {
     struct agent_server *before = traffic->servers;
@@ -219,7 +219,7 @@ void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *tic
     for (uint32_t s = 0; s < traffic->server_count; s++)
         traffic->servers[s].shares[number].boot = 0;
     for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
-        traffic->chunks[c].held_generation = 0; /* there may be newer ones */
+        traffic->chunks[c].held_generation = 0; /* the servers may have newer ones */
     agent_pull_ask(traffic, number);
 }
 
@@ -269,7 +269,7 @@ void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent
 
 /* ---- what is next ---- */
 
-/* A server that has none needs no stream. */
+/* A server without chunks needs no stream. */
 static bool owns_chunks(const struct agent_server *server)
 {
     return server->shares[0].pulls.capacity > 0;
@@ -307,7 +307,7 @@ bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool rou
     return false;
 }
 
-/* Whether only retry_at is between the server and something to be done. */
+/* Whether the server has something to do that only waits for retry_at. */
 static bool waits(const struct agent_traffic *traffic, const struct agent_server *server,
                   bool routed)
 {
@@ -339,7 +339,7 @@ static bool is_live(const struct agent_traffic *traffic, const struct agent_flow
            flow->ticket != NULL && flow->ticket->state == AGENT_TICKET_HELD;
 }
 
-/* Invariants 1 and 3, and that what is sent is sent. */
+/* Invariants 1 and 3, and that pieces of a push are marked as sent. */
 static void check_slots(const struct agent_traffic *traffic, const struct agent_server *server)
 {
     uint32_t unanswered = 0;

@@ -1,24 +1,24 @@
 /* The agent's traffic: a stream to each server, weights in and gradients out, with credits. For
- * agent*.c only. Streams, routing and what goes out next are in agent_traffic.c, what comes in and
- * out in agent_pull.c and agent_push.c.
+ * agent*.c only. agent_traffic.c has the streams, the routing and the choice of the next message.
+ * agent_pull.c and agent_push.c have the messages.
  *
- * What a ticket needs is its flow: which units' weights are missing, and which pieces of its
- * gradient wait, are sent, are acknowledged. Each server has a share of every flow.
+ * A ticket's flow is what it still has to bring in and out: the units whose weights are missing,
+ * and the pieces of its gradient that wait, are sent, or are acknowledged. Each server has a share
+ * of every flow.
  *
  * Invariants (agent_traffic_check):
  *  1 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered per server,
  *    those of tickets that are over included;
  *  2 a piece is waiting, sent in exactly one message, or acknowledged;
  *  3 no pulls or pushes without a ticket;
- *  4 what waits to be asked or sent waits at its chunk's server, and is not asked for or sent yet.
- */
+ *  4 a chunk to pull, or a piece to push, waits at its chunk's server, and is not under way. */
 #ifndef ROOST_WORKER_AGENT_TRAFFIC_H
 #define ROOST_WORKER_AGENT_TRAFFIC_H
 
 #include "worker/agent_tickets.h"
 
 enum {
-    /* Parked pulls hold no credit, but a record each: so much may arrive at once. */
+    /* Parked pulls hold no credit, but each has a record: so many answers may arrive at once. */
     AGENT_PULLS_MAX = 2 * WIRE_CREDITS,
 };
 
@@ -49,9 +49,8 @@ struct agent_flow {
 
 /* A push that waits for its acknowledgement. */
 struct agent_push_slot {
-    uint64_t id; /* 0: free */
-    struct agent_flow
-        *flow; /* NULL: its ticket is over, and only the credit is still the server's */
+    uint64_t id;             /* 0: free */
+    struct agent_flow *flow; /* NULL: its ticket is over, but the push still holds a credit */
     uint32_t count;
     uint32_t pieces[WIRE_ENTRIES_MAX];
     struct push_entry entries[WIRE_ENTRIES_MAX];
@@ -60,19 +59,19 @@ struct agent_push_slot {
 /* A pull that waits for (the rest of) its weights. */
 struct agent_pull_slot {
     uint64_t id;             /* 0: free */
-    struct agent_flow *flow; /* likewise */
+    struct agent_flow *flow; /* NULL: its ticket is over */
     bool parked;
     uint32_t missing;
     uint32_t count;
     uint32_t chunks[WIRE_ENTRIES_MAX];
 };
 
-/* What one flow has at a server. */
+/* A flow's share at one server. */
 struct agent_share {
     struct agent_queue pulls;  /* chunks to ask for */
     struct agent_queue pushes; /* pieces to send */
-    uint64_t boot; /* P12: the server's that the ticket's weights came from; 0: none yet */
-    unsigned busy; /* pushes refused in a row */
+    uint64_t boot;             /* P12: the boot that the ticket's weights came from; 0: none yet */
+    unsigned busy;             /* pushes refused in a row */
 };
 
 struct agent_server {
@@ -105,10 +104,10 @@ struct agent_traffic {
     struct agent_flow flows[AGENT_TICKETS_MAX]; /* of the ticket's record of that number */
 };
 
-/* What an answer of a server comes to. */
+/* What the agent has to do about a server's answer. */
 struct agent_answer {
-    struct agent_ticket *ticket; /* that it is about; NULL: one that is over, or none */
-    enum err err;                /* what the agent must react to; OK: nothing */
+    struct agent_ticket *ticket; /* the ticket that it is about; NULL: one that is over, or none */
+    enum err err;                /* an error to react to; OK: none */
     enum err end;                /* the ticket is over, with that outcome; OK: it is not */
     bool moved;                  /* a newer map is needed */
 };
@@ -122,7 +121,7 @@ void agent_traffic_release(struct agent_traffic *traffic); /* {0} is fine */
 
 /* The servers of a new membership, without streams; those of the last are released. ERR_NOMEM. */
 enum err agent_traffic_begin(struct agent_traffic *traffic, const struct agent_map *map) MUST_USE;
-/* The servers of a newer map: what waits waits at its chunk's new server. ERR_NOMEM. */
+/* The servers of a newer map. What waits is moved to each chunk's new server. ERR_NOMEM. */
 enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent_map *map) MUST_USE;
 
 void agent_traffic_stream_up(struct agent_traffic *traffic, uint32_t server, uint64_t boot);
@@ -141,12 +140,12 @@ bool agent_traffic_is_pulling(const struct agent_traffic *traffic,
 /* The flow of a ticket that has just been taken: what it misses waits to be asked for. */
 void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket,
                          uint32_t number);
-/* Nothing of the ticket is to be sent or sent again; what was sent is forsaken. */
+/* Nothing of the ticket is sent any more. Answers to what was sent are ignored. */
 void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket *ticket);
 /* Every piece of the ticket is acknowledged. */
 bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
-/* P12: the boots that the ticket's gradients went to, of the first `count` servers; of one that has
- * none of it the newest. */
+/* P12: `complete` names the boots that acknowledged. The boots that the ticket's gradients went to,
+ * of the first `count` servers; for a server that got none of them its newest boot. */
 void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
                          uint32_t count, uint64_t *ret_boots);
 /* Which flow is the ticket's; AGENT_TICKETS_MAX: it has none. */
@@ -154,34 +153,34 @@ uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct ag
 
 /* ---- pulls (agent_pull.c) ---- */
 
-/* What agent_weights() answers. */
+/* The result of agent_weights(). */
 bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server,
                         const struct weights *weights);
 struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t now_ms,
                                        uint32_t server, const struct pull_refusal *refusal);
-/* Asks for it again. */
+/* The chunk will be asked for again. */
 void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot);
-/* The ticket is over: only the credit is still the server's. */
+/* The ticket is over; its messages under way still hold credits. */
 void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot);
-/* What the flow misses waits at its servers. */
+/* Puts the chunks that the flow misses into its servers' queues. */
 void agent_pull_ask(struct agent_traffic *traffic, uint32_t number);
 bool agent_pull_may(const struct agent_server *server, uint32_t share);
 bool agent_pull_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
                      struct agent_effect *effect);
-/* A unit whose weights are in place since. */
+/* The next unit whose weights have come into place. */
 bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect);
 
 /* ---- pushes (agent_push.c) ---- */
 
 /* How many pieces a chunk is pushed in: its parts; async pushes whole chunks. */
 uint32_t agent_push_pieces(const struct agent_config *config, uint32_t chunk);
-/* The unit's gradients, or all, wait at their servers. */
+/* Puts the unit's gradients, or all, into their servers' queues. */
 void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *ticket,
                      uint32_t unit);
 void agent_push_all(struct agent_traffic *traffic, const struct agent_ticket *ticket);
 struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now_ms,
                                      uint32_t server, const struct push_ack *ack);
-/* Sends all of it again, less the first `first` pieces. */
+/* Puts the push's pieces back into the queue, without the first `first`. */
 void agent_push_retry(struct agent_traffic *traffic, struct agent_push_slot *slot, uint32_t first);
 bool agent_push_may(const struct agent_server *server, uint32_t share);
 bool agent_push_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
@@ -189,15 +188,16 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server, uint32_t sh
 
 /* ---- what is next ---- */
 
-/* A stream to open, a push or a pull that may go out. With `routed` alone pulls and pushes go out:
- * the tickets' map is known. */
+/* The next effect: a stream to open, a push or a pull. Only with `routed` there are pushes and
+ * pulls: the tickets' map is known. */
 bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool routed,
                         struct agent_effect *effect);
-/* When there may be one; UINT64_MAX: not before an event. */
+/* When there may be an effect; UINT64_MAX: not before an event. */
 uint64_t agent_traffic_wake_ms(const struct agent_traffic *traffic, bool routed);
 
 void agent_traffic_check(const struct agent_traffic *traffic);
-/* How much that walks over; what is checked after every event: numbers, and one server in turn. */
+/* The number of things that agent_traffic_check() visits; and the checks after every event: the
+ * cheap ones, and those of one server in turn. */
 uint64_t agent_traffic_check_steps(const struct agent_traffic *traffic);
 void agent_traffic_check_in_turn(const struct agent_traffic *traffic, uint64_t turn);
 

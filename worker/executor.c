@@ -1,5 +1,5 @@
-/* The executor. Downwards: the acts, a slot's rows, a ticket's slots, chunks. What it owns and
- * how that is made is in executor_memory.c.
+/* The executor. From the top: the acts, a slot's rows, a ticket's slots, chunks. executor_memory.c
+ * makes what the executor owns.
  *
  * Gradient sets. A node's slots are summed like a binary counter counts: slot i of the node is
  * computed into set popcount(i); when it is done, every trailing 1 of i means that a sum of the
@@ -136,7 +136,7 @@ static enum err run_backward(struct walk *walk, uint32_t i)
     return ERR_OK;
 }
 
-/* Nothing to do: the places of dropped activations are given to others already. */
+/* Nothing to do: the planner has given the places of dropped activations to other arrays. */
 static enum err run_drop(struct walk *walk, uint32_t i)
 {
     (void)walk;
@@ -170,8 +170,8 @@ static enum err run_zero(struct walk *walk, uint32_t i)
     return ERR_OK;
 }
 
-/* What is computed from here on waits for the copies that brought the unit's weights; the caller
- * does not wait. All slots of a node have the same weights. */
+/* The device computes nothing that follows before the copies of the unit's weights are done. The
+ * caller does not wait. All slots of a node have the same weights. */
 static enum err run_pull(struct walk *walk, uint32_t i)
 {
     const struct kernels *k = walk->e->k;
@@ -263,7 +263,8 @@ static void add_sets(struct executor *e, uint32_t unit, uint32_t right)
     }
 }
 
-/* The unit's part of the slot is there: into the node's sum, and on its way when that is whole. */
+/* The unit's gradients of the slot are complete: adds them to the node's sum, and lets them be
+ * pushed when the sum is whole. */
 static enum err run_push(struct walk *walk, uint32_t i)
 {
     struct executor *e = walk->e;
@@ -336,7 +337,8 @@ static enum err run_slots(struct executor *e, const struct ticket *ticket,
     return ERR_OK;
 }
 
-/* Also what was cancelled has left the device before weights may be overwritten. */
+/* Waits until the device has done everything, cancelled work too, because weights may be
+ * overwritten next. */
 enum err executor_run(struct executor *e, const struct ticket *ticket,
                       const struct executor_samples *samples, const struct executor_hooks *hooks,
                       struct executor_loss *ret_loss)

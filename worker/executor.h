@@ -2,23 +2,23 @@
  *
  * Training is one program, with or without local steps, and validation another
  * (worker/program/program.h). The executor owns the device memory: weights, gradients and
- * activations, taken once at the start and sized from the programs; a run allocates nothing. What
- * it knows of the protocol are three hooks.
+ * activations, taken once at the start and sized from the programs; a run allocates nothing. It
+ * knows the protocol only through three hooks.
  *
  * Numbers. A slot's gradient of a part is the sum over the slot's samples of the gradient of the
  * sample's mean loss, microbatch after microbatch (commit's scale divides by the samples). A node
- * of several slots is the sum of its slots in tree order (common/tree.h): each slot computed like
- * a ticket of its own, at most log2(slots) + 1 gradient sets alive, the bits those of slots pushed
+ * of several slots is the sum of its slots in tree order (common/tree.h): each slot computed like a
+ * ticket of its own, at most log2(slots) + 1 gradient sets alive, the bits those of slots pushed
  * one by one. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
  * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
  *
- * Local steps (consistency `local`). A slot then brings a difference of weights. It begins with
- * the pulled weights and new optimizer state, and makes so many steps of an optimizer of its own,
- * each on slot_samples samples. Pulled minus reached weights take the place of the gradient (part
- * 0; other parts are zero), and the loss chunk holds all samples of the slot. Local step h of
- * ticket n takes the samples at (n × steps + h) × slot_samples. The learning rate follows the
- * samples that the run has seen when every slot is as far. Clipping is of the slot's own gradient.
- * The pulled weights stay for the next slot.
+ * Local steps (consistency `local`). A slot then brings a difference of weights. It begins with the
+ * pulled weights and new optimizer state, and makes so many steps of an optimizer of its own, each
+ * on slot_samples samples. Pulled minus reached weights take the place of the gradient (part 0;
+ * other parts are zero), and the loss chunk holds all samples of the slot. Local step h of ticket n
+ * takes the samples at (n × steps + h) × slot_samples. The learning rate follows the samples that
+ * the run has seen when every slot is as far. Clipping is of the slot's own gradient. The pulled
+ * weights stay for the next slot.
  *
  * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
  * executor_decode may be called by one other thread for chunks of units whose pull hook has not
@@ -26,9 +26,9 @@
  * the next run. Everything else is constant after executor_new.
  *
  * Overlap. On a GPU a hook is called when the device has been given the work, not when it has done
- * it: the run goes on giving it the units that follow, and waits once a slot, for its losses.
- * Copies of weights and gradients have streams of their own. Marks order a copy after the unit
- * that it belongs to, so a unit's gradients leave while the next one's are computed. */
+ * it: the run goes on with the units that follow, and waits for the device once a slot, for its
+ * losses. Copies of weights and gradients have streams of their own. Marks order a copy after the
+ * unit that it belongs to, so a unit's gradients leave while the next one's are computed. */
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
@@ -40,7 +40,7 @@
 
 struct executor;
 
-/* Where samples come from: `count` samples at `first`, a place in the training stream (ticket ×
+/* The source of samples: `count` samples at `first`, a place in the training stream (ticket ×
  * slot_samples, …) or in the held-out set. Inputs and targets of one after another: gpt: int32
  * tokens, sample_tokens each of both; mlp: sizes[0] floats and one int32 class each. */
 struct executor_samples {
@@ -50,11 +50,11 @@ struct executor_samples {
     uint64_t held_out; /* samples to validate on */
 };
 
-/* Any of them may be NULL: nothing to do. */
+/* Each may be NULL: then there is nothing to do. */
 struct executor_hooks {
     void *context;
-    /* Returns when all weights of the unit are in place (executor_decode), or with why not. Called
-     * once a unit and run, in forward order. */
+    /* Returns when all weights of the unit are in place (executor_decode), or with the error.
+     * Called once a unit and run, in forward order. */
     enum err (*pull)(void *context, uint32_t unit);
     /* The gradients of the unit's uses (model->uses) are final for the ticket's node, as
      * executor_encode sees them, and stay until the next executor_run. Called once a unit and run,

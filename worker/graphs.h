@@ -1,4 +1,4 @@
-/* Units' work as graphs: what one act gave the device once is given again at once.
+/* Units' work as graphs: the work that one act gave the device once is given again as a whole.
  *
  * A launch costs the host some microseconds, which small units notice. An entry is an act on a
  * microbatch with the arrays that it always has: the first time its work is given directly

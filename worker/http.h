@@ -17,13 +17,13 @@ struct http_question {
     uint32_t timeout_ms;
 };
 
-/* Before other threads ask anything. */
+/* To be called before other threads ask anything. */
 enum err http_new(struct http **ret_http, struct reason *reason) MUST_USE;
 void http_free(struct http *http); /* NULL is fine */
 
 /* Asks and waits for the answer: its status and its body, in place of what *body held. One thread
  * at a time. ERR_UNREACHABLE, ERR_DEADLINE; ERR_MALFORMED: no HTTP, or too long; ERR_CANCELLED:
- * http_cancel() was said. */
+ * http_cancel() was called. */
 enum err http_ask(struct http *http, const struct http_question *question, unsigned *ret_status,
                   struct buf *body, struct reason *reason) MUST_USE;
 /* Ends the question under way, and every later one, at once. Any thread. */

@@ -1,5 +1,5 @@
-/* What a slot of consistency `local` has between pull and push: weights of its own, the state of an
- * optimizer of its own, and the acts on them (executor.h has the numbers). Of the executor's
+/* The state of a slot of consistency `local` between pull and push: its own weights and its own
+ * optimizer's state; and the acts on them (executor.h has the numbers). On the executor's
  * thread. */
 #ifndef ROOST_WORKER_LOCAL_H
 #define ROOST_WORKER_LOCAL_H

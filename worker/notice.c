@@ -1,4 +1,4 @@
-/* What a cloud's metadata service says about the machine's end. */
+/* A cloud's notices of the machine's end. */
 #include "worker/notice.h"
 
 #include "common/files/json.h"
@@ -43,7 +43,7 @@ static struct word word_of(const struct json *object, const char *key)
     return word;
 }
 
-/* An answer that does not read as it should still says that the instance is marked. */
+/* An answer that cannot be parsed still means that the instance is marked. */
 static enum notice_verdict judge_aws_spot(unsigned status, struct slice body, const char *machine,
                                           char ret_text[static NOTICE_TEXT_BYTES])
 {
@@ -83,7 +83,8 @@ static enum notice_verdict judge_gcp(unsigned status, struct slice body, const c
     return NOTICE_LEAVE;
 }
 
-/* One that ends the machine's present life; a freeze of seconds the lease bridges or not. */
+/* Whether the event ends the machine. A freeze of some seconds does not: the lease may outlast
+ * it. */
 static bool ends_machine(const char *type)
 {
     static const char *const types[] = {"Preempt", "Terminate", "Redeploy", "Reboot"};

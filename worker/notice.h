@@ -1,11 +1,11 @@
-/* What a cloud's metadata service says about the machine's end: which questions there are, and what
- * an answer means. Pure; notice_watch.h asks.
+/* A cloud's notices of the machine's end: the questions to its metadata service, and the meaning of
+ * the answers. Pure; notice_watch.h asks.
  *
  * AWS (IMDSv2): spot/instance-action is 404 until the instance is marked, two minutes before it
- * goes; events/recommendations/rebalance only says that the risk is higher than usual. GCP:
+ * goes; events/recommendations/rebalance only reports a higher risk than usual. GCP:
  * instance/preempted turns TRUE, up to thirty seconds before. Azure: scheduledevents lists what is
  * planned for all machines of a set, ours by its name; Preempt comes thirty seconds before. A
- * worker has nothing to lose, so it goes on in spite of a mere recommendation. */
+ * worker loses nothing when its machine goes, so it goes on after a mere recommendation. */
 #ifndef ROOST_WORKER_NOTICE_H
 #define ROOST_WORKER_NOTICE_H
 
@@ -21,8 +21,8 @@ const char *notice_cloud_name(enum notice_cloud cloud); /* "aws" */
 
 enum notice_verdict {
     NOTICE_NOTHING,
-    NOTICE_WARNING, /* it may have to go; it need not */
-    NOTICE_LEAVE    /* it goes */
+    NOTICE_WARNING, /* the machine may have to go */
+    NOTICE_LEAVE    /* the machine goes */
 };
 
 enum { NOTICE_QUESTIONS_MAX = 2 };
@@ -35,7 +35,7 @@ struct notice_questions {
     const char *secret_name; /* header that carries the answer; NULL: none is needed */
     const char *header;      /* sent with each question instead; NULL: none */
     const char *probe_path;  /* 200: this cloud is here */
-    bool probe_is_name;      /* … and that answer is the machine's name */
+    bool probe_is_name;      /* the probe's answer is the machine's name */
     uint32_t count;
     struct {
         const char *path;
@@ -46,8 +46,8 @@ struct notice_questions {
 
 const struct notice_questions *notice_questions(enum notice_cloud cloud);
 
-/* A secret or a name that the service answered: printable ASCII without blanks, in ret_text; false:
- * it is none, or longer than the room. */
+/* Takes a secret or a name from the service's answer: printable ASCII without blanks, into
+ * ret_text. False: the answer is none, or longer than the room. */
 bool notice_word(struct slice body, char *ret_text, size_t text_bytes);
 
 #endif

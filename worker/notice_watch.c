@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    PROBE_MS = 1000, /* it is on the machine's own link, or not there */
+    PROBE_MS = 1000, /* the service is on the machine's own link, or there is none */
     ASK_MS = 5000,
     URL_BYTES = 512,
     WORD_BYTES = 256,
@@ -132,7 +132,7 @@ static void watch_main(void *argument)
 {
     struct notice_watch *watch = argument;
     enum notice_cloud cloud;
-    /* A cloud that was named is there, sooner or later. */
+    /* A cloud that the operator named will answer, sooner or later. */
     while (!find_cloud(watch, &cloud))
         if (watch->config.cloud < 0 || !wait_a_while(watch))
             return;

@@ -1,8 +1,8 @@
 /* Asks the cloud's metadata service, from a thread of its own, whether this machine is to go.
  *
  * Thread `notice`: asks each cloud once whether it is there; when none is, the thread ends. Then it
- * asks that one every so often, until it hears that the machine goes, or is stopped. Nothing else
- * waits for it. */
+ * asks that cloud again and again, until an answer means that the machine goes, or until it is
+ * stopped. Nothing else waits for it. */
 #ifndef ROOST_WORKER_NOTICE_WATCH_H
 #define ROOST_WORKER_NOTICE_WATCH_H
 
@@ -14,7 +14,7 @@ struct notice_watch_config {
     int cloud;            /* enum notice_cloud; -1: whichever answers */
     const char *endpoint; /* "http://169.254.169.254" */
     uint32_t every_ms;
-    /* Called on the thread: NOTHING with the name of the cloud that was found; what it says. */
+    /* Called on the thread: NOTHING with the name of the cloud that was found; then each notice. */
     void (*said)(void *owner, enum notice_verdict verdict, const char *text);
     void *owner;
 };

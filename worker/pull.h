@@ -1,4 +1,4 @@
-/* Weights on their way in: asked for by chunk, written from the received slices into place.
+/* Weights on their way in: pulled by chunk, and written from the received slices into place.
  * Agent's thread. */
 #ifndef ROOST_WORKER_PULL_H
 #define ROOST_WORKER_PULL_H
@@ -6,7 +6,7 @@
 #include "common/rpc/rpc.h"
 #include "worker/executor.h"
 
-/* Sends the question on the server's Exchange stream. Errors as push_send(). */
+/* Sends the pull on the server's Exchange stream. Errors as push_send(). */
 enum err pull_send(struct rpc_stream *stream, const struct pull *pull) MUST_USE;
 
 /* ERR_MALFORMED unless the message's payload is exactly the chunks that its header names. */

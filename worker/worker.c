@@ -4,13 +4,13 @@
  *   main     owns the agent, the links to servers and the executor's chunk copies in and out; waits
  *            for events in its inbox. Everything the protocol decides happens here.
  *   compute  runs the executor, one ticket at a time; waits for a ticket, then for units' weights
- *            (`units`), and says when a unit's gradients are final.
+ *            (`units`); posts an event when a unit's gradients are final.
  *   rpc …    gRPC's polling threads; they only post events.
  *   signals  waits for SIGTERM and SIGINT; posts an event.
  *   notice   asks a cloud's metadata service whether the machine goes; posts an event.
  *
- * Events carry the number of the stream they come from: what arrives from an earlier one than the
- * link's present one is dropped. */
+ * Events carry the number of their stream: an event of an earlier stream than the link's present
+ * one is dropped. */
 #include "worker/worker.h"
 
 #include "common/scene.h"
@@ -31,7 +31,8 @@ enum {
 
 /* ---- effects ---- */
 
-/* A message that could not be sent: its stream is given up, and everything is said again. */
+/* A message could not be sent: its stream is given up, and everything is sent again over the
+ * next. */
 static void sent_or_lost(struct worker *worker, uint32_t server, enum err err)
 {
     if (err == ERR_OK)
@@ -153,7 +154,7 @@ static void on_notice(struct worker *worker, const struct worker_event *event)
     arena_release(&arena);
 }
 
-/* Said twice: at once. */
+/* The second signal: leaves at once. */
 static void leave(struct worker *worker)
 {
     log_info(worker->config->logger, "leaving", log_text("reason", worker->leave_reason),
@@ -184,7 +185,7 @@ static void on_cloud(struct worker *worker, enum notice_verdict verdict, const c
     }
 }
 
-/* What the compute thread's error was about. */
+/* The sentence of the compute thread's error. */
 static void note_failure(struct worker *worker, enum err err)
 {
     const char *device = executor_failure(worker->run.executor);
@@ -209,7 +210,7 @@ static bool from_server(const struct worker *worker, const struct worker_event *
            worker->links[event->server].number == event->origin;
 }
 
-/* How it ended is the worker's own end when that is no passing thing. */
+/* The stream's error ends the worker, unless it is one that passes. */
 static void on_stream_closed(struct worker *worker, const struct worker_event *event)
 {
     const char *why = event->why != NULL ? event->why : "";
@@ -345,7 +346,7 @@ static enum err serve_run(struct worker *worker)
 
 /* ---- life ---- */
 
-/* Nothing may keep a machine that is to go: neither a long kernel nor a call that waits. */
+/* A machine that is to go waits for nothing: not for a long kernel, and not for a call. */
 static void leave_in_time(const struct worker *worker)
 {
     signals_exit_after(worker->config->leave_ms + WORKER_LEAVE_MS);
@@ -366,7 +367,7 @@ static void on_notice_thread(void *owner, enum notice_verdict verdict, const cha
     worker_post(owner, &event);
 }
 
-/* Without it the worker is only lost later. */
+/* Without this heartbeat the worker is only noticed as lost later. */
 static void watch_notices(struct worker *worker, struct notice_watch **ret_watch)
 {
     const struct worker_config *config = worker->config;

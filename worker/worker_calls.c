@@ -12,7 +12,7 @@ void worker_call_failed(const struct worker *worker, const char *what, enum err 
                 log_text("next", reaction_name(err_reaction(err))));
 }
 
-/* One that has ended: how long it was waited for, and how long it might have been. */
+/* A call that has ended: how long the worker waited for it, and how long it could have. */
 static void log_call(const struct worker *worker, const char *path, uint64_t begun_ms,
                      uint32_t deadline_ms, enum err err)
 {
@@ -100,14 +100,14 @@ void worker_call_leave(struct worker *worker)
         .member = worker->member, .secret = worker->secret, .reason = worker->leave_reason};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
-    /* the lease's end says it otherwise */
+    /* otherwise the coordinator learns it when the lease ends */
     ignore(call(worker, (struct call_path){"/roost.v1.Cluster/Leave", WORKER_LEAVE_MS},
                 buf_slice(&request), &response, NULL));
 }
 
 /* ---- not waited for ---- */
 
-/* A call that is not waited for: what its answer needs to find its way back. */
+/* A call that is not waited for, with what its answer needs to become an event. */
 struct open_call {
     struct worker *worker;
     const char *path;
@@ -184,7 +184,8 @@ static void nothing_answered(void *owner, enum err err, struct slice response,
 static void say(struct worker *worker, const char *path, struct buf *take_request)
 {
     struct open_call call = {.worker = worker, .path = path, .deadline_ms = CALL_MS};
-    ignore(start_call(&call, nothing_answered, take_request)); /* the lease's end makes it good */
+    /* when the call is lost, the lease ends later */
+    ignore(start_call(&call, nothing_answered, take_request));
 }
 
 void worker_call_complete(struct worker *worker, const struct complete_request *complete)

@@ -5,16 +5,16 @@
 #include "common/arena.h"
 #include "worker/worker_core.h"
 
-enum { WORKER_LEAVE_MS = 1000 /* of the good-bye, and of the end behind the budget */ };
+enum { WORKER_LEAVE_MS = 1000 /* for LEAVE, and for the end after the budget */ };
 
-/* What the cluster is, if it has a run that we may work for; *ret_reply points into `arena` and
- * `response`. The calls' sentences are the worker's `failure`. */
+/* Asks for the cluster and its run, if there is one that this worker may join; *ret_reply points
+ * into `arena` and `response`. The calls' sentences are the worker's `failure`. */
 enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
                               struct describe_reply *ret_reply) MUST_USE;
 bool worker_call_is_over(const struct describe_reply *description);
 enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply) MUST_USE;
 void worker_call_leave(struct worker *worker);
-/* A call failed: what is done next is the error's reaction. */
+/* A call failed: does what the error's reaction asks for. */
 void worker_call_failed(const struct worker *worker, const char *what, enum err err);
 
 /* Not waited for: the answer is an event. */

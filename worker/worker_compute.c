@@ -1,4 +1,4 @@
-/* The hooks of the executor, and what main tells them. */
+/* The hooks of the executor, and main's calls to them. */
 #include "worker/worker_compute.h"
 
 /* ---- on the compute thread ---- */

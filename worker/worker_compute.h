@@ -7,7 +7,8 @@
 /* The thread, until `tickets` is closed. */
 void worker_compute_main(void *worker);
 
-/* Main says: begin with this ticket, of which no unit is ready; this one is; end early. */
+/* Main's calls: begin with this ticket, no unit of which is ready; this unit is ready; end
+ * early. */
 void worker_compute_begin(struct worker *worker, const struct ticket *ticket);
 void worker_compute_ready(struct worker *worker, uint32_t unit);
 void worker_compute_cancel(struct worker *worker);

@@ -1,4 +1,4 @@
-/* What the files of the worker share: its state, and the events that threads post to main. For
+/* The worker's state, which its files share, and the events that threads post to main. For
  * worker*.c only. */
 #ifndef ROOST_WORKER_WORKER_CORE_H
 #define ROOST_WORKER_WORKER_CORE_H
@@ -25,7 +25,7 @@ enum worker_event_kind {
     EVENT_GRADIENT,
     EVENT_COMPUTED,
     EVENT_SIGNAL,
-    EVENT_CLOUD /* what its metadata service says */
+    EVENT_CLOUD /* a notice of the cloud's metadata service */
 };
 
 struct worker_event {
@@ -100,7 +100,7 @@ static inline uint64_t worker_now_ms(void)
     return time_now_ns() / 1000000;
 }
 
-/* What the event owns. */
+/* Releases what the event owns. */
 static inline void worker_event_release(const struct worker_event *event)
 {
     if (event->kind == EVENT_MESSAGE || event->kind == EVENT_NOTICE)
@@ -109,11 +109,11 @@ static inline void worker_event_release(const struct worker_event *event)
         free(event->why);
 }
 
-/* Into main's inbox, with what it owns. Any thread. */
+/* Posts the event into main's inbox, with what it owns. Any thread. */
 static inline void worker_post(struct worker *worker, const struct worker_event *event)
 {
-    /* The inbox holds more than credits allow to be under way; a message beyond is a broken peer's
-     * and is dropped, which its stream's end makes good. */
+    /* The inbox holds more than credits allow to be under way; one more message is a broken peer's.
+     * It is dropped, and the stream ends. */
     if (inbox_post(worker->inbox, event) != ERR_OK)
         worker_event_release(event);
 }

@@ -1,4 +1,4 @@
-/* Describe, then what it means here; Join. */
+/* Describe, and what its reply needs here; Join. */
 #include "worker/worker_join.h"
 
 #include "common/scoped.h"

@@ -4,11 +4,12 @@
 
 #include "worker/worker_core.h"
 
-/* The run that was described, built; the agent with it. Again: only that it is the same. */
+/* Builds the run that was described, and the agent. When it is called again, it only checks that
+ * the run is the same. */
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description) MUST_USE;
-/* Joins; the agent is told what came of it. */
+/* Joins, and gives the agent the result. */
 void worker_join(struct worker *worker);
-/* Asks for the map; the agent is told what came of it. */
+/* Asks for the map, and gives the agent the result. */
 void worker_join_map(struct worker *worker);
 
 #endif

@@ -1,7 +1,7 @@
 /* Streams: callbacks on polling threads, and opening on main. */
 #include "worker/worker_link.h"
 
-/* What a stream's events are told with; lives from its opening to its `closed`. */
+/* The owner that a stream's events carry. It lives from the stream's opening to its `closed`. */
 struct stream_origin {
     struct worker *worker;
     uint64_t number;
@@ -126,7 +126,7 @@ void worker_link_heartbeat(struct worker *worker)
 {
     struct buf report = {0};
     worker->heartbeat_at_ms = worker_now_ms() + worker->heartbeat_ms;
-    /* one that cannot be sent is missed; the stream's end is an event of its own */
+    /* a heartbeat that cannot be sent is left out; the stream's end is an event of its own */
     if (encode_heartbeat(worker, &report) == ERR_OK)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
 }

@@ -16,7 +16,7 @@ void worker_link_close(struct worker_link *link);
 /* Links to the servers of a new membership. */
 enum err worker_links_open(struct worker *worker,
                            const struct describe_reply *description) MUST_USE;
-/* The servers as they are now: links to those that stay are kept. */
+/* The servers of a newer map. Links to servers that stay are kept. */
 enum err worker_links_change(struct worker *worker,
                              const struct describe_reply *description) MUST_USE;
 /* Ends all streams of the membership; waits until their last events are posted. */

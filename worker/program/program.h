@@ -1,13 +1,13 @@
-/* The program: what workers do over one slot of a ticket, as data.
+/* The program: the work on one slot of a ticket, as data.
  *
  * A program has a list of rows for each place (a stage of the model; there is one). A row is an act
  * (act.h) on a unit (consecutive layers, common/model/model.h) and, for acts on activations, a
  * microbatch. A generator writes the rows, the validator proves them, the planner of memory decides
- * where activations lie, the executor walks them; who wants another schedule writes another
- * generator. Training, training with local steps and validation are three programs.
+ * where activations lie, the executor walks them; another schedule is another generator. Training,
+ * training with local steps and validation are three programs.
  *
  * Local steps. The rows of the body are walked `local_steps` times, each time on samples of their
- * own; what comes before and after is walked once. Acts then compute on the slot's own weights.
+ * own; the rows before and after are walked once. Acts then compute on the slot's own weights.
  *
  * The text form is the CSV of torch.distributed.pipelining's schedules: a line for each place, a
  * cell for each row, `<stage><act>[<microbatch>]`; a unit is written as a stage. Ours are the acts
@@ -67,12 +67,12 @@ enum err program_training(struct program *program, const struct program_shape *s
 /* Validation: PULL before a unit's first E, for each microbatch E upwards. */
 enum err program_validation(struct program *program, const struct program_shape *shape) MUST_USE;
 
-/* Whether the rows compute what the slot brings, each part of it once, and in microbatch order.
- *  1. What an act reads is there and whole. What it writes is not there yet, or the act changes it
- *     in place (act.h has the table). So a unit is pulled once, before its first F; F goes upwards
- *     and B downwards, each once; a B finds its activations, which were not dropped, or computed
- *     again.
- *  2. What adds to a sum does so in microbatch order.
+/* Whether the rows compute the slot's gradients, each once, and in microbatch order.
+ *  1. An array that an act reads is there and whole. An array that it writes is not there yet, or
+ *     the act changes it in place (act.h has the table). So a unit is pulled once, before its first
+ *     F; F goes upwards and B downwards, each once; a B finds its activations, which were not
+ *     dropped, or computed again.
+ *  2. Acts add to a sum in microbatch order.
  *  3. The losses are summed, and each unit whose gradients are computed is pushed, once.
  *  4. Nothing of a microbatch is left at the end, nor at the beginning and end of the body, which
  *     can therefore be walked again.
