@@ -13,7 +13,7 @@ enum { ARENA_FIRST_BYTES = 4096 };
  * arena must not be copied once used. */
 struct arena {
     size_t bytes_max;
-    size_t bytes; /* given so far, with what alignment cost */
+    size_t bytes; /* given so far, alignment included */
     struct arena_block *blocks;
     _Alignas(16) unsigned char first[ARENA_FIRST_BYTES];
     size_t first_used;

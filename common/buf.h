@@ -34,7 +34,7 @@ static inline struct slice buf_slice(const struct buf *buf)
     return (struct slice){buf->data, buf->bytes};
 }
 
-/* Bytes with a reference count: filled once by the one who made them, then only read; any thread
+/* Bytes with a reference count: their maker fills them once, then they are only read. Any thread
  * may hold and drop references. The last drop frees them. 64-byte aligned. */
 struct counted {
     atomic_uint references;

@@ -13,11 +13,11 @@
 #define check(condition)                                                                           \
     ((condition) ? (void)0 : check_failed(#condition, __FILE__, __LINE__, __func__))
 
-/* For the way out of a switch over all values of an enum. */
+/* For the place behind a switch over all values of an enum. */
 #define check_unreachable(text) check_failed(text, __FILE__, __LINE__, __func__)
 
-/* What the thread was doing, and an end other than SIGABRT (scene.c); absent in what is linked
- * without it. */
+/* Prints what the thread was doing, and may end the process otherwise than with SIGABRT (scene.c).
+ * Programs that are linked without scene.c do without. */
 __attribute__((weak)) void check_print(void);
 __attribute__((weak)) void check_end(void);
 

@@ -1,6 +1,6 @@
 /* Reads received bytes that lie in several slices, which may end anywhere, also inside a value.
- * Plain data; the slices are borrowed. Whoever reads has counted the bytes before: running out of
- * them is our bug. */
+ * Plain data; the slices are borrowed. The reader has counted the bytes before: running out of them
+ * is our bug. */
 #ifndef ROOST_COMMON_CURSOR_H
 #define ROOST_COMMON_CURSOR_H
 

@@ -52,9 +52,9 @@ void digest_fast_add(struct digest_fast *fast, struct slice bytes);
 uint64_t digest_fast_finish(struct digest_fast *fast); /* starts anew afterwards */
 void digest_fast_release(struct digest_fast *fast);    /* {0} is fine */
 
-/* CRC-32C (Castagnoli) of `bytes` after what gave `crc`; 0 starts one. */
+/* CRC-32C (Castagnoli) of `bytes`, continued from `crc`; 0 starts one. */
 uint32_t digest_crc32c(uint32_t crc, struct slice bytes);
-/* The same without the processor's instruction; what machines that lack it run. */
+/* The same without the processor's instruction, for machines that lack it. */
 uint32_t digest_crc32c_table(uint32_t crc, struct slice bytes);
 
 #endif

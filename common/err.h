@@ -1,4 +1,4 @@
-/* The one error type: what happened, what the caller does about it, and the text for it. */
+/* The one error type: what happened, how the caller reacts, and the text. */
 #ifndef ROOST_COMMON_ERR_H
 #define ROOST_COMMON_ERR_H
 
@@ -74,7 +74,8 @@ enum err err_from_errno(int number);
 #define ignore(expression) ((void)((expression) == ERR_OK)) /* write why beside it */
 
 /* The sentence that goes with an error: names the thing and the place (file:line, offset, peer).
- * Plain data; functions that judge foreign input take one last and fill it when they fail. */
+ * Plain data; functions that check foreign input take one as the last argument and fill it when
+ * they fail. */
 struct reason {
     char text[512];
 };

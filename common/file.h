@@ -33,7 +33,7 @@ enum err file_read(const char *path, size_t bytes_max, struct buf *bytes,
                    struct reason *reason) MUST_USE;
 
 /* A file in memory, read only. The bytes live until file_map_release(); when somebody truncates the
- * file meanwhile, the process gets SIGBUS: map only what is finished. */
+ * file meanwhile, the process gets SIGBUS: map only finished files. */
 struct file_map {
     struct slice bytes;
 };
@@ -61,7 +61,7 @@ enum err file_write_atomic(const struct file_ops *ops, const char *path, unsigne
                            struct slice bytes, struct reason *reason) MUST_USE;
 
 /* A file that only grows. An append that fails is taken back, so the file always ends with a whole
- * record; what is appended is durable after file_log_sync(). One thread. */
+ * record. Records are durable after file_log_sync(). One thread. */
 struct file_log {
     const struct file_ops *ops;
     char *path;
@@ -77,7 +77,7 @@ enum err file_log_replace(const struct file_ops *ops, const char *path, struct s
                           struct file_log *ret_log, struct reason *reason) MUST_USE;
 enum err file_log_append(struct file_log *log, struct slice bytes, struct reason *reason) MUST_USE;
 enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
-/* Forgets what is after `bytes`; ERR_CORRUPT: the file is shorter than that. */
+/* Cuts the file to `bytes`; ERR_CORRUPT: the file is shorter than that. */
 enum err file_log_truncate(struct file_log *log, uint64_t bytes, struct reason *reason) MUST_USE;
 void file_log_release(struct file_log *log); /* {0} is fine */
 
@@ -115,7 +115,7 @@ struct file_info {
     uint64_t bytes;
     uint64_t modified_ns; /* of the wall clock */
 };
-/* About what `path` leads to, links followed. */
+/* About the file that `path` leads to, links followed. */
 enum err file_stat(const char *path, struct file_info *ret_info, struct reason *reason) MUST_USE;
 /* `path` with all links resolved; *ret_path is the caller's to free(). */
 enum err file_resolve(const char *path, char **ret_path, struct reason *reason) MUST_USE;

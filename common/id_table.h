@@ -1,5 +1,6 @@
-/* From an id to what has it, in a table of fixed room: open addressing, and what follows a taken
- * place moves up (Knuth, The Art of Computer Programming 3, algorithm 6.4R). One owner. */
+/* Finds the item that has an id, in a table of fixed room: open addressing; when an item is taken
+ * out, those that follow move up (Knuth, The Art of Computer Programming 3, algorithm 6.4R). One
+ * owner. */
 #ifndef ROOST_COMMON_ID_TABLE_H
 #define ROOST_COMMON_ID_TABLE_H
 
@@ -23,7 +24,7 @@ void id_table_release(struct id_table *table);
 void id_table_add(struct id_table *table, uint64_t id, void *item);
 /* NULL: nothing has the id. */
 void *id_table_find(const struct id_table *table, uint64_t id);
-/* Another item has the id from now on. */
+/* Gives the id to another item. */
 void id_table_replace(struct id_table *table, uint64_t id, void *item);
 /* Takes the id out and returns its item; NULL: nothing has it. */
 void *id_table_take(struct id_table *table, uint64_t id);

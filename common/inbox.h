@@ -34,7 +34,7 @@ enum err inbox_post(struct inbox *inbox, const void *item) MUST_USE;
 enum err inbox_take(struct inbox *inbox, uint64_t deadline_ns, size_t items_max, void *items,
                     size_t *ret_count) MUST_USE;
 
-/* Refuses further posts; the owner still gets what is inside, then ERR_CANCELLED. Any thread. */
+/* Refuses further posts; the owner still gets the items inside, then ERR_CANCELLED. Any thread. */
 void inbox_close(struct inbox *inbox);
 
 #endif

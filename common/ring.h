@@ -24,7 +24,7 @@ static inline bool ring_is_empty(const struct ring *ring)
     return ring->behind == ring;
 }
 
-/* Before the head: the last of its ring. */
+/* Puts the link before the head: it is the last of the ring. */
 static inline void ring_add(struct ring *head, struct ring *link)
 {
     link->before = head->before;

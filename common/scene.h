@@ -1,5 +1,5 @@
-/* What a thread is doing with which object, for those who read the log after a failed check: its
- * event, and the object's state in a line.
+/* What a thread is doing, and with which object: the event, and the object's state in a line. A
+ * failed check prints it into the log.
  *
  *     scoped(scene_leave) struct scene scene = {"report", link, describe, coordinator};
  *     scene_enter(&scene);
@@ -14,10 +14,12 @@
 
 enum {
     SCENE_TEXT_BYTES = 1024,
-    /* The end of a process whose check fails again right after a restart: nobody is to start it
-     * again (sysexits.h: EX_SOFTWARE). */
+    /* The exit status of a process whose check fails again right after a restart, so that nobody
+     * starts it again (sysexits.h: EX_SOFTWARE). */
     SCENE_EXIT_AGAIN = 70,
-    SCENE_AGAIN_MS = 60000 /* so soon after the process began, and it so soon after the last */
+    /* the check fails this soon after the start, and the start was this soon after the last
+     * failed check */
+    SCENE_AGAIN_MS = 60000
 };
 
 struct scene {

@@ -19,8 +19,8 @@ struct signals {
 enum err signals_start(struct signals *signals, void (*received)(void *owner, int number),
                        void *owner) MUST_USE;
 void signals_stop(struct signals *signals);
-/* Ends the process with exit code 0 after `ms`, rounded up to seconds, whatever it does then. Any
- * thread; a later call counts from anew. */
+/* Ends the process with exit code 0 after `ms`, rounded up to seconds, whatever the process is
+ * doing. Any thread; a later call starts the time again. */
 void signals_exit_after(uint32_t ms);
 
 #endif

@@ -27,7 +27,7 @@ struct pb_label {
     const char *prefix, *field;
 };
 
-/* What a peer sent, judged; ERR_MALFORMED names the field and its limit. The sentences of what is
+/* Checks of what a peer sent: ERR_MALFORMED names the field and its limit. The sentences of what is
  * tested for every number of every message are written out of line. */
 enum err pb_too_large(uint64_t value, uint64_t max, struct pb_label label, struct reason *reason);
 static inline MUST_USE enum err pb_range(uint64_t value, uint64_t max, struct pb_label label,

@@ -268,7 +268,7 @@ enum acquire_result { ACQUIRE_TICKET = 1, ACQUIRE_WAIT, ACQUIRE_END };
 struct acquire_reply {
     enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */
     struct ticket ticket;
-    uint64_t map_number; /* of the chunk map for the ticket's version; 0: not told */
+    uint64_t map_number; /* of the chunk map for the ticket's version; 0: not given */
 };
 
 struct complete_request {

@@ -1,4 +1,4 @@
-/* Checkpoints on disk: the files of a cut, what makes it a recorded one, and reading it back.
+/* Checkpoints on disk: the files of a cut, how a cut is recorded, and how it is read.
  *
  *     RUN/checkpoints/g3-v1200/          the cut of version 1200 made under generation 3
  *         server-0.roost, server-1.roost  all chunks: weights and optimizer state
@@ -15,14 +15,14 @@
  *     tail    64 bytes: offset of the table, chunks, SHA-256 of head and table, file bytes,
  *             "cut-ends"
  * So every bit is covered: blocks by the table, head and table by the tail (that digest is the
- * file's *manifest*, which cut.json repeats), the rest of the tail by what must be there. cut.json
- * is covered by its last member, the SHA-256 of the object without it.
+ * file's *manifest*, which cut.json repeats), the rest of the tail by its fixed values. cut.json is
+ * covered by its last member, the SHA-256 of the object without it.
  *
  * A block's digest is compared when it is read, everything else when the cut is opened; so a
  * flipped bit is found before use. Chunks are found in whatever file they are: a run may go on with
  * another number of servers. Only recorded cuts are ever read; folders without cut.json are
- * leftovers or in the making. Errors that concern bytes are ERR_CORRUPT and name file and offset.
- */
+ * leftovers or in the making. Errors that concern bytes are ERR_CORRUPT and name file and
+ * offset. */
 #ifndef ROOST_COMMON_FILES_CHECKPOINT_H
 #define ROOST_COMMON_FILES_CHECKPOINT_H
 
@@ -57,7 +57,7 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
 
 /* ---- writing ---- */
 
-/* What a chunk has beside its weights. */
+/* The arrays of a chunk beside its weights. */
 struct checkpoint_arrays {
     uint32_t states;      /* of the optimizer */
     uint32_t versions;    /* published before the cut's */
@@ -84,14 +84,14 @@ enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk,
 enum err checkpoint_writer_finish(struct checkpoint_writer *writer, struct digest *ret_manifest,
                                   struct reason *reason) MUST_USE;
 
-/* The coordinator's numbers that a decision is computed from (P8). */
+/* P8: a cut carries the coordinator's counters, from which a decision is computed. */
 struct checkpoint_counters {
     uint64_t samples;
     uint64_t applied;
     uint64_t skips_in_row;
 };
 
-/* cut.json: what a recorded cut holds beside its chunks. */
+/* cut.json: the content of a recorded cut beside its chunks. */
 struct checkpoint_record {
     struct checkpoint_name name;
     uint64_t run;
@@ -129,8 +129,8 @@ enum err checkpoint_open(const char *checkpoint_dir, struct checkpoint_name name
 /* The same with the path of the cut's folder itself. */
 enum err checkpoint_open_folder(const char *folder, struct checkpoint **ret_checkpoint,
                                 struct reason *reason) MUST_USE;
-/* `path` may be a cut's folder, a run's directory or its checkpoints/: of these the newest. What
- * the CLI's DIR means. */
+/* `path` may be a cut's folder, a run's directory or its checkpoints/: of these the newest. This is
+ * the meaning of DIR on the command line. */
 enum err checkpoint_open_any(const char *path, struct checkpoint **ret_checkpoint,
                              struct reason *reason) MUST_USE;
 void checkpoint_free(struct checkpoint *checkpoint); /* NULL is fine */

@@ -57,7 +57,7 @@ static inline size_t checkpoint_block_bytes(struct checkpoint_arrays arrays, uin
 void checkpoint_put_head(uint8_t head[static CHECKPOINT_HEAD_BYTES], struct checkpoint_name name,
                          uint32_t server, struct checkpoint_arrays arrays);
 
-/* A server's file that was judged; slices borrow its bytes. */
+/* A server's file after its checks; slices borrow its bytes. */
 struct checkpoint_view {
     struct slice bytes;
     const char *path;
@@ -75,7 +75,7 @@ struct checkpoint_entry {
 };
 struct checkpoint_entry checkpoint_view_entry(const struct checkpoint_view *view, uint32_t index);
 
-/* Judges all of a file but its blocks. `path` is for the reasons and borrowed by the view. */
+/* Checks all of a file but its blocks. `path` is for the reasons and borrowed by the view. */
 enum err checkpoint_view_init(struct slice bytes, const char *path, struct checkpoint_name name,
                               uint32_t server, struct checkpoint_view *ret_view,
                               struct reason *reason) MUST_USE;

@@ -1,10 +1,11 @@
-/* The ledger of a run: that every sample of an epoch was counted exactly once, and from what.
+/* The ledger of a run: the proof that every sample of an epoch was counted exactly once, and in
+ * which step.
  *
  * It is read from the rows of steps.jsonl, one for each step that was committed. A row has the
  * step's tickets, how many samples came with their gradients, and the digest of the gradients' sum.
  * A rewind removes the rows behind its cut from the file, so only steps that survived are there.
  *
- * What is proven, row by row:
+ * It proves, row by row:
  *  1 steps follow one another from 0, generations do not fall;
  *  2 a step's tickets begin where those of the step before ended;
  *  3 the samples that came with the gradients are those of its tickets;

@@ -1,6 +1,6 @@
-/* The order log: what a run did that does not follow from its spec, so that `roost replay` can do
- * it again bit for bit. For `ssp` that is the version on which each slot was computed; other kinds
- * have records of their own.
+/* The order log: the choices of a run that do not follow from its spec, so that `roost replay` can
+ * repeat the run bit for bit. For `ssp` these are the versions that each slot was computed on;
+ * other kinds have records of their own.
  *
  *     RUN/order/coordinator.log    written by the coordinator's server
  *     RUN/order/server-K-gG-bB.log async: by server K, a file for each of its starts (boot B) and
@@ -9,11 +9,12 @@
  *
  * A log is records one after another, little-endian: payload bytes (4), kind (4), payload, xxHash
  * of all before (8). A record that the end of the file cuts short was being written when its writer
- * died: the log ends before it. What a recorded cut needs was synced before the cut was recorded.
- * So a reader that misses some of it returns ERR_CORRUPT; a record that is damaged in the middle is
- * ERR_CORRUPT at once. A rewind cuts the log back to what led to its cut.
+ * died: the log ends before it. The records that led to a recorded cut were synced before the cut
+ * was recorded. So a reader that misses one of them returns ERR_CORRUPT. A record that is damaged
+ * in the middle is ERR_CORRUPT at once. A rewind cuts the log back to the records that led to its
+ * cut.
  *
- * Here are the bytes alone; who keeps a log reads and appends its file. Pure. */
+ * This file knows only the bytes; the keeper of a log reads and appends its file. Pure. */
 #ifndef ROOST_COMMON_FILES_ORDER_H
 #define ROOST_COMMON_FILES_ORDER_H
 
@@ -39,7 +40,7 @@ struct order_record {
 enum err order_next(struct slice log, const char *path, size_t *offset,
                     struct order_record *ret_record, struct reason *reason) MUST_USE;
 
-/* ORDER_STEP: what step `step` of `slots` slots was computed on: slot i on version
+/* ORDER_STEP: the versions that step `step` of `slots` slots was computed on: slot i on version
  * step - behind[i]. */
 struct order_step {
     uint64_t generation;
@@ -51,8 +52,8 @@ struct order_step {
 enum err order_append_step(struct buf *buf, const struct order_step *step) MUST_USE;
 /* ERR_CORRUPT: it does not decode, or a version is below 0. */
 enum err order_step(const struct order_record *record, struct order_step *ret_step) MUST_USE;
-/* Of an async run's servers: BEGIN, what chunks begin with in this file; PULL, what an attempt was
- * given; TAKE, what chunks took of an attempt. */
+/* Of an async run's servers: BEGIN, the versions that chunks have when the file begins; PULL, the
+ * versions that an attempt was given; TAKE, the chunks that took an attempt's ticket. */
 struct order_chunk {
     uint32_t chunk;
     uint64_t version; /* it had */

@@ -10,7 +10,7 @@
 #include "common/digest.h"
 #include "common/model/model.h"
 
-/* Where the values are: chunks of a shard, of a checkpoint's files. */
+/* The source of the values: chunks of a shard, or of a checkpoint's files. */
 struct state_digest_source {
     void *context;
     /* A chunk's values: array 0 the weights, 1 … the optimizer state. */

@@ -1,7 +1,7 @@
 /* Calls between processes: unary calls and two-way streams over mutually authenticated TLS 1.3.
  *
- * The wire is gRPC; its library is hidden behind this header (in common/rpc/grpc/), so
- * the rest of roost sees bytes, roles, deadlines and `enum err`, and the transport can be replaced.
+ * The wire is gRPC; its library is hidden behind this header (in common/rpc/grpc/), so the rest of
+ * roost sees bytes, roles, deadlines and `enum err`, and the transport can be replaced.
  *
  * Threads. A loop owns N polling threads; a connection belongs to one of them, and so do all calls
  * on it. Every callback runs on a polling thread, those of one call or stream one after another; a
@@ -9,10 +9,10 @@
  * that frees a loop, server or channel. Functions marked "any thread" may be called anywhere, also
  * in callbacks, but not while holding a lock that a `released` function of a counted takes.
  *
- * Bytes. What is received lies in slices of the transport's memory, counted and never copied: keep
- * a message by its reference. What is sent is a header, given away, and parts of counted memory,
- * which is immutable from then on and released only when the transport no longer reads it: that may
- * be long after the message was sent, never before.
+ * Bytes. A received message lies in slices of the transport's memory, counted and never copied:
+ * keep it by its reference. A sent message is a header, given away, and parts of counted memory.
+ * That memory is immutable from then on, and is released only when the transport no longer reads
+ * it: that may be long after the message was sent, never before.
  *
  * Bounds. Messages, the queue of a stream, open calls of a connection: all have a `_max` and answer
  * ERR_BUSY. A stream always reads: how much a peer may have under way is the protocol's matter
@@ -80,7 +80,7 @@ void rpc_message_copy(const struct rpc_message *message, size_t offset, size_t b
 
 struct rpc_stream;
 
-/* Who is at the other end. Without TLS the role is TLS_ROLE_NONE and the names are "". */
+/* The peer at the other end. Without TLS the role is TLS_ROLE_NONE and the names are "". */
 struct rpc_peer {
     struct tls_holder holder;
     char address[64]; /* "127.0.0.1:41022" or "[::1]:41022" */
@@ -182,7 +182,7 @@ enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_serve
 unsigned rpc_server_port(const struct rpc_server *server);
 /* Refuses new calls and tells clients; open ones go on. Any thread, not a callback. */
 void rpc_server_drain(struct rpc_server *server);
-/* Drains, cancels what is open, waits until every event has been delivered. Requests not answered
+/* Drains, cancels open calls, and waits until every event has been delivered. Requests not answered
  * by then may still be answered, until the loop is freed. Not in a callback. NULL is fine. */
 void rpc_server_free(struct rpc_server *server);
 

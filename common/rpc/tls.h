@@ -1,4 +1,4 @@
-/* Certificates: the cluster's CA, who may be whom, and the files they lie in (OpenSSL 3).
+/* Certificates: the cluster's CA, the holders that certificates name, and their files (OpenSSL 3).
  *
  * A certificate names its holder in one URI of its subject alternative names,
  * `spiffe://CLUSTER/ROLE/NAME`; the role decides which methods it may call (common/rpc/rpc.h).
@@ -98,7 +98,7 @@ enum err tls_ca_create(const char *cluster, int64_t now_s, int64_t valid_s,
                        struct buf *ret_certificate, struct buf *ret_key,
                        struct reason *reason) MUST_USE;
 
-/* What a new certificate is made for. */
+/* The content of a new certificate. */
 struct tls_request {
     struct tls_holder holder; /* the role may not be NONE */
     const char *const *hosts; /* a server's extra names and addresses; borrowed. localhost,
@@ -131,9 +131,10 @@ struct tls_certificates {
     int64_t ca_valid_s; /* of a new CA; 0: ten years */
 };
 
-/* What `roost cert` does: makes `dir` and its CA where they are missing, then issues what is asked
- * for, replacing such files. Every file is written whole or not at all; keys have mode 0600.
- * ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host or validity. */
+/* The work of `roost cert`: makes `dir` and its CA where they are missing, then issues the
+ * certificates that are asked for, replacing such files. Every file is written whole or not at all;
+ * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
+ * or validity. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason) MUST_USE;
 

@@ -3,13 +3,13 @@
  * A settings struct is plain data. Its table names each field's dotted path, type, place, limits,
  * default and meaning. A value comes from, highest first: a flag (`--set train.steps=10`), the
  * environment (`ROOST_TRAIN_STEPS=10`), the file, the table's default. Only the value that counts
- * is judged. Unknown and repeated keys, wrong types and values outside the limits are errors whose
+ * is checked. Unknown and repeated keys, wrong types and values outside the limits are errors whose
  * sentence begins with the place: "run.yaml:3: …", "--set train.steps=x: …" or
- * "ROOST_TRAIN_STEPS=x: …". Variables that no row names are not ours to judge: several tables share
- * one environment. Numbers are read and written in the C locale, which a process must not leave.
+ * "ROOST_TRAIN_STEPS=x: …". Variables that no row names are ignored: several tables share one
+ * environment. Numbers are read and written in the C locale, which a process must not leave.
  *
- * The YAML is a subset: one document, mappings, lists and scalars; no anchors, aliases or tags.
- * It is read with libyaml's event parser (only here), because each event carries its line. */
+ * The YAML is a subset: one document, mappings, lists and scalars; no anchors, aliases or tags. It
+ * is read with libyaml's event parser (only here), because each event carries its line. */
 #ifndef ROOST_COMMON_SETTINGS_CONFIG_H
 #define ROOST_COMMON_SETTINGS_CONFIG_H
 
@@ -42,7 +42,7 @@ struct config_field {
     const char *path; /* "train.steps"; two rows may share a path if their `when` exclude another */
     const char *help; /* one sentence for the reference */
     enum config_type type;
-    unsigned tag;                  /* the table owner's own word about the field */
+    unsigned tag;                  /* a number of the table owner's, about the field */
     size_t offset;                 /* in the settings struct */
     uint64_t min, max;             /* U32, U64, U32S entries; TEXT: bytes */
     double real_min, real_max;     /* REAL, REALS entries */
@@ -114,7 +114,7 @@ enum err config_print(const struct config_table *table, const void *settings,
 /* One field's value as a file would write it ("[2, 100, 3]"). */
 enum err config_print_value(const struct config_field *field, const void *settings,
                             struct buf *buf) MUST_USE;
-/* What a value must be: "an integer from 1 to 10". */
+/* The values that a field may have: "an integer from 1 to 10". */
 enum err config_print_limits(const struct config_field *field, struct buf *buf) MUST_USE;
 /* A Markdown table of every field but RETIRED: key, default, limits, meaning. */
 enum err config_print_reference(const struct config_table *table, struct buf *buf) MUST_USE;

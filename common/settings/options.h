@@ -27,7 +27,7 @@ enum err options_parse(const struct options *options, int argc, char **argv, voi
 /* The environment variable `name`; `otherwise` when it is not set. */
 const char *options_environment(const char *name, const char *otherwise);
 
-/* What a program that ended with `err` exits with: 0, 78 for settings, 75 when trying again may
+/* The exit status of a program that ended with `err`: 0, 78 for settings, 75 when trying again may
  * help, else 1. */
 int options_exit_code(enum err err);
 

@@ -1,5 +1,5 @@
-/* The scalars of an update that follow from what came before: the learning rate as a function of
- * the samples seen (not of steps or workers), Adam's bias corrections, the clip factor. Pure; in
+/* The scalars of an update that follow from earlier steps: the learning rate as a function of the
+ * samples seen (not of steps or workers), Adam's bias corrections, the clip factor. Pure; in
  * double, without libm: the same bits on every machine. */
 #ifndef ROOST_COMMON_SETTINGS_SCHEDULE_H
 #define ROOST_COMMON_SETTINGS_SCHEDULE_H

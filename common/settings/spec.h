@@ -52,7 +52,7 @@ struct spec_data {
     double noise;
 };
 
-/* What a worker multiplies (kernels/kernels.h, in this order). */
+/* The number format of a worker's products (kernels/kernels.h, in this order). */
 enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
 
 struct spec_train {
@@ -112,7 +112,7 @@ struct spec_consistency {
 struct spec_checkpoint {
     uint64_t every_steps;            /* 0: only version 0 and the last */
     uint32_t keep;                   /* newest recorded cuts kept */
-    enum spec_durability durability; /* async: what an acknowledgement promises */
+    enum spec_durability durability; /* async: what is durable when a push is acknowledged */
 };
 
 struct spec {
@@ -138,7 +138,7 @@ enum err spec_print(const struct spec *spec, struct buf *buf) MUST_USE;
 /* The reference of every key as a Markdown table: key, default, limits, meaning. */
 enum err spec_print_reference(struct buf *buf) MUST_USE;
 
-/* What a changed setting means for a run that is continued. */
+/* Whether a run may be continued with a changed setting. */
 enum spec_resume {
     SPEC_RESUME_FREE,   /* the weights come out the same */
     SPEC_RESUME_DIGEST, /* allowed, and reported: the weights differ from an uninterrupted run's */
@@ -190,7 +190,7 @@ static inline uint64_t spec_run_samples(const struct spec *spec)
     return spec->train.steps * spec_step_samples(spec);
 }
 
-/* What servers apply to the sums they are pushed: `optimizer`, or for `local` the outer one. */
+/* The optimizer that servers apply to their sums: `optimizer`, or for `local` the outer one. */
 struct spec_optimizer spec_server_optimizer(const struct spec *spec);
 
 #endif

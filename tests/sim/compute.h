@@ -1,7 +1,8 @@
-/* What a worker's device does in the simulator: gradients of a node, losses of held-out pieces,
- * from weights and names alone. Either the worker's real executor, or made-up numbers that depend
- * on every bit of the weights and cost next to nothing: a wrong version or sum changes all that
- * follows. One for the process: workers bring their weights and take the gradients away. */
+/* The work of a worker's device in the simulator: gradients of a node and losses of held-out
+ * pieces, computed from weights and names alone. Either the worker's real executor, or made-up
+ * numbers that depend on every bit of the weights and cost next to nothing: a wrong version or sum
+ * changes all that follows. One for the process: workers bring their weights and take the gradients
+ * away. */
 #ifndef ROOST_TESTS_SIM_COMPUTE_H
 #define ROOST_TESTS_SIM_COMPUTE_H
 
@@ -40,8 +41,8 @@ void compute_train(struct compute *compute, uint64_t step, struct node node, con
 /* The loss chunk's place among the gradients. */
 float *compute_loss_of(const struct compute *compute, float *gradients);
 
-/* async: the parts of each chunk become one, in place of part 0; returns by what a server
- * multiplies (worker/whole.h does so with an executor's). */
+/* async: adds the parts of each chunk into part 0. Returns the scale that a server multiplies by
+ * (worker/whole.h does the same with an executor's gradients). */
 float compute_whole(const struct compute *compute, float *gradients);
 
 struct compute_loss {

@@ -1,5 +1,5 @@
-/* A folder that remembers every change made to it, so that what is left of it after a crash at any
- * of them can be laid out again: each open, write, fsync, rename, unlink, mkdir is one change.
+/* A folder that remembers every change made to it, so that its state after a crash at any change
+ * can be laid out again: each open, write, fsync, rename, unlink, mkdir is one change.
  *
  * CRASH_KILL: the processes die, the machine does not; everything done is there. CRASH_POWER: bytes
  * that were not synced are kept, lost or torn, each write for itself; so are names whose folder was
@@ -13,21 +13,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a disk does not do that it should, to see that it is found. */
+/* Faults of the disk, planted to see that they are found. */
 enum crash_fault { CRASH_SOUND, CRASH_NO_FSYNC, CRASH_NO_FOLDER_SYNC };
 
 /* From now on; `root` is an absolute path. */
 void crash_begin(const char *root, enum crash_fault fault);
 void crash_end(void);
 
-/* A change that is not of files: something else became a fact, at once and durably. */
+/* Notes a change outside of the files: something else became a fact, at once and durably. */
 void crash_note(void);
 size_t crash_changes(void);
-/* What the n-th change was, for people: "write server-0.roost.tmp". */
+/* The n-th change, for people: "write server-0.roost.tmp". */
 const char *crash_name(size_t change);
 
 enum crash_kind { CRASH_KILL, CRASH_POWER };
-/* Lays out in the empty folder `into` what is left after the first `changes` of them. */
+/* Lays out in the empty folder `into` what the disk has after the first `changes` changes and a
+ * crash. */
 void crash_image(size_t changes, enum crash_kind kind, uint64_t seed, const char *into);
 
 #endif

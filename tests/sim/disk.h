@@ -1,10 +1,10 @@
-/* The disks of all machines in memory, as one tree of names that all share: common/file.h's system
- * half. What is built of it (common/file.c, checkpoints, journals) is production's.
+/* The disks of all machines in memory, as one tree of names that all share: the system half of
+ * common/file.h. The files above it (common/file.c, checkpoints, journals) are production's.
  *
  * A file lies on the disk of the machine that made it. Each operation takes its time, and a process
  * may be killed between two, or in the middle of a write. When its machine goes down as well, bytes
- * that were not synced, and names whose folder was not, are lost, torn or there, each for itself.
- */
+ * that were not synced, and names whose folder was not, are lost, torn or there, each for
+ * itself. */
 #ifndef ROOST_TESTS_SIM_DISK_H
 #define ROOST_TESTS_SIM_DISK_H
 

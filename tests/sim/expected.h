@@ -1,9 +1,11 @@
-/* What a run must come to: one shard and the coordinator's arithmetic in a straight loop, slots
- * pushed in order; no cluster. As tests/reference, with this scenario's gradients; where these are
- * the executor's, tests/reference runs as well and must end alike.
+/* The result that a run must have, without a cluster: one shard and the coordinator's arithmetic in
+ * a straight loop, slots pushed in order. It does what tests/reference does, with this scenario's
+ * gradients. Where the gradients are the executor's, tests/reference runs as well and must have the
+ * same result.
  *
- * With `ssp` that follows from the order log alone: one `expected` for each generation, which is
- * taken a step further when the coordinator logs what the step was computed on. */
+ * With `ssp` the result follows from the order log alone: there is one `expected` for each
+ * generation, and it makes a step when the coordinator logs the versions that the step was computed
+ * on. */
 #ifndef ROOST_TESTS_SIM_EXPECTED_H
 #define ROOST_TESTS_SIM_EXPECTED_H
 
@@ -23,9 +25,9 @@ struct expected_validation {
 struct single;
 
 struct expected {
-    struct single *single; /* what computes it, as long as there are steps to come */
-    uint64_t version;      /* it has come to */
-    /* What the steps' slots were computed on. */
+    struct single *single; /* the loop's state, as long as there are steps to come */
+    uint64_t version;      /* the newest version so far */
+    /* How many versions behind its step each slot was computed. */
     uint8_t behind[SIM_STEPS_MAX][SIM_SLOTS_MAX];
     uint64_t *published; /* digest of chunk c's copy of version v, at v * chunks_count + c */
     struct expected_step steps[SIM_STEPS_MAX];
@@ -35,7 +37,7 @@ struct expected {
     struct digest digests[SIM_STEPS_MAX + 1]; /* of every version's state */
 };
 
-/* The whole run, when its spec says what steps are computed on. */
+/* Computes the whole run, when the spec decides what steps are computed on. */
 void expected_run(struct expected *expected, struct compute *compute);
 /* One step after another: from the beginning; from where `from` was at `version`; a step further,
  * slot i computed on behind[i] versions before the step's. */

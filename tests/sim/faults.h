@@ -1,4 +1,4 @@
-/* What goes wrong, and to whom. */
+/* Faults: what goes wrong, and to which process. */
 #ifndef ROOST_TESTS_SIM_FAULTS_H
 #define ROOST_TESTS_SIM_FAULTS_H
 
@@ -9,14 +9,15 @@ struct sim;
 
 enum { FAULTS_PARTITIONS_MAX = 8 };
 
-/* Moments at which somebody dies who is waited for: set by a fault, sprung by what it waits for. */
+/* Moments at which a process dies that others wait for. A fault sets a trap; the event that it
+ * waits for springs it. */
 enum trap {
     TRAP_NONE,
     TRAP_PUSH,    /* a worker has sent one of its pushes: it dies */
     TRAP_ORPHAN,  /* a worker sends a push of several slots: it loses its lease, the push is late */
-    TRAP_REDUCED, /* a server has said that a step is reduced: its link breaks */
+    TRAP_REDUCED, /* a server has reported that a step is reduced: its link breaks */
     TRAP_LOG,     /* a server has gradients for its journal: it dies, perhaps while it writes */
-    TRAP_DECIDE,  /* the coordinator has told one server of a decision: it dies */
+    TRAP_DECIDE,  /* the coordinator has sent a decision to one server: it dies */
     TRAP_COMMIT,  /* a server has taken a decision, and not yet applied it: it dies */
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
@@ -24,7 +25,7 @@ enum trap {
     TRAP_COUNT
 };
 
-/* Nothing from it, nothing to it, or neither arrives before. */
+/* Nothing from that place, nothing to it, or neither, arrives before `until_us`. */
 struct partition {
     struct place place;
     bool from, to;
@@ -41,11 +42,11 @@ struct faults {
 
 void faults_plan(struct sim *sim);
 void faults_inject(struct sim *sim, enum fault_kind kind);
-void faults_end(struct sim *sim); /* everybody is well again */
+void faults_end(struct sim *sim); /* all processes are well again */
 
 /* The trap's moment has come, for the worker, server or coordinator of that index. */
 void faults_spring(struct sim *sim, enum trap trap, uint32_t index);
-/* Nothing from one to the other arrives before; 0: nothing is in the way. */
+/* The moment before which nothing from one to the other arrives; 0: nothing holds it back. */
 uint64_t faults_held_us(const struct sim *sim, struct place from, struct place to);
 
 #endif

@@ -1,5 +1,5 @@
-/* A stack of its own to run a function on: what a thread is in the simulator. One runs at a time,
- * until it gives the processor back; nothing is preempted, so a seed gives one order. */
+/* A stack of its own to run a function on: the simulator's threads. One runs at a time, until it
+ * gives the processor back; nothing is preempted, so a seed gives one order. */
 #ifndef ROOST_TESTS_SIM_FIBER_H
 #define ROOST_TESTS_SIM_FIBER_H
 

@@ -1,13 +1,12 @@
-/* What an async run must come to, from what its servers log: each chunk by itself, ticket after
- * ticket. What a ticket brought is computed again from the versions that its attempt was given;
- * what a chunk makes of it, a shard of that chunk alone. (reference/async.c does so with the logs
- * of real runs.)
+/* The result that an async run must have, by its servers' logs: each chunk by itself, ticket after
+ * ticket. A ticket's gradient is computed again from the versions that its attempt was given. A
+ * shard of that chunk alone applies it. (reference/async.c does so with the logs of real runs.)
  *
- * A moment is a chunk's state between two tickets, as it lies in a cut. A chunk that lost its
- * server begins again with one that it had, and may go another way from there: a tree.
+ * A moment is a chunk's state between two tickets, as a cut stores it. A chunk that lost its server
+ * begins again with one that it had, and may go another way from there: a tree.
  *
- * With `durability: logged` what was acknowledged or served is in whatever a chunk begins with
- * later; with `cut` what came after the cut may be lost, and nothing else. */
+ * With `durability: logged` a chunk never begins again without a ticket that was acknowledged or a
+ * version that was served. With `cut` only tickets after the cut may be lost. */
 #ifndef ROOST_TESTS_SIM_HISTORY_H
 #define ROOST_TESTS_SIM_HISTORY_H
 
@@ -33,16 +32,16 @@ void history_release(struct sim *sim);
 
 /* An ORDER effect. */
 void history_order(struct sim *sim, struct sim_thread *thread, const struct shard_order *order);
-/* Served to a worker: what it was at that version. */
+/* A chunk was served to a worker at that version. */
 void history_published(struct sim *sim, const struct weights *header,
                        struct counted *const *copies);
-/* On its way to a cut. */
+/* A chunk was copied for a cut. */
 void history_snapshot(struct sim *sim, const struct shard_effect *effect);
-/* Its worker was told that the chunk has taken the ticket. */
+/* A worker got the acknowledgement that the chunk has taken the ticket. */
 void history_acked(struct sim *sim, uint32_t chunk, uint64_t ticket);
-/* A worker computes on what its attempt was given. */
+/* A worker computes on the versions that its attempt was given. */
 void history_computing(struct sim *sim, const struct computing *what);
-/* In the recorded cut every chunk is as it was after so many tickets. */
+/* The run is over: every chunk of the recorded cut must be one of its moments. */
 void history_over(struct sim *sim, bool all_tickets);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the simulator knows from outside of the cores, and the invariants of sim.h that it looks at
- * with that. Each function is told of one thing that has just happened. */
+/* The simulator's own record of a run, from outside of the cores, and the invariants of sim.h that
+ * it checks with that record. Each function is called for one event that has just happened. */
 #ifndef ROOST_TESTS_SIM_LEDGER_H
 #define ROOST_TESTS_SIM_LEDGER_H
 
@@ -16,11 +16,13 @@ enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 struct ledger {
     uint64_t generation;                       /* the newest */
     uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
-    uint64_t adopted_generation, adopted_term; /* the newest that was gone on with, and by whom */
+    /* the newest adopted generation, and the term of the coordinator that adopted it */
+    uint64_t adopted_generation, adopted_term;
     struct cut_name recorded;
-    struct cut_record record;              /* the same cut */
-    uint64_t validated[SIM_STEPS_MAX + 1]; /* in which generation each version was, last */
-    bool stopping;                         /* an operator has asked for it */
+    struct cut_record record; /* the same cut */
+    /* the newest generation in which each version was validated */
+    uint64_t validated[SIM_STEPS_MAX + 1];
+    bool stopping; /* an operator has asked for it */
     struct ledger_owner {
         uint64_t generation;
         uint32_t server;
@@ -33,7 +35,7 @@ void ledger_release(struct ledger *ledger);
 
 /* ---- a shard; invariants 1, 2, 4, 11, 12, 15 ---- */
 
-/* The slots of a step that a server has counted of a piece. */
+/* The slots of a step that a server has counted for a piece. */
 uint64_t *ledger_counted(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                          uint32_t piece);
 /* `joins`: while steps are made, which one that starts again does again. */
@@ -45,7 +47,7 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
 void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push *push,
                    const struct truth *truth, const struct shard_ack *ack,
                    const struct shard_statistics *before);
-/* The server has all that it is to have of that slot. */
+/* Whether the server has counted all of that slot that it is to count. */
 bool ledger_has(const struct sim *sim, const struct sim_thread *thread, uint64_t step,
                 uint32_t slot);
 /* A pull was taken: served, or parked. */
@@ -65,13 +67,13 @@ void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
 
 /* A generation begins from that cut. */
 void ledger_generation(struct sim *sim, uint64_t generation, struct cut_name cut);
-/* The coordinator of that term goes on there (P7). */
+/* The coordinator of that term adopts the run there (P7). */
 void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term);
-/* … without that server: what it holds of the generation comes to nothing, also what it was told by
- * the coordinator before and nobody else has heard of. */
+/* It does so without that server: nothing that the server holds of the generation counts any more,
+ * nor a commit of the earlier coordinator that only this server received. */
 void ledger_left_out(struct sim *sim, uint32_t server);
-/* Another coordinator goes on in that generation: what one of this term does there comes to
- * nothing. */
+/* Whether another coordinator has adopted that generation, so that nothing counts that the
+ * coordinator of this term does in it. */
 bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term);
 /* `in_office`: by a coordinator whose office is not over. */
 void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office);
@@ -80,11 +82,11 @@ void ledger_step(struct sim *sim, const struct step_row *row, bool in_office);
 void ledger_validation(struct sim *sim, const struct validation_row *row);
 void ledger_recorded(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);
-/* What the coordinator takes for the map now. */
+/* The coordinator's present map. */
 void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers);
 /* A server may leave for good. */
 void ledger_let_go(struct sim *sim, uint32_t server);
-/* The newest recorded cut needs that server's file, or there is none yet. */
+/* Whether the newest recorded cut needs that server's file. */
 bool ledger_names(const struct sim *sim, uint32_t server);
 
 /* ---- a worker; 3 ---- */

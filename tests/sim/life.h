@@ -3,12 +3,12 @@
  *
  * The linker leads common/thread.h, common/rpc/rpc.h, the system's files and the clock here
  * (threads.c, rpc.c, disk.c), so the code of production runs as it is. Threads are fibers: one runs
- * until it waits. Who is woken, or has waited long enough, goes on by an event of the queue, soon
- * after, at a moment of the seed's choice.
+ * until it waits. A fiber that is woken, or has waited long enough, goes on by an event of the
+ * queue, soon after, at a moment of the seed's choice.
  *
  * A process that is killed is dead at once, in the middle of whatever it does: nothing of it is
- * sent, written or seen any more. Its memory is given back the way in which the product ends when
- * it is told to, as soon as nobody stands in it (life_bury()). */
+ * sent, written or seen any more. Its memory is given back by the product's own orderly end, as
+ * soon as none of its code is running (life_bury()). */
 #ifndef ROOST_TESTS_SIM_LIFE_H
 #define ROOST_TESTS_SIM_LIFE_H
 
@@ -25,14 +25,14 @@ struct life {
     bool dead;
     uint32_t thread_count;
     struct sim_fiber *threads[LIFE_THREADS_MAX]; /* the first is the main one */
-    void (*run)(struct life *life);              /* what that does */
-    /* What it serves (rpc_server_new()), and what is open. */
+    void (*run)(struct life *life);              /* the main one's function */
+    /* The methods that it serves (rpc_server_new()), and its open streams and calls. */
     size_t method_count;
     const struct rpc_method *methods;
     struct rpc_stream *streams;
     struct rpc_channel *channels;
     struct rpc_request *requests;
-    /* Who is told of signals (signals_start()). */
+    /* The receiver of signals (signals_start()). */
     void (*signalled)(void *owner, int number);
     void *signalled_owner;
     uint64_t exits;              /* serial of the exit that was ordered; 0: none */
@@ -40,12 +40,12 @@ struct life {
     struct life *next;           /* of those that are to be buried */
 };
 
-/* What runs now. */
+/* The code that runs now. */
 struct world {
     struct sim *sim;
     struct life *life;        /* whose code; NULL: the simulator's own */
     struct sim_fiber *thread; /* NULL: an event's */
-    bool watching;            /* the simulator's own code looks at what somebody does */
+    bool watching;            /* the simulator's own code runs inside the product's */
 };
 extern struct world world;
 
@@ -61,7 +61,7 @@ struct life *life_new(struct sim *sim, struct place place, void (*run)(struct li
 void life_enter(struct life *life);
 void life_leave(void);
 void life_signal(struct life *life, int number);
-/* Its clock has jumped: who waits looks again. */
+/* Its clock has jumped: all that wait look again. */
 void life_wake(struct life *life);
 /* It has run to its end by itself: its memory goes now. */
 bool life_ended(const struct life *life);

@@ -57,23 +57,23 @@ struct complete_request;
 struct acquire_reply;
 struct shard_statistics;
 
-/* Each does nothing unless its mutation was asked for. What a shard is told: */
+/* Each does nothing unless its mutation was asked for. Calls of a shard: */
 void mutate_push(struct sim *sim, struct sim_thread *thread, struct push *push,
                  struct truth *truth);
 void mutate_pull(struct sim *sim, struct sim_thread *thread, struct pull *pull);
 void mutate_commit(struct sim *sim, struct sim_thread *thread, struct commit *commit);
-/* What it answers: its effects after a push, a pull, a piece of work. */
+/* A shard's effects, after a push, a pull, a piece of work. */
 /* False: the push is not answered. */
 bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before);
 void mutate_served(struct sim *sim, struct shard_effect *answer, uint64_t asked_version);
 void mutate_worked(struct sim *sim, struct shard_effects *effects);
-/* What it does with its files. */
+/* A server's files. */
 void mutate_snapshot(const struct sim *sim, struct sim_server *server,
                      const struct shard_effect *effect);
 void mutate_pruned(const struct sim *sim, const char *checkpoint_dir,
                    struct checkpoint_name recorded);
-/* What the coordinator is told, and answers. */
+/* The coordinator's calls and answers. */
 void mutate_complete(struct sim *sim, struct complete_request *complete);
 void mutate_reply(struct sim *sim, struct acquire_reply *reply);
 

@@ -1,10 +1,10 @@
-/* What every process here has, whatever it runs: a monotonic clock of its own, and a signal that
- * stops it and one that lets it go on. While it is stopped the world goes on: what happens to it
- * waits, in order, until it is resumed or killed.
+/* The parts that every simulated process has: a monotonic clock of its own, a signal that stops it,
+ * and one that lets it go on. While a process is stopped, the others go on: its events wait, in
+ * order, until it is resumed or killed.
  *
  * A clock begins anywhere and may jump ahead (a machine that was suspended), never back. There is
- * no other clock here: the cores must not read one, and must not compare moments of two machines.
- */
+ * no other clock here: the cores must not read one, and must not compare moments of two
+ * machines. */
 #ifndef ROOST_TESTS_SIM_PROCESS_H
 #define ROOST_TESTS_SIM_PROCESS_H
 
@@ -22,7 +22,7 @@ struct place {
 };
 
 struct process {
-    uint64_t clock_us; /* what its clock is ahead of the simulator's */
+    uint64_t clock_us; /* its clock is ahead of the simulator's by this */
     bool stopped;
     uint64_t stops; /* serial: which stop a resume belongs to */
     size_t backlog_count, backlog_capacity;
@@ -38,12 +38,12 @@ uint64_t process_now_ms(const struct sim *sim, const struct process *process);
 /* SIGSTOP until then. False: it is stopped already. */
 bool process_stop(struct sim *sim, struct place place, uint64_t until_us);
 void process_resume(struct sim *sim, const struct event *event);
-void process_kill(struct process *process); /* what waited is forgotten */
+void process_kill(struct process *process); /* its waiting events are dropped */
 /* Keeps the event when the process that it happens to is stopped. */
 bool process_keeps(struct sim *sim, struct event *event);
 
 struct process *process_of(struct sim *sim, struct place place);
-/* What runs there of production's shell; NULL: nothing. */
+/* The life of production's shell at that place; NULL: there is none. */
 struct life *process_life(struct sim *sim, struct place place);
 void process_print(struct place place, char *ret_name, size_t bytes); /* "w3", "s0", "c1" */
 

@@ -1,4 +1,4 @@
-/* What will happen: events by (time, order of scheduling), so a seed gives one order. */
+/* The events to come, by (time, order of scheduling), so a seed gives one order. */
 #ifndef ROOST_TESTS_SIM_QUEUE_H
 #define ROOST_TESTS_SIM_QUEUE_H
 
@@ -34,7 +34,7 @@ enum event_kind { SIM_EVENTS(SIM_EVENT_ENUM) EVENT_KIND_COUNT };
 
 const char *queue_kind_name(enum event_kind kind);
 
-/* What only the simulator knows about a push or pull: which ticket it really is for. */
+/* The simulator's own knowledge about a push or pull: the ticket that it really is for. */
 struct truth {
     uint64_t generation;
     uint64_t step;

@@ -1,4 +1,4 @@
-/* What a seed stands for: the run, the cluster, the network and the faults. Plain data, a function
+/* The content of a seed: the run, the cluster, the network and the faults. Plain data, a function
  * of the seed alone. */
 #ifndef ROOST_TESTS_SIM_SCENARIO_H
 #define ROOST_TESTS_SIM_SCENARIO_H
@@ -59,7 +59,7 @@ enum fault_kind { SIM_FAULTS(SIM_FAULT_ENUM) FAULT_KIND_COUNT };
 
 const char *fault_text(enum fault_kind kind);
 
-/* What lasts for a while, what brings it about, how it is called in a table of 20 columns. */
+/* States: each lasts for a while; the fault that causes it; its name in a table of 20 columns. */
 #define SIM_STATES(X)                                                                              \
     X(ABSENT, FAULT_CRASH_COORDINATOR, "no coordinator")                                           \
     X(UNADOPTED, FAULT_CRASH_COORDINATOR, "run not adopted")                                       \
@@ -81,7 +81,7 @@ const char *fault_text(enum fault_kind kind);
 enum state { SIM_STATES(SIM_STATE_ENUM) STATE_COUNT };
 #undef SIM_STATE_ENUM
 
-/* What may happen in it, the fault that does it, how it is called at the head of a column. */
+/* Events that may happen in a state: the fault that does it; its name at the head of a column. */
 #define SIM_MEETING_EVENTS(X)                                                                      \
     X(DRAIN, FAULT_DRAIN_SERVER, "drain")                                                          \
     X(ADD, FAULT_ADD_SERVER, "start")                                                              \
@@ -127,7 +127,7 @@ struct scenario {
     uint32_t workers; /* at the start */
     uint64_t parameter_bytes_max;
     struct coordinator_settings office;
-    /* Of every shard, beside what the spec says. */
+    /* Settings of every shard beside the spec's. */
     uint32_t ahead_max;
     uint32_t parked_bytes_max;
     uint32_t snapshot_copies;
@@ -154,18 +154,18 @@ void scenario_init(struct scenario *scenario, uint64_t seed);
  * several chunks, one of two parts, one that is a mean. Release with model_release(). */
 void scenario_model(const struct scenario *scenario, struct model *ret_model);
 
-/* What the coordinator is told of the run. `ret_parameters` has model->parameters_count places. */
+/* The run's settings for the coordinator. `ret_parameters` has model->parameters_count places. */
 struct coordinator_run scenario_run(const struct scenario *scenario, const struct model *model,
                                     struct map_parameter *ret_parameters);
 /* The settings of every shard but kernels, chunks and fences. */
 struct shard_config scenario_shard(const struct scenario *scenario);
 
-/* Whether the spec says what each step is computed on, so that the run is known beforehand. */
+/* Whether the spec decides what each step is computed on, so that the run is known beforehand. */
 bool scenario_is_foretold(const struct scenario *scenario);
 /* Whether that step's gradient is not finite, and whose slot it is. */
 bool scenario_bad(const struct scenario *scenario, uint64_t step, uint32_t *ret_slot);
 
-/* One line: what is special about this seed. */
+/* Prints the seed's choices in one line. */
 void scenario_print(const struct scenario *scenario);
 
 #endif

@@ -70,7 +70,7 @@
 #include "tests/sim/story.h"
 #include "tests/sim/watch.h"
 
-/* What a seed came to; kept where the supervising process sees it. */
+/* The results of seeds, in memory that the supervising process sees. */
 struct progress {
     uint64_t seed, event;  /* where it is */
     uint64_t seeds, found; /* finished; violations */
@@ -123,18 +123,20 @@ struct sim {
     struct buf scratch;
 };
 
-/* One seed, to its end; false: a violation, already told. */
+/* Runs one seed to its end. */
 void sim_run(uint64_t seed, const struct sim_options *options);
 
 uint64_t sim_below(struct sim *sim, uint64_t limit); /* at random */
 void sim_dispatch(struct sim *sim,
-                  struct event *event);   /* it happens, or waits for who is stopped */
+                  /* carries it out, or keeps it while its process is stopped */
+                  struct event *event);
 uint64_t sim_restart_us(struct sim *sim); /* how long a daemon is away: a moment, or longer */
-/* The message that was just encoded into the scratch buffer; `err` is what that came to. */
+/* The message that was just encoded into the scratch buffer; `err` is the encoding's result. */
 struct message *sim_scratch_message(struct sim *sim, enum err err);
 void sim_fault(struct sim *sim, enum fault_kind kind); /* one more was injected */
 void sim_trace(struct sim *sim, const char *format, ...) PRINTF_LIKE(2, 3);
-/* The invariant of that number is broken: tells seed, event and what, and ends the process. */
+/* The invariant of that number is broken: prints seed, event and the sentence, and ends the
+ * process. */
 __attribute__((noreturn)) void sim_violated(struct sim *sim, unsigned invariant, const char *format,
                                             ...) PRINTF_LIKE(3, 4);
 

@@ -8,8 +8,8 @@
 
 enum { SIM_COORDINATORS = 2 };
 
-/* What coordinators share, and what survives them: written as a whole or not at all, and only by
- * who holds the office (P7). */
+/* The store that coordinators share and that survives them: written as a whole or not at all, and
+ * only by the coordinator of the newest term (P7). */
 struct sim_store {
     uint64_t term; /* the highest taken */
     struct coordinator_past past;
@@ -46,7 +46,7 @@ void sim_coordinator_over(struct sim *sim, const struct event *event);
 void sim_coordinator_ended(struct sim *sim, struct sim_coordinator *coordinator);
 void sim_coordinator_jump(struct sim *sim, struct sim_coordinator *coordinator, uint64_t us);
 
-/* What operators do; false: there is no coordinator. */
+/* Calls of operators; false: there is no coordinator. */
 bool sim_coordinator_ask_cut(struct sim *sim);
 bool sim_coordinator_stop_run(struct sim *sim);
 void sim_coordinator_drain(struct sim *sim, uint32_t server);
@@ -54,11 +54,11 @@ void sim_coordinator_give_up(struct sim *sim, uint32_t server);
 /* The answer to the call of that name. */
 void sim_operator_answered(struct sim *sim, uint64_t call, enum err err, struct slice response);
 
-/* It has said that the present start of that server may end. */
+/* Whether it has sent LEAVE to the present start of that server. */
 bool sim_coordinator_let_go(struct sim *sim, uint32_t server);
-/* Nobody has said that the run can do without that server. */
+/* Whether the run may still need that server. */
 bool sim_coordinator_needs(struct sim *sim, uint32_t server);
-/* What the core knows of that server. */
+/* The core's entry of that server. */
 struct server_entry *sim_coordinator_entry(const struct coordinator *core, uint32_t server);
 
 #endif

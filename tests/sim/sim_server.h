@@ -12,7 +12,7 @@
 
 enum { SIM_WINDOW_WORDS = 4, SIM_GIVE_UPS_MAX = 64 };
 
-/* What the ledger knows of a shard. */
+/* The ledger's record of a shard. */
 struct server_ledger {
     uint64_t generation, boot;
     bool left_out;    /* a coordinator went on in this generation without it: ledger_left_out() */
@@ -26,7 +26,7 @@ struct server_ledger {
     uint32_t arrived[TREE_LEVEL_MAX]; /* slots of it in the order of arrival */
 };
 
-/* What is known of a shard thread from outside (watch.c). */
+/* A shard thread, seen from outside (watch.c). */
 struct sim_thread {
     uint32_t index, number; /* of the server, and within it */
     struct shard *shard;    /* NULL: it has none */

@@ -1,7 +1,6 @@
-/* What stands between a server's threads and its shards: the linker leads the calls of the shard
- * core here (--wrap), from where they go on to it. So the ledger is told of what happens, and
- * planted bugs (mutate.h) change what a shard is told or answers, while both sides stay
- * production's. */
+/* Between a server's threads and its shards: the linker leads the calls of the shard core here
+ * (--wrap), and from here they go on to the core. So the ledger learns of every call, and planted
+ * bugs (mutate.h) change calls and answers of a shard, while both sides stay production's. */
 #ifndef ROOST_TESTS_SIM_WATCH_H
 #define ROOST_TESTS_SIM_WATCH_H
 
@@ -31,7 +30,7 @@ void watch_release_stream(struct stream *stream);
 
 /* An effect of a coordinator is carried out. False: its process is dead, perhaps just now. */
 bool watch_effect(void);
-/* A server's process reports, whatever its shards say. */
+/* A server's process sends a report that its shards did not make. */
 void watch_report(const struct sim_server *server, const struct server_report *report);
 
 /* The process is no more. */
