@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The one shard and what drives it. */
+/* The one shard, and the state that drives it. */
 struct single {
     struct compute *compute;
     struct shard *shard;
@@ -283,7 +283,7 @@ static void close_single(struct single *single)
     free(single->bytes);
 }
 
-/* What is to be known of the version it stands on. */
+/* Fills in the results of the version that it has reached. */
 static void note_version(struct single *single, struct expected *expected, uint64_t version)
 {
     pull(single, expected, version);

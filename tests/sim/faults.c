@@ -142,7 +142,7 @@ static bool herd(struct sim *sim)
     return true;
 }
 
-/* Most are told to leave, all at once: the zone is closed. */
+/* Most get the signal to leave, all at once: the zone is closed. */
 static bool exodus(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
@@ -235,7 +235,7 @@ static bool clog_all(struct sim *sim)
     return true;
 }
 
-/* A worker, a server or the coordinator hears nothing, is not heard, or both. */
+/* A worker, a server or the coordinator receives nothing, or nothing from it arrives, or both. */
 static bool cut_off(struct sim *sim)
 {
     struct faults *faults = &sim->faults;
@@ -318,7 +318,7 @@ static bool drain_server(struct sim *sim)
     return chosen != NULL;
 }
 
-/* What workers send arrives late: it belongs to a generation that is over by then. */
+/* Workers' messages arrive late: they belong to a generation that is over by then. */
 static void delay_pushes(struct sim *sim)
 {
     for (size_t i = 0; i < sim->network.stream_count; i++) {

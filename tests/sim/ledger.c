@@ -93,8 +93,8 @@ bool ledger_counts(struct sim *sim, const struct sim_thread *thread, const struc
                       sim->compute.piece_first[entry->chunk] + entry->part);
 }
 
-/* The coordinator that went on in its generation did so without it, or it has heard only of the one
- * before. */
+/* The coordinator that adopted its generation did so without it, or it has received commands only
+ * of the coordinator before. */
 static bool is_left_out(const struct sim *sim, const struct sim_thread *thread)
 {
     uint64_t term = sim->servers[thread->index].term;
@@ -267,13 +267,13 @@ void ledger_decided(struct sim *sim, struct sim_thread *thread, const struct com
 {
     struct server_ledger *ledger = &thread->ledger;
     if (commit->step < ledger->decided)
-        return; /* said again */
+        return; /* sent again */
     if (thread->chunk_count == 0 && commit->step > ledger->decided) {
-        ledger->decided = commit->step; /* who has no chunks is not behind with any */
+        ledger->decided = commit->step; /* a server without chunks is behind with none */
         for (uint32_t i = 0; i <= delay_of(sim); i++)
             begin_step(sim, thread, ledger->decided + i);
     }
-    /* async: who began again from an older cut is told of the newest step. */
+    /* async: a server that began again from an older cut gets the commit of the newest step. */
     if (sim->run.async)
         ledger->decided = commit->step;
     if (commit->step != ledger->decided ||
@@ -348,7 +348,8 @@ static bool says_it_owns(const struct sim_server *server)
            holdings_answer(server->holdings, shards_held(server->shards).version).generation > 0;
 }
 
-/* P7: nobody who owns a chunk has heard of a decision beyond, nor will of another coordinator's. */
+/* P7: a new coordinator adopts any decision that a shard holds. So no owner of a chunk may have
+ * received a later one, nor one of another coordinator. */
 void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
 {
     if (adopted.generation != sim->ledger.generation ||
@@ -391,7 +392,8 @@ bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term)
     return generation == sim->ledger.adopted_generation && term < sim->ledger.adopted_term;
 }
 
-/* async: steps from one behind the newest commit on; the bitmaps' window says the rest (P12). */
+/* async: steps from one behind the newest commit on; the bitmaps' window limits the others
+ * (P12). */
 static void check_window(struct sim *sim, const struct ticket *ticket, uint64_t generation,
                          uint64_t version)
 {
@@ -429,13 +431,14 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     order_granted(sim, ticket);
 }
 
-/* What is known of a chunk of a ticket that is said to be complete. */
+/* A chunk of a ticket that a worker has completed. */
 struct completed {
-    bool owned;   /* by somebody who is there and has heard of the newest decision, … */
-    bool counted; /* … or by somebody who has counted all of it */
+    bool owned;   /* a server owns it that is up and has the newest decision */
+    bool counted; /* a server has counted all of it */
 };
 
-/* `newest`: decision of the generation. Who has not heard of it may own no more what it thinks. */
+/* `newest`: the generation's newest decision. A server that has not received it may have lost
+ * chunks by it. */
 static void look_completed(const struct sim *sim, const struct sim_thread *thread,
                            const struct ticket *ticket, uint64_t newest, struct completed *chunks)
 {
@@ -468,7 +471,7 @@ static void check_acknowledged(struct sim *sim, const struct complete_request *c
     }
 }
 
-/* The newest decision that any thread has heard of, one that has crashed since included. */
+/* The newest decision that any thread has received, also a thread that has crashed since. */
 static uint64_t newest_decision(const struct sim *sim, uint64_t generation)
 {
     uint64_t newest = 0;
@@ -495,7 +498,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     scoped(free_scoped) struct completed *chunks =
         calloc(sim->compute.model.chunks_count, sizeof *chunks);
     uint64_t newest = newest_decision(sim, ticket->generation);
-    bool lost = false; /* somebody what it had counted: a rewind will follow */
+    bool lost = false; /* a server has lost what it had counted: a rewind will follow */
     check(chunks != NULL);
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
         for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
@@ -628,7 +631,7 @@ void ledger_map(struct sim *sim, const struct run *run, const struct servers *se
 {
     struct ledger *ledger = &sim->ledger;
     if (run->phase < PHASE_STEPS)
-        return; /* it is not said to anybody */
+        return; /* the map is not sent to anybody yet */
     uint64_t digest =
         digest_fast64((struct slice){(const uint8_t *)run->map.ranges,
                                      run->map.range_count * sizeof *run->map.ranges}) ^

@@ -135,7 +135,8 @@ void network_close(struct sim *sim, struct stream *stream, enum end by, bool sil
         return;
     stream->closed[by] = true;
     cut(sim, stream, by, sim->now_us);
-    /* What was sent arrives, then the end of the stream; a silent death may lose any of it. */
+    /* Messages under way arrive, then the end of the stream. A silent death may lose any of
+     * them. */
     uint64_t last_us = stream->last_us[other] > sim->now_us ? stream->last_us[other] : sim->now_us;
     if (silent)
         last_us = sim->now_us + sim_below(sim, last_us - sim->now_us + 1);

@@ -30,7 +30,7 @@ void order_release(struct order *order)
     }
 }
 
-/* Without staleness it is the sync run's, whatever the log says. */
+/* Without staleness it is the sync run's, whatever the log has. */
 const struct expected *order_expected(const struct sim *sim, uint64_t generation)
 {
     return is_ssp(sim) && spec_staleness(&sim->scenario.spec) > 0

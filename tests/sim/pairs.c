@@ -1,4 +1,4 @@
-/* Which states hold, what follows when one begins, and which pairs were met. */
+/* The states that hold, the events that follow when one begins, and the pairs that were met. */
 #include "tests/sim/pairs.h"
 
 #include "server/coordinator/run.h"

@@ -127,9 +127,8 @@ struct sim {
 void sim_run(uint64_t seed, const struct sim_options *options);
 
 uint64_t sim_below(struct sim *sim, uint64_t limit); /* at random */
-void sim_dispatch(struct sim *sim,
-                  /* carries it out, or keeps it while its process is stopped */
-                  struct event *event);
+/* Carries the event out, or keeps it while its process is stopped. */
+void sim_dispatch(struct sim *sim, struct event *event);
 uint64_t sim_restart_us(struct sim *sim); /* how long a daemon is away: a moment, or longer */
 /* The message that was just encoded into the scratch buffer; `err` is the encoding's result. */
 struct message *sim_scratch_message(struct sim *sim, enum err err);

@@ -1,5 +1,5 @@
-/* server/disk/store.h: the boots of servers, the coordinators' facts. Every write of a coordinator
- * is conditional on its term (P7); the ledger is told of each. */
+/* server/disk/store.h: the boots of servers, the coordinators' facts. P7: every write of a
+ * coordinator is conditional on its term. The ledger is called for each. */
 #include "tests/sim/sim.h"
 
 #include "server/disk/store.h"

@@ -50,7 +50,7 @@ void watch_release_stream(struct stream *stream)
     free(stream->unanswered);
 }
 
-/* async: what the worker hears of is acknowledged. */
+/* async: the worker gets the acknowledgement. */
 static void acknowledge(struct sim *sim, const struct stream *stream, const struct message *message,
                         const struct push_ack *ack)
 {
@@ -188,7 +188,7 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
     }
 }
 
-/* The shard's own invariants and what it asks for. The process may be dead afterwards. */
+/* Checks the shard's own invariants and its effects. The process may be dead afterwards. */
 static void look(struct sim_thread *thread, const struct shard_effects *effects)
 {
     struct sim *sim = world.sim;
@@ -232,7 +232,7 @@ REAL(void, shard_free, struct shard *shard);
 REAL(bool, shard_close, struct shard *shard, struct shard_effects *effects);
 REAL(bool, shard_begin_order, struct shard *shard, uint32_t *next, struct shard_effects *effects);
 
-/* What the scenario sets beside the spec. */
+/* The scenario's settings beside the spec's. */
 enum err __wrap_shard_new(const struct shard_config *config, struct shard **ret_shard)
 {
     struct sim_thread *thread = thread_here();

@@ -231,7 +231,7 @@ REAL(void, record_rewind, struct record *record, uint64_t version);
 REAL(enum err, order_log_add, struct order_log *log, const struct order_step *step,
      struct reason *reason);
 
-/* Chunks move, and one of their owners hears of it late. */
+/* Chunks move, and one of their owners gets the commit late. */
 static void delay_moves(struct sim *sim, struct stream *stream)
 {
     if (sim->calm)
@@ -411,7 +411,7 @@ enum err __wrap_order_log_add(struct order_log *log, const struct order_step *st
 REAL(enum err, control_run_new, struct store_run *take_stored, struct control_run **ret_run,
      struct reason *reason);
 
-/* What the scenario sets beside the spec. */
+/* The scenario's settings beside the spec's. */
 enum err __wrap_control_run_new(struct store_run *take_stored, struct control_run **ret_run,
                                 struct reason *reason)
 {
