@@ -5,8 +5,8 @@
 
 #include "server/coordinator/run.h"
 
-/* A server is to give its chunks away; `ends`: it asked for that itself. ERR_INVALID: nobody could take them, or the run waits for
- * servers and cannot begin without it. */
+/* A server is to give its chunks away; `ends`: it asked for that itself. ERR_INVALID: nobody
+ * could take them, or the run waits for servers and cannot begin without it. */
 enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
                        struct reason *reason) MUST_USE;
 /* A server that is lost will not come back: its chunks begin anew on the others, from the newest

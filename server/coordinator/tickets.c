@@ -436,7 +436,7 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 
 /* ---- the end of leases ---- */
 
-/* Takes the lease away. Its units that are not done and that nobody else holds are free. */
+/* Takes the lease away. Its slots that are not done and that nobody else holds are free. */
 static void lease_remove(struct tickets *tickets, struct lease *lease)
 {
     struct work *work = work_of(tickets, lease->kind, lease->step);
@@ -468,7 +468,7 @@ static void learn(struct tickets *tickets, const struct lease *lease, uint64_t n
 {
     double slot_ms = (double)(now_ms - lease->granted_ms) / (double)lease->slots;
     double *usual = usual_of(tickets, lease->kind);
-    /* A unit that took no time still gets a usual time. */
+    /* A slot that took no time still gets a usual time. */
     slot_ms = slot_ms > 0 ? slot_ms : 0.01;
     *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
 }

@@ -18,9 +18,9 @@
  * first time. So what a name stands for has the same bits from every attempt, and a version that a
  * slot may still need stays readable (P5).
  *
- * P1: `complete` marks a ticket done until a rewind: a unit that is done stays done until
+ * P1: `complete` marks a ticket done until a rewind: a slot that is done stays done until
  * tickets_open(), whatever happens to leases. When a lease lapses, is dropped or loses its member,
- * its units that nobody else holds are free again. A lease may lapse although its member lives,
+ * its slots that nobody else holds are free again. A lease may lapse although its member lives,
  * after many times the usual time: so a worker that forgot a ticket cannot stop the step. If that
  * worker completes the ticket after all, it counts.
  *
@@ -83,7 +83,7 @@ struct tickets {
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
 void tickets_release(struct tickets *tickets);
 
-/* Opens steps and a validation. Steps that were open before keep their done and leased units. All
+/* Opens steps and a validation. Steps that were open before keep their done and leased slots. All
  * other leases are gone, those of the earlier validation too. */
 struct tickets_open {
     uint64_t version; /* the newest committed; the validation's */
@@ -96,7 +96,7 @@ void tickets_open(struct tickets *tickets, struct tickets_open open);
 void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps);
 /* Marks a slot of an open step as done, or as not done. */
 void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool done);
-/* Frees the done units of the oldest step again: workers completed them, but shards miss pushes
+/* Frees the done slots of the oldest step again: workers completed them, but shards miss pushes
  * (P1: only seals decide). */
 void tickets_reopen(struct tickets *tickets);
 
@@ -116,7 +116,7 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
-/* The oldest step is over, by the shards' seals: so its leased units were counted too, although
+/* The oldest step is over, by the shards' seals: so its leased slots were counted too, although
  * nobody completed them. Its leases end, the youngest first, which gets the credit. Returns the
  * useful time of the step, in milliseconds. */
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
