@@ -72,8 +72,7 @@ struct journal {
  * journal. */
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason) MUST_USE;
-void journal_release(
-    struct journal *journal); /* drops what is not committed; {0} is fine */
+void journal_release(struct journal *journal); /* drops what is not committed; {0} is fine */
 /* Adds the entry to the record in the making. ERR_NOMEM: the record does not have it. */
 enum err journal_put(struct journal *journal, const struct journal_entry *entry) MUST_USE;
 static inline bool journal_is_full(const struct journal *journal)

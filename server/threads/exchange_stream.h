@@ -55,8 +55,7 @@ struct exchange_stream {
     atomic_uint pulls;         /* not answered, nor parked */
     atomic_uint outgoing;      /* messages that the connection has not taken yet */
     struct thread_mutex mutex; /* guards the four below */
-    struct pull_waiting *waiting,
-        *waiting_last; /* published, to be asked again; pull.c */
+    struct pull_waiting *waiting, *waiting_last; /* published, to be asked again; pull.c */
     uint32_t waiting_count;
     uint32_t again; /* pulls that asked again and are not answered yet */
     /* In the shard threads' lists of streams that are gone; each guarded by its thread's mutex. */

@@ -145,8 +145,7 @@ static void stream_message(void *owner, struct rpc_stream *stream, struct rpc_me
     if (inbox_post(origin->link->config.inbox, &event) == ERR_OK)
         return;
     event_release(&event);
-    rpc_stream_cancel(
-        stream); /* the coordinator sends it again over a new stream */
+    rpc_stream_cancel(stream); /* the coordinator sends it again over a new stream */
 }
 
 static void stream_closed(void *owner, struct rpc_stream *stream, enum err err,

@@ -207,8 +207,7 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
     for (uint32_t i = 0; i < effects->count; i++) {
         const struct shard_effect *effect = &effects->items[i];
         bool answer = effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL;
-        check(answer ==
-              (i + 1 == effects->count)); /* one, behind all other effects */
+        check(answer == (i + 1 == effects->count)); /* one, behind all other effects */
         if (answer)
             pull_answer(take_message, effect);
         else
