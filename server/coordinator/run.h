@@ -194,12 +194,12 @@ static inline bool run_ends(const struct run *run)
  * notice. */
 static inline bool run_paused(const struct run *run)
 {
-    return run->ending.kind == ENDING_PAUSE && !run_active(run);
+    return run->ending.kind == ENDING_PAUSE && !run_active(run) && run->state <= RUN_TRAINING;
 }
 
 static inline bool run_is_over(const struct run *run)
 {
-    return !run_active(run) && run->ending.kind != ENDING_PAUSE;
+    return !run_active(run) && !run_paused(run);
 }
 
 #endif

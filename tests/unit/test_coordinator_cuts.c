@@ -188,6 +188,20 @@ TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator)
     assert_null(seen(f, EFFECT_NOTICE));
 }
 
+TEST_F(a_run_that_ends_before_its_pause_does_is_over, coordinator)
+{
+    start_steps(f, 1);
+    uint64_t worker = join(f);
+    step(f, 0);
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
+    look(f);
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
+    assert_false(status(f).paused);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_END); /* no successor goes on with it */
+}
+
 TEST_F(a_pause_does_not_wait_for_ever, coordinator)
 {
     start_steps(f, 9);
