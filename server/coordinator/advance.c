@@ -40,6 +40,8 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
     if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
         return;
     bool train = lease->kind == TICKET_TRAIN;
+    check(member->parked);
+    check(!train || run->phase == PHASE_STEPS);
     if (train)
         steps_granted(run, lease->step);
     member->ticket = (struct ticket){

@@ -33,6 +33,8 @@ static uint32_t steps_begun(const struct run *run)
 void commit_open_version(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
+    check(run->cuts.newest.name.generation > 0); /* P9: a cut is recorded before the first grant */
+    check(run->steps.version <= run->settings.steps);
     uint64_t left = run->settings.steps - run->steps.version;
     uint32_t steps = left > run->settings.delay ? run->settings.delay + 1 : (uint32_t)left;
     if (moves_wanted(coordinator))
@@ -87,6 +89,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         ending_over(coordinator, RUN_FAILED, text);
         return;
     }
+    check(seal_complete(run_seal(run, commit.step))); /* P1: the shards say that it is done */
     commit.cut = cut_due(run, run->steps.version + 1) || leaving_needs_cut(coordinator) ||
                  moves_need_cut(coordinator);
     steps_take(run, &commit);
@@ -127,6 +130,7 @@ void commit_finish_validation(struct coordinator *coordinator)
         return;
     validation_stop(&run->validation);
     struct validation_result sum = validation_sum(&run->validation);
+    check(sum.sample_count > 0);
     double predictions = (double)sum.sample_count * run->settings.seal.sample_predictions;
     run->last_validation = (struct validation_row){
         .version = run->steps.version,

@@ -80,6 +80,9 @@ static struct pending_cut *oldest_unfinished(struct cuts *cuts)
 
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map)
 {
+    uint32_t count = cuts->pending_count;
+    check(record->server_count > 0 && record->server_count <= WIRE_SERVERS_MAX);
+    check(count == 0 || newer(record->name, cuts->pending[count - 1].record.name));
     if (cuts->pending_count == CUTS_PENDING_MAX)
         give_up(cuts, oldest_unfinished(cuts));
     struct pending_cut *pending = &cuts->pending[cuts->pending_count++];
@@ -147,6 +150,7 @@ const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, 
         return NULL;
     pending->have[file] = true;
     pending->have_count++;
+    check(pending->have_count <= pending->record.server_count);
     memcpy(pending->record.servers[file].digest, digest, WIRE_DIGEST_BYTES);
     bool complete = pending->have_count == pending->record.server_count;
     pending->complete =

@@ -35,8 +35,10 @@ static void order_cut(struct coordinator *coordinator, uint64_t version, struct 
         .counters = run->steps.counters,
     };
     number_files(coordinator, &record);
-    for (uint32_t i = 0; i < map->range_count; i++)
+    for (uint32_t i = 0; i < map->range_count; i++) {
         map->ranges[i].server = servers_active(&coordinator->servers, map->ranges[i].server)->file;
+        check(map->ranges[i].server < record.server_count); /* P9: each chunk is in a file */
+    }
     cuts_order(&run->cuts, &record, map);
 }
 
@@ -64,6 +66,8 @@ void generation_prepare_part(struct coordinator *coordinator, struct server_entr
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
+    check(run->cuts.newest.name.generation <= run->generation);
+    check(run->cuts.newest.name.version <= run->steps.version);
     servers_prepare(server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
@@ -120,6 +124,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
         TRY(map_copy(&run->map, &map));
     uint64_t held = run->generation;
     run->generation = next_generation(coordinator);
+    check(run->generation > held);
     if (run->succession.obstacle != NULL)
         effects_log(&coordinator->effects, false,
                     "coordinator cannot adopt  generation=%llu next=rewind reason=\"%s\"",
@@ -146,7 +151,8 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     expel_all(coordinator);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
-        if (server != NULL) /* a free place: its server has drained */
+        /* A free place: its server has drained. One that is emptied may be gone. */
+        if (server != NULL && server->link != 0)
             generation_prepare_part(coordinator, server);
     }
     /* P9: servers write version 0 without being asked. */

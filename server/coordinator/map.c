@@ -230,6 +230,8 @@ static bool move_piece(struct plan *plan, struct piece *piece, uint32_t to)
     };
     plan->bytes =
         piece->bytes < plan->bytes_max - plan->bytes ? plan->bytes + piece->bytes : plan->bytes_max;
+    check(plan->load[piece->server] >= piece->bytes);
+    check(plan->roles[to] == MAP_SERVES);
     plan->load[piece->server] -= piece->bytes;
     plan->load[to] += piece->bytes;
     piece->server = to;
@@ -340,6 +342,7 @@ enum err map_moved(const struct map *map, const struct map_move *moves, uint32_t
             while (move < count && moves[move].first + moves[move].count <= chunk)
                 move++;
             bool moved = move < count && moves[move].first <= chunk;
+            check(!moved || moves[move].from == map->ranges[i].server);
             uint32_t next = end;
             if (moved && moves[move].first + moves[move].count < end)
                 next = moves[move].first + moves[move].count;
@@ -351,6 +354,7 @@ enum err map_moved(const struct map *map, const struct map_move *moves, uint32_t
             chunk = next;
         }
     }
+    check(chunk == map->chunk_count);
     *ret_map = (struct map){map->chunk_count, range_count, ranges};
     return ERR_OK;
 }

@@ -282,6 +282,7 @@ void members_remove(struct members *members, struct member *member, enum member_
                     const char *reason)
 {
     check(state != MEMBER_JOINED);
+    check(member->state == MEMBER_JOINED);
     remember(members, member, state, reason);
     if (state != MEMBER_LEFT && state != MEMBER_PREEMPTED)
         members->lost_count++;
@@ -322,6 +323,7 @@ void members_unpark(struct members *members, struct member *member)
 {
     if (!member->parked)
         return;
+    check(members->parked_count > 0);
     member->parked = false;
     ring_take(&member->line);
     members->parked_count--;

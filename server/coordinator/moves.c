@@ -215,6 +215,7 @@ static enum err write_down(struct coordinator *coordinator, struct map_move *tak
         }
         moves->said_count[s] = row - moves->said_first[s];
     }
+    check(row == 2 * count); /* each leaves one server and comes to another */
     free(moves->list);
     free(moves->said);
     map_release(&moves->next);
@@ -277,6 +278,7 @@ void moves_apply(struct coordinator *coordinator)
             servers_serve(&coordinator->servers.list[i]);
     if (run->moves.count == 0)
         return;
+    check(run->steps.granted_step <= run->steps.version); /* P11: with no open sums behind it */
     owners_take(run, &run->moves.next);
     owners_count_change(run);
 }

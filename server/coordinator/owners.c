@@ -3,6 +3,8 @@
 
 void owners_take(struct run *run, struct map *take_map)
 {
+    check(take_map->chunk_count == run->chunk_count);
+    check(take_map->range_count > 0);
     map_release(&run->map);
     run->map = *take_map;
     *take_map = (struct map){0};

@@ -128,6 +128,7 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OLD_TERM;
     if (report->committed.step < run->steps.commit.step)
         return ERR_OK;
+    check(run->steps.commit.step + 1 == run->steps.version); /* P6: nothing later is decided */
     servers_acknowledge(server);
     advance_run(coordinator, now_ms);
     return ERR_OK;
@@ -136,6 +137,8 @@ static enum err committed(struct coordinator *coordinator, uint64_t now_ms,
 static void cut_recorded(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
+    check(run->cuts.newest.name.generation <= run->generation);
+    check(run->cuts.newest.name.version <= run->steps.version);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server != NULL && server->link != 0)

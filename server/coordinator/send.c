@@ -7,6 +7,7 @@ struct server_command *send_command(struct coordinator *coordinator,
                                     const struct server_entry *server,
                                     enum server_command_kind kind)
 {
+    check(server->link != 0);
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_COMMAND);
     effect->command.link = server->link;
     effect->command.command = (struct server_command){
@@ -22,6 +23,8 @@ struct server_command *send_prepare(struct coordinator *coordinator,
                                     const struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
+    check(run_active(run));
+    check(run->generation > 0); /* P10: the store has it */
     struct server_command *command = send_command(coordinator, server, SERVER_PREPARE);
     command->prepare.run = run->settings.run;
     command->prepare.generation = run->generation;
@@ -34,6 +37,10 @@ void send_commit(struct coordinator *coordinator, const struct server_entry *ser
 {
     const struct run *run = &coordinator->run;
     const struct moves *moves = &run->moves;
+    check(run->steps.committed);
+    check(run->steps.commit.generation == run->generation); /* P2 */
+    check(!server->acknowledged);                           /* P6: reports.c takes that back */
+    check(server->map_index < coordinator->servers.chosen_count);
     struct server_command *command = send_command(coordinator, server, SERVER_COMMIT);
     command->commit = run->steps.commit;
     command->commit.cut = run->steps.commit.cut && !server->past_cut;
@@ -66,6 +73,14 @@ void send_answer_all(struct coordinator *coordinator, enum err err,
 
 void send_ticket(struct coordinator *coordinator, struct member *member)
 {
+    const struct run *run = &coordinator->run;
+    const struct ticket *ticket = &member->ticket;
+    check(ticket->attempt != 0);
+    check(ticket->generation == run->generation); /* P2 */
+    if (!run->settings.async) {                   /* nobody waits for a version, and P5: it stays */
+        check(ticket->version <= run->steps.version);
+        check(ticket->version + run->settings.delay >= run->steps.version);
+    }
     send_answer(
         coordinator, member, ERR_OK,
         &(struct acquire_reply){ACQUIRE_TICKET, member->ticket, coordinator->run.map_number});
@@ -73,6 +88,7 @@ void send_ticket(struct coordinator *coordinator, struct member *member)
 
 void send_over(struct coordinator *coordinator)
 {
+    check(run_is_over(&coordinator->run));
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_NOTICE);
     effect->notice =
         (struct member_notice){.kind = NOTICE_RUN_OVER, .text = coordinator->run.reason};

@@ -50,6 +50,7 @@ static uint64_t newest_granted(const struct run *run)
 
 void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term)
 {
+    check(decision == NULL || decision->step + 1 == version);
     run->steps.version = version;
     run->steps.granted_step = newest_granted(run);
     run->steps.committed = decision != NULL;
@@ -75,6 +76,7 @@ void steps_time(struct run *run, uint64_t now_ms)
 
 void steps_granted(struct run *run, uint64_t step)
 {
+    check(run->settings.async || step - run->steps.version <= run->settings.delay);
     if (step > run->steps.granted_step)
         run->steps.granted_step = step;
 }
@@ -131,6 +133,8 @@ enum err steps_decide(struct coordinator *coordinator, struct commit *ret_commit
 
 void steps_take(struct run *run, const struct commit *commit)
 {
+    check(commit->step == run->steps.version);
+    check(commit->generation == run->generation);
     run->steps.commit = *commit;
     run->steps.committed = true;
 }
@@ -175,6 +179,7 @@ const struct step_row *steps_report(struct coordinator *coordinator, uint64_t no
 
 void steps_next(struct run *run)
 {
+    check(run->steps.committed && run->steps.commit.step == run->steps.version);
     seal_restart(seal_of(run, run->steps.version));
     run->steps.version++;
 }

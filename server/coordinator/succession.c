@@ -100,12 +100,20 @@ static bool note_chunks(struct coordinator *coordinator, const struct server_ent
     return true;
 }
 
+/* P8: nothing is computed from counters that cannot be. */
+static bool fits_decision(const struct run *run, const struct server_held *held)
+{
+    const struct commit *decision = &held->decision;
+    return decision->generation == run->generation && decision->step >= held->version &&
+           decision->step < run->settings.steps && decision->applied <= decision->step + 1 &&
+           decision->skips_in_row <= decision->step + 1;
+}
+
 static bool fits(const struct run *run, const struct server_held *held)
 {
     return held->run == run->settings.run && held->generation == run->generation &&
            held->spec == run->succession.spec && held->range_count > 0 &&
-           (!held->has_decision ||
-            (held->decision.generation == run->generation && held->decision.step >= held->version));
+           (!held->has_decision || fits_decision(run, held));
 }
 
 enum err succession_answer(struct coordinator *coordinator, struct server_entry *server,
@@ -246,6 +254,8 @@ static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     take_decision(coordinator, newest);
+    check(run->steps.version >= run->cuts.newest.name.version);
+    check(run->steps.version <= run->succession.recorded);
     choose_holders(coordinator);
     TRY(build_map(coordinator));
     succession_release(&run->succession);

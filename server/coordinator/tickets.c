@@ -129,8 +129,9 @@ static void out_again(struct tickets *tickets, uint64_t step)
 
 void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool done)
 {
-    check(is_open(tickets, step));
     struct work *work = train_of(tickets, step);
+    check(is_open(tickets, step));
+    check(index < work->count);
     struct slot *slot = &work->slots[index];
     if (slot->done == done)
         return;
@@ -240,10 +241,14 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
                                      struct lease *twin)
 {
     struct work *work = work_of(tickets, lease.kind, lease.step);
+    check(lease.kind != TICKET_TRAIN || is_open(tickets, lease.step));
+    check(end_of(work, lease.node) <= work->count);
     for (uint32_t i = node_first(lease.node); i < end_of(work, lease.node); i++) {
         struct slot *slot = &work->slots[i];
+        check(slot->holders == 0 || slot->version == lease.version); /* 2 */
         check((slot->holders > 0) == (twin != NULL));
         if (!slot->done && slot->holders == 0) {
+            check(work->free_count > 0);
             work->free_count--;
             tickets->redone += slot->given ? 1 : 0;
         }
@@ -456,6 +461,7 @@ static void lease_remove(struct tickets *tickets, struct lease *lease)
 static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *lease,
                       uint32_t made_done)
 {
+    check(made_done <= lease->slots);
     uint64_t held_ms = now_ms - lease->granted_ms;
     uint64_t useful_ms = held_ms * made_done / lease->slots;
     work_of(tickets, lease->kind, lease->step)->useful_ms += useful_ms;
@@ -486,6 +492,7 @@ static uint32_t mark_done(struct work *work, struct node node)
         work->done_count++;
         work->free_count -= slot->holders == 0 ? 1 : 0;
     }
+    check(work->done_count + work->free_count <= work->count); /* 3 */
     return newly_done;
 }
 

@@ -57,6 +57,7 @@ bool validation_complete(const struct validation *validation)
 struct validation_result validation_sum(const struct validation *validation)
 {
     struct validation_result sum = {0};
+    check(validation_complete(validation));
     for (uint32_t i = 0; i < validation->piece_count; i++) {
         sum.loss_sum += validation->results[i].loss_sum;
         sum.sample_count += validation->results[i].sample_count;

@@ -195,6 +195,18 @@ TEST_F(p8_the_counters_are_those_of_the_decision, succession)
     assert_int_equal(status(f).counters.skips_in_row, 1);
 }
 
+TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession)
+{
+    ask_all(f);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_held impossible = held_of(f, i, 5);
+        impossible.decision.applied = 6; /* of five steps */
+        assert_int_equal(say_held(f, i, impossible), ERR_OK);
+    }
+    assert_null(seen(f, EFFECT_ADOPT));
+    assert_true(has_rewound(f));
+}
+
 /* P7: whoever has the newest. */
 TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
 {
