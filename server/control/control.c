@@ -349,6 +349,10 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
 {
     struct replies_facts facts;
     enum err err = ERR_OK;
+    if (control->failed != ERR_OK) { /* P7: what this one thinks of the run is worth nothing */
+        call_fail(take_call, ERR_CANCELLED, "the coordinator ends");
+        return;
+    }
     switch (take_call->kind) {
     case CALL_ACQUIRE:
         call_acquire(control, now_ns, take_call);

@@ -124,6 +124,8 @@ TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
     assert_int_equal(control_failed(f->control), ERR_OK);
     manifest(f, 0); /* a fact to store */
     assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
+    assert_int_equal(say(f, call_new(f, CALL_STATUS)),
+                     ERR_CANCELLED); /* it came just before the end */
 }
 
 /* ---- other calls ---- */
