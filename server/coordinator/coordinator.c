@@ -397,6 +397,17 @@ static bool was_granted(struct coordinator *coordinator, const struct complete_r
     return ticket->member == request->member && proof_same(&right, &ticket->grant);
 }
 
+/* Whether a held-out piece can have brought that. */
+static bool result_fits(const struct coordinator_run *settings,
+                        const struct complete_request *request)
+{
+    uint64_t first = (uint64_t)request->ticket.node.index * settings->slot_samples;
+    uint64_t left = settings->validation_samples - first;
+    uint64_t samples = left < settings->slot_samples ? left : settings->slot_samples;
+    return !(request->loss_sum < 0) && request->sample_count == samples &&
+           request->correct_count <= samples * settings->seal.sample_predictions;
+}
+
 static enum err ticket_valid(const struct run *run, const struct complete_request *request)
 {
     const struct ticket *ticket = &request->ticket;
@@ -413,7 +424,25 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
         return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
     if (ticket->node.level != 0 || ticket->node.index >= pieces)
         return ERR_MALFORMED;
-    return request->outcome == ERR_OK && request->sample_count == 0 ? ERR_MALFORMED : ERR_OK;
+    return request->outcome == ERR_OK && !result_fits(&run->settings, request) ? ERR_MALFORMED
+                                                                               : ERR_OK;
+}
+
+/* A version whose held-out loss is not finite has no row of validation; nobody waits for one. */
+static void add_result(struct coordinator *coordinator, const struct member *member,
+                       const struct complete_request *request)
+{
+    struct run *run = &coordinator->run;
+    const struct validation_result result = {request->loss_sum, request->sample_count,
+                                             request->correct_count};
+    if (__builtin_isfinite(request->loss_sum)) {
+        validation_add(&run->validation, request->ticket.node.index, &result);
+        return;
+    }
+    validation_stop(&run->validation);
+    effects_log(&coordinator->effects, true,
+                "validation not finite  worker=%s version=%llu next=none of this version",
+                member->name, (unsigned long long)request->ticket.version);
 }
 
 static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -426,9 +455,7 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
     if (!open)
         return;
     if (!train)
-        validation_add(&run->validation, ticket->node.index,
-                       &(struct validation_result){request->loss_sum, request->sample_count,
-                                                   request->correct_count});
+        add_result(coordinator, member, request);
     uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
     if (train && run->settings.async && done > 0)
         window_done(run, ticket);

@@ -60,15 +60,34 @@ static void clear_of(struct coordinator *coordinator, const char *name)
     }
 }
 
+static void expel(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                  const char *why)
+{
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+    clear_of(coordinator, member->name);
+    advance_member_gone(coordinator, now_ms, member, MEMBER_WRONG_BITS, why);
+}
+
 static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const struct side *side,
                         const struct side *other)
 {
     char why[MEMBERS_REASON_BYTES];
     snprintf(why, sizeof why, "other bits than workers %.40s and %.40s",
              side->member->contradicted_by, other->name);
-    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = side->member->id;
-    clear_of(coordinator, side->name);
-    advance_member_gone(coordinator, now_ms, side->member, MEMBER_WRONG_BITS, why);
+    expel(coordinator, now_ms, side->member, why);
+}
+
+/* One member brought two sums of one name. That is no opinion of anybody else: it is wrong itself. */
+static void contradicts_itself(struct coordinator *coordinator, uint64_t now_ms,
+                               const struct server_report *report)
+{
+    struct member *member = members_find(&coordinator->members, report->wrong_bits.member);
+    char why[MEMBERS_REASON_BYTES];
+    if (member == NULL)
+        return;
+    snprintf(why, sizeof why, "other bits than it brought before: step %llu chunk %u",
+             (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
+    expel(coordinator, now_ms, member, why);
 }
 
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
@@ -79,6 +98,10 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
         members_end(members, report->wrong_bits.member) == MEMBER_WRONG_BITS ||
         members_end(members, report->wrong_bits.first_member) == MEMBER_WRONG_BITS)
         return; /* one of the two is known to be wrong already */
+    if (report->wrong_bits.member == report->wrong_bits.first_member) {
+        contradicts_itself(coordinator, now_ms, report);
+        return;
+    }
     struct side second = side_of(coordinator, report->wrong_bits.member);
     struct side first = side_of(coordinator, report->wrong_bits.first_member);
     bool second_before = contradicted_before(&second, &first);

@@ -370,7 +370,7 @@ static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
                                        .ticket = sign(ticket, member),
                                        .outcome = outcome,
                                        .loss_sum = 10.0 * (ticket.node.index + 1),
-                                       .sample_count = 2,
+                                       .sample_count = ticket.node.index == 2 ? 1 : 2,
                                        .correct_count = 1};
     enum err err = coordinator_complete(f->coordinator, f->now_ms, &request);
     look(f);

@@ -211,9 +211,9 @@ TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
     }
     const struct validation_row *row = &seen(f, EFFECT_VALIDATION)->validation;
     assert_int_equal(row->version, 2);
-    assert_int_equal(row->samples, 6);
-    assert_true(row->loss == 60.0 / 6);
-    assert_true(row->accuracy == 0.5);
+    assert_int_equal(row->samples, 5);
+    assert_true(row->loss == 60.0 / 5);
+    assert_true(row->accuracy == 3.0 / 5);
     assert_non_null(command(f, 0, SERVER_COMMIT));
 }
 
@@ -235,14 +235,50 @@ TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator)
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST_F(a_validation_without_samples_is_malformed, coordinator)
+TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordinator)
 {
     struct coordinator_run run = validated_run();
     run.steps = 1;
     start(f, &run);
     uint64_t worker = join(f);
     step(f, 0);
-    struct complete_request request = {
-        .member = worker, .secret = secret_of(worker), .ticket = ticket_of(f, worker, 1)};
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_MALFORMED);
+    record_all(f, 1);
+    struct complete_request request = {.member = worker,
+                                       .secret = secret_of(worker),
+                                       .ticket = ticket_of(f, worker, 1),
+                                       .loss_sum = NAN,
+                                       .sample_count = 2};
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_VALIDATION));
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "validation not finite  worker=w"));
+    assert_int_equal(status(f).state, RUN_ENDED);
+}
+
+/* The piece has two samples of one prediction each. */
+TEST_F(a_validation_that_cannot_be_is_malformed, coordinator)
+{
+    struct coordinator_run run = validated_run();
+    run.steps = 1;
+    start(f, &run);
+    uint64_t worker = join(f);
+    step(f, 0);
+    const struct complete_request right = {.member = worker,
+                                           .secret = secret_of(worker),
+                                           .ticket = ticket_of(f, worker, 1),
+                                           .loss_sum = 1,
+                                           .sample_count = 2,
+                                           .correct_count = 2};
+    struct complete_request negative = right;
+    negative.loss_sum = -1;
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &negative), ERR_MALFORMED);
+    const uint64_t counts[][2] = {{0, 0}, {1, 1}, {3, 1}, {UINT64_C(1) << 63, 1}, {2, 3}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct complete_request wrong = right;
+        wrong.sample_count = counts[i][0];
+        wrong.correct_count = counts[i][1];
+        assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &wrong), ERR_MALFORMED);
+    }
+    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &right), ERR_OK);
+    look(f);
 }

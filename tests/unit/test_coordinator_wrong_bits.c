@@ -74,6 +74,22 @@ TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, co
     assert_int_equal(status(f).member_count, 2);
 }
 
+TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator)
+{
+    start_steps(f, 9);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "a"); /* names are the workers' choice */
+    differ(f, a, a);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(status(f).member_count, 1);
+    assert_string_equal(member_at(f, 0).state, "joined");
+    assert_string_equal(member_at(f, 0).reason, "");
+    assert_string_equal(member_at(f, 1).state, "wrong bits");
+    assert_string_equal(member_at(f, 1).reason,
+                        "other bits than it brought before: step 7 chunk 3");
+    differ(f, a, b); /* nothing new about the one that is known */
+    assert_string_equal(member_at(f, 0).reason, "");
+}
+
 TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator)
 {
     start_steps(f, 9);
