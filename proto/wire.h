@@ -36,6 +36,7 @@ enum {
     WIRE_DIGEST_BYTES = 32,
     WIRE_PROOF_BYTES = 16,
     WIRE_TICKETS_MAX = 8,          /* that one push is brought under */
+    WIRE_ENDED_MAX = 8192,         /* members that one command names */
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
     /* so many arrays of a largest chunk, 131,072 weights, and the header */
@@ -422,6 +423,7 @@ enum server_command_kind {
     SERVER_RECORDED, /* this cut is recorded: delete older ones beyond `keep` (P9) */
     SERVER_END,      /* the run is over: forget it */
     SERVER_LEAVE,    /* no one needs the server any more: it may end (P11) */
+    SERVER_ENDED,    /* these members are none any more */
     SERVER_ASK       /* answer with SERVER_HELD, and send all reports again (P7) */
 };
 
@@ -454,6 +456,12 @@ struct server_command {
         } prepare;
         struct commit commit;
         struct cut_name recorded;
+        struct {
+            uint64_t generation;
+            uint64_t step; /* the newest that they may have tickets of */
+            uint32_t member_count;
+            const uint64_t *members;
+        } ended;
     };
     /* SERVER_COMMIT: */
     uint32_t file; /* number of the receiver's file in this cut, or WIRE_FILE_NONE */

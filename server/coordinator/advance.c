@@ -2,6 +2,7 @@
 #include "server/coordinator/advance.h"
 
 #include "server/coordinator/commit.h"
+#include "server/coordinator/ended.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
@@ -29,6 +30,7 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
         coordinator->members.count - 1, why);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
+    ended_add(coordinator, member->id);
     members_remove(&coordinator->members, member, state, why);
     advance_run(coordinator, now_ms);
 }

@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/advance.h"
+#include "server/coordinator/ended.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/hello.h"
@@ -31,7 +32,9 @@ struct coordinator *coordinator_new(const struct coordinator_settings *settings)
     enum err members = members_init(&coordinator->members, settings->term, settings->lease_ms);
     enum err servers = servers_init(&coordinator->servers);
     enum err key = digest_mac_init(&coordinator->key);
-    if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK || key != ERR_OK) {
+    enum err ended = ended_init(&coordinator->ended);
+    if (effects != ERR_OK || members != ERR_OK || servers != ERR_OK || key != ERR_OK ||
+        ended != ERR_OK) {
         coordinator_free(coordinator);
         return NULL;
     }
@@ -45,6 +48,7 @@ void coordinator_free(struct coordinator *coordinator)
         return;
     start_release(&coordinator->run);
     digest_mac_release(&coordinator->key);
+    ended_release(&coordinator->ended);
     servers_release(&coordinator->servers);
     members_release(&coordinator->members);
     effects_release(&coordinator->effects);
@@ -151,6 +155,7 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
                 (unsigned long long)hello->hello.generation,
                 (unsigned long long)hello->hello.version);
     hello_answer(coordinator, server);
+    ended_tell_again(coordinator, server);
     advance_run(coordinator, now_ms);
     return ERR_OK;
 }
@@ -163,7 +168,9 @@ enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now
         return ERR_NOT_FOUND;
     if (report->boot != server->boot)
         return ERR_OLD_BOOT; /* P3 */
-    return reports_take(coordinator, now_ms, server, report);
+    enum err err = reports_take(coordinator, now_ms, server, report);
+    ended_tell(coordinator); /* it may show that a worker computes wrongly */
+    return err;
 }
 
 void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, uint64_t link)
@@ -253,6 +260,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
+    ended_add(coordinator, previous);
 }
 
 /* The first worker's fingerprint is the run's. */
@@ -299,6 +307,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, false,
                 "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
+    ended_tell(coordinator); /* its membership before */
     advance_run(coordinator, now_ms);
     return ERR_OK;
 }
@@ -332,6 +341,7 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
         advance_member_gone(coordinator, now_ms, found, MEMBER_ERROR, why);
     else
         advance_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
+    ended_tell(coordinator);
 }
 
 enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
@@ -344,6 +354,7 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
     advance_member_gone(coordinator, now_ms, member, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT,
                         request->reason);
+    ended_tell(coordinator);
     return ERR_OK;
 }
 
@@ -518,6 +529,7 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
     uint64_t run_due_ms;
     coordinator->due_ms = UINT64_MAX;
     tick_members(coordinator, now_ms);
+    ended_tell(coordinator);
     advance_tick(coordinator, now_ms, &run_due_ms);
     run_due(coordinator, run_due_ms);
 }

@@ -154,11 +154,20 @@ struct run {
     struct validation_row last_validation; /* commit.c */
 };
 
+/* Members that have ended (ended.h). */
+struct ended {
+    uint64_t generation; /* in which they did */
+    uint64_t step;       /* the newest that any of them may have a ticket of */
+    uint32_t count, told;
+    uint64_t *members; /* WIRE_ENDED_MAX */
+};
+
 struct coordinator {
     struct coordinator_settings settings;
     struct digest_mac key; /* of the term */
     struct effects effects;
     struct members members;
+    struct ended ended;
     struct servers servers;
     struct run run;
     uint64_t due_ms; /* no later than the moment when the first timer is due */

@@ -1,15 +1,59 @@
 #include "server/member/admission.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum err admission_init(struct admission *admission)
 {
     *admission = (struct admission){0};
-    return digest_mac_init(&admission->key);
+    TRY(digest_mac_init(&admission->key));
+    admission->ended.members = calloc(WIRE_ENDED_MAX, sizeof *admission->ended.members);
+    return admission->ended.members == NULL ? ERR_NOMEM : ERR_OK;
 }
 
 void admission_release(struct admission *admission)
 {
     digest_mac_release(&admission->key);
+    free(admission->ended.members);
 }
+
+/* ---- members that have ended ---- */
+
+static bool has_ended(const struct admission *admission, uint64_t member)
+{
+    for (uint32_t i = 0; i < admission->ended.count; i++)
+        if (admission->ended.members[i] == member)
+            return true;
+    return false;
+}
+
+void admission_end(struct admission *admission, const struct server_command *command)
+{
+    struct admission_ended *ended = &admission->ended;
+    if (command->ended.generation > ended->generation)
+        ended->count = 0; /* P2 fences what those of an older generation bring */
+    if (command->ended.generation < ended->generation)
+        return;
+    ended->generation = command->ended.generation;
+    ended->step = command->ended.step;
+    for (uint32_t i = 0; i < command->ended.member_count; i++) {
+        if (has_ended(admission, command->ended.members[i]))
+            continue;
+        if (ended->count == WIRE_ENDED_MAX) { /* the oldest makes room */
+            ended->count--;
+            memmove(ended->members, ended->members + 1, ended->count * sizeof *ended->members);
+        }
+        ended->members[ended->count++] = command->ended.members[i];
+    }
+}
+
+void admission_decided(struct admission *admission, uint64_t generation, uint64_t step)
+{
+    if (generation == admission->ended.generation && step >= admission->ended.step)
+        admission->ended.count = 0;
+}
+
+/* ---- members ---- */
 
 void admission_set(struct admission *admission, const struct admission_term *term)
 {
@@ -34,8 +78,9 @@ static enum err not_proved(const struct admission *admission, uint64_t member)
 enum err admission_member(struct admission *admission, uint64_t member, const struct proof *secret)
 {
     struct proof right = proof_member(&admission->key, admission->run, member);
-    bool proved = admission->run != 0 && proof_same(&right, secret);
-    return proved ? ERR_OK : not_proved(admission, member);
+    if (admission->run == 0 || !proof_same(&right, secret))
+        return not_proved(admission, member);
+    return has_ended(admission, member) ? ERR_UNKNOWN_MEMBER : ERR_OK;
 }
 
 /* ---- pushes ---- */
@@ -62,8 +107,9 @@ static enum err ticket_granted(struct admission *admission, const struct ticket 
         enum err err = not_proved(admission, ticket->member);
         return err == ERR_UNKNOWN_MEMBER ? ERR_NO_GRANT : err;
     }
-    bool fits = ticket->kind == TICKET_TRAIN && ticket->generation == push->generation &&
-                ticket->step == push->step && allows_entries(ticket, push);
+    bool fits = !has_ended(admission, ticket->member) && ticket->kind == TICKET_TRAIN &&
+                ticket->generation == push->generation && ticket->step == push->step &&
+                allows_entries(ticket, push);
     return fits ? ERR_OK : ERR_NO_GRANT;
 }
 

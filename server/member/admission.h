@@ -16,13 +16,27 @@ struct admission_term {
     uint8_t key[DIGEST_KEY_BYTES];
 };
 
+/* Members that have ended, until the newest step is decided that they may have tickets of. */
+struct admission_ended {
+    uint64_t generation;
+    uint64_t step;
+    uint32_t count;
+    uint64_t *members; /* WIRE_ENDED_MAX */
+};
+
 struct admission {
     struct digest_mac key;
     uint64_t term, run;
+    struct admission_ended ended;
 };
 
 enum err admission_init(struct admission *admission) MUST_USE; /* ERR_NOMEM */
 void admission_release(struct admission *admission);           /* {0} is fine */
+
+/* SERVER_ENDED: from now on these are unknown. */
+void admission_end(struct admission *admission, const struct server_command *command);
+/* The step of the generation is decided. */
+void admission_decided(struct admission *admission, uint64_t generation, uint64_t step);
 
 void admission_set(struct admission *admission, const struct admission_term *term);
 /* ERR_BEHIND, ERR_NO_RUN, ERR_OLD_GENERATION, ERR_UNKNOWN_MEMBER. */

@@ -311,6 +311,9 @@ static void take_command(struct server_member *member, const struct server_comma
         end(member, ret_effects);
         member->may_leave = true;
         break;
+    case SERVER_ENDED:
+        add(ret_effects, MEMBER_ENDED);
+        break;
     case SERVER_ASK:
         answer(member, ret_effects);
         break;

@@ -40,6 +40,7 @@ enum member_effect_kind {
     MEMBER_PRUNE,         /* `recorded` is recorded: older cuts beyond `keep` may go */
     MEMBER_JOURNAL_PRUNE, /* async: so may what the journal has before `recorded` */
     MEMBER_ADMIT,         /* members are judged by `admit` from now on */
+    MEMBER_ENDED,         /* so are those that the command names: they are none any more */
     MEMBER_SERVE,         /* Welcome names `generation` from now on; 0: nothing is held */
     MEMBER_END,           /* every thread forgets its shard */
     MEMBER_REPORT_REDUCED /* every thread reports again which steps it has reduced */

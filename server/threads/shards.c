@@ -63,6 +63,20 @@ static void admit(struct shards *shards, const struct admission_term *term)
     thread_unlock(&shards->exchange.mutex);
 }
 
+static void end_members(struct shards *shards, const struct server_command *command)
+{
+    thread_lock(&shards->exchange.mutex);
+    admission_end(&shards->exchange.admission, command);
+    thread_unlock(&shards->exchange.mutex);
+}
+
+static void decide(struct shards *shards, const struct commit *commit)
+{
+    thread_lock(&shards->exchange.mutex);
+    admission_decided(&shards->exchange.admission, commit->generation, commit->step);
+    thread_unlock(&shards->exchange.mutex);
+}
+
 static void prepare(struct shards *shards, const struct server_command *command);
 static void commit(struct shards *shards, const struct server_command *command);
 
@@ -81,6 +95,7 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
             prepare(shards, command);
             break;
         case MEMBER_COMMIT:
+            decide(shards, &command->commit);
             commit(shards, command);
             break;
         case MEMBER_JOURNAL_CUT:
@@ -94,6 +109,9 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
             break;
         case MEMBER_ADMIT:
             admit(shards, &effect->admit);
+            break;
+        case MEMBER_ENDED:
+            end_members(shards, command);
             break;
         case MEMBER_SERVE:
             atomic_store(&shards->exchange.generation, effect->generation);

@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "server/disk/prepared.h"
+#include "server/shard/shard_core.h"
 #include "server/threads/exchange_stream.h"
 #include "tests/sim/sim.h"
 
@@ -332,6 +333,18 @@ REAL(void, shard_pull, struct shard *shard, uint64_t sender, const struct pull *
 REAL(void, shard_cancel, struct shard *shard, uint64_t sender);
 REAL(uint64_t, shard_taken, const struct shard *shard);
 
+/* The first of that name came from another member: one that contradicts itself is found guilty. */
+static bool is_another_s(const struct shard *shard, const struct push *push,
+                         const struct push_entry *entry)
+{
+    uint32_t number, index = chunk_find(&shard->store, entry->chunk);
+    if (index == shard->store.count)
+        return false;
+    const struct names *names = &shard->store.chunks[index].parts[entry->part].names;
+    const struct name *first = names_place(names, push->step, push->node, &number);
+    return first->node == number && first->member != push->member;
+}
+
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
  * nobody is found guilty of it; in a story, always of the machine that it names. */
 static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct push *push,
@@ -339,7 +352,7 @@ static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct
 {
     struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
     if (sim->calm || push->entry_count == 0 || sim->run.async ||
-        !ledger_counts(sim, thread, push, entry))
+        !ledger_counts(sim, thread, push, entry) || !is_another_s(thread->shard, push, entry))
         return false;
     if (!story_is_wrong(sim, worker) && (sim->spoilt || sim_below(sim, 4) != 0))
         return false;

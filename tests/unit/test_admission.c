@@ -215,6 +215,49 @@ TEST_F(a_member_is_known_by_its_secret_alone, term)
     assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_UNKNOWN_MEMBER);
 }
 
+static void end_member(struct term_fixture *f, uint64_t generation, uint64_t step, uint64_t member)
+{
+    struct server_command command = {.kind = SERVER_ENDED};
+    command.ended.generation = generation;
+    command.ended.step = step;
+    command.ended.member_count = 1;
+    command.ended.members = &member;
+    admission_end(&f->admission, &command);
+}
+
+TEST_F(who_has_ended_is_unknown_until_its_steps_are_decided, term)
+{
+    struct proof secret = proof_member(&f->key, RUN, f->member);
+    end_member(f, GENERATION, STEP + 1, f->member);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    admission_decided(&f->admission, GENERATION, STEP);
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    admission_decided(&f->admission, GENERATION - 1, STEP + 1); /* P2: another run of steps */
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    admission_decided(&f->admission, GENERATION, STEP + 1);
+    assert_int_equal(judge(f), ERR_OK); /* the shards take it for a duplicate */
+}
+
+TEST_F(who_ended_in_an_older_generation_is_forgotten_with_it, term)
+{
+    end_member(f, GENERATION, STEP, f->member);
+    end_member(f, GENERATION + 1, STEP, 99);
+    assert_int_equal(judge(f), ERR_OK);
+    end_member(f, GENERATION, STEP, f->member); /* late */
+    assert_int_equal(judge(f), ERR_OK);
+}
+
+TEST_F(of_too_many_that_have_ended_the_newest_are_known, term)
+{
+    end_member(f, GENERATION, STEP, f->member);
+    for (uint64_t i = 1; i < WIRE_ENDED_MAX; i++)
+        end_member(f, GENERATION, STEP, f->member + i);
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+    end_member(f, GENERATION, STEP, f->member + WIRE_ENDED_MAX);
+    assert_int_equal(judge(f), ERR_OK);
+}
+
 TEST_F(without_a_run_a_member_waits, term)
 {
     struct admission_term ended = {.term = TERM, .key = {1, 2, 3}};

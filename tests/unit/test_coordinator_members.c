@@ -5,6 +5,36 @@
 
 /* ---- membership ---- */
 
+static void assert_ended(const struct coordinator_fixture *f, uint32_t server, uint64_t step,
+                         uint32_t count, const uint64_t *members)
+{
+    const struct server_command *command_seen = command(f, server, SERVER_ENDED);
+    assert_non_null(command_seen);
+    assert_int_equal(command_seen->ended.generation, f->generation);
+    assert_int_equal(command_seen->ended.step, step);
+    assert_int_equal(command_seen->ended.member_count, count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(command_seen->ended.members[i], members[i]);
+}
+
+TEST_F(servers_are_told_who_has_ended, coordinator)
+{
+    start_steps(f, 4);
+    uint64_t a = join(f), b = join(f), c = join(f);
+    assert_int_equal(leave(f, a, "enough"), ERR_OK);
+    look(f);
+    assert_ended(f, 0, 0, 1, &a);
+    assert_ended(f, 1, 0, 1, &a);
+    uint64_t again = join_again(f, b);
+    assert_ended(f, 0, 0, 1, &b);
+    tick(f, LEASE_MS); /* the rest at once */
+    assert_ended(f, 0, 0, 2, (uint64_t[]){c, again});
+    lose_server(f, 1);
+    hello(f, 1, f->generation); /* with its memory: what it missed is told again */
+    assert_ended(f, 1, 0, 4, (uint64_t[]){a, b, c, again});
+    assert_null(command(f, 0, SERVER_ENDED));
+}
+
 /* One false word would mark a slot done that nobody computes. */
 TEST_F(only_what_was_granted_is_completed, coordinator)
 {
