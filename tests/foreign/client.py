@@ -53,7 +53,8 @@ class Worker(Member):
     def samples(self, ticket):
         first = ticket.node.index << ticket.node.level
         for slot in range(first, first + (1 << ticket.node.level)):
-            reply = self.call("Samples", pb.SamplesRequest(run=self.run.run, ticket=ticket, slot=slot), pb.SamplesReply)
+            request = pb.SamplesRequest(run=self.run.run, ticket=ticket, slot=slot, member=self.member, secret=self.secret)
+            reply = self.call("Samples", request, pb.SamplesReply)
             inputs = torch.frombuffer(bytearray(reply.inputs), dtype=torch.float32).view(reply.sample_count, -1)
             yield inputs, torch.frombuffer(bytearray(reply.targets), dtype=torch.int32).long()
 

@@ -1,6 +1,6 @@
 """Raw gRPC calls that no worker of ours would make: probe.py COORDINATOR CERTS ROLE COMMAND
 
-Prints one line of what came back. Commands: health, reflection, oversize, garbage, unknown-chunk,
+Prints one line of what came back. Commands: health, reflection, oversize, garbage, no-member,
 wire-version."""
 import itertools
 import sys
@@ -44,7 +44,7 @@ def stream(path, *requests, answers):
         enough.set()
 
 
-HELLO = b"\x0a\x02\x08\x01"  # ToShard{hello{member: 1}}
+HELLO = b"\x0a\x02\x08\x01"  # ToShard{hello{member: 1}}, without a secret
 # ToShard{push{id: 1, generation: 1, entries: [{chunk: 999999, bytes: 4}]}, payload: 4 bytes}
 UNKNOWN = b"\x12\x0c\x08\x01\x10\x01\x32\x06\x08\xbf\x84\x3d\x18\x04" + b"\x7a\x04" + bytes(4)
 CALLS = {
@@ -53,7 +53,7 @@ CALLS = {
     "reflection-alpha": lambda: stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", b"\x3a\x01*", answers=1)[0],
     "oversize": lambda: stream("/roost.v1.Shard/Exchange", HELLO, b"\x7a\x80\x80\x80\x01" + bytes(2 * MIB), answers=2),
     "garbage": lambda: stream("/roost.v1.Shard/Exchange", b"\xff\xff\xff\xff", answers=1),
-    "unknown-chunk": lambda: stream("/roost.v1.Shard/Exchange", HELLO, UNKNOWN, answers=2),
+    "no-member": lambda: stream("/roost.v1.Shard/Exchange", HELLO, UNKNOWN, answers=2),
     "wire-version": lambda: unary("/roost.v1.Cluster/Join", b"\x08\x63"),
 }
 
