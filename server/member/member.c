@@ -253,6 +253,7 @@ static void end(struct server_member *member, struct member_effects *effects)
     member->held = (struct cut_name){0, 0};
     member->committed = 0;
     member->has_manifest = false;
+    memset(member->threads, 0, sizeof member->threads);
     add(effects, MEMBER_SERVE)->generation = 0;
     add(effects, MEMBER_END);
 }
@@ -368,6 +369,8 @@ void member_check(const struct server_member *member)
     if (member->held.generation == 0) { /* 1 */
         check(!member->has_manifest);
         check(member->committed == 0);
+        for (uint32_t i = 0; i < member->thread_count; i++)
+            check(!member->threads[i].ready && member->threads[i].committed == 0);
     }
     check(member->committed >= member->held.version); /* 2 */
     check(member->committed == member->held.version ||

@@ -11,7 +11,7 @@
  * when every thread is.
  *
  * Invariants (member_check):
- *  1 where nothing is held, there is no manifest, and nothing is committed;
+ *  1 where nothing is held, there is no manifest, and nothing is committed, by no thread either;
  *  2 the version that is committed is not below the version that the generation began with, and no
  *    thread is behind it unless no step was committed yet;
  *  3 the newest manifest is of the generation that is held, and of no version beyond the committed

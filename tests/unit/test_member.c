@@ -260,6 +260,8 @@ TEST_F(the_end_leaves_nothing_to_report, world)
     assert_true(asked(f, MEMBER_END));
     assert_int_equal(f->effects.list[0].kind, MEMBER_SERVE);
     assert_int_equal(f->effects.list[0].generation, 0);
+    for (uint32_t i = 0; i < f->member->thread_count; i++)
+        assert_int_equal(f->member->threads[i].committed, 0);
     member_report_again(f->member, &f->effects);
     assert_int_equal(f->effects.count, 1);
     assert_true(asked(f, MEMBER_REPORT_REDUCED));
