@@ -256,9 +256,10 @@ void servers_unchoose(struct servers *servers)
 
 /* ---- how far each is ---- */
 
-void servers_invite(struct server_entry *server)
+void servers_invite(struct server_entry *server, uint64_t version)
 {
     check(server->map_index == SERVERS_NONE);
+    server->invited_version = version;
     enter(server, SERVER_IS_INVITED);
 }
 

@@ -54,6 +54,7 @@ struct server_entry {
     uint64_t held_generation; /* the generation that its hello reported; 0: nothing */
     uint32_t map_index;       /* its place in the run's map; SERVERS_NONE: not one of the run's */
     enum server_state state;
+    uint64_t invited_version; /* the run's when it was invited: that of its READY */
     enum server_leaving leaving;
     bool unfit;        /* this start of it cannot hold chunks of the run */
     bool wanted;       /* servers_choose_wanted(): to be one of the run's */
@@ -120,8 +121,8 @@ void servers_unchoose(struct servers *servers);
 
 /* ---- how far each is ---- */
 
-/* It is told to prepare: without chunks, or with those of its place. */
-void servers_invite(struct server_entry *server);
+/* It is told to prepare: without chunks, at that version, or with those of its place. */
+void servers_invite(struct server_entry *server, uint64_t version);
 void servers_prepare(struct server_entry *server);
 /* It was told what to hold, so a READY of it answers that. */
 bool servers_was_told(const struct server_entry *server);
