@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 
-static void *begin(void *pointer)
+static void *thread_main(void *pointer)
 {
     struct thread *thread = pointer;
     pthread_setname_np(pthread_self(), thread->name);
@@ -23,7 +23,7 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
     sigset_t all, before;
     sigfillset(&all);
     check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-    int failed = pthread_create(&thread->id, NULL, begin, thread);
+    int failed = pthread_create(&thread->id, NULL, thread_main, thread);
     check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
     return failed == 0 ? ERR_OK : ERR_BUSY;
 }

@@ -286,7 +286,7 @@ static void close_all(struct server *server)
 /* ---- the loop ---- */
 
 /* Other servers take its chunks, if there is a run and a coordinator that moves them. */
-static void drain(struct server *server, uint64_t now_ns)
+static void ask_to_drain(struct server *server, uint64_t now_ns)
 {
     if (shards_held(server->shards).generation == 0 || !link_connected(server->link))
         return;
@@ -313,7 +313,7 @@ static void stop(struct server *server, uint64_t now_ns, uint64_t number)
     if (server->control != NULL)
         control_pause(server->control, now_ns, "the coordinator's daemon was told to stop");
     else if (number == SIGTERM)
-        drain(server, now_ns);
+        ask_to_drain(server, now_ns);
 }
 
 static void handle_control(struct server *server, uint64_t now_ns, struct event *event)
@@ -342,16 +342,16 @@ static void handle_control(struct server *server, uint64_t now_ns, struct event 
 }
 
 /* What a failed check of the main thread prints. */
-static void describe(const void *object, char *text, size_t bytes)
+static void describe_main_thread(const void *object, char *text, size_t bytes)
 {
     const struct server *server = object;
     if (server->control != NULL)
         control_describe(server->control, text, bytes);
 }
 
-static void handle(struct server *server, uint64_t now_ns, struct event *event)
+static void handle_event(struct server *server, uint64_t now_ns, struct event *event)
 {
-    scoped(scene_leave) struct scene scene = {"event", event->kind, describe, server};
+    scoped(scene_leave) struct scene scene = {"event", event->kind, describe_main_thread, server};
     scene_enter(&scene);
     if (event->kind == EVENT_SIGNAL && event->number != SIGHUP)
         stop(server, now_ns, event->number);
@@ -362,7 +362,8 @@ static void handle(struct server *server, uint64_t now_ns, struct event *event)
     event_release(event);
 }
 
-/* The port answers since start(). Only the weights may be missing that this server is to hold. */
+/* The port answers since start_server(). Only the weights may be missing that this server is to
+ * hold. */
 static void watch_ready(struct server *server)
 {
     if (server->ready || server->stopping ||
@@ -428,7 +429,7 @@ static bool is_over(const struct server *server)
     return server->control != NULL ? control_paused(server->control) : !is_draining(server);
 }
 
-static void serve(struct server *server)
+static void serve_events(struct server *server)
 {
     struct event events[BATCH_EVENTS];
     tick(server, time_now_ns());
@@ -439,8 +440,8 @@ static void serve(struct server *server)
                           &count)); /* the deadline is an event too */
         uint64_t now_ns = time_now_ns();
         for (size_t i = 0; i < count; i++)
-            handle(server, now_ns, &events[i]);
-        scoped(scene_leave) struct scene scene = {"tick", 0, describe, server};
+            handle_event(server, now_ns, &events[i]);
+        scoped(scene_leave) struct scene scene = {"tick", 0, describe_main_thread, server};
         scene_enter(&scene);
         tick(server, now_ns);
     }
@@ -448,7 +449,7 @@ static void serve(struct server *server)
 
 /* ---- from settings to the end ---- */
 
-static enum err start(struct server *server, struct reason *reason)
+static enum err start_server(struct server *server, struct reason *reason)
 {
     const struct server_settings *settings = server->settings;
     if (settings->name[0] != 0)
@@ -475,7 +476,7 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
     server->settings = settings;
     server->logger =
         (struct logger){.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
-    enum err err = start(server, reason);
+    enum err err = start_server(server, reason);
     if (err == ERR_OK && server->control != NULL) {
         uint64_t now_ns = time_now_ns();
         if (!settings->no_chunks)
@@ -483,7 +484,7 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
         control_continue(server->control, now_ns);
     }
     if (err == ERR_OK)
-        serve(server);
+        serve_events(server);
     if (err == ERR_OK && shards_may_leave(server->shards))
         log_info(&server->logger, "daemon drained", log_text("name", server->name));
     if (err == ERR_OK && server->control != NULL && control_failed(server->control) != ERR_OK)

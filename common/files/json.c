@@ -150,7 +150,7 @@ static void put(struct json_writer *writer, const void *bytes, size_t count)
 }
 
 /* The comma before a member or a value, where one belongs. */
-static void begin(struct json_writer *writer, bool key)
+static void put_comma(struct json_writer *writer, bool key)
 {
     if (writer->keyed) {
         check(!key);
@@ -167,7 +167,7 @@ static void begin(struct json_writer *writer, bool key)
 
 static void open_level(struct json_writer *writer, const char *open, char close)
 {
-    begin(writer, false);
+    put_comma(writer, false);
     check(writer->depth < JSON_DEPTH_MAX);
     put(writer, open, 1);
     writer->filled[writer->depth] = false;
@@ -221,7 +221,7 @@ static void put_string(struct json_writer *writer, const char *text)
 
 void json_put_key(struct json_writer *writer, const char *key)
 {
-    begin(writer, true);
+    put_comma(writer, true);
     put_string(writer, key);
     put(writer, ":", 1);
     writer->keyed = true;
@@ -229,13 +229,13 @@ void json_put_key(struct json_writer *writer, const char *key)
 
 void json_put_text(struct json_writer *writer, const char *text)
 {
-    begin(writer, false);
+    put_comma(writer, false);
     put_string(writer, text);
 }
 
 void json_put_uint(struct json_writer *writer, uint64_t value)
 {
-    begin(writer, false);
+    put_comma(writer, false);
     char digits[24];
     put(writer, digits, (size_t)snprintf(digits, sizeof digits, "%" PRIu64, value));
 }
@@ -243,7 +243,7 @@ void json_put_uint(struct json_writer *writer, uint64_t value)
 /* 17 digits always suffice; most numbers people write need fewer. */
 void json_put_real(struct json_writer *writer, double value)
 {
-    begin(writer, false);
+    put_comma(writer, false);
     char digits[32] = "null";
     if (__builtin_isfinite(value))
         for (int precision = 1; precision <= 17; precision++) {
@@ -256,7 +256,7 @@ void json_put_real(struct json_writer *writer, double value)
 
 void json_put_bool(struct json_writer *writer, bool value)
 {
-    begin(writer, false);
+    put_comma(writer, false);
     put(writer, value ? "true" : "false", value ? 4 : 5);
 }
 

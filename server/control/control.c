@@ -77,7 +77,8 @@ static enum err open_served(const struct control_run *run, struct data **ret_dat
 }
 
 /* The run has its number. */
-static enum err serve(struct control *control, const struct control_run *run, struct data **data)
+static enum err serve_data(struct control *control, const struct control_run *run,
+                           struct data **data)
 {
     struct data *take_data = *data;
     *data = NULL;
@@ -86,8 +87,8 @@ static enum err serve(struct control *control, const struct control_run *run, st
 }
 
 /* Gives the core the run, whose facts are stored. */
-static enum err start(struct control *control, uint64_t now_ns, struct control_run *take_run,
-                      struct coordinator_past *past, struct reason *reason)
+static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
+                             struct coordinator_past *past, struct reason *reason)
 {
     struct coordinator_past stored;
     struct record record;
@@ -139,16 +140,16 @@ static enum err store_plan(struct control *control, struct control_plan *plan,
 }
 
 /* The run is stored: it begins, or its failure is stored, so that no restart begins it. */
-static enum err begin(struct control *control, uint64_t now_ns, struct control_plan *plan,
-                      struct data **data, struct reason *reason)
+static enum err begin_plan(struct control *control, uint64_t now_ns, struct control_plan *plan,
+                           struct data **data, struct reason *reason)
 {
     struct coordinator_past past;
     struct control_run *run = plan->run;
     uint64_t number = run->stored.run;
-    enum err err = serve(control, run, data);
+    enum err err = serve_data(control, run, data);
     if (err == ERR_OK) {
         plan->run = NULL;
-        err = start(control, now_ns, run, &past, reason);
+        err = start_stored(control, now_ns, run, &past, reason);
     }
     if (err != ERR_OK && control->failed == ERR_OK)
         ignore(store_put_state(control->config.store, control->term, number, RUN_FAILED,
@@ -171,12 +172,12 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     TRY(store_plan(control, &plan, reason));
     struct start_run_reply reply = {.run = plan.run->stored.run,
                                     .notes = (const char *)plan.notes.data};
-    TRY(begin(control, now_ns, &plan, &data, reason));
+    TRY(begin_plan(control, now_ns, &plan, &data, reason));
     return wire_encode_start_run_reply(&reply, response);
 }
 
-static enum err go_on(struct control *control, uint64_t now_ns, struct store_run *stored,
-                      struct reason *reason)
+static enum err continue_stored(struct control *control, uint64_t now_ns, struct store_run *stored,
+                                struct reason *reason)
 {
     struct control_run *run;
     struct coordinator_past past;
@@ -185,12 +186,12 @@ static enum err go_on(struct control *control, uint64_t now_ns, struct store_run
     run->settings.restarts = true;
     enum err err = open_served(run, &data, reason);
     if (err == ERR_OK)
-        err = serve(control, run, &data);
+        err = serve_data(control, run, &data);
     if (err != ERR_OK) {
         control_run_free(run);
         return err;
     }
-    return start(control, now_ns, run, &past, reason);
+    return start_stored(control, now_ns, run, &past, reason);
 }
 
 void control_continue(struct control *control, uint64_t now_ns)
@@ -205,7 +206,7 @@ void control_continue(struct control *control, uint64_t now_ns)
         return;
     uint64_t number = stored.run;
     if (err == ERR_OK)
-        err = go_on(control, now_ns, &stored, &reason);
+        err = continue_stored(control, now_ns, &stored, &reason);
     if (err == ERR_OK || control->failed != ERR_OK)
         return;
     log_error(control->config.logger, "run not continued", log_uint("run", number),

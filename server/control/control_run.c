@@ -69,7 +69,7 @@ static void fill_settings(struct control_run *run)
     memcpy(run->settings.data_digest, run->stored.data_digest, WIRE_DIGEST_BYTES);
 }
 
-static enum err fill(struct control_run *run, struct reason *reason)
+static enum err fill_run(struct control_run *run, struct reason *reason)
 {
     const char *text = run->stored.spec;
     scoped(buf_release) struct buf path = {0};
@@ -95,7 +95,7 @@ enum err control_run_new(struct store_run *take_stored, struct control_run **ret
     }
     run->stored = *take_stored;
     *take_stored = (struct store_run){0};
-    enum err err = fill(run, reason);
+    enum err err = fill_run(run, reason);
     if (err != ERR_OK) {
         control_run_free(run);
         return err;
@@ -156,8 +156,8 @@ static enum err adopt(const char *directory, struct store_run *stored,
 }
 
 /* What store and directory have of the run. */
-static enum err find(struct store *store, const char *directory, struct store_run *ret_stored,
-                     struct control_plan *plan, struct reason *reason)
+static enum err find_run(struct store *store, const char *directory, struct store_run *ret_stored,
+                         struct control_plan *plan, struct reason *reason)
 {
     enum err err = store_find_run(store, directory, ret_stored, reason);
     if (err == ERR_OK)
@@ -246,7 +246,7 @@ static enum err plan_resume(struct store *store, const struct control_wish *wish
                             struct reason *reason)
 {
     const struct start_run_request *request = wish->request;
-    TRY(find(store, wish->directory, stored, plan, reason));
+    TRY(find_run(store, wish->directory, stored, plan, reason));
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
     if (request->spec[0] != 0)
         TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, reason));

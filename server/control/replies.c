@@ -101,7 +101,8 @@ static enum err describe_run(const struct replies_facts *facts, struct call *cal
     return call->describe.with_chunks ? describe_chunks(&run->model, &call->arena, reply) : ERR_OK;
 }
 
-static enum err describe(const struct replies_facts *facts, struct call *call, struct buf *response)
+static enum err encode_description(const struct replies_facts *facts, struct call *call,
+                                   struct buf *response)
 {
     struct describe_reply reply = {
         .wire_version = WIRE_VERSION, .wire_version_min = WIRE_VERSION_MIN, .spec = ""};
@@ -114,7 +115,7 @@ static enum err describe(const struct replies_facts *facts, struct call *call, s
 void replies_describe(const struct replies_facts *facts, struct call *take_call)
 {
     struct buf response = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    enum err err = describe(facts, take_call, &response);
+    enum err err = encode_description(facts, take_call, &response);
     replies_send(take_call, err, &response);
 }
 

@@ -224,8 +224,8 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
 
 /* ---- members ---- */
 
-static enum err judge(struct coordinator *coordinator, uint64_t now_ms,
-                      const struct join_request *request, struct reason *reason)
+static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct join_request *request, struct reason *reason)
 {
     const struct run *run = &coordinator->run;
     const struct members_demands demands = {
@@ -282,7 +282,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     struct member *member;
     struct reason unread;
     reason = reason != NULL ? reason : &unread;
-    TRY(judge(coordinator, now_ms, request, reason));
+    TRY(judge_join(coordinator, now_ms, request, reason));
     struct join_request proved = *request;
     if (members_prove(&coordinator->members, request->previous_member, &request->previous_secret) ==
         NULL)

@@ -45,7 +45,7 @@ static bool newer(struct cut_name a, struct cut_name b)
     return a.generation > b.generation || (a.generation == b.generation && a.version > b.version);
 }
 
-static struct pending_cut *find(const struct cuts *cuts, struct cut_name name)
+static struct pending_cut *find_pending(const struct cuts *cuts, struct cut_name name)
 {
     for (uint32_t i = 0; i < cuts->pending_count; i++)
         if (cuts_same(cuts->pending[i].record.name, name))
@@ -92,12 +92,12 @@ void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *
 
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
 {
-    return find(cuts, name) != NULL;
+    return find_pending(cuts, name) != NULL;
 }
 
 bool cuts_complete(const struct cuts *cuts, struct cut_name name)
 {
-    const struct pending_cut *pending = find(cuts, name);
+    const struct pending_cut *pending = find_pending(cuts, name);
     return pending != NULL && pending->complete;
 }
 
@@ -144,7 +144,7 @@ uint32_t cuts_file(const struct cut_record *record, const char *server)
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
                                        const uint8_t digest[static WIRE_DIGEST_BYTES])
 {
-    struct pending_cut *pending = find(cuts, name);
+    struct pending_cut *pending = find_pending(cuts, name);
     uint32_t file = pending == NULL ? WIRE_SERVERS_MAX : cuts_file(&pending->record, server);
     if (file == WIRE_SERVERS_MAX || pending->have[file])
         return NULL;
@@ -160,7 +160,7 @@ const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, 
 
 bool cuts_recorded(struct cuts *cuts, struct cut_name name)
 {
-    struct pending_cut *pending = find(cuts, name);
+    struct pending_cut *pending = find_pending(cuts, name);
     if (pending == NULL || !newer(name, cuts->newest.name))
         return false;
     cuts->newest = pending->record;
@@ -174,7 +174,7 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
 
 bool cuts_fail(struct cuts *cuts, struct cut_name name)
 {
-    struct pending_cut *pending = find(cuts, name);
+    struct pending_cut *pending = find_pending(cuts, name);
     if (pending == NULL)
         return false;
     give_up(cuts, pending);

@@ -116,8 +116,8 @@ static void restore_part(struct coordinator *coordinator, struct server_entry *s
     generation_prepare_part(coordinator, server);
 }
 
-static void carry_out(struct coordinator *coordinator, struct server_entry *server,
-                      enum answer answer)
+static void give_answer(struct coordinator *coordinator, struct server_entry *server,
+                        enum answer answer)
 {
     switch (answer) {
     case NOTHING:
@@ -147,7 +147,7 @@ void hello_answer(struct coordinator *coordinator, struct server_entry *server)
 {
     enum situation situation = situation_of(coordinator);
     enum standing standing = standing_of(&coordinator->run, server);
-    carry_out(coordinator, server, answers[standing][situation]);
+    give_answer(coordinator, server, answers[standing][situation]);
     /* The earlier invitation to join is void: the server is invited again (moves.h). */
     if (standing == HOLDS_NONE || standing == HOLDS_STALE || standing == HOLDS_OTHER)
         servers_forget(server);

@@ -249,8 +249,8 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
-static enum err go_on(struct coordinator *coordinator, uint64_t now_ms,
-                      const struct server_entry *newest)
+static enum err adopt_newest(struct coordinator *coordinator, uint64_t now_ms,
+                             const struct server_entry *newest)
 {
     struct run *run = &coordinator->run;
     take_decision(coordinator, newest);
@@ -312,7 +312,7 @@ enum err succession_try(struct coordinator *coordinator, uint64_t now_ms,
     const char *obstacle = find_obstacle(coordinator, newest);
     if (obstacle == NULL) {
         *ret_outcome = SUCCESSION_GOES_ON;
-        return go_on(coordinator, now_ms, newest);
+        return adopt_newest(coordinator, now_ms, newest);
     }
     succession->obstacle = obstacle;
     if (awaits_more(coordinator, now_ms, newest)) {

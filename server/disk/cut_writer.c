@@ -147,7 +147,7 @@ static void handle_prune(struct cut_writer *writer, struct cut_name cut)
                     log_text("next", "after the next checkpoint"));
 }
 
-static void run(void *argument)
+static void write_cuts(void *argument)
 {
     struct cut_writer *writer = argument;
     struct cut_item items[BATCH];
@@ -174,7 +174,7 @@ enum err cut_writer_new(const struct cut_writer_config *config, struct cut_write
     enum err err =
         inbox_new((struct inbox_limits){sizeof(struct cut_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
-        err = thread_start(&writer->thread, "cuts", run, writer);
+        err = thread_start(&writer->thread, "cuts", write_cuts, writer);
     if (err != ERR_OK) {
         inbox_free(writer->inbox);
         free(writer);

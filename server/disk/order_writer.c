@@ -142,7 +142,7 @@ static bool is_superseded(struct order_writer *writer)
 }
 
 /* Writes the record to the disk; the journal is broken when that fails. */
-static void commit(struct order_writer *writer)
+static void commit_journal(struct order_writer *writer)
 {
     struct reason reason = {{0}};
     if (!writer->has_journal || writer->broken || writer->journal.count == 0)
@@ -191,7 +191,7 @@ static void put_gradients(struct order_writer *writer, const struct written *wri
         }
         writer->put[written->thread]++;
         if (journal_is_full(&writer->journal))
-            commit(writer);
+            commit_journal(writer);
     }
 }
 
@@ -237,7 +237,7 @@ static enum err open_journal(struct order_writer *writer, struct reason *reason)
 
 static void close_run(struct order_writer *writer)
 {
-    commit(writer);
+    commit_journal(writer);
     thread_lock(&writer->order_mutex);
     file_log_release(&writer->order);
     thread_unlock(&writer->order_mutex);
@@ -273,7 +273,7 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
     struct reason reason = {{0}};
     if (!writer->has_journal || writer->broken)
         return;
-    commit(writer);
+    commit_journal(writer);
     if (writer->broken || writer->journal.count > 0) /* no room, and a new generation begins */
         return;
     enum err err = journal_cut(&writer->journal, version, &reason);
@@ -300,7 +300,7 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
 
 /* ---- the thread ---- */
 
-static void handle(struct order_writer *writer, const struct order_item *item)
+static void handle_item(struct order_writer *writer, const struct order_item *item)
 {
     switch (item->kind) {
     case ITEM_ORDER:
@@ -318,15 +318,15 @@ static void handle(struct order_writer *writer, const struct order_item *item)
     }
 }
 
-static void run(void *argument)
+static void write_orders(void *argument)
 {
     struct order_writer *writer = argument;
     struct order_item items[BATCH];
     size_t count;
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         for (size_t i = 0; i < count; i++)
-            handle(writer, &items[i]);
-        commit(writer);
+            handle_item(writer, &items[i]);
+        commit_journal(writer);
     }
     close_run(writer);
 }
@@ -354,7 +354,7 @@ enum err order_writer_new(const struct order_writer_config *config,
     enum err err =
         inbox_new((struct inbox_limits){sizeof(struct order_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
-        err = thread_start(&writer->thread, "order", run, writer);
+        err = thread_start(&writer->thread, "order", write_orders, writer);
     if (err != ERR_OK) {
         inbox_free(writer->inbox);
         writer_release(writer);

@@ -154,8 +154,8 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
     return journal_read(&file_ops_real, folder, &reader, &torn, reason);
 }
 
-static enum err fill(const struct prepared *prepared, struct shard *shard,
-                     const struct shard_chunk *chunks, uint32_t count, struct reason *reason)
+static enum err fill_chunks(const struct prepared *prepared, struct shard *shard,
+                            const struct shard_chunk *chunks, uint32_t count, struct reason *reason)
 {
     if (prepared->checkpoint != NULL)
         return fill_from_cut(prepared, shard, chunks, count, reason);
@@ -190,7 +190,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     scoped(shard_free_scoped) struct shard *shard = NULL;
     enum err err = shard_new(&config, &shard);
     if (err == ERR_OK)
-        TRY(fill(prepared, shard, chunks, count, reason));
+        TRY(fill_chunks(prepared, shard, chunks, count, reason));
     if (err == ERR_OK)
         err = shard_start(shard);
     if (err == ERR_OK) /* the journal's gradients follow the published version */

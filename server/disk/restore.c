@@ -51,8 +51,8 @@ static float value_at(const struct source *source, uint64_t index)
 }
 
 /* A tensor of the file by the Hub's name, or by state_dict()'s. */
-static const struct safetensors_tensor *find(const struct restore *restore,
-                                             const struct safetensors *header, const char *name)
+static const struct safetensors_tensor *
+find_tensor(const struct restore *restore, const struct safetensors *header, const char *name)
 {
     char prefixed[2 * MODEL_NAME_BYTES];
     snprintf(prefixed, sizeof prefixed, "%s%s", restore->model->files->prefix, name);
@@ -73,7 +73,7 @@ static enum err find_source(struct restore *restore, const struct safetensors *h
 {
     struct source *source = &restore->sources[number];
     const struct model_tensor *wanted = &restore->model->tensors[number];
-    const struct safetensors_tensor *tensor = find(restore, header, wanted->name);
+    const struct safetensors_tensor *tensor = find_tensor(restore, header, wanted->name);
     if (tensor == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "%s: no tensor %s", path, wanted->name);
     if (!same_shape(tensor, wanted))
@@ -111,7 +111,7 @@ static enum err check_twin(const struct restore *restore, const struct safetenso
                            struct reason *reason)
 {
     const char *name = restore->model->files->twin_of;
-    const struct safetensors_tensor *other = find(restore, header, name);
+    const struct safetensors_tensor *other = find_tensor(restore, header, name);
     const uint8_t *data = restore->map.bytes.data + header->buffer_offset;
     uint64_t bytes = twin->end - twin->begin;
     if (other != NULL && other->dtype == twin->dtype && other->end - other->begin == bytes &&

@@ -144,8 +144,8 @@ static void finalize(sqlite3_stmt **statement)
 }
 
 /* The statement with `values` (which end with {0}) in place. */
-static enum err prepare(struct store *store, const char *sql, const struct value *values,
-                        sqlite3_stmt **ret_statement, struct reason *reason)
+static enum err prepare_statement(struct store *store, const char *sql, const struct value *values,
+                                  sqlite3_stmt **ret_statement, struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
@@ -162,7 +162,7 @@ static enum err run_statement(struct store *store, const char *sql, const struct
                               struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare(store, sql, values, &statement, reason));
+    TRY(prepare_statement(store, sql, values, &statement, reason));
     int code = sqlite3_step(statement);
     return code == SQLITE_DONE ? ERR_OK : failed(store, sql, code, reason);
 }
@@ -171,8 +171,8 @@ static enum err get_number(struct store *store, const char *name, uint64_t *ret_
                            struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare(store, "SELECT value FROM numbers WHERE name = ?",
-                (struct value[]){text_value(name), {0}}, &statement, reason));
+    TRY(prepare_statement(store, "SELECT value FROM numbers WHERE name = ?",
+                          (struct value[]){text_value(name), {0}}, &statement, reason));
     int code = sqlite3_step(statement);
     if (code == SQLITE_DONE)
         return reason_set(reason, ERR_CORRUPT, "%s: the number `%s` is missing", store->path, name);
@@ -192,7 +192,7 @@ static enum err put_number(struct store *store, const char *name, uint64_t numbe
 /* ---- transactions ---- */
 
 /* Ends the transaction: durable, or as if it had not been. */
-static enum err end(struct store *store, enum err err, struct reason *reason)
+static enum err end_transaction(struct store *store, enum err err, struct reason *reason)
 {
     if (err == ERR_OK)
         err = execute(store, "COMMIT", "commit", reason);
@@ -222,7 +222,7 @@ static enum err write_under(struct store *store, uint64_t term, const char *sql,
         err = run_statement(store, sql, values, reason);
     if (err == ERR_OK && sqlite3_changes(store->db) == 0)
         err = reason_set(reason, ERR_NOT_FOUND, "%s: no such run", store->path);
-    return end(store, err, reason);
+    return end_transaction(store, err, reason);
 }
 
 /* P3, P7: no boot and no term is given twice. A directory that was lost took its numbers with it,
@@ -245,7 +245,7 @@ static enum err next_number(struct store *store, const char *name, unsigned firs
         err = reason_set(reason, ERR_IO, "%s: the system gives no random numbers", store->path);
     if (err == ERR_OK)
         err = put_number(store, name, number, reason);
-    TRY(end(store, err, reason));
+    TRY(end_transaction(store, err, reason));
     *ret_number = number;
     return ERR_OK;
 }
@@ -260,7 +260,7 @@ static enum err set_up(struct store *store, struct reason *reason)
                 "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16;"
                 "BEGIN EXCLUSIVE;",
                 "open", reason));
-    TRY(end(store, execute(store, schema, "create tables", reason), reason));
+    TRY(end_transaction(store, execute(store, schema, "create tables", reason), reason));
     TRY(get_number(store, "schema", &version, reason));
     if (version != SCHEMA_VERSION)
         return reason_set(reason, ERR_UNSUPPORTED, "%s: written by another version of roost (%llu)",
@@ -401,7 +401,7 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
         err = insert_run(store, run, number + 1, reason);
     if (err == ERR_OK && past != NULL)
         err = insert_past(store, number + 1, past, reason);
-    TRY(end(store, err, reason));
+    TRY(end_transaction(store, err, reason));
     run->run = number + 1;
     return ERR_OK;
 }
@@ -489,7 +489,7 @@ static enum err find_run(struct store *store, const char *sql, const struct valu
                          const char *what, struct store_run *ret_run, struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare(store, sql, values, &statement, reason));
+    TRY(prepare_statement(store, sql, values, &statement, reason));
     int code = sqlite3_step(statement);
     if (code == SQLITE_DONE)
         return reason_set(reason, ERR_NOT_FOUND, "%s: no run %s", store->path, what);
@@ -534,7 +534,7 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
         err = insert_cut(store, run, cut, reason);
     if (err == ERR_OK)
         err = prune_cuts(store, run, keep, reason);
-    return end(store, err, reason);
+    return end_transaction(store, err, reason);
 }
 
 static enum err read_cut(struct store *store, sqlite3_stmt *statement, struct cut_record *ret_cut,
@@ -564,10 +564,11 @@ static enum err newest_cut(struct store *store, uint64_t run, struct cut_record 
                            struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare(store,
-                "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
-                " WHERE run = ? ORDER BY generation DESC, version DESC LIMIT 1",
-                (struct value[]){uint_value(run), {0}}, &statement, reason));
+    TRY(prepare_statement(
+        store,
+        "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
+        " WHERE run = ? ORDER BY generation DESC, version DESC LIMIT 1",
+        (struct value[]){uint_value(run), {0}}, &statement, reason));
     int code = sqlite3_step(statement);
     if (code == SQLITE_DONE)
         return ERR_OK;
@@ -580,8 +581,8 @@ static enum err get_fingerprint(struct store *store, uint64_t run, struct coordi
                                 struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare(store, "SELECT fingerprint FROM runs WHERE run = ?",
-                (struct value[]){uint_value(run), {0}}, &statement, reason));
+    TRY(prepare_statement(store, "SELECT fingerprint FROM runs WHERE run = ?",
+                          (struct value[]){uint_value(run), {0}}, &statement, reason));
     int code = sqlite3_step(statement);
     if (code != SQLITE_ROW && code != SQLITE_DONE)
         return failed(store, "read the fingerprint", code, reason);

@@ -18,7 +18,7 @@ void member_release(struct server_member *member)
 
 /* ---- effects ---- */
 
-static void begin(struct member_effects *ret_effects)
+static void clear_effects(struct member_effects *ret_effects)
 {
     ret_effects->count = 0;
 }
@@ -103,7 +103,7 @@ void member_thread_ready(struct server_member *member, const struct member_ready
                          struct member_effects *ret_effects)
 {
     check(ready->thread < member->thread_count);
-    begin(ret_effects);
+    clear_effects(ret_effects);
     /* P2: a report of another generation counts for nothing. This thread has prepared an older
      * one. */
     if (ready->generation != member->held.generation)
@@ -127,7 +127,7 @@ void member_thread_ready(struct server_member *member, const struct member_ready
 void member_thread_reduced(const struct server_member *member, const struct reduced *reduced,
                            struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     add_report(member, ret_effects, SERVER_REDUCED)->reduced = *reduced;
 }
 
@@ -136,7 +136,7 @@ void member_thread_committed(struct server_member *member, const struct member_c
 {
     check(committed->thread < member->thread_count);
     struct member_thread *thread = &member->threads[committed->thread];
-    begin(ret_effects);
+    clear_effects(ret_effects);
     thread->statistics = *committed->statistics;
     /* P2: a step of an older generation counts for nothing. */
     if (committed->generation != member->held.generation)
@@ -157,7 +157,7 @@ void member_thread_committed(struct server_member *member, const struct member_c
 void member_wrong_bits(const struct server_member *member, const struct shard_effect *effect,
                        struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     struct server_report *report = add_report(member, ret_effects, SERVER_WRONG_BITS);
     report->wrong_bits.member = effect->wrong_bits.member;
     report->wrong_bits.first_member = effect->wrong_bits.first_member;
@@ -169,7 +169,7 @@ void member_wrong_bits(const struct server_member *member, const struct shard_ef
 void member_cut_written(struct server_member *member, const struct member_cut *cut,
                         struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     /* P2: a cut of an older generation is not reported. Its files are pruned with the others. */
     if (cut->name.generation != member->held.generation)
         return;
@@ -183,8 +183,8 @@ void member_cut_written(struct server_member *member, const struct member_cut *c
 
 /* ---- commands ---- */
 
-static void prepare(struct server_member *member, const struct server_command *command,
-                    struct member_effects *effects)
+static void take_prepare(struct server_member *member, const struct server_command *command,
+                         struct member_effects *effects)
 {
     uint64_t generation = command->prepare.generation;
     member->told = true;
@@ -215,7 +215,7 @@ void member_prepared(struct server_member *member, const struct shard_async *asy
 void member_prepare_failed(struct server_member *member, enum err err, const struct reason *reason,
                            struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     member->prepare_err = err;
     member->prepare_reason = *reason;
     for (uint32_t i = 0; i < member->thread_count; i++)
@@ -223,8 +223,8 @@ void member_prepare_failed(struct server_member *member, enum err err, const str
     report_ready(member, ret_effects);
 }
 
-static void commit(struct server_member *member, const struct server_command *command,
-                   struct member_effects *effects)
+static void take_commit(struct server_member *member, const struct server_command *command,
+                        struct member_effects *effects)
 {
     if (member->async && command->commit.cut)
         add(effects, MEMBER_JOURNAL_CUT)->version = command->commit.step + 1;
@@ -237,15 +237,15 @@ void member_moves_lost(struct server_member *member)
     holdings_end(&member->holdings);
 }
 
-static void recorded(const struct server_member *member, const struct server_command *command,
-                     struct member_effects *effects)
+static void take_recorded(const struct server_member *member, const struct server_command *command,
+                          struct member_effects *effects)
 {
     add(effects, MEMBER_PRUNE)->recorded = command->recorded;
     if (member->async)
         add(effects, MEMBER_JOURNAL_PRUNE)->recorded = command->recorded;
 }
 
-static void end(struct server_member *member, struct member_effects *effects)
+static void end_run(struct server_member *member, struct member_effects *effects)
 {
     holdings_end(&member->holdings);
     member->told = true;
@@ -271,7 +271,7 @@ static void report_all(const struct server_member *member, struct member_effects
 }
 
 /* P7: the coordinator's term is adopted by now, so nobody else's decisions are taken any more. */
-static void answer(const struct server_member *member, struct member_effects *effects)
+static void answer_successor(const struct server_member *member, struct member_effects *effects)
 {
     struct server_report *report = add_report(member, effects, SERVER_HELD);
     if (all_ready(member) && member->prepare_err == ERR_OK)
@@ -297,26 +297,26 @@ static void take_command(struct server_member *member, const struct server_comma
 {
     switch (command->kind) {
     case SERVER_PREPARE:
-        prepare(member, command, ret_effects);
+        take_prepare(member, command, ret_effects);
         break;
     case SERVER_COMMIT:
-        commit(member, command, ret_effects);
+        take_commit(member, command, ret_effects);
         break;
     case SERVER_RECORDED:
-        recorded(member, command, ret_effects);
+        take_recorded(member, command, ret_effects);
         break;
     case SERVER_END:
-        end(member, ret_effects);
+        end_run(member, ret_effects);
         break;
     case SERVER_LEAVE:
-        end(member, ret_effects);
+        end_run(member, ret_effects);
         member->may_leave = true;
         break;
     case SERVER_ENDED:
         add(ret_effects, MEMBER_ENDED);
         break;
     case SERVER_ASK:
-        answer(member, ret_effects);
+        answer_successor(member, ret_effects);
         break;
     }
 }
@@ -324,7 +324,7 @@ static void take_command(struct server_member *member, const struct server_comma
 void member_command(struct server_member *member, const struct server_command *command,
                     struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     /* P3: commands name the boot they are for. P7: those of an older term are dropped. */
     if (command->boot != member->boot || command->term < member->term.term)
         return;
@@ -337,14 +337,14 @@ void member_command(struct server_member *member, const struct server_command *c
 
 void member_drain(struct server_member *member, struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     member->draining = true;
     add_report(member, ret_effects, SERVER_DRAIN);
 }
 
 void member_report_again(const struct server_member *member, struct member_effects *ret_effects)
 {
-    begin(ret_effects);
+    clear_effects(ret_effects);
     report_all(member, ret_effects);
 }
 

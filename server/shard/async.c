@@ -172,8 +172,8 @@ static enum err make_room(struct async *async, uint64_t step)
 /* ---- apply ---- */
 
 /* The chunk takes the ticket: it gets the next version, a published copy of it, and the bit. */
-static enum err apply(struct async *async, uint32_t index, uint64_t ticket, float scale,
-                      const float *gradient)
+static enum err apply_ticket(struct async *async, uint32_t index, uint64_t ticket, float scale,
+                             const float *gradient)
 {
     struct async_chunk *chunk = &async->chunks[index];
     const struct seal_ticket about = {.slot_samples = async->settings.slot_samples,
@@ -203,12 +203,12 @@ enum err async_redo(struct async *async, uint32_t index, const struct async_reco
         return ERR_CORRUPT;
     if (async->store->chunks[index].spec.loss)
         TRY(make_room(async, record->ticket / async->store->slots));
-    return apply(async, index, record->ticket, record->scale, record->gradient);
+    return apply_ticket(async, index, record->ticket, record->scale, record->gradient);
 }
 
 /* ---- push ---- */
 
-static enum err judge(const struct async *async, const struct push *push, enum codec codec)
+static enum err judge_push(const struct async *async, const struct push *push, enum codec codec)
 {
     uint64_t steps_max = UINT64_MAX / async->store->slots - 1;
     if (push->node.level != 0 || push->node.index >= async->store->slots || push->codec != codec ||
@@ -268,8 +268,8 @@ static enum err accept(struct async *async, uint32_t index, uint64_t ticket, flo
     return ERR_OK;
 }
 
-static enum err take(struct async *async, uint32_t index, const struct push *push,
-                     const struct push_entry *entry, uint64_t ticket, struct cursor *payload)
+static enum err take_push(struct async *async, uint32_t index, const struct push *push,
+                          const struct push_entry *entry, uint64_t ticket, struct cursor *payload)
 {
     struct chunk_store *store = async->store;
     const struct chunk *chunk = &store->chunks[index];
@@ -282,7 +282,7 @@ static enum err take(struct async *async, uint32_t index, const struct push *pus
     } else {
         struct cursor read = *payload;
         cursor_copy(&read, store->kernels, codec, async->scratch, chunk->spec.n);
-        if (apply(async, index, ticket, push->scale, async->scratch) != ERR_OK)
+        if (apply_ticket(async, index, ticket, push->scale, async->scratch) != ERR_OK)
             return ERR_BUSY; /* no memory for the published copy */
         *payload = read;
     }
@@ -312,7 +312,7 @@ static enum err count_entry(struct async *async, const struct push *push,
         return ERR_OK;
     }
     TRY(may_take(async, index, push, entry, ticket));
-    enum err err = take(async, index, push, entry, ticket, payload);
+    enum err err = take_push(async, index, push, entry, ticket, payload);
     statistics->busy += err == ERR_BUSY ? 1 : 0;
     statistics->pushed_bytes += err == ERR_OK ? entry->bytes : 0;
     if (err == ERR_OK && async->settings.logged)
@@ -326,7 +326,7 @@ enum err async_push(struct async *async, const struct push *push, struct cursor 
     async->entry_count = 0;
     *ret_counted = 0;
     *ret_after = 0;
-    TRY(judge(async, push, async->settings.push_codec));
+    TRY(judge_push(async, push, async->settings.push_codec));
     for (uint32_t i = 0; i < push->entry_count; i++) {
         TRY(count_entry(async, push, &push->entries[i], payload, statistics, ret_after));
         *ret_counted = i + 1;
@@ -347,8 +347,8 @@ enum err async_work(struct async *async)
 {
     check(async_has_work(async));
     struct async_waiting *next = &async->waiting[async->applied % ASYNC_WAITING_MAX];
-    TRY(apply(async, next->index, next->ticket, next->scale,
-              (const float *)(const void *)next->gradient->data));
+    TRY(apply_ticket(async, next->index, next->ticket, next->scale,
+                     (const float *)(const void *)next->gradient->data));
     async->chunks[next->index].waiting--;
     async->applied++;
     counted_unref(next->gradient);

@@ -325,7 +325,7 @@ static enum err apply_next(struct shard *shard, struct shard_effects *effects)
 
 /* Pulls are answered before work is done. False: there are more answers than effects have room
  * for. */
-static bool answer(struct shard *shard, struct shard_effects *effects)
+static bool answer_pulls(struct shard *shard, struct shard_effects *effects)
 {
     if (!shard_pull_again(shard, effects))
         return false;
@@ -341,7 +341,7 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
         *ret_more = true;
         return shard_async_work(shard, effects);
     }
-    if (!answer(shard, effects)) {
+    if (!answer_pulls(shard, effects)) {
         *ret_more = true;
         return ERR_OK;
     }

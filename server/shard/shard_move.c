@@ -21,7 +21,8 @@ static bool has_open_sums(const struct shard *shard, const struct chunk *chunk, 
     return false;
 }
 
-static enum err judge(const struct shard *shard, uint64_t step, const struct shard_moves *moves)
+static enum err judge_moves(const struct shard *shard, uint64_t step,
+                            const struct shard_moves *moves)
 {
     const struct chunk_store *store = &shard->store;
     if (shard->config.async.on && moves->leave_count + moves->take_count > 0)
@@ -59,7 +60,7 @@ static void remove_leavers(struct shard *shard)
             remove_chunk(shard, i);
 }
 
-static enum err take(struct shard *shard, uint64_t step, const struct shard_chunk *spec)
+static enum err await_chunk(struct shard *shard, uint64_t step, const struct shard_chunk *spec)
 {
     uint32_t index;
     TRY(chunk_add(&shard->store, spec, &index));
@@ -86,11 +87,11 @@ static void give_back(struct shard *shard)
 
 enum err shard_move_begin(struct shard *shard, uint64_t step, const struct shard_moves *moves)
 {
-    TRY(judge(shard, step, moves));
+    TRY(judge_moves(shard, step, moves));
     remove_leavers(shard);
     enum err err = ERR_OK;
     for (uint32_t i = 0; err == ERR_OK && i < moves->take_count; i++)
-        err = take(shard, step, &moves->takes[i]);
+        err = await_chunk(shard, step, &moves->takes[i]);
     if (err == ERR_OK)
         err = shard_core_seals(shard);
     if (err != ERR_OK) {

@@ -8,7 +8,7 @@
 enum { MESSAGE_SLACK_BYTES = 64 };
 
 /* Ends the stream; the peer gets the sentence. */
-static void end(struct exchange_stream *stream, enum err err, const char *text)
+static void end_stream(struct exchange_stream *stream, enum err err, const char *text)
 {
     stream->ended = true;
     rpc_stream_finish(stream->rpc, err, text);
@@ -79,9 +79,9 @@ static void route(struct exchange_stream *stream, struct exchange_message *take_
     bool push = take_message->content.kind == TO_SHARD_PUSH;
     enum err err = admit(stream, &take_message->content);
     if (atomic_fetch_add(push ? &stream->pushes : &stream->pulls, 1) >= WIRE_CREDITS) {
-        end(stream, ERR_MALFORMED,
-            push ? "more pushes under way than there are credits"
-                 : "more pulls under way than there are credits");
+        end_stream(stream, ERR_MALFORMED,
+                   push ? "more pushes under way than there are credits"
+                        : "more pulls under way than there are credits");
         exchange_message_free(take_message);
     } else if (err != ERR_OK) {
         refuse(take_message, err);
@@ -125,7 +125,7 @@ static void dispatch(struct exchange_stream *stream, struct exchange_message *ta
         greet(stream, &take_message->content);
         exchange_message_free(take_message);
     } else if (kind == TO_SHARD_HELLO || !stream->greeted) {
-        end(stream, ERR_MALFORMED, "hello is the first message of a stream, and only that");
+        end_stream(stream, ERR_MALFORMED, "hello is the first message of a stream, and only that");
         exchange_message_free(take_message);
     } else {
         route(stream, take_message);
@@ -140,7 +140,7 @@ static void stream_message(void *owner, struct rpc_stream *rpc, struct rpc_messa
     if (message == NULL) {
         rpc_message_unref(take_received);
         if (!stream->ended)
-            end(stream, ERR_BUSY, "no memory for another message");
+            end_stream(stream, ERR_BUSY, "no memory for another message");
         return;
     }
     message->received = take_received;
@@ -151,7 +151,7 @@ static void stream_message(void *owner, struct rpc_stream *rpc, struct rpc_messa
         dispatch(stream, message);
         return;
     }
-    end(stream, err, reason.text);
+    end_stream(stream, err, reason.text);
     exchange_message_free(message);
 }
 

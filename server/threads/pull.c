@@ -238,7 +238,7 @@ static struct pull_waiting *waiting_take(struct exchange_stream *stream)
     return waiting;
 }
 
-static enum err ask(struct exchange_stream *stream, const struct pull_waiting *waiting)
+static enum err ask_threads(struct exchange_stream *stream, const struct pull_waiting *waiting)
 {
     struct exchange_message *message = exchange_message_new(stream);
     if (message == NULL)
@@ -264,7 +264,7 @@ void pull_ask_again(struct exchange_stream *stream)
 {
     struct pull_waiting *waiting;
     while (!atomic_load(&stream->closed) && (waiting = waiting_take(stream)) != NULL) {
-        if (ask(stream, waiting) != ERR_OK)
+        if (ask_threads(stream, waiting) != ERR_OK)
             rpc_stream_cancel(stream->rpc); /* as in may_send() */
         free(waiting);
     }

@@ -151,7 +151,7 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     }
 }
 
-static void carry_out(struct shard_thread *thread)
+static void carry_out_shard(struct shard_thread *thread)
 {
     struct shard_effects *effects = &thread->effects;
     for (uint32_t i = 0; i < effects->count; i++)
@@ -182,7 +182,7 @@ static void handle_push(struct shard_thread *thread, struct exchange_message *ta
 {
     struct push_count counting = push_count_begin(take_message, thread->config.index);
     while (push_count_next(&counting, thread->shard, &thread->effects))
-        carry_out(thread);
+        carry_out_shard(thread);
     struct push_share share = counting.share;
     if (share.after > 0 && thread->deferred == NULL)
         thread->deferred = calloc(DEFERRED_MAX, sizeof *thread->deferred);
@@ -244,7 +244,7 @@ static void forget_shard(struct shard_thread *thread)
         return;
     for (bool closed = false; !closed;) {
         closed = shard_close(thread->shard, &thread->effects);
-        carry_out(thread);
+        carry_out_shard(thread);
     }
     answer_deferred(thread, true);
     shard_free(thread->shard);
@@ -259,7 +259,7 @@ static void say_beginning(struct shard_thread *thread)
     bool whole = shard_extra_bytes(thread->shard) == 0;
     while (!whole) {
         whole = shard_begin_order(thread->shard, &next, &thread->effects);
-        carry_out(thread);
+        carry_out_shard(thread);
     }
 }
 
@@ -281,7 +281,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
                           thread->shard, &reason);
     if (thread->shard != NULL && shard_extra_bytes(thread->shard) > 0) {
         shard_report(thread->shard, &thread->effects); /* the new step may be complete already */
-        carry_out(thread);
+        carry_out_shard(thread);
     }
     if (err == ERR_OK && take_prepared->cuts)
         thread->more = shard_snapshot_begin(thread->shard);
@@ -295,7 +295,7 @@ static void handle_commit(struct shard_thread *thread, struct order *take_order)
     if (thread->shard != NULL)
         err = shard_commit(thread->shard, take_order->boot, commit, &take_order->moves,
                            &thread->effects);
-    carry_out(thread);
+    carry_out_shard(thread);
     thread->more = thread->more || err == ERR_OK;
     if (err != ERR_OK)
         log_warning(
@@ -316,7 +316,7 @@ static void handle_arrival(struct shard_thread *thread, struct transfer_arrival 
     struct cursor payload = {&take_arrival->payload, 1, 0, 0};
     if (thread->shard != NULL)
         err = shard_arrive(thread->shard, &take_arrival->header, payload, &thread->effects);
-    carry_out(thread);
+    carry_out_shard(thread);
     thread->more = thread->shard != NULL;
     transfer_answer(take_arrival, err == ERR_NOMEM ? ERR_BUSY : err);
 }
@@ -357,7 +357,7 @@ static void take_logged(struct shard_thread *thread)
         shard_logged(thread->shard, logged);
 }
 
-static void handle(struct shard_thread *thread, const struct shard_item *item)
+static void handle_shard_item(struct shard_thread *thread, const struct shard_item *item)
 {
     switch (item->kind) {
     case ITEM_MESSAGE:
@@ -378,7 +378,7 @@ static void handle(struct shard_thread *thread, const struct shard_item *item)
     case ITEM_REPORT:
         if (thread->shard != NULL)
             shard_report(thread->shard, &thread->effects);
-        carry_out(thread);
+        carry_out_shard(thread);
         break;
     case ITEM_END:
         forget_shard(thread);
@@ -411,7 +411,7 @@ static void handle_and_check(struct shard_thread *thread, const struct shard_ite
 {
     scoped(scene_leave) struct scene scene = {"shard item", item->kind, describe_shard, thread};
     scene_enter(&scene);
-    handle(thread, item);
+    handle_shard_item(thread, item);
     check_event(thread);
 }
 
@@ -441,7 +441,7 @@ static void work(struct shard_thread *thread)
     scene_enter(&scene);
     thread->retry_ns = 0; /* unless an effect cannot be carried out yet */
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
-    carry_out(thread);
+    carry_out_shard(thread);
     check_event(thread);
     answer_deferred(thread, false);
     if (err == ERR_OK)
@@ -471,7 +471,7 @@ static void look_again(struct shard_thread *thread)
         send_again(thread);
 }
 
-static void run(void *argument)
+static void run_shard(void *argument)
 {
     struct shard_thread *thread = argument;
     struct shard_item items[BATCH];
@@ -507,7 +507,7 @@ enum err shard_thread_new(const struct shard_thread_config *config,
     char name[16];
     snprintf(name, sizeof name, "shard-%u", config->index);
     if (err == ERR_OK)
-        err = thread_start(&thread->thread, name, run, thread);
+        err = thread_start(&thread->thread, name, run_shard, thread);
     if (err != ERR_OK) {
         inbox_free(thread->inbox);
         thread_mutex_release(&thread->mutex);

@@ -50,7 +50,7 @@ static void report_reduced(const struct shards *shards)
         lost(shards, "report", shard_thread_report(shards->exchange.threads[i]));
 }
 
-static void end(const struct shards *shards)
+static void end_threads(const struct shards *shards)
 {
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
         lost(shards, "end", shard_thread_end(shards->exchange.threads[i]));
@@ -77,13 +77,13 @@ static void decide(struct shards *shards, const struct commit *commit)
     thread_unlock(&shards->exchange.mutex);
 }
 
-static void prepare(struct shards *shards, const struct server_command *command);
-static void commit(struct shards *shards, const struct server_command *command);
+static void prepare_threads(struct shards *shards, const struct server_command *command);
+static void commit_threads(struct shards *shards, const struct server_command *command);
 
 /* Carries the effects of one event out, from first to last. `command` is the event, when it was one
  * of the coordinator's. The mutex is not held: reports go out without it. */
-static void carry_out(struct shards *shards, const struct member_effects *effects,
-                      const struct server_command *command)
+static void carry_out_member(struct shards *shards, const struct member_effects *effects,
+                             const struct server_command *command)
 {
     for (uint32_t i = 0; i < effects->count; i++) {
         const struct member_effect *effect = &effects->list[i];
@@ -92,11 +92,11 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
             shards->config.report(shards->config.owner, &effect->report);
             break;
         case MEMBER_PREPARE:
-            prepare(shards, command);
+            prepare_threads(shards, command);
             break;
         case MEMBER_COMMIT:
             decide(shards, &command->commit);
-            commit(shards, command);
+            commit_threads(shards, command);
             break;
         case MEMBER_JOURNAL_CUT:
             lost(shards, "cut", order_writer_cut(shards->order_writer, effect->version));
@@ -117,7 +117,7 @@ static void carry_out(struct shards *shards, const struct member_effects *effect
             atomic_store(&shards->exchange.generation, effect->generation);
             break;
         case MEMBER_END:
-            end(shards);
+            end_threads(shards);
             break;
         case MEMBER_REPORT_REDUCED:
             report_reduced(shards);
@@ -147,7 +147,7 @@ static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum 
     thread_lock(&shards->mutex);
     member_thread_ready(&shards->member, &ready, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 static void thread_reduced(void *owner, uint32_t index, const struct reduced *reduced)
@@ -158,7 +158,7 @@ static void thread_reduced(void *owner, uint32_t index, const struct reduced *re
     thread_lock(&shards->mutex);
     member_thread_reduced(&shards->member, reduced, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 static void thread_committed(void *owner, uint32_t index, uint64_t generation, uint64_t step,
@@ -170,7 +170,7 @@ static void thread_committed(void *owner, uint32_t index, uint64_t generation, u
     thread_lock(&shards->mutex);
     member_thread_committed(&shards->member, &committed, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_effect *effect)
@@ -181,7 +181,7 @@ static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_ef
     thread_lock(&shards->mutex);
     member_wrong_bits(&shards->member, effect, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 static const struct shard_thread_events thread_events = {
@@ -201,7 +201,7 @@ static void cut_written(void *owner, struct cut_name cut, enum err err,
     thread_lock(&shards->mutex);
     member_cut_written(&shards->member, &written, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, uint64_t durable)
@@ -357,10 +357,10 @@ static void prepare_failed(struct shards *shards, enum err err, const struct rea
     thread_lock(&shards->mutex);
     member_prepare_failed(&shards->member, err, reason, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
-static void prepare(struct shards *shards, const struct server_command *command)
+static void prepare_threads(struct shards *shards, const struct server_command *command)
 {
     struct prepared *prepared = NULL;
     struct reason reason = {{0}};
@@ -398,7 +398,7 @@ static void moves_lost(struct shards *shards)
     unlock_checked(shards);
 }
 
-static void commit(struct shards *shards, const struct server_command *command)
+static void commit_threads(struct shards *shards, const struct server_command *command)
 {
     struct reason reason = {{0}};
     scoped(free_scoped) uint32_t *peers = calloc(command->move_count + 1, sizeof *peers);
@@ -422,7 +422,7 @@ void shards_command(struct shards *shards, const struct server_command *command)
     thread_lock(&shards->mutex);
     member_command(&shards->member, command, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, command);
+    carry_out_member(shards, &effects, command);
 }
 
 void shards_drain(struct shards *shards)
@@ -431,7 +431,7 @@ void shards_drain(struct shards *shards)
     thread_lock(&shards->mutex);
     member_drain(&shards->member, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 void shards_report_again(struct shards *shards)
@@ -440,7 +440,7 @@ void shards_report_again(struct shards *shards)
     thread_lock(&shards->mutex);
     member_report_again(&shards->member, &effects);
     unlock_checked(shards);
-    carry_out(shards, &effects, NULL);
+    carry_out_member(shards, &effects, NULL);
 }
 
 bool shards_may_leave(struct shards *shards)

@@ -53,7 +53,7 @@ static void request_drop(struct rpc_request *request)
 }
 
 /* An operation's tag is back. */
-static void done(struct rpc_request *request)
+static void request_done(struct rpc_request *request)
 {
     thread_lock(&request->lock);
     check(request->pending > 0);
@@ -70,8 +70,8 @@ static void done(struct rpc_request *request)
 }
 
 /* Sends `take_bytes` (may be NULL) and the status. Once per request. */
-static void answer(struct rpc_request *request, grpc_byte_buffer *take_bytes, enum err err,
-                   const char *text)
+static void send_reply(struct rpc_request *request, grpc_byte_buffer *take_bytes, enum err err,
+                       const char *text)
 {
     thread_lock(&request->lock);
     check(!request->answered);
@@ -135,14 +135,14 @@ static void on_received(struct rpc_tag *tag, bool ok)
     if (err == ERR_OK)
         hand_over(request);
     else
-        answer(request, NULL, err, reason.text);
-    done(request);
+        send_reply(request, NULL, err, reason.text);
+    request_done(request);
 }
 
 static void on_replied(struct rpc_tag *tag, bool ok)
 {
     (void)ok; /* false: the caller is gone */
-    done(CONTAINER_OF(tag, struct rpc_request, replied));
+    request_done(CONTAINER_OF(tag, struct rpc_request, replied));
 }
 
 static void on_over(struct rpc_tag *tag, bool ok)
@@ -153,9 +153,9 @@ static void on_over(struct rpc_tag *tag, bool ok)
     request->over = true;
     bool tell = request->handed_over && !request->answered && request->method->cancelled != NULL;
     thread_unlock(&request->lock);
-    if (tell) /* the transport's hold keeps the request until done() */
+    if (tell) /* the transport's hold keeps the request until request_done() */
         request->method->cancelled(request->method->owner, request);
-    done(request);
+    request_done(request);
 }
 
 static struct rpc_request *request_new(const struct rpc_request_config *config)
@@ -221,15 +221,15 @@ void rpc_reply(struct rpc_request *take_request, struct buf *take_response)
     size_t bytes_max = take_request->loop->settings.message_bytes_max;
     enum err err = rpc_bytes_of(take_response, NULL, 0, bytes_max, &bytes);
     if (err == ERR_OK)
-        answer(take_request, bytes, ERR_OK, NULL);
+        send_reply(take_request, bytes, ERR_OK, NULL);
     else
-        answer(take_request, NULL, err, "the answer is longer than a message may be");
+        send_reply(take_request, NULL, err, "the answer is longer than a message may be");
     request_drop(take_request);
 }
 
 void rpc_fail(struct rpc_request *take_request, enum err err, const char *text)
 {
     check(err != ERR_OK);
-    answer(take_request, NULL, err, text != NULL ? text : err_text(err));
+    send_reply(take_request, NULL, err, text != NULL ? text : err_text(err));
     request_drop(take_request);
 }

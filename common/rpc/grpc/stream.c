@@ -143,7 +143,7 @@ static grpc_call *begin_locked(struct rpc_stream *stream, unsigned count)
 static void close_stream(struct rpc_stream *stream);
 
 /* An operation's tag is back. Polling thread. */
-static void done(struct rpc_stream *stream)
+static void stream_done(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
     check(stream->pending > 0);
@@ -244,7 +244,7 @@ static void on_received(struct rpc_tag *tag, bool ok)
         if (err == ERR_OK)
             start_read(stream);
     }
-    done(stream);
+    stream_done(stream);
 }
 
 static void on_sent(struct rpc_tag *tag, bool ok)
@@ -258,12 +258,12 @@ static void on_sent(struct rpc_tag *tag, bool ok)
     pump(stream);
     if (stream->events->sent != NULL && !stream->refused)
         stream->events->sent(stream->owner, stream, queued);
-    done(stream);
+    stream_done(stream);
 }
 
 static void on_ignored(struct rpc_stream *stream)
 {
-    done(stream);
+    stream_done(stream);
 }
 
 static void on_started(struct rpc_tag *tag, bool ok)
@@ -294,7 +294,7 @@ static void on_over(struct rpc_tag *tag, bool ok)
         if (outbound != NULL)
             outbound_free(outbound);
     } while (outbound != NULL);
-    done(stream);
+    stream_done(stream);
 }
 
 static enum err client_end(struct rpc_stream *stream, bool cancelled, struct reason *reason)
