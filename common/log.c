@@ -3,6 +3,7 @@
 
 #include "common/scoped.h"
 #include "common/time.h"
+#include "common/utf8.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -18,18 +19,27 @@ static const char *const level_names[] = {
     [LOG_LEVEL_DEBUG] = "debug",
 };
 
+/* The bytes of the character at `text`, if it may stand in a line as it is; 0: it may not. */
+static size_t shown_length(const char *text)
+{
+    return utf8_plain_length((struct slice){(const uint8_t *)text, strnlen(text, 4)});
+}
+
 static enum err put_quoted(struct buf *line, const char *text)
 {
     TRY(buf_append(line, "\"", 1));
-    for (const char *c = text; *c != 0; c++)
+    for (const char *c = text; *c != 0;) {
+        size_t shown = shown_length(c);
         if (*c == '"' || *c == '\\')
             TRY(buf_printf(line, "\\%c", *c));
         else if (*c == '\n')
             TRY(buf_append(line, "\\n", 2));
-        else if ((unsigned char)*c < ' ' || *c == 127)
-            TRY(buf_printf(line, "\\x%02x", (unsigned)*c));
+        else if (shown == 0)
+            TRY(buf_printf(line, "\\x%02x", (unsigned)(unsigned char)*c));
         else
-            TRY(buf_append(line, c, 1));
+            TRY(buf_append(line, c, shown));
+        c += shown > 0 ? shown : 1;
+    }
     return buf_append(line, "\"", 1);
 }
 
@@ -37,10 +47,22 @@ static enum err put_text(struct buf *line, const char *text)
 {
     if (text == NULL)
         return buf_append(line, "-", 1);
-    bool plain = *text != 0;
-    for (const char *c = text; *c != 0; c++)
-        plain = plain && (unsigned char)*c > ' ' && strchr("\"\\=\177", *c) == NULL;
-    return plain ? buf_append(line, text, strlen(text)) : put_quoted(line, text);
+    size_t shown = 1;
+    for (const char *c = text; *c != 0 && shown > 0; c += shown)
+        shown = strchr(" \"\\=", *c) == NULL ? shown_length(c) : 0;
+    bool as_it_is = *text != 0 && shown > 0;
+    return as_it_is ? buf_append(line, text, strlen(text)) : put_quoted(line, text);
+}
+
+/* It may have words of peers in it, cut anywhere. */
+static enum err put_event(struct buf *line, const char *event)
+{
+    for (const char *c = event; *c != 0;) {
+        size_t shown = shown_length(c);
+        TRY(shown > 0 ? buf_append(line, c, shown) : buf_append(line, "?", 1));
+        c += shown > 0 ? shown : 1;
+    }
+    return ERR_OK;
 }
 
 static enum err put_value(struct buf *line, const struct log_field *field)
@@ -63,7 +85,8 @@ static enum err put_value(struct buf *line, const struct log_field *field)
 enum err log_format(struct buf *line, uint64_t wall_ns, enum log_level level, const char *event,
                     const struct log_field *fields)
 {
-    TRY(buf_printf(line, "%s %s %s", time_format_utc(wall_ns).text, level_names[level], event));
+    TRY(buf_printf(line, "%s %s ", time_format_utc(wall_ns).text, level_names[level]));
+    TRY(put_event(line, event));
     for (const struct log_field *field = fields; field->kind != LOG_END; field++) {
         TRY(buf_printf(line, "%s%s=", field == fields ? "  " : " ", field->key));
         TRY(put_value(line, field));

@@ -1,6 +1,8 @@
 /* The table of well-formed byte sequences (Unicode standard, table 3-7). */
 #include "common/utf8.h"
 
+#include <string.h>
+
 /* A first byte in [first, last], then a second in [low, high], then others in [0x80, 0xBF]. */
 static const struct {
     uint8_t first, last, low, high, length;
@@ -28,6 +30,43 @@ size_t utf8_length(struct slice text)
         return rows[i].length;
     }
     return 0;
+}
+
+static uint32_t decode(const uint8_t *character, size_t length)
+{
+    static const uint8_t first_bits[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    uint32_t code = character[0] & first_bits[length];
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | (character[i] & 0x3F);
+    return code;
+}
+
+static bool is_plain(uint32_t code)
+{
+    static const struct {
+        uint32_t first, last;
+    } others[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C},
+                  {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (code >= others[i].first && code <= others[i].last)
+            return false;
+    return true;
+}
+
+size_t utf8_plain_length(struct slice text)
+{
+    size_t length = utf8_length(text);
+    return length > 0 && is_plain(decode(text.data, length)) ? length : 0;
+}
+
+bool utf8_is_word(const char *text)
+{
+    size_t bytes = strlen(text), at = 0, length = 1;
+    for (; at < bytes && length > 0; at += length)
+        length = strchr("\"\\ =", text[at]) == NULL
+                     ? utf8_plain_length((struct slice){(const uint8_t *)text + at, bytes - at})
+                     : 0;
+    return bytes > 0 && length > 0;
 }
 
 size_t utf8_encode(uint32_t code, uint8_t ret_bytes[static 4])

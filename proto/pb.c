@@ -1,6 +1,8 @@
 /* See pb.h. */
 #include "proto/pb.h"
 
+#include "common/utf8.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -77,26 +79,39 @@ enum err pb_code(uint32_t value, struct pb_label label, enum err *ret_code, stru
     return ERR_OK;
 }
 
-enum err pb_text(const char *text, size_t bytes_max, struct pb_label label, const char **ret_text,
-                 struct reason *reason)
+/* The bytes of the character that begins `text`, if it is allowed; 0: it is not. */
+static size_t allowed_length(struct slice text, struct pb_words words)
+{
+    char c = (char)text.data[0];
+    if (c == '\n' || c == '\t')
+        return words.lines ? 1 : 0;
+    return strchr(words.without, c) == NULL ? utf8_plain_length(text) : 0;
+}
+
+enum err pb_text(const char *text, size_t bytes_max, struct pb_words words, struct pb_label label,
+                 const char **ret_text, struct reason *reason)
 {
     size_t bytes = strlen(text);
     if (bytes > bytes_max)
         return reason_set(reason, ERR_MALFORMED, "%s%s has %zu bytes, at most %zu are allowed",
                           label.prefix, label.field, bytes, bytes_max);
-    for (size_t i = 0; i < bytes; i++)
-        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\t') || text[i] == 127)
-            return reason_set(reason, ERR_MALFORMED, "%s%s has a control character at byte %zu",
-                              label.prefix, label.field, i);
+    for (size_t i = 0; i < bytes;) {
+        size_t length = allowed_length((struct slice){(const uint8_t *)text + i, bytes - i}, words);
+        if (length == 0)
+            return reason_set(reason, ERR_MALFORMED,
+                              "%s%s has a character at byte %zu that is not allowed", label.prefix,
+                              label.field, i);
+        i += length;
+    }
     *ret_text = text;
     return ERR_OK;
 }
 
-enum err pb_name(const char *text, struct pb_label label, char *ret_name, size_t ret_bytes,
-                 struct reason *reason)
+enum err pb_name(const char *text, struct pb_words words, struct pb_label label, char *ret_name,
+                 size_t ret_bytes, struct reason *reason)
 {
     const char *checked;
-    TRY(pb_text(text, ret_bytes - 1, label, &checked, reason));
+    TRY(pb_text(text, ret_bytes - 1, words, label, &checked, reason));
     memcpy(ret_name, checked, strlen(checked) + 1);
     return ERR_OK;
 }

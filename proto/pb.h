@@ -42,12 +42,18 @@ enum err pb_finite(float value, const char *label, struct reason *reason) MUST_U
 /* An `enum err` from the wire; unknown codes are malformed. */
 enum err pb_code(uint32_t value, struct pb_label label, enum err *ret_code,
                  struct reason *reason) MUST_USE;
-/* `text` of at most `bytes_max` bytes without control characters but newline and tab. */
-enum err pb_text(const char *text, size_t bytes_max, struct pb_label label, const char **ret_text,
-                 struct reason *reason) MUST_USE;
+/* `text` of at most `bytes_max` bytes of valid UTF-8 that no log and no terminal takes for more than
+ * text (utf8_plain_length()). It has also none of the ASCII characters `without`; newline and tab
+ * it has only when `lines` is set. */
+struct pb_words {
+    bool lines;
+    const char *without;
+};
+enum err pb_text(const char *text, size_t bytes_max, struct pb_words words, struct pb_label label,
+                 const char **ret_text, struct reason *reason) MUST_USE;
 /* The same into a fixed array of `ret_bytes`. */
-enum err pb_name(const char *text, struct pb_label label, char *ret_name, size_t ret_bytes,
-                 struct reason *reason) MUST_USE;
+enum err pb_name(const char *text, struct pb_words words, struct pb_label label, char *ret_name,
+                 size_t ret_bytes, struct reason *reason) MUST_USE;
 /* Exactly WIRE_DIGEST_BYTES, or zeros for an empty field. */
 enum err pb_digest(const ProtobufCBinaryData *data, struct pb_label label,
                    uint8_t ret_digest[static WIRE_DIGEST_BYTES], struct reason *reason) MUST_USE;

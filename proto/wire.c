@@ -54,7 +54,9 @@
 #define CHOICE(field, min, max) theirs->field = (__typeof__(theirs->field))ours->field;
 #define CODE(field) theirs->field = ours->field;
 #define TEXT(field, bytes_max) theirs->field = pb_string(ours->field);
+#define LINE(field, bytes_max) TEXT(field, bytes_max)
 #define NAME(field) theirs->field = pb_string(ours->field);
+#define WORD(field) NAME(field)
 #define DIGEST(field) theirs->field = pb_bytes(ours->field, WIRE_DIGEST_BYTES);
 #define PROOF(field) theirs->field = pb_bytes(ours->field.bytes, WIRE_PROOF_BYTES);
 #define BYTES(field) theirs->field = pb_bytes(ours->field.data, ours->field.bytes);
@@ -147,6 +149,10 @@ static enum err ranges_name_servers(const struct describe_reply *ours, struct re
         return ERR_OK;                                                                             \
     }
 
+static const struct pb_words of_texts = {.lines = true, .without = ""};
+static const struct pb_words of_lines = {.without = "\"\\"};
+static const struct pb_words of_words = {.without = "\"\\ ="};
+
 #define LABEL(field) ((struct pb_label){prefix, #field})
 #define GET(field) ours->field = theirs->field;
 #define GET_IN(field, max)                                                                         \
@@ -156,6 +162,11 @@ static enum err ranges_name_servers(const struct describe_reply *ours, struct re
 #define GET_COUNT(field, count, max)                                                               \
     TRY(pb_range(theirs->n_##field, max, (struct pb_label){"", #field}, reason));                  \
     ours->count = (uint32_t)theirs->n_##field;
+
+#define GET_TEXT(field, bytes_max, words)                                                          \
+    TRY(pb_text(theirs->field, bytes_max, words, LABEL(field), &ours->field, reason));
+#define GET_NAME(field, words)                                                                     \
+    TRY(pb_name(theirs->field, words, LABEL(field), ours->field, sizeof ours->field, reason));
 
 #define NUMBER(field) GET(field)
 #define NUMBER_AS(ours_field, theirs_field) ours->ours_field = theirs->theirs_field;
@@ -171,10 +182,10 @@ static enum err ranges_name_servers(const struct describe_reply *ours, struct re
     TRY(pb_choice((int)theirs->field, min, max, LABEL(field), reason));                            \
     ours->field = (__typeof__(ours->field))theirs->field;
 #define CODE(field) TRY(pb_code(theirs->field, LABEL(field), &ours->field, reason));
-#define TEXT(field, bytes_max)                                                                     \
-    TRY(pb_text(theirs->field, bytes_max, LABEL(field), &ours->field, reason));
-#define NAME(field)                                                                                \
-    TRY(pb_name(theirs->field, LABEL(field), ours->field, sizeof ours->field, reason));
+#define TEXT(field, bytes_max) GET_TEXT(field, bytes_max, of_texts)
+#define LINE(field, bytes_max) GET_TEXT(field, bytes_max, of_lines)
+#define NAME(field) GET_NAME(field, of_lines)
+#define WORD(field) GET_NAME(field, of_words)
 #define DIGEST(field) TRY(pb_digest(&theirs->field, LABEL(field), ours->field, reason));
 #define PROOF(field) TRY(pb_proof(&theirs->field, LABEL(field), &ours->field, reason));
 #define BYTES(field) ours->field = (struct slice){theirs->field.data, theirs->field.len};

@@ -31,6 +31,7 @@
 #include "common/rand.h"
 #include "common/scene.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "common/signals.h"
 #include "common/time.h"
 #include "server/control/control.h"
@@ -456,6 +457,7 @@ static enum err start_server(struct server *server, struct reason *reason)
         snprintf(server->name, sizeof server->name, "%s", settings->name);
     else if (gethostname(server->name, sizeof server->name - 1) != 0)
         return reason_set(reason, ERR_INVALID, "this host has no name; set --name");
+    TRY(options_check_name(server->name, reason));
     if (settings->run_dir[0] != 0)
         snprintf(server->run_dir, sizeof server->run_dir, "%s", settings->run_dir);
     else

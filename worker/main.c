@@ -87,6 +87,7 @@ static enum err run(struct settings *settings, struct reason *reason)
     scoped(tls_identity_release) struct tls_identity identity = {0};
     if (settings->name[0] == 0)
         gethostname(settings->name, sizeof settings->name - 1);
+    TRY(options_check_name(settings->name, reason));
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
                               reason));

@@ -2,6 +2,7 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
+#include "common/utf8.h"
 
 #include <argp.h>
 #include <string.h>
@@ -193,6 +194,17 @@ static bool is_configuration(enum err err)
         if (errors[i] == err)
             return true;
     return false;
+}
+
+enum err options_check_name(const char *name, struct reason *reason)
+{
+    if (utf8_is_word(name))
+        return ERR_OK;
+    return reason_set(
+        reason, ERR_INVALID,
+        "name \"%s\" is empty, or has a space, a quote, a backslash, an equals sign or "
+        "a character that does not show",
+        name);
 }
 
 int options_exit_code(enum err err)

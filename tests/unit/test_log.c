@@ -41,6 +41,11 @@ TEST(values_are_quoted_when_needed)
         {"two\nlines", "\"two\\nlines\""},
         {"\x1b[31m", "\"\\x1b[31m\""},
         {"\xc3\xa4", "\xc3\xa4"},
+        {"\xc2\x9b[31m", "\"\\xc2\\x9b[31m\""}, /* C1 */
+        {"\xe2\x80\xae"
+         "etats",
+         "\"\\xe2\\x80\\xaeetats\""}, /* right to left */
+        {"cut \xe2\x82", "\"cut \\xe2\\x82\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char expected[128];

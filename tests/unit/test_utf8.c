@@ -31,6 +31,39 @@ TEST(the_encoding_is_the_published_one)
     assert_memory_equal(bytes, "\xF0\x90\x8D\x88", 4);
 }
 
+static size_t plain_length(const char *text)
+{
+    return utf8_plain_length((struct slice){(const uint8_t *)text, strlen(text)});
+}
+
+TEST(a_character_that_could_move_or_turn_a_line_is_not_plain)
+{
+    static const char *const wrong[] = {
+        "\n",           "\x1b[2J", "\x7f", /* C0 and DEL */
+        "\xC2\x9B",                        /* C1: U+009B begins a sequence as ESC [ does */
+        "\xD8\x9C",                        /* U+061C */
+        "\xE2\x80\x8E",                    /* U+200E */
+        "\xE2\x80\xA8",                    /* U+2028 */
+        "\xE2\x80\xAE",                    /* U+202E */
+        "\xE2\x81\xA6",                    /* U+2066 */
+        "\xED\xA0\x80", "\xFF",            /* no UTF-8 */
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(plain_length(wrong[i]), 0);
+    assert_int_equal(plain_length("a"), 1);
+    assert_int_equal(plain_length("\xC3\xA9"), 2);
+    assert_int_equal(plain_length("\xE2\x82\xAC"), 3);
+    assert_int_equal(plain_length("\xF0\x9F\x90\x94"), 4);
+}
+
+TEST(a_word_has_nothing_that_a_log_line_quotes)
+{
+    assert_true(utf8_is_word("gpu-7.rack\xC3\xA4"));
+    static const char *const wrong[] = {"", "two words", "a=b", "\"", "back\\slash", "w\n", "\xC3"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(utf8_is_word(wrong[i]));
+}
+
 TEST(what_is_not_utf8_is_refused)
 {
     static const char *const wrong[] = {

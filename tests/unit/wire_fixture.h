@@ -102,15 +102,17 @@ static void *some_new(struct make *make, size_t bytes)
     return memory;
 }
 
-static char *some_text(struct make *make, size_t bytes_max, const char *field)
+/* `odd` is a character that the field may have, `refused` one that it may not. */
+static char *some_text(struct make *make, size_t bytes_max, char odd, char refused,
+                       const char *field)
 {
     bool tries_length = tries(make, field), tries_character = tries(make, field);
     size_t bytes = tries_length ? bytes_max + make->beyond : 1 + rand_below(&make->rand, 20);
     char *text = some_new(make, bytes + 1);
     for (size_t i = 0; i < bytes; i++)
-        text[i] = (char)(' ' + rand_below(&make->rand, 95));
+        text[i] = (char)('a' + rand_below(&make->rand, 26));
     if (tries_character)
-        text[0] = make->beyond ? '\x1b' : '\n';
+        text[0] = make->beyond ? refused : odd;
     return text;
 }
 
@@ -210,8 +212,10 @@ static void pack(const ProtobufCMessage *message, struct buf *buf)
 #define ENUM(field, count) SET_NUMBER(field, some_to(make, count - 1, #field))
 #define CHOICE(field, min, max) SET_NUMBER(field, some_choice(make, min, max, #field))
 #define CODE(field) SET_NUMBER(field, some_to(make, ERR_COUNT - 1, #field))
-#define TEXT(field, bytes_max) SET(field, some_text(make, bytes_max, #field))
-#define NAME(field) SET(field, some_text(make, sizeof ours->field - 1, #field))
+#define TEXT(field, bytes_max) SET(field, some_text(make, bytes_max, '\n', '\x1b', #field))
+#define LINE(field, bytes_max) SET(field, some_text(make, bytes_max, ' ', '\n', #field))
+#define NAME(field) SET(field, some_text(make, sizeof ours->field - 1, ' ', '"', #field))
+#define WORD(field) SET(field, some_text(make, sizeof ours->field - 1, '\'', '=', #field))
 #define DIGEST(field) SET(field, some_whole(make, WIRE_DIGEST_BYTES, #field))
 #define PROOF(field) SET(field, some_whole(make, WIRE_PROOF_BYTES, #field))
 #define BYTES(field) SET(field, some_bytes(make, 20))
