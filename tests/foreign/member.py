@@ -31,10 +31,10 @@ class Stream:
 
 
 class Server:
-    """One that has chunks: their numbers, the stream to it, and the boot that it said."""
+    """One that has chunks: their numbers, the way to it, the stream to it, and the boot that it said."""
 
     def __init__(self, channel, member, secret, chunks):
-        self.chunks = chunks
+        self.chunks, self.channel = chunks, channel
         self.stream = Stream(channel, "/roost.v1.Shard/Exchange", pb.ToShard, pb.FromShard)
         self.stream.send(pb.ToShard(hello=pb.Hello(member=member, secret=secret)))
         answer = self.stream.receive()

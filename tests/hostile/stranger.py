@@ -1,0 +1,240 @@
+"""Somebody with a worker's certificate and no good will: what every method answers, and attacks that go on
+for a while. No line of roost; member numbers are guessed, as they are no secret.
+
+    stranger.py COORDINATOR CERTS FOLDER table             one JSON object: method -> four answers
+    stranger.py COORDINATOR CERTS FOLDER ATTACK SECONDS    one JSON object: answer -> how often
+
+FOLDER holds roost_pb2.py, made by protoc. docs/security.md says what is expected."""
+import collections
+import json
+import os
+import re
+import struct
+import sys
+import time
+
+import grpc
+
+COORDINATOR, CERTS, FOLDER, COMMAND = sys.argv[1:5]
+sys.path.insert(0, FOLDER)
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../foreign"))
+import roost_pb2 as pb  # noqa: E402  pylint: disable=wrong-import-position
+from member import Member, Stream  # noqa: E402  pylint: disable=wrong-import-position
+
+with open("docs/errors.md", encoding="utf-8") as errors:
+    NAMES = {int(number): name for number, name in re.findall(r"^\| (\d+) \| (\w+) \|", errors.read(), re.M)}
+
+NOTHING = "–"  # the method asks for no such thing
+GUESSES = 8    # members that are tried: their numbers count up within a coordinator's term
+
+
+def answer_of(call):
+    """The name of the error that a call ends with; OK."""
+    try:
+        call()
+        return "OK"
+    except grpc.RpcError as error:
+        metadata = dict(error.trailing_metadata() or ())
+        return NAMES[int(metadata["roost-err"])] if "roost-err" in metadata else error.code().name
+
+
+class Stranger(Member):
+    """Joins, as anybody with the certificate may, and then claims to be others."""
+
+    def unary(self, name, request):
+        reply = getattr(pb, self.methods()[f"Cluster.{name}"].output_type.name)
+        return answer_of(lambda: self.call(name, request, reply))
+
+    @staticmethod
+    def methods():
+        return {f"{service.name}.{method.name}": method for service in pb.DESCRIPTOR.services_by_name.values()
+                for method in service.methods}
+
+    def member_stream(self, member, secret):
+        def call():
+            stream = Stream(self.channel, "/roost.v1.Cluster/Member", pb.MemberReport, pb.MemberNotice)
+            stream.send(pb.MemberReport(member=member, secret=secret))
+            stream.receive()
+        return answer_of(call)
+
+    def exchange(self, member, secret, message):
+        """What the first server that has weights answers to one message of such a stream."""
+        server = next(server for server in self.servers if self.weights(server))
+        stream = Stream(server.channel, "/roost.v1.Shard/Exchange", pb.ToShard, pb.FromShard)
+        stream.send(pb.ToShard(hello=pb.Hello(member=member, secret=secret)))
+        stream.receive()
+        stream.send(message)
+        answer = stream.receive()
+        stream.replies.cancel()
+        return NAMES[answer.ack.code if answer.WhichOneof("header") == "ack" else answer.refusal.code]
+
+    def push(self, ticket, tickets, value=1e6):
+        """All of a server's chunks, each gradient `value`."""
+        server = next(server for server in self.servers if self.weights(server))
+        entries, payload = [], b""
+        for number in self.weights(server):
+            chunk = self.run.chunks[number]
+            part = struct.pack("<f", value) * (chunk.rows * chunk.cols)
+            entries.append(pb.PushEntry(chunk=number, bytes=len(part), digest=1))
+            payload += part
+        return pb.ToShard(push=pb.Push(id=1, generation=ticket.generation, step=ticket.step, node=ticket.node,
+                                       entries=entries, tickets=tickets), payload=payload)
+
+    def pull(self, version):
+        server = next(server for server in self.servers if self.weights(server))
+        return pb.ToShard(pull=pb.Pull(id=1, generation=self.generation, version=version, chunks=self.weights(server)[:1]))
+
+    def ticket(self):
+        return next(self.tickets())
+
+    def step(self):
+        """The step that is open, as near as a stranger can know: that of a ticket of its own."""
+        return self.ticket().step
+
+
+def without_grant(ticket):
+    bare = pb.Ticket()
+    bare.CopyFrom(ticket)
+    bare.ClearField("grant")
+    return bare
+
+
+def denied(stranger, name):
+    """A method of operators or servers, asked with a worker's certificate."""
+    method = Stranger.methods()[name]
+    request, reply = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
+    path = f"/roost.v1.{name.replace('.', '/')}"
+    if name == "Cluster.Serve":
+        def call():
+            stream = Stream(stranger.channel, path, request, reply)
+            stream.send(request())
+            stream.receive()
+        return answer_of(call)
+    unary = stranger.channel.unary_unary(path, request_serializer=request.SerializeToString, response_deserializer=reply.FromString)
+    return answer_of(lambda: unary(request(), timeout=30))
+
+
+def table():
+    """Of each method: without the secret, with another's, without a grant, with another's grant."""
+    me, other = Stranger(COORDINATOR, CERTS, "stranger"), Stranger(COORDINATOR, CERTS, "other")
+    mine, theirs = me.ticket(), other.ticket()
+    secrets = (b"", me.secret)
+
+    def claims(call):
+        return [call(secret) for secret in secrets]
+
+    def join(secret):
+        return me.unary("Join", pb.JoinRequest(wire_version=2, name="again", device="python", fingerprint=bytes(32),
+                                               previous_member=other.member, previous_secret=secret))
+
+    def complete(member, secret, ticket):
+        return me.unary("Complete", pb.CompleteRequest(member=member, secret=secret, ticket=ticket))
+
+    rows = {
+        "Cluster.Describe": [NOTHING] * 4,
+        "Cluster.Join": claims(join) + [NOTHING] * 2,
+        "Cluster.Member": claims(lambda secret: me.member_stream(other.member, secret)) + [NOTHING] * 2,
+        "Cluster.Acquire": claims(lambda secret: me.unary("Acquire", pb.AcquireRequest(
+            member=other.member, secret=secret, generation=me.generation, sequence=99))) + [NOTHING] * 2,
+        "Cluster.Complete": claims(lambda secret: complete(other.member, secret, theirs)) +
+        [complete(me.member, me.secret, ticket) for ticket in (without_grant(mine), theirs)],
+        "Cluster.Leave": claims(lambda secret: me.unary("Leave", pb.LeaveRequest(
+            member=other.member, secret=secret, reason="forged"))) + [NOTHING] * 2,
+        "Cluster.Samples": claims(lambda secret: me.unary("Samples", pb.SamplesRequest(
+            run=me.run.run, ticket=theirs, member=other.member, secret=secret))) + [NOTHING] * 2,
+        "Shard.Exchange": claims(lambda secret: me.exchange(other.member, secret, me.push(theirs, [theirs]))) +
+        [me.exchange(me.member, me.secret, me.push(mine, [ticket])) for ticket in (without_grant(mine), theirs)],
+    }
+    for name in ("StartRun", "StopRun", "Checkpoint", "Drain", "Status", "Serve"):
+        rows[f"Cluster.{name}"] = [denied(me, f"Cluster.{name}")] * 4
+    rows["Shard.Transfer"] = [denied(me, "Shard.Transfer")] * 4
+    missing = sorted(set(Stranger.methods()) - set(rows))
+    assert not missing, f"methods that the table lacks: {missing}"
+    assert other.member_stream(other.member, other.secret) == "OK", "the other is a member still"
+    return rows
+
+
+# ---- attacks ----
+
+def guesses(stranger):
+    """Members before and after this one, in its coordinator's term."""
+    term = stranger.member >> 32
+    return [term << 32 | serial for serial in range(1, GUESSES + 1) if term << 32 | serial != stranger.member]
+
+
+def zombie(stranger, ticket, member):
+    """Gradients of 1e6 for a step that is open, from a member that somebody else is."""
+    yield stranger.exchange(member, stranger.secret, stranger.push(ticket, [ticket]))
+    yield stranger.exchange(member, stranger.secret, stranger.push(ticket, []))
+
+
+def nan(stranger, ticket, member):
+    """Skips every step, if it counted."""
+    yield stranger.exchange(member, b"", stranger.push(ticket, [], float("nan")))
+
+
+def spy(stranger, ticket, member):
+    """The weights, without ever joining."""
+    yield stranger.exchange(member, b"", stranger.pull(ticket.version))
+
+
+def evict(stranger, ticket, member):
+    """Ends others' memberships."""
+    yield stranger.unary("Leave", pb.LeaveRequest(member=member, secret=stranger.secret, reason="forged"))
+    yield stranger.member_stream(member, stranger.secret)
+
+
+def complete(stranger, ticket, member):
+    """Calls every slot of the step done, so that nobody computes it."""
+    for slot in range(8):
+        claim = pb.Ticket()
+        claim.CopyFrom(ticket)
+        claim.node.level, claim.node.index = 0, slot
+        yield stranger.unary("Complete", pb.CompleteRequest(member=member, secret=stranger.secret, ticket=claim))
+        if not (ticket.node.level == 0 and ticket.node.index == slot):
+            yield stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=claim))
+
+
+def validation(stranger, ticket, _):
+    """Losses of -1e300, and such as can be, of pieces that it was not granted."""
+    claim = pb.Ticket(kind=pb.TICKET_VALIDATE, generation=ticket.generation, step=ticket.step, version=ticket.version,
+                      member=stranger.member, grant=ticket.grant)
+    for piece in range(4):
+        claim.node.index = piece
+        for loss, count in ((-1e300, 1 << 63), (1e-9, 4)):
+            yield stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=claim,
+                                                                loss_sum=loss, sample_count=count))
+
+
+def replay(stranger, ticket, _):
+    """Brings other slots and other steps under the one ticket that it was granted."""
+    for shift in range(1, 4):
+        other = pb.Ticket()
+        other.CopyFrom(ticket)
+        other.node.index = (ticket.node.index + shift) % 8
+        yield stranger.exchange(stranger.member, stranger.secret, stranger.push(other, [ticket]))
+        yield stranger.exchange(stranger.member, stranger.secret, stranger.push(other, [other]))
+        other.CopyFrom(ticket)
+        other.step += shift
+        yield stranger.exchange(stranger.member, stranger.secret, stranger.push(other, [ticket]))
+
+
+ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay)}
+
+
+def attack_for(attack, seconds):
+    """What was answered, and how often."""
+    stranger, answers = Stranger(COORDINATOR, CERTS, "stranger"), collections.Counter()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        ticket = stranger.ticket()
+        for member in guesses(stranger):
+            answers.update(attack(stranger, ticket, member))
+        # What it holds is dropped, so that others may compute it.
+        stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=ticket, outcome=9))
+    return answers
+
+
+print(json.dumps(table() if COMMAND == "table" else attack_for(ATTACKS[COMMAND], float(sys.argv[5]))))
+sys.stdout.flush()
+os._exit(0)  # threads of streams wait for more
