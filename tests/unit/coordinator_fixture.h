@@ -1,5 +1,5 @@
-/* A coordinator of two servers with a chunk each as its daemon and the simulator see it: calls in,
- * effects out. What servers and workers say, and what came of it. */
+/* A coordinator of two servers (COORDINATOR_SERVERS) with a chunk each as its daemon and the
+ * simulator see it: calls in, effects out. The reports of servers, the calls of workers. */
 #ifndef ROOST_TESTS_UNIT_COORDINATOR_FIXTURE_H
 #define ROOST_TESTS_UNIT_COORDINATOR_FIXTURE_H
 
@@ -12,17 +12,22 @@
 #include <math.h>
 #include <string.h>
 
+#ifndef COORDINATOR_SERVERS
+#define COORDINATOR_SERVERS 2 /* at most 3 */
+#endif
+
 enum {
     SLOTS = 4,
-    SERVERS = 2,
+    SERVERS = COORDINATOR_SERVERS,
     LEASE_MS = 1000,
     STOP_MS = 500,
     EFFECTS_SEEN_MAX = 256,
 };
 
-/* A coordinator of two servers with a chunk each, and what it said since the last look. */
+/* The coordinator, and its effects since the last look. */
 struct coordinator_fixture {
     struct coordinator *coordinator;
+    uint64_t term; /* 0: the first */
     uint64_t now_ms;
     uint64_t boot[SERVERS];
     uint64_t link[SERVERS];
@@ -33,7 +38,8 @@ struct coordinator_fixture {
     struct cut_record stored;
 };
 
-static const struct map_parameter parameters[] = {{0, 1, 400, 400}, {1, 1, 400, 400}};
+static const struct map_parameter parameters[] = {
+    {0, 1, 400, 400}, {1, 1, 400, 400}, {2, 1, 400, 400}};
 
 static inline struct coordinator_run run_of(uint64_t steps)
 {
@@ -47,7 +53,7 @@ static inline struct coordinator_run run_of(uint64_t steps)
         .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = 8},
                  .sample_predictions = 1,
                  .skip_max = 2},
-        .parameter_count = 2,
+        .parameter_count = SERVERS,
         .parameters = parameters,
         .parameter_bytes_max = 1 << 20,
         .spec = "train: {}",
@@ -58,14 +64,15 @@ static inline struct coordinator_run run_of(uint64_t steps)
 static inline void coordinator_set_up(struct coordinator_fixture *f)
 {
     f->now_ms = 1000;
-    f->boot[0] = 11;
-    f->boot[1] = 12;
-    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
-                                                                    .heartbeat_ms = 100,
-                                                                    .lease_ms = LEASE_MS,
-                                                                    .speculation_percent = 200,
-                                                                    .speculation_ms_min = 10,
-                                                                    .stop_ms = STOP_MS});
+    for (uint32_t i = 0; i < SERVERS; i++)
+        f->boot[i] = 11 + i;
+    f->coordinator =
+        coordinator_new(&(struct coordinator_settings){.term = f->term > 0 ? f->term : 1,
+                                                       .heartbeat_ms = 100,
+                                                       .lease_ms = LEASE_MS,
+                                                       .speculation_percent = 200,
+                                                       .speculation_ms_min = 10,
+                                                       .stop_ms = STOP_MS});
     assert_non_null(f->coordinator);
 }
 
@@ -173,7 +180,7 @@ static inline enum err say_committed(struct coordinator_fixture *f, uint32_t i, 
     return report(f, i, committed);
 }
 
-/* Server i owns chunk i; server 1 the loss as well. */
+/* Server i owns chunk i; the last server the loss as well. */
 static inline enum err say_reduced(struct coordinator_fixture *f, uint32_t i, uint64_t step,
                                    double sumsq)
 {
@@ -183,7 +190,7 @@ static inline enum err say_reduced(struct coordinator_fixture *f, uint32_t i, ui
                                        .step = step,
                                        .seal_count = 1,
                                        .seals = &seal,
-                                       .has_loss = i == 1,
+                                       .has_loss = i == SERVERS - 1,
                                        .loss_sum = 4,
                                        .sample_count = 8};
     return report(f, i, reduced);
@@ -191,26 +198,26 @@ static inline enum err say_reduced(struct coordinator_fixture *f, uint32_t i, ui
 
 static inline void reduce_all(struct coordinator_fixture *f, uint64_t step)
 {
-    assert_int_equal(say_reduced(f, 0, step, 1), ERR_OK);
-    assert_int_equal(say_reduced(f, 1, step, 1), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_reduced(f, i, step, 1), ERR_OK);
 }
 
 static inline void commit_all(struct coordinator_fixture *f, uint64_t step)
 {
-    assert_int_equal(say_committed(f, 0, step), ERR_OK);
-    assert_int_equal(say_committed(f, 1, step), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_committed(f, i, step), ERR_OK);
 }
 
 static inline void ready_all(struct coordinator_fixture *f, uint64_t version)
 {
-    assert_int_equal(say_ready(f, 0, version), ERR_OK);
-    assert_int_equal(say_ready(f, 1, version), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_ready(f, i, version), ERR_OK);
 }
 
 static inline void record_all(struct coordinator_fixture *f, uint64_t version)
 {
-    assert_int_equal(say_manifest(f, 0, version, ERR_OK), ERR_OK);
-    assert_int_equal(say_manifest(f, 1, version, ERR_OK), ERR_OK);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_manifest(f, i, version, ERR_OK), ERR_OK);
 }
 
 /* A step from its pushes to the acknowledged commit; the commit stays in f->seen of server 0. */
@@ -224,8 +231,8 @@ static inline void step(struct coordinator_fixture *f, uint64_t step_number)
 static inline void start_preparing(struct coordinator_fixture *f, const struct coordinator_run *run,
                                    const struct coordinator_past *past)
 {
-    hello(f, 0, 0);
-    hello(f, 1, 0);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(f, i, 0);
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
     look(f);
     f->generation = status(f).generation;
