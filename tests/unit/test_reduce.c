@@ -10,8 +10,10 @@
 
 enum { N = 37, SLOTS_MAX = 16 };
 
-/* A tree with everything it needs, and the slots' gradients. */
-struct fixture {
+/* A tree with everything it needs, and the slots' gradients, made of the seed. */
+struct reduce_fixture {
+    uint32_t slot_count, ahead_max;
+    uint64_t seed;
     const struct kernels *kernels;
     struct reduce reduce;
     struct reduce_buffers buffers;
@@ -21,19 +23,19 @@ struct fixture {
     struct rand_state rand;
 };
 
-static void set_up(struct fixture *f, uint32_t slots, uint32_t ahead_max, uint64_t seed)
+static void reduce_set_up(struct reduce_fixture *f)
 {
     struct kernels_options options = {.backend = KERNELS_CPU};
     char reason[256];
-    *f = (struct fixture){.rand = {seed}};
+    f->rand = (struct rand_state){f->seed};
     assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
-    f->reduce = (struct reduce){.slots = slots, .ahead_max = ahead_max, .held = f->held};
+    f->reduce = (struct reduce){.slots = f->slot_count, .ahead_max = f->ahead_max, .held = f->held};
     f->buffers = (struct reduce_buffers){.n = N,
-                                         .uncached = seed % 2 == 1, /* the bits are the same */
-                                         .made_max = reduce_sums_max(slots, ahead_max),
+                                         .uncached = f->seed % 2 == 1, /* the bits are the same */
+                                         .made_max = reduce_sums_max(f->slot_count, f->ahead_max),
                                          .free = f->free};
     assert_true(f->buffers.made_max <= 64);
-    for (uint32_t s = 0; s < slots; s++)
+    for (uint32_t s = 0; s < f->slot_count; s++)
         for (uint32_t i = 0; i < N; i++) {
             /* Of very different sizes, so that another order of addition gives other bits. */
             double size = (double)(UINT64_C(1) << rand_below(&f->rand, 40));
@@ -41,15 +43,23 @@ static void set_up(struct fixture *f, uint32_t slots, uint32_t ahead_max, uint64
         }
 }
 
-static void tear_down(struct fixture *f)
+static void reduce_tear_down(struct reduce_fixture *f)
 {
     reduce_clear(&f->reduce, &f->buffers);
     reduce_buffers_release(&f->buffers, f->kernels);
     kernels_free(f->kernels);
 }
 
+/* Another tree, of another seed. */
+static void again(struct reduce_fixture *f, uint32_t slot_count, uint32_t ahead_max, uint64_t seed)
+{
+    reduce_tear_down(f);
+    *f = (struct reduce_fixture){slot_count, ahead_max, seed};
+    reduce_set_up(f);
+}
+
 /* The definition: a node is the sum of its halves, a missing half is skipped. */
-static void tree_sum(const struct fixture *f, struct node node, float *sum)
+static void tree_sum(const struct reduce_fixture *f, struct node node, float *sum)
 {
     if (node.level == 0) {
         memcpy(sum, f->slots[node.index], N * sizeof *sum);
@@ -65,13 +75,13 @@ static void tree_sum(const struct fixture *f, struct node node, float *sum)
         sum[i] = sum[i] + other[i];
 }
 
-static struct node root(const struct fixture *f)
+static struct node root(const struct reduce_fixture *f)
 {
     return (struct node){tree_level(f->reduce.slots), 0};
 }
 
 /* Pushes the node with its right sum, in slices cut at random places. */
-static enum reduce_result push(struct fixture *f, struct node node)
+static enum reduce_result push(struct reduce_fixture *f, struct node node)
 {
     float sum[N];
     tree_sum(f, node, sum);
@@ -91,7 +101,7 @@ static enum reduce_result push(struct fixture *f, struct node node)
     return result;
 }
 
-static void assert_whole(const struct fixture *f)
+static void assert_whole(const struct reduce_fixture *f)
 {
     float sum[N];
     tree_sum(f, root(f), sum);
@@ -99,7 +109,7 @@ static void assert_whole(const struct fixture *f)
     assert_memory_equal(reduce_root(&f->reduce), sum, sizeof sum);
 }
 
-static void next_permutation_from(struct fixture *f, uint32_t *order, uint32_t placed,
+static void next_permutation_from(struct reduce_fixture *f, uint32_t *order, uint32_t placed,
                                   uint32_t *ret_count)
 {
     uint32_t slots = f->reduce.slots;
@@ -124,36 +134,32 @@ static void next_permutation_from(struct fixture *f, uint32_t *order, uint32_t p
     }
 }
 
-TEST(every_order_of_arrival_gives_the_same_bits)
+TEST_F(every_order_of_arrival_gives_the_same_bits, reduce, .slot_count = 1)
 {
     uint32_t factorial = 1;
     for (uint32_t slots = 1; slots <= 6; slots++) {
-        struct fixture f;
-        set_up(&f, slots, slots, slots);
+        again(f, slots, slots, slots);
         uint32_t order[SLOTS_MAX], count = 0;
         for (uint32_t i = 0; i < slots; i++)
             order[i] = i;
-        next_permutation_from(&f, order, 0, &count);
+        next_permutation_from(f, order, 0, &count);
         factorial *= slots;
         assert_int_equal(count, factorial);
-        tear_down(&f);
     }
 }
 
-TEST(another_order_of_addition_gives_other_bits)
+TEST_F(another_order_of_addition_gives_other_bits, reduce, .slot_count = 6, .ahead_max = 6,
+       .seed = 1)
 { /* so the tests above can fail */
-    struct fixture f;
-    set_up(&f, 6, 6, 1);
     float sum[N], running[N] = {0};
-    tree_sum(&f, root(&f), sum);
+    tree_sum(f, root(f), sum);
     for (uint32_t s = 0; s < 6; s++)
         for (uint32_t i = 0; i < N; i++)
-            running[i] += f.slots[s][i];
+            running[i] += f->slots[s][i];
     assert_memory_not_equal(sum, running, sizeof sum);
-    tear_down(&f);
 }
 
-static struct node any_node(struct fixture *f)
+static struct node any_node(struct reduce_fixture *f)
 {
     for (;;) {
         struct node node;
@@ -165,7 +171,7 @@ static struct node any_node(struct fixture *f)
 }
 
 /* Whether all slots of `node` have been pushed, as the rules say it, slot by slot. */
-static bool inside(const struct fixture *f, struct node node)
+static bool inside(const struct reduce_fixture *f, struct node node)
 {
     for (uint32_t i = 0; i < f->reduce.held_count; i++)
         if (node_first(f->reduce.held[i].node) <= node_first(node) &&
@@ -174,102 +180,90 @@ static bool inside(const struct fixture *f, struct node node)
     return false;
 }
 
-TEST(p4_nodes_that_overlap_still_count_each_slot_once)
+TEST_F(p4_nodes_that_overlap_still_count_each_slot_once, reduce, .slot_count = 1)
 {
     for (uint64_t seed = 0; seed < 400; seed++) {
-        struct fixture f;
-        set_up(&f, (uint32_t)(1 + seed % SLOTS_MAX), SLOTS_MAX, seed);
-        while (reduce_root(&f.reduce) == NULL) {
-            struct node node = any_node(&f);
-            bool duplicate = inside(&f, node);
-            assert_int_equal(reduce_holds(&f.reduce, node), duplicate);
-            assert_int_equal(push(&f, node), duplicate ? REDUCE_DUPLICATE : REDUCE_COUNTED);
+        again(f, (uint32_t)(1 + seed % SLOTS_MAX), SLOTS_MAX, seed);
+        while (reduce_root(&f->reduce) == NULL) {
+            struct node node = any_node(f);
+            bool duplicate = inside(f, node);
+            assert_int_equal(reduce_holds(&f->reduce, node), duplicate);
+            assert_int_equal(push(f, node), duplicate ? REDUCE_DUPLICATE : REDUCE_COUNTED);
         }
-        assert_whole(&f);
-        assert_int_equal(push(&f, root(&f)), REDUCE_DUPLICATE);
-        tear_down(&f);
+        assert_whole(f);
+        assert_int_equal(push(f, root(f)), REDUCE_DUPLICATE);
     }
 }
 
-TEST(p4_a_node_around_takes_the_place_of_what_is_held)
+TEST_F(p4_a_node_around_takes_the_place_of_what_is_held, reduce, .slot_count = 8, .ahead_max = 8,
+       .seed = 5)
 {
-    struct fixture f;
-    set_up(&f, 8, 8, 5);
-    assert_int_equal(push(&f, (struct node){0, 0}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){0, 3}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){1, 2}), REDUCE_COUNTED);
-    assert_int_equal(f.reduce.held_count, 3);
-    assert_int_equal(push(&f, (struct node){2, 0}), REDUCE_COUNTED);
-    assert_int_equal(f.reduce.held_count, 2);
-    assert_int_equal(f.buffers.free_count, 1);
+    assert_int_equal(push(f, (struct node){0, 0}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){0, 3}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){1, 2}), REDUCE_COUNTED);
+    assert_int_equal(f->reduce.held_count, 3);
+    assert_int_equal(push(f, (struct node){2, 0}), REDUCE_COUNTED);
+    assert_int_equal(f->reduce.held_count, 2);
+    assert_int_equal(f->buffers.free_count, 1);
     /* Around what is held, and completes a pair. */
-    assert_int_equal(push(&f, (struct node){2, 1}), REDUCE_COUNTED);
-    assert_whole(&f);
-    tear_down(&f);
+    assert_int_equal(push(f, (struct node){2, 1}), REDUCE_COUNTED);
+    assert_whole(f);
 }
 
-TEST(a_half_without_slots_is_skipped)
+TEST_F(a_half_without_slots_is_skipped, reduce, .slot_count = 5, .ahead_max = 5, .seed = 6)
 {
-    struct fixture f;
-    set_up(&f, 5, 5, 6); /* slot 4 stands for (1,2) and (2,1) */
-    assert_int_equal(push(&f, (struct node){0, 4}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){1, 2}), REDUCE_DUPLICATE);
-    assert_int_equal(push(&f, (struct node){2, 1}), REDUCE_DUPLICATE);
-    assert_int_equal(push(&f, (struct node){2, 0}), REDUCE_COUNTED);
-    assert_whole(&f);
-    tear_down(&f);
+    /* slot 4 stands for (1,2) and (2,1) */
+    assert_int_equal(push(f, (struct node){0, 4}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){1, 2}), REDUCE_DUPLICATE);
+    assert_int_equal(push(f, (struct node){2, 1}), REDUCE_DUPLICATE);
+    assert_int_equal(push(f, (struct node){2, 0}), REDUCE_COUNTED);
+    assert_whole(f);
 }
 
-TEST(full_means_busy_but_not_for_pairs_and_the_lowest_missing)
+TEST_F(full_means_busy_but_not_for_pairs_and_the_lowest_missing, reduce, .slot_count = 16,
+       .ahead_max = 2, .seed = 7)
 {
-    struct fixture f;
-    set_up(&f, 16, 2, 7);
-    assert_int_equal(push(&f, (struct node){0, 15}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){0, 12}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){0, 8}), REDUCE_BUSY);
-    assert_int_equal(push(&f, (struct node){1, 4}), REDUCE_BUSY);
-    assert_int_equal(push(&f, (struct node){0, 13}), REDUCE_COUNTED); /* completes a pair */
-    assert_int_equal(push(&f, (struct node){1, 7}), REDUCE_COUNTED);  /* around what is held */
-    assert_int_equal(f.reduce.held_count, 1);                         /* (2,3) */
-    assert_int_equal(push(&f, (struct node){0, 5}), REDUCE_COUNTED);
-    assert_int_equal(push(&f, (struct node){0, 9}), REDUCE_BUSY);
+    assert_int_equal(push(f, (struct node){0, 15}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){0, 12}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){0, 8}), REDUCE_BUSY);
+    assert_int_equal(push(f, (struct node){1, 4}), REDUCE_BUSY);
+    assert_int_equal(push(f, (struct node){0, 13}), REDUCE_COUNTED); /* completes a pair */
+    assert_int_equal(push(f, (struct node){1, 7}), REDUCE_COUNTED);  /* around what is held */
+    assert_int_equal(f->reduce.held_count, 1);                       /* (2,3) */
+    assert_int_equal(push(f, (struct node){0, 5}), REDUCE_COUNTED);
+    assert_int_equal(push(f, (struct node){0, 9}), REDUCE_BUSY);
     for (uint32_t slot = 0; slot < 16; slot++) /* the lowest missing, always */
-        if (!reduce_holds(&f.reduce, (struct node){0, slot}))
-            assert_int_equal(push(&f, (struct node){0, slot}), REDUCE_COUNTED);
-    assert_whole(&f);
-    tear_down(&f);
+        if (!reduce_holds(&f->reduce, (struct node){0, slot}))
+            assert_int_equal(push(f, (struct node){0, slot}), REDUCE_COUNTED);
+    assert_whole(f);
 }
 
-TEST(any_order_ends_within_the_bound_when_busy_ones_come_again)
+TEST_F(any_order_ends_within_the_bound_when_busy_ones_come_again, reduce, .slot_count = 1)
 {
     for (uint64_t seed = 0; seed < 300; seed++) {
-        struct fixture f;
         uint32_t slots = (uint32_t)(1 + seed % SLOTS_MAX), ahead_max = (uint32_t)(seed % 4);
-        set_up(&f, slots, ahead_max, seed);
+        again(f, slots, ahead_max, seed);
         bool progress = true;
-        while (reduce_root(&f.reduce) == NULL && progress) {
+        while (reduce_root(&f->reduce) == NULL && progress) {
             progress = false;
-            uint32_t from = (uint32_t)rand_below(&f.rand, slots);
+            uint32_t from = (uint32_t)rand_below(&f->rand, slots);
             for (uint32_t i = 0; i < slots; i++)
-                progress |= push(&f, (struct node){0, (from + i) % slots}) == REDUCE_COUNTED;
+                progress |= push(f, (struct node){0, (from + i) % slots}) == REDUCE_COUNTED;
         }
-        assert_whole(&f);
-        assert_true(f.buffers.made_count <= reduce_sums_max(slots, ahead_max));
-        tear_down(&f);
+        assert_whole(f);
+        assert_true(f->buffers.made_count <= reduce_sums_max(slots, ahead_max));
     }
 }
 
-TEST(values_are_read_whatever_the_slices)
+TEST_F(values_are_read_whatever_the_slices, reduce, .slot_count = 1, .ahead_max = 1, .seed = 8)
 {
-    struct fixture f;
-    set_up(&f, 1, 1, 8);
     uint16_t halves[N];
     float expected[N], expected_sum[N], out[N], acc[N];
-    f.kernels->cast_to_bf16(f.kernels, halves, f.slots[0], N);
+    f->kernels->cast_to_bf16(f->kernels, halves, f->slots[0], N);
     for (uint32_t i = 0; i < N; i++) {
         uint32_t bits = (uint32_t)halves[i] << 16;
         memcpy(&expected[i], &bits, sizeof bits);
-        expected_sum[i] = f.slots[0][i] + expected[i];
+        expected_sum[i] = f->slots[0][i] + expected[i];
     }
     struct slice slices[sizeof halves]; /* of 0 to 6 bytes */
     size_t count = 0;
@@ -280,13 +274,12 @@ TEST(values_are_read_whatever_the_slices)
     }
     struct cursor cursor = {slices, count, 0, 0};
     assert_int_equal(cursor_bytes(&cursor), sizeof halves);
-    cursor_copy(&cursor, f.kernels, CODEC_BF16, out, N);
+    cursor_copy(&cursor, f->kernels, CODEC_BF16, out, N);
     assert_memory_equal(out, expected, sizeof out);
-    memcpy(acc, f.slots[0], sizeof acc);
+    memcpy(acc, f->slots[0], sizeof acc);
     cursor = (struct cursor){slices, count, 0, 0};
     cursor_skip(&cursor, 2);
-    cursor_add(&cursor, f.kernels, CODEC_BF16, acc + 1, N - 1);
+    cursor_add(&cursor, f->kernels, CODEC_BF16, acc + 1, N - 1);
     acc[0] = expected_sum[0];
     assert_memory_equal(acc, expected_sum, sizeof acc);
-    tear_down(&f);
 }
