@@ -13,6 +13,7 @@ struct formula {
     int64_t B, T, C, H;
     bool causal;
     const int32_t *integers;
+    bool centred;
 };
 
 static double *doubles(struct arrays *arrays, int64_t n)
@@ -169,104 +170,73 @@ TEST(embedding_is_its_formula)
     assert_near("dwte", dwte, dx, V * C);
 }
 
-/* -- layernorm --------------------------------------------------------------------------------- */
+/* -- layernorm and rmsnorm --------------------------------------------------------------------- */
 
-static void layernorm_formula(const struct formula *f, double *out, const double *x)
+/* `centred`: the mean is subtracted and beta added. */
+static void norm_formula(const struct formula *f, double *out, const double *x)
 {
     int64_t N = f->B, C = f->C;
     const double *gamma = x + N * C, *beta = gamma + C;
     for (int64_t n = 0; n < N; n++, x += C, out += C) {
         double mean = 0, variance = 0;
-        for (int64_t c = 0; c < C; c++)
+        for (int64_t c = 0; c < C && f->centred; c++)
             mean += x[c] / (double)C;
         for (int64_t c = 0; c < C; c++)
             variance += (x[c] - mean) * (x[c] - mean) / (double)C;
         for (int64_t c = 0; c < C; c++)
-            out[c] = (x[c] - mean) / sqrt(variance + 1e-5) * gamma[c] + beta[c];
+            out[c] = (x[c] - mean) / sqrt(variance + 1e-5) * gamma[c] + (f->centred ? beta[c] : 0);
     }
 }
 
-static void layernorm_at(int64_t C)
+static void norm_at(int64_t C, bool centred)
 {
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 4;
+    int weights = centred ? 2 : 1;
     scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * C, 1), *gamma = arrays_floats(&a, 2, C, 1);
     float *beta = arrays_floats(&a, 3, C, 1), *dout = arrays_floats(&a, 4, N * C, 1);
     float *out = arrays_floats(&a, 0, N * C, 0), *dinp = arrays_floats(&a, 5, N * C, 1);
     float *mean = arrays_floats(&a, 0, N, 0), *rstd = arrays_floats(&a, 0, N, 0);
     float *dgamma = arrays_floats(&a, 6, C, 1), *dbeta = arrays_floats(&a, 7, C, 1);
-    double *x = joined(&a, 3, (const float *[]){inp, gamma, beta}, (int64_t[]){N * C, C, C});
-    struct formula f = {layernorm_formula, N * C + 2 * C, N * C, .B = N, .C = C};
+    double *before =
+        joined(&a, 1 + weights, (const float *[]){dinp, dgamma, dbeta}, (int64_t[]){N * C, C, C});
+    double *x =
+        joined(&a, 1 + weights, (const float *[]){inp, gamma, beta}, (int64_t[]){N * C, C, C});
+    struct formula f = {norm_formula, N * C + weights * C, N * C, .B = N, .C = C};
+    f.centred = centred;
     double *expected = doubles(&a, N * C);
-    layernorm_formula(&f, expected, x);
-    k->layernorm_forward(k, out, mean, rstd, inp, gamma, beta, N, C);
+    norm_formula(&f, expected, x);
+    if (centred)
+        k->layernorm_forward(k, out, mean, rstd, inp, gamma, beta, N, C);
+    else
+        k->rmsnorm_forward(k, out, rstd, inp, gamma, N, C);
     assert_near("out", out, expected, N * C);
     double *dx = differences(&a, &f, x, dout);
-    for (int64_t i = 0; i < N * C; i++)
-        dx[i] += dinp[i]; /* all three accumulate */
-    for (int64_t c = 0; c < C; c++) {
-        dx[N * C + c] += dgamma[c];
-        dx[N * C + C + c] += dbeta[c];
-    }
-    k->layernorm_backward(k, dinp, dgamma, dbeta, dout, inp, mean, rstd, gamma, N, C);
+    for (int64_t i = 0; i < f.inputs; i++)
+        dx[i] += before[i]; /* all of them accumulate */
+    if (centred)
+        k->layernorm_backward(k, dinp, dgamma, dbeta, dout, inp, mean, rstd, gamma, N, C);
+    else
+        k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
     assert_near("dinp", dinp, dx, N * C);
     assert_near("dgamma", dgamma, dx + N * C, C);
-    assert_near("dbeta", dbeta, dx + N * C + C, C);
+    if (centred)
+        assert_near("dbeta", dbeta, dx + N * C + C, C);
 }
 
 TEST(layernorm_is_its_formula)
 {
-    layernorm_at(16);
-    layernorm_at(33);
-    layernorm_at(100);
-}
-
-/* -- rmsnorm ----------------------------------------------------------------------------------- */
-
-static void rmsnorm_formula(const struct formula *f, double *out, const double *x)
-{
-    int64_t N = f->B, C = f->C;
-    const double *gamma = x + N * C;
-    for (int64_t n = 0; n < N; n++, x += C, out += C) {
-        double square = 0;
-        for (int64_t c = 0; c < C; c++)
-            square += x[c] * x[c] / (double)C;
-        for (int64_t c = 0; c < C; c++)
-            out[c] = x[c] / sqrt(square + 1e-5) * gamma[c];
-    }
-}
-
-static void rmsnorm_at(int64_t C)
-{
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
-    int64_t N = 4;
-    scoped(arrays_release) struct arrays a = {0};
-    float *inp = arrays_floats(&a, 1, N * C, 1), *gamma = arrays_floats(&a, 2, C, 1);
-    float *dout = arrays_floats(&a, 4, N * C, 1), *out = arrays_floats(&a, 0, N * C, 0);
-    float *dinp = arrays_floats(&a, 5, N * C, 1), *dgamma = arrays_floats(&a, 6, C, 1);
-    float *rstd = arrays_floats(&a, 0, N, 0);
-    double *x = joined(&a, 2, (const float *[]){inp, gamma}, (int64_t[]){N * C, C});
-    struct formula f = {rmsnorm_formula, N * C + C, N * C, .B = N, .C = C};
-    double *expected = doubles(&a, N * C);
-    rmsnorm_formula(&f, expected, x);
-    k->rmsnorm_forward(k, out, rstd, inp, gamma, N, C);
-    assert_near("out", out, expected, N * C);
-    double *dx = differences(&a, &f, x, dout);
-    for (int64_t i = 0; i < N * C; i++)
-        dx[i] += dinp[i]; /* both accumulate */
-    for (int64_t c = 0; c < C; c++)
-        dx[N * C + c] += dgamma[c];
-    k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
-    assert_near("dinp", dinp, dx, N * C);
-    assert_near("dgamma", dgamma, dx + N * C, C);
+    norm_at(16, true);
+    norm_at(33, true);
+    norm_at(100, true);
 }
 
 TEST(rmsnorm_is_its_formula)
 {
-    rmsnorm_at(16);
-    rmsnorm_at(33);
-    rmsnorm_at(100);
+    norm_at(16, false);
+    norm_at(33, false);
+    norm_at(100, false);
 }
 
 /* -- rope -------------------------------------------------------------------------------------- */
@@ -424,13 +394,7 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
     run(&f, expected, x);
     forward(k, out, inp, n);
     assert_near("out", out, expected, n);
-    double *dx = doubles(&a, n), h = 1e-5, *above = doubles(&a, n), *below = doubles(&a, n);
-    for (int64_t i = 0; i < n; i++)
-        above[i] = x[i] + h, below[i] = x[i] - h;
-    run(&f, above, above);
-    run(&f, below, below);
-    for (int64_t i = 0; i < n; i++)
-        dx[i] = dout[i] * (above[i] - below[i]) / (2 * h);
+    double *dx = differences(&a, &f, x, dout);
     backward(k, dinp, dout, of_output ? out : inp, n);
     assert_near("dinp", dinp, dx, n);
 }
