@@ -56,9 +56,7 @@ TEST(a_member_of_another_type_is_named)
     assert_int_equal(json_parse("f", text("{\"t\": \"x\", \"n\": -1, \"f\": 1.0}"), &json, &reason),
                      ERR_OK);
     assert_int_equal(json_get_uint(json, "none", &number, &reason), ERR_MALFORMED);
-    assert_non_null(strstr(reason.text, "\"none\" is missing"));
     assert_int_equal(json_get_uint(json, "n", &number, &reason), ERR_MALFORMED);
-    assert_non_null(strstr(reason.text, "\"n\" is not a whole number"));
     assert_int_equal(json_get_uint(json, "f", &number, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_real(json, "t", &real, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_bool(json, "t", &yes, &reason), ERR_MALFORMED);

@@ -280,8 +280,7 @@ TEST(a_grid_too_fine_is_refused)
     struct model model;
     struct reason reason = {{0}};
     assert_int_equal(model_init(&model, &settings, &reason), ERR_INVALID);
-    assert_string_equal(reason.text, "the model's grid has more than 1048576 chunks; a smaller "
-                                     "model.tensor_max (now 64) makes fewer");
+    assert_non_null(strstr(reason.text, "model.tensor_max"));
 }
 
 TEST(scatter_undoes_gather)

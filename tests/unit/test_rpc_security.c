@@ -176,7 +176,6 @@ TEST_F(a_server_of_another_ca_is_refused_by_the_client, security)
         identity_new(&f->authority, &f->foreign, worker_of("nest"), fixture_now_s());
     struct reason reason = {0};
     assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
-    assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
     tls_identity_release(&identity);
 }
 
@@ -186,7 +185,6 @@ TEST_F(a_certificate_of_another_cluster_is_refused, security)
         identity_new(&f->authority, &f->authority, worker_of("other"), fixture_now_s());
     struct reason reason = {0};
     assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
-    assert_string_equal(reason.text, "certificate is for cluster other; this is nest");
     tls_identity_release(&identity);
 }
 
@@ -198,7 +196,6 @@ TEST_F(a_workers_certificate_does_not_make_a_server, security)
     f->server = server_new(f->loop, &identity, methods, 1);
     struct reason reason = {0};
     assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
-    assert_non_null(strstr(reason.text, "the server's certificate is not trusted"));
     tls_identity_release(&identity);
 }
 
@@ -243,7 +240,6 @@ TEST_F(without_tls_only_loopback_is_allowed, security)
         struct rpc_channel *channel = NULL;
         struct reason reason = {0};
         assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
-        assert_non_null(strstr(reason.text, "not a loopback address"));
         assert_int_equal(rpc_channel_new(f->loop, refused[i], NULL, &channel, &reason),
                          ERR_INVALID);
     }
