@@ -309,7 +309,7 @@ static enum err set_up(struct reference *r, struct reason *reason)
         .model = r->options.model,
         .train = &r->options.spec->train,
         .node_slots_max = UINT32_C(1) << r->node_level,
-        .local = executor_local_of(r->options.spec),
+        .local = local_settings_of(r->options.spec),
     };
     TRY(executor_new(&options, &r->executor, reason));
     TRY(seal_init(&r->seal, r->chunks_count));

@@ -1,8 +1,9 @@
 /* The agent puts its parts together: membership, map, tickets and traffic, each in its file. An
  * event goes to the part that it is about. This file decides what the event means for the other
  * parts. */
+#include "worker/agent.h"
+
 #include "common/check_account.h"
-#include "worker/agent_backoff.h"
 #include "worker/agent_map.h"
 #include "worker/agent_member.h"
 #include "worker/agent_traffic.h"

@@ -10,7 +10,9 @@
  *
  * It has four parts, each with its state and its invariants in a file: membership (agent_member.h),
  * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time) and traffic with the
- * servers (agent_traffic.h). agent.c puts them together.
+ * servers (agent_traffic.h). agent.c puts them together. What the parts share is below them: the
+ * words of effects (agent_effects.h) and how long to wait (agent_backoff.h). No part includes this
+ * header.
  *
  * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit for UNIT_READY
  * while the PULLs go out in forward order (chunks that are held at the ticket's version are not
@@ -41,78 +43,16 @@
 #ifndef ROOST_WORKER_AGENT_H
 #define ROOST_WORKER_AGENT_H
 
-#include "common/model/model.h"
-#include "common/rand.h"
-#include "proto/wire.h"
+#include "worker/agent_backoff.h"
+#include "worker/agent_effects.h"
 
-enum {
-    AGENT_BACKOFF_MS_MIN = 100, /* doubled with each failure in a row, ±50 % */
-    AGENT_BACKOFF_MS_MAX = 10000,
-    /* that raise the backoff where waiting helps: so it asks each second or so */
-    AGENT_WAIT_FAILURES_MAX = 3,
-    AGENT_BUSY_MAX = 6, /* pushes of a ticket refused in a row: some six seconds of backoff */
-    AGENT_ACQUIRE_WAIT_MS = 10000,
-};
-
-struct agent_config {
-    const struct model *model; /* borrowed for the agent's life */
-    enum codec push_codec;
-    enum codec weights_codec;
-    bool async;
-    uint64_t seed; /* of the jitter */
-};
-
-enum agent_effect_kind {
-    AGENT_JOIN = 1,   /* Describe and Join; answer with agent_joined() or agent_join_failed() */
-    AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
-    AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
-    AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
-    AGENT_COMPUTE,    /* run the executor on `ticket`; agent_computed() ends it */
-    AGENT_CANCEL,     /* end the compute under way soon; agent_computed() still follows */
-    AGENT_PULL,       /* send `pull` to `server` */
-    AGENT_UNIT_READY, /* the unit's weights are in place */
-    AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
-    AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
-    AGENT_LEAVE,      /* report to the coordinator; only AGENT_STOP follows */
-    AGENT_STOP        /* the run is over (OK), or this worker must not go on: the error */
-};
-
-/* Pointers live until the answer to that message, or the next agent_joined(). */
-struct agent_effect {
-    enum agent_effect_kind kind;
-    uint32_t server;
-    union {
-        struct acquire_request acquire;
-        struct ticket ticket;
-        struct pull pull;
-        struct {
-            struct push push;
-            struct push_entry *entries; /* the push's own, for the digests */
-        } push;
-        uint32_t unit;
-        struct complete_request complete;
-        enum err stop;
-    };
-};
-
-/* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. A server
- * keeps its number from map to map; a number without chunks may belong to no server. */
-struct agent_map {
-    uint64_t number;
-    uint32_t server_count;
-    const uint32_t *chunk_servers;
-    uint64_t generation; /* of the run, in which maps are numbered */
-};
+enum { AGENT_ACQUIRE_WAIT_MS = 10000 };
 
 struct agent;
 
 /* ERR_NOMEM. */
 enum err agent_new(const struct agent_config *config, struct agent **ret_agent) MUST_USE;
 void agent_free(struct agent *agent); /* NULL is fine */
-
-/* How long a worker waits after that many failures in a row, before it asks anything again.
- * Jittered, so that workers that lost the same thing at once do not come back at once. */
-uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 
 /* ---- events; all of them by the one thread that owns the agent ---- */
 
@@ -141,15 +81,7 @@ void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
 /* The unit's gradients of the ticket are final and readable until the compute's end is followed by
  * another COMPUTE. */
 void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit);
-/* The executor ended. CANCELLED after AGENT_CANCEL. For a validation ticket the sums are the
- * result, else they are ignored. */
-struct agent_result {
-    enum err err;
-    double loss_sum;
-    uint64_t sample_count;
-    uint64_t correct_count;
-    float scale; /* async, training: of the gradient (worker/whole.h) */
-};
+/* The executor ended. */
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);
 /* Finish or drop the ticket at hand before `deadline_ms`, then leave. Called twice: at once. */

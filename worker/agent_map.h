@@ -9,7 +9,8 @@
 #ifndef ROOST_WORKER_AGENT_MAP_H
 #define ROOST_WORKER_AGENT_MAP_H
 
-#include "worker/agent.h"
+#include "worker/agent_backoff.h"
+#include "worker/agent_effects.h"
 
 struct agent_map_state {
     uint64_t number;

@@ -1,7 +1,5 @@
 #include "worker/agent_member.h"
 
-#include "worker/agent_backoff.h"
-
 void agent_member_joined(struct agent_member *member, const struct join_reply *reply)
 {
     check(member->phase == AGENT_PHASE_JOINING);

@@ -6,7 +6,8 @@
 #ifndef ROOST_WORKER_AGENT_MEMBER_H
 #define ROOST_WORKER_AGENT_MEMBER_H
 
-#include "worker/agent.h"
+#include "worker/agent_backoff.h"
+#include "worker/agent_effects.h"
 
 enum agent_phase {
     AGENT_PHASE_AWAY,    /* no member; joins at `join_at` */

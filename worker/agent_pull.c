@@ -1,5 +1,4 @@
 /* Weights: pulls, and their answers. */
-#include "worker/agent_backoff.h"
 #include "worker/agent_traffic.h"
 
 /* ---- what is missing ---- */

@@ -1,5 +1,4 @@
 /* Gradients: pushes, and their acknowledgements. */
-#include "worker/agent_backoff.h"
 #include "worker/agent_traffic.h"
 
 uint32_t agent_push_pieces(const struct agent_config *config, uint32_t chunk)

@@ -10,7 +10,8 @@
 #ifndef ROOST_WORKER_AGENT_TICKETS_H
 #define ROOST_WORKER_AGENT_TICKETS_H
 
-#include "worker/agent.h"
+#include "worker/agent_backoff.h"
+#include "worker/agent_effects.h"
 
 enum { AGENT_TICKETS_MAX = 1 };
 

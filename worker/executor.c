@@ -13,6 +13,35 @@
 #include "common/digest.h"
 #include "worker/executor_memory.h"
 
+#include <stdlib.h>
+
+/* ---- life ---- */
+
+void executor_free(struct executor *e)
+{
+    if (e == NULL)
+        return;
+    executor_memory_release(e);
+    free(e);
+}
+
+enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
+                      struct reason *reason)
+{
+    struct executor *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return ERR_NOMEM;
+    enum err err = executor_memory_take(e, options, reason);
+    if (err != ERR_OK) {
+        executor_free(e);
+        return err;
+    }
+    *ret_executor = e;
+    return ERR_OK;
+}
+
+/* ---- a run ---- */
+
 /* One walk over the rows: a slot of a ticket. */
 struct walk {
     struct executor *e;

@@ -32,11 +32,9 @@
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
-#include "common/model/model.h"
-#include "kernels/kernels.h"
 #include "proto/wire.h"
 #include "worker/blocks.h"
-#include "worker/program/program.h"
+#include "worker/executor_options.h"
 
 struct executor;
 
@@ -63,37 +61,6 @@ struct executor_hooks {
     /* Asked between rows; true ends the run with ERR_CANCELLED. */
     bool (*cancelled)(void *context);
 };
-
-struct executor_local {
-    uint32_t steps; /* 0: slots bring gradients */
-    struct spec_optimizer optimizer;
-};
-
-struct executor_options {
-    const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
-    const struct model *model;
-    const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
-    uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
-    struct executor_local local;
-    const struct program *program; /* NULL: program_training's; borrowed for the call */
-    bool direct;                   /* no graphs (graphs.h): the same bits */
-};
-
-/* Bytes of device memory, as predicted from the program = as taken. */
-struct executor_memory {
-    uint64_t weights;
-    uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
-    uint64_t gradient_sets;
-    uint64_t activations; /* the arena */
-    uint64_t local;       /* a slot's own weights and optimizer state */
-    uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */
-    uint64_t logits;      /* that block alone */
-    uint64_t workspace;   /* the backend's own, taken before; not in the total */
-    uint64_t total;       /* one alloc */
-};
-
-/* The local steps of the run's consistency. */
-struct executor_local executor_local_of(const struct spec *spec);
 
 struct executor_loss {
     double loss_sum; /* over samples, of the mean loss of the sample's predictions */

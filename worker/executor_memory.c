@@ -2,6 +2,8 @@
  * where everything lies. */
 #include "worker/executor_memory.h"
 
+#include "common/tree.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@ static enum err plan_memory(struct executor_program *program, const struct progr
     return ERR_OK;
 }
 
-static struct program_shape shape_of(const struct executor *e, const struct executor_local *local)
+static struct program_shape shape_of(const struct executor *e, const struct local_settings *local)
 {
     return (struct program_shape){.units = e->model->units_count,
                                   .microbatches = e->train.slot_samples / e->train.microbatch,
@@ -229,10 +231,15 @@ static enum err init_graphs(struct executor *e, bool direct)
                        direct);
 }
 
-static enum err set_up(struct executor *e, const struct executor_options *options,
-                       struct reason *reason)
+enum err executor_memory_take(struct executor *e, const struct executor_options *options,
+                              struct reason *reason)
 {
     float *own;
+    e->k = options->kernels;
+    e->model = options->model;
+    e->train = *options->train;
+    e->node_slots_max = options->node_slots_max;
+    e->sample = model_sample(&options->model->settings);
     TRY(take_programs(e, options, reason));
     TRY(size_units(e));
     size_weights(e);
@@ -253,36 +260,14 @@ static enum err set_up(struct executor *e, const struct executor_options *option
     return local_init(&e->local, &options->local, &tables, own);
 }
 
-enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
-                      struct reason *reason)
-{
-    struct executor *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return ERR_NOMEM;
-    e->k = options->kernels;
-    e->model = options->model;
-    e->train = *options->train;
-    e->node_slots_max = options->node_slots_max;
-    e->sample = model_sample(&options->model->settings);
-    enum err err = set_up(e, options, reason);
-    if (err != ERR_OK) {
-        executor_free(e);
-        return err;
-    }
-    *ret_executor = e;
-    return ERR_OK;
-}
-
 static void release_program(struct executor_program *program)
 {
     program_memory_release(&program->memory);
     program_release(&program->program);
 }
 
-void executor_free(struct executor *e)
+void executor_memory_release(struct executor *e)
 {
-    if (e == NULL)
-        return;
     graphs_release(&e->graphs);
     e->k->free(e->k, e->memory_taken);
     free(e->host.inputs);
@@ -296,5 +281,4 @@ void executor_free(struct executor *e)
     free(e->gradients);
     release_program(&e->training);
     release_program(&e->validation);
-    free(e);
 }

@@ -2,9 +2,8 @@
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
-#include "worker/executor.h"
+#include "worker/executor_options.h"
 #include "worker/graphs.h"
-#include "worker/local.h"
 #include "worker/program/memory.h"
 
 enum { EXECUTOR_FAILURE_BYTES = 256 };
@@ -50,5 +49,10 @@ struct executor {
     struct graphs graphs;
     char failure[EXECUTOR_FAILURE_BYTES];
 };
+
+/* Takes all of it; the errors are executor_new()'s. After one, release what was taken. */
+enum err executor_memory_take(struct executor *e, const struct executor_options *options,
+                              struct reason *reason) MUST_USE;
+void executor_memory_release(struct executor *e);
 
 #endif

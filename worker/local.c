@@ -9,28 +9,28 @@ _Static_assert((int)SPEC_SGD == UPDATE_SGD && (int)SPEC_MOMENTUM == UPDATE_MOMEN
                    (int)SPEC_ADAMW == UPDATE_ADAMW,
                "the same optimizers");
 
-struct executor_local executor_local_of(const struct spec *spec)
+struct local_settings local_settings_of(const struct spec *spec)
 {
     bool local = spec->consistency.kind == SPEC_LOCAL;
-    return (struct executor_local){.steps = local ? spec->consistency.local_steps : 0,
+    return (struct local_settings){.steps = local ? spec->consistency.local_steps : 0,
                                    .optimizer = spec->optimizer};
 }
 
 /* ---- memory ---- */
 
-static uint32_t states_of(const struct executor_local *settings)
+static uint32_t states_of(const struct local_settings *settings)
 {
     return update_states((enum update_kind)settings->optimizer.kind);
 }
 
-uint64_t local_bytes(const struct executor_local *settings, uint64_t pulled_floats)
+uint64_t local_bytes(const struct local_settings *settings, uint64_t pulled_floats)
 {
     if (settings->steps == 0)
         return 0;
     return (1 + states_of(settings)) * pulled_floats * sizeof(float);
 }
 
-enum err local_init(struct local *local, const struct executor_local *settings,
+enum err local_init(struct local *local, const struct local_settings *settings,
                     const struct local_tables *tables, float *memory)
 {
     const struct model *model = tables->model;

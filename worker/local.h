@@ -4,8 +4,17 @@
 #ifndef ROOST_WORKER_LOCAL_H
 #define ROOST_WORKER_LOCAL_H
 
+#include "common/model/model.h"
+#include "kernels/kernels.h"
 #include "kernels/update.h"
-#include "worker/executor.h"
+
+struct local_settings {
+    uint32_t steps; /* 0: slots bring gradients */
+    struct spec_optimizer optimizer;
+};
+
+/* The local steps of the run's consistency. */
+struct local_settings local_settings_of(const struct spec *spec);
 
 /* What it borrows from the executor. */
 struct local_tables {
@@ -18,7 +27,7 @@ struct local_tables {
 };
 
 struct local {
-    struct executor_local settings;
+    struct local_settings settings;
     struct local_tables tables;
     uint32_t states;
     float **parameters;              /* (parameters) its weights, laid out like the pulled ones */
@@ -27,9 +36,9 @@ struct local {
 };
 
 /* Bytes of device memory: its weights, then each state. Without local steps 0. */
-uint64_t local_bytes(const struct executor_local *settings, uint64_t pulled_floats);
+uint64_t local_bytes(const struct local_settings *settings, uint64_t pulled_floats);
 /* `memory` has that many. ERR_NOMEM. */
-enum err local_init(struct local *local, const struct executor_local *settings,
+enum err local_init(struct local *local, const struct local_settings *settings,
                     const struct local_tables *tables, float *memory) MUST_USE;
 void local_release(struct local *local); /* {0} is fine */
 

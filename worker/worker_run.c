@@ -55,7 +55,7 @@ static enum err open_executor(struct worker_run *run, struct reason *reason)
         .model = &run->model,
         .train = train,
         .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
-        .local = executor_local_of(&run->spec),
+        .local = local_settings_of(&run->spec),
     };
     return executor_new(&options, &run->executor, reason);
 }

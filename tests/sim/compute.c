@@ -63,7 +63,7 @@ static void open_executor(struct compute *compute)
         .model = &compute->model,
         .train = train,
         .node_slots_max = train->slots,
-        .local = executor_local_of(&compute->scenario->spec),
+        .local = local_settings_of(&compute->scenario->spec),
     };
     check(executor_new(&options, &compute->executor, &reason) == ERR_OK);
 }

@@ -1,0 +1,69 @@
+/* What an agent is set up with, what it asks its loop to do, and what it is told of maps and
+ * computes: the words that agent.h and the agent's parts share. */
+#ifndef ROOST_WORKER_AGENT_EFFECTS_H
+#define ROOST_WORKER_AGENT_EFFECTS_H
+
+#include "common/model/model.h"
+#include "proto/wire.h"
+
+struct agent_config {
+    const struct model *model; /* borrowed for the agent's life */
+    enum codec push_codec;
+    enum codec weights_codec;
+    bool async;
+    uint64_t seed; /* of the jitter */
+};
+
+enum agent_effect_kind {
+    AGENT_JOIN = 1,   /* Describe and Join; answer with agent_joined() or agent_join_failed() */
+    AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
+    AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
+    AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
+    AGENT_COMPUTE,    /* run the executor on `ticket`; agent_computed() ends it */
+    AGENT_CANCEL,     /* end the compute under way soon; agent_computed() still follows */
+    AGENT_PULL,       /* send `pull` to `server` */
+    AGENT_UNIT_READY, /* the unit's weights are in place */
+    AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
+    AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
+    AGENT_LEAVE,      /* report to the coordinator; only AGENT_STOP follows */
+    AGENT_STOP        /* the run is over (OK), or this worker must not go on: the error */
+};
+
+/* Pointers live until the answer to that message, or the next agent_joined(). */
+struct agent_effect {
+    enum agent_effect_kind kind;
+    uint32_t server;
+    union {
+        struct acquire_request acquire;
+        struct ticket ticket;
+        struct pull pull;
+        struct {
+            struct push push;
+            struct push_entry *entries; /* the push's own, for the digests */
+        } push;
+        uint32_t unit;
+        struct complete_request complete;
+        enum err stop;
+    };
+};
+
+/* Which server owns each chunk: `chunk_servers` has one number per chunk of the model. A server
+ * keeps its number from map to map; a number without chunks may belong to no server. */
+struct agent_map {
+    uint64_t number;
+    uint32_t server_count;
+    const uint32_t *chunk_servers;
+    uint64_t generation; /* of the run, in which maps are numbered */
+};
+
+/* The executor ended. CANCELLED after AGENT_CANCEL. For a validation ticket the sums are the
+ * result, else they are ignored. */
+struct agent_result {
+    enum err err;
+    double loss_sum;
+    uint64_t sample_count;
+    uint64_t correct_count;
+    float scale; /* async, training: of the gradient (worker/whole.h) */
+};
+
+#endif

@@ -1,0 +1,33 @@
+/* What an executor is made from, and the device memory that it takes. */
+#ifndef ROOST_WORKER_EXECUTOR_OPTIONS_H
+#define ROOST_WORKER_EXECUTOR_OPTIONS_H
+
+#include "common/model/model.h"
+#include "kernels/kernels.h"
+#include "worker/local.h"
+#include "worker/program/program.h"
+
+struct executor_options {
+    const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
+    const struct model *model;
+    const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
+    uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
+    struct local_settings local;
+    const struct program *program; /* NULL: program_training's; borrowed for the call */
+    bool direct;                   /* no graphs (graphs.h): the same bits */
+};
+
+/* Bytes of device memory, as predicted from the program = as taken. */
+struct executor_memory {
+    uint64_t weights;
+    uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
+    uint64_t gradient_sets;
+    uint64_t activations; /* the arena */
+    uint64_t local;       /* a slot's own weights and optimizer state */
+    uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */
+    uint64_t logits;      /* that block alone */
+    uint64_t workspace;   /* the backend's own, taken before; not in the total */
+    uint64_t total;       /* one alloc */
+};
+
+#endif
