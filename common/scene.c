@@ -9,22 +9,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static _Thread_local struct scene *innermost;
-
-static struct {
-    const char *path; /* NULL: nothing is remembered */
-    uint64_t began_ms;
-} process;
+static _Thread_local struct {
+    struct scene *innermost;
+    const struct scene_memory *memory; /* NULL: nothing is remembered */
+} here;
 
 void scene_enter(struct scene *scene)
 {
-    scene->outer = innermost;
-    innermost = scene;
+    scene->outer = here.innermost;
+    here.innermost = scene;
 }
 
 void scene_leave(struct scene *scene)
 {
-    innermost = scene->outer;
+    here.innermost = scene->outer;
 }
 
 static uint64_t wall_ms(void)
@@ -32,26 +30,36 @@ static uint64_t wall_ms(void)
     return time_wall_ns() / 1000000;
 }
 
-void scene_remember(const char *path)
+void scene_remember(struct scene_memory *memory)
 {
-    process.path = path;
-    process.began_ms = wall_ms();
+    memory->began_ms = wall_ms();
+    here.memory = memory;
+}
+
+const struct scene_memory *scene_memory(void)
+{
+    return here.memory;
+}
+
+void scene_inherit(const struct scene_memory *memory)
+{
+    here.memory = memory;
 }
 
 /* The last process of this kind ended by a failed check just before this one began. */
-static bool has_failed_before(void)
+static bool has_failed_before(const struct scene_memory *memory)
 {
     struct stat file;
-    if (stat(process.path, &file) != 0)
+    if (stat(memory->path, &file) != 0)
         return false;
     uint64_t failed_ms = (uint64_t)file.st_mtim.tv_sec * 1000;
-    return failed_ms + SCENE_AGAIN_MS >= process.began_ms;
+    return failed_ms + SCENE_AGAIN_MS >= memory->began_ms;
 }
 
 void check_print(void)
 {
     char text[SCENE_TEXT_BYTES] = "";
-    for (const struct scene *scene = innermost; scene != NULL; scene = scene->outer) {
+    for (const struct scene *scene = here.innermost; scene != NULL; scene = scene->outer) {
         if (scene->describe != NULL)
             scene->describe(scene->object, text, sizeof text);
         fprintf(stderr, "check failed: event=\"%s\" number=%llu state=\"%s\"\n", scene->event,
@@ -62,14 +70,15 @@ void check_print(void)
 
 void check_end(void)
 {
-    if (process.path == NULL)
+    const struct scene_memory *memory = here.memory;
+    if (memory == NULL)
         return;
-    if (wall_ms() < process.began_ms + SCENE_AGAIN_MS && has_failed_before()) {
+    if (wall_ms() < memory->began_ms + SCENE_AGAIN_MS && has_failed_before(memory)) {
         fprintf(stderr, "check failed: again right after the restart  next=\"stop: %s\"\n",
-                process.path);
+                memory->path);
         _exit(SCENE_EXIT_AGAIN);
     }
-    int file = open(process.path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+    int file = open(memory->path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0 || write(file, "x", 1) != 1)
-        fprintf(stderr, "check failed: not remembered in %s\n", process.path);
+        fprintf(stderr, "check failed: not remembered in %s\n", memory->path);
 }

@@ -1,6 +1,7 @@
 /* Threads by pthreads. Conditions wait on the monotonic clock, the one of time_now_ns(). */
 #include "common/thread.h"
 
+#include "common/scene.h"
 #include "common/time.h"
 
 #include <errno.h>
@@ -12,13 +13,14 @@ static void *thread_main(void *pointer)
 {
     struct thread *thread = pointer;
     pthread_setname_np(pthread_self(), thread->name);
+    scene_inherit(thread->memory);
     thread->run(thread->argument);
     return NULL;
 }
 
 enum err thread_start(struct thread *thread, const char *name, void (*run)(void *), void *argument)
 {
-    *thread = (struct thread){.run = run, .argument = argument};
+    *thread = (struct thread){.run = run, .argument = argument, .memory = scene_memory()};
     strncpy(thread->name, name, sizeof thread->name - 1);
     sigset_t all, before;
     sigfillset(&all);

@@ -7,12 +7,15 @@
 #include <pthread.h>
 #include <stdint.h>
 
+struct scene_memory;
+
 /* A started thread. Stays where it is in memory from thread_start() to thread_join(). */
 struct thread {
     pthread_t id;
     char name[16];
     void (*run)(void *argument);
     void *argument;
+    const struct scene_memory *memory; /* the starter's */
 };
 
 /* Runs run(argument) in a thread of that name (cut to 15 bytes, as `top -H` shows it). Signals are

@@ -57,7 +57,8 @@ struct server {
     char name[65];
     char address[300]; /* advertised */
     char run_dir[600];
-    char failed_check[600]; /* the file that remembers one (scene.h) */
+    char failed_check[600];     /* the file that remembers one … */
+    struct scene_memory memory; /* … for scene.h */
     uint64_t boot;
     struct inbox *inbox;
     struct signals signals;
@@ -98,7 +99,8 @@ static enum err open_store(struct server *server, struct reason *reason)
     TRY(file_make_dirs(server->settings->dir, 0750, reason));
     snprintf(server->failed_check, sizeof server->failed_check, "%s/failed-check",
              server->settings->dir);
-    scene_remember(server->failed_check);
+    server->memory.path = server->failed_check;
+    scene_remember(&server->memory);
     TRY(buf_printf(&path, "%s/roost.db", server->settings->dir));
     TRY(store_open_sqlite((const char *)path.data, &server->store, reason));
     return store_next_boot(server->store, &server->boot, reason);

@@ -1,5 +1,6 @@
 /* roost-worker: attaches one device to a cluster (worker.h). */
 #include "common/rpc/rpc.h"
+#include "common/scene.h"
 #include "common/scoped.h"
 #include "common/settings/config.h"
 #include "common/settings/options.h"
@@ -21,6 +22,7 @@ struct settings {
     char notice_endpoint[257];
     uint32_t notice_ms;
     uint32_t connect_s;
+    char failed_check[513];
     uint32_t log_level; /* enum log_level */
     /* without a cluster */
     char sample[513];
@@ -57,6 +59,9 @@ static const struct config_field fields[] = {
      .help = "how often it is asked"},
     {AT(connect_s), .type = CONFIG_U32, .max = 86400, .initial = "0",
      .help = "give up when no run was found for so long; 0: never"},
+    {TEXT(failed_check),
+     .help = "file that remembers a failed check of the worker's own state, so that one that fails "
+             "again right after a restart exits with 70; empty: none"},
     {AT(log_level), .type = CONFIG_NAME, .names = log_levels, .initial = "info",
      .help = "most detailed lines written"},
     {TEXT(sample), .help = "write text from the checkpoint in this folder, and exit"},
@@ -113,9 +118,12 @@ int main(int argc, char **argv)
     static const struct options options = {
         "roost-worker", "Attaches this machine's device to a roost cluster.", &table};
     struct settings settings;
+    struct scene_memory memory = {.path = settings.failed_check};
     struct reason reason = {0};
     bool check_only = false;
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
+    if (err == ERR_OK && settings.failed_check[0] != 0)
+        scene_remember(&memory);
     if (err == ERR_OK && !check_only)
         err = settings.sample[0] != 0 ? write_sample(&settings, &reason) : run(&settings, &reason);
     if (err != ERR_OK)

@@ -5,6 +5,7 @@
 #include "common/check_account.h"
 #include "common/scene.h"
 #include "common/scoped.h"
+#include "common/thread.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -38,8 +39,21 @@ static void fail_inside(void)
     check(count == 4);
 }
 
-/* A process whose check fails; it remembers so in `path`. NULL: it does not. */
-static struct ending failing(const char *path)
+static void fail_in(void *argument)
+{
+    (void)argument;
+    fail_inside();
+}
+
+static void fail_in_another_thread(void)
+{
+    struct thread thread;
+    assert_int_equal(thread_start(&thread, "other", fail_in, NULL), ERR_OK);
+    thread_join(&thread);
+}
+
+/* A process whose check fails there; it remembers so in `path`. NULL: it does not. */
+static struct ending failing(const char *path, void (*where)(void))
 {
     struct ending ending = {0};
     int ends[2];
@@ -49,9 +63,10 @@ static struct ending failing(const char *path)
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         dup2(ends[1], STDERR_FILENO);
+        struct scene_memory memory = {.path = path};
         if (path != NULL)
-            scene_remember(path);
-        fail_inside();
+            scene_remember(&memory);
+        where();
         _exit(0);
     }
     close(ends[1]);
@@ -65,7 +80,7 @@ static struct ending failing(const char *path)
 
 TEST(a_failed_check_prints_the_state_and_the_event)
 {
-    struct ending ending = failing(NULL);
+    struct ending ending = failing(NULL, fail_inside);
     assert_true(WIFSIGNALED(ending.status) && WTERMSIG(ending.status) == SIGABRT);
     assert_non_null(strstr(ending.text, "check failed: count == 4 at"));
     const char *inner = strstr(ending.text, "event=\"commit\" number=7 state=\"count=3\"");
@@ -81,17 +96,30 @@ TEST(one_that_fails_again_right_after_the_restart_is_not_to_be_started_again)
     assert_true(file >= 0);
     close(file);
     unlink(path);
-    struct ending first = failing(path);
+    struct ending first = failing(path, fail_inside);
     assert_true(WIFSIGNALED(first.status));
-    struct ending second = failing(path);
+    struct ending second = failing(path, fail_inside);
     assert_true(WIFEXITED(second.status));
     assert_int_equal(WEXITSTATUS(second.status), SCENE_EXIT_AGAIN);
     assert_non_null(strstr(second.text, "state=\"count=3\""));
     /* A failure of long ago says nothing. */
     const struct timespec ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     assert_int_equal(utimensat(AT_FDCWD, path, ago, 0), 0);
-    struct ending third = failing(path);
+    struct ending third = failing(path, fail_inside);
     assert_true(WIFSIGNALED(third.status));
+    unlink(path);
+}
+
+TEST(a_thread_remembers_where_the_one_that_started_it_does)
+{
+    char path[] = "/tmp/roost-test-scene-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    struct ending again = failing(path, fail_in_another_thread);
+    assert_true(WIFEXITED(again.status));
+    assert_int_equal(WEXITSTATUS(again.status), SCENE_EXIT_AGAIN);
+    assert_non_null(strstr(again.text, "state=\"count=3\""));
     unlink(path);
 }
 
