@@ -14,6 +14,7 @@ static void *thread_main(void *pointer)
     struct thread *thread = pointer;
     pthread_setname_np(pthread_self(), thread->name);
     scene_inherit(thread->memory);
+    atomic_store(&thread->self, pthread_self());
     thread->run(thread->argument);
     return NULL;
 }
@@ -33,6 +34,11 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
 void thread_join(struct thread *thread)
 {
     check(pthread_join(thread->id, NULL) == 0);
+}
+
+bool thread_is_current(const struct thread *thread)
+{
+    return pthread_equal(atomic_load(&thread->self), pthread_self()) != 0;
 }
 
 unsigned thread_core_count(void)

@@ -5,6 +5,8 @@
 #include "common/err.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct scene_memory;
@@ -16,6 +18,7 @@ struct thread {
     void (*run)(void *argument);
     void *argument;
     const struct scene_memory *memory; /* the starter's */
+    _Atomic(pthread_t) self;           /* by the thread itself, before run() */
 };
 
 /* Runs run(argument) in a thread of that name (cut to 15 bytes, as `top -H` shows it). Signals are
@@ -23,7 +26,9 @@ struct thread {
 enum err thread_start(struct thread *thread, const char *name, void (*run)(void *),
                       void *argument) MUST_USE;
 void thread_join(struct thread *thread); /* waits for its end; once for each start */
-unsigned thread_core_count(void);        /* cores that this process may use, at least 1 */
+/* Whether it is the one that asks: one thread owns each object, and its functions check that. */
+bool thread_is_current(const struct thread *thread);
+unsigned thread_core_count(void); /* cores that this process may use, at least 1 */
 /* Ends the process on the spot, with that exit status: no thread goes on, nothing is flushed. (Not
  * noreturn: a simulated process is dead when this returns.) */
 void thread_end_process(int status);

@@ -20,14 +20,20 @@ struct connection *connection_new(struct inbox *inbox, struct rpc_stream *stream
 
 struct connection *connection_ref(struct connection *connection)
 {
-    atomic_fetch_add(&connection->references, 1);
+    unsigned before = atomic_fetch_add(&connection->references, 1);
+    check(before > 0); /* who hands it out has one */
     return connection;
 }
 
 void connection_unref(struct connection *connection)
 {
-    if (connection == NULL || atomic_fetch_sub(&connection->references, 1) != 1)
+    if (connection == NULL)
         return;
+    unsigned before = atomic_fetch_sub(&connection->references, 1);
+    check(before > 0);
+    if (before != 1)
+        return;
+    check(!connection->listed); /* the list has a reference */
     rpc_stream_unref(connection->stream);
     free(connection);
 }

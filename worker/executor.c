@@ -101,6 +101,8 @@ static struct unit_call unit_call(const struct walk *walk, uint32_t i, bool trai
     struct executor *e = walk->e;
     const struct program_offsets *offsets = &walk->program->memory.rows[i];
     struct program_row row = row_of(walk, i);
+    check(row.unit < e->model->units_count);
+    check(!training || walk->set < e->memory.gradient_sets);
     uint64_t sample = (uint64_t)row.microbatch * e->train.microbatch;
     uint64_t prediction = sample * e->model->sample_tokens;
     uint32_t use = e->model->units[row.unit].use_first;
@@ -180,6 +182,7 @@ static enum err run_load(struct walk *walk, uint32_t i)
     const struct executor_samples *samples = walk->samples;
     uint32_t count = walk->samples_count;
     uint64_t first = walk->samples_first + (uint64_t)walk->local_step * e->train.slot_samples;
+    check(count <= e->train.slot_samples); /* what the memory was taken for */
     TRY(samples->read(samples->context, walk->kind, first, count, e->host.inputs, e->host.targets));
     uint64_t inputs = (uint64_t)count * e->sample.inputs;
     uint64_t predictions = (uint64_t)count * e->model->sample_tokens;
@@ -223,6 +226,7 @@ static enum err run_own(struct walk *walk, uint32_t i)
 static enum err run_step(struct walk *walk, uint32_t i)
 {
     (void)i;
+    check(walk->local_step < walk->e->local.settings.steps);
     local_step(&walk->e->local, gradients_of(walk), walk->step, walk->local_step);
     return ERR_OK;
 }
@@ -284,6 +288,7 @@ static enum err run_loss(struct walk *walk, uint32_t i)
 static void add_sets(struct executor *e, uint32_t unit, uint32_t right)
 {
     const struct model_unit *u = &e->model->units[unit];
+    check(right < e->memory.gradient_sets);
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
         float *left = e->gradients[(uint64_t)(right - 1) * e->model->uses_count + use];
         const float *add = e->gradients[(uint64_t)right * e->model->uses_count + use];

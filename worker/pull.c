@@ -38,4 +38,5 @@ void pull_receive(struct executor *executor, const struct model *model,
     for (uint32_t i = 0; i < weights->chunk_count; i++) /* pull_check() counted their bytes */
         executor_decode(executor, weights->chunks[i],
                         blocks_codec(model, weights->chunks[i], weights->codec), &cursor);
+    check(cursor_bytes(&cursor) == 0);
 }

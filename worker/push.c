@@ -15,6 +15,8 @@ static void encode_entries(const struct executor *executor, const struct whole *
     for (uint32_t i = 0; i < push->entry_count; i++) {
         struct push_entry *entry = &entries[i];
         enum codec codec = blocks_codec(model, entry->chunk, push->codec);
+        check(entry->chunk < model->chunks_count);
+        check(entry->part < model->parameters[model->chunks[entry->chunk].parameter].parts);
         check(entry->bytes == blocks_bytes(model, entry->chunk, push->codec));
         entry->digest = whole != NULL
                             ? whole_encode(whole, entry->chunk, codec, payload)
@@ -28,6 +30,7 @@ enum err push_send(const struct executor *executor, const struct whole *whole,
                    struct push_entry *entries)
 {
     size_t bytes = payload_bytes(push);
+    check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
     struct counted *payload = counted_new(bytes);
     if (payload == NULL)
         return ERR_NOMEM;

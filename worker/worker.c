@@ -67,6 +67,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_compute_cancel(worker);
         break;
     case AGENT_PULL:
+        check(effect->server < worker->link_count);
         err = pull_send(worker->links[effect->server].stream, &effect->pull);
         sent_or_lost(worker, effect->server, err);
         break;
@@ -74,6 +75,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_compute_ready(worker, effect->unit);
         break;
     case AGENT_PUSH:
+        check(effect->server < worker->link_count);
         err = push_send(run->executor, run->async ? &run->pushing : NULL, &run->model,
                         worker->links[effect->server].stream, &effect->push.push,
                         effect->push.entries);
@@ -229,8 +231,34 @@ static void describe(const void *object, char *text, size_t bytes)
         agent_describe(worker->agent, text, bytes);
 }
 
+/* What our threads and callbacks post, against what was opened and begun. */
+static void check_event(const struct worker *worker, const struct worker_event *event)
+{
+    switch (event->kind) {
+    case EVENT_ACQUIRED:
+        check(event->origin > 0 && event->origin <= worker->membership);
+        break;
+    case EVENT_MESSAGE:
+    case EVENT_STREAM_CLOSED:
+    case EVENT_NOTICE:
+    case EVENT_MEMBER_CLOSED:
+        check(event->origin > 0 && event->origin <= worker->stream_count);
+        break;
+    case EVENT_GRADIENT:
+        check(event->unit < worker->run.model.units_count);
+        break;
+    case EVENT_COMPUTED:
+        check(worker->has_run);
+        break;
+    case EVENT_SIGNAL:
+    case EVENT_CLOUD:
+        break;
+    }
+}
+
 static void on_event(struct worker *worker, const struct worker_event *event)
 {
+    check_event(worker, event);
     switch (event->kind) {
     case EVENT_ACQUIRED:
         if (event->origin == worker->membership)

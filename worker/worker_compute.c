@@ -53,6 +53,7 @@ void worker_compute_main(void *argument)
     struct worker *worker = argument;
     struct ticket ticket;
     size_t count;
+    check(thread_is_current(&worker->compute));
     while (inbox_take(worker->tickets, TIME_NEVER, 1, &ticket, &count) == ERR_OK)
         compute_ticket(worker, &ticket);
 }
@@ -82,6 +83,8 @@ void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
 void worker_compute_ready(struct worker *worker, uint32_t unit)
 {
     thread_lock(&worker->units.mutex);
+    check(unit < worker->run.model.units_count);
+    check(!worker->units.ready[unit]); /* once in a compute */
     worker->units.ready[unit] = true;
     thread_wake_all(&worker->units.changed);
     thread_unlock(&worker->units.mutex);

@@ -39,6 +39,7 @@ enum err connections_add(struct connections *connections, struct connection *con
     size_t *count = is_server ? &connections->server_count : &connections->member_count;
     if (*count == (is_server ? WIRE_SERVERS_MAX : COORDINATOR_MEMBERS_MAX))
         return ERR_BUSY;
+    check(!connection->listed); /* a stream is one member's, or one server's */
     connection->id = id;
     connection->listed = true;
     connection->place = *count;
@@ -55,6 +56,7 @@ void connections_remove(struct connections *connections, struct connection *conn
     size_t *count = is_server ? &connections->server_count : &connections->member_count;
     if (!connection->listed)
         return;
+    check(connection->place < *count && list[connection->place] == connection);
     list[connection->place] = list[--*count];
     list[connection->place]->place = connection->place;
     if (!is_server)

@@ -25,6 +25,7 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
         .spec = run->stored.spec,
         .server_count = cut->server_count,
     };
+    check(cut->server_count <= WIRE_SERVERS_MAX);
     memcpy(record.fingerprint.bytes, run->stored.fingerprint, WIRE_DIGEST_BYTES);
     memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
@@ -63,6 +64,7 @@ enum err control_effects_store_state(struct control *control, struct reason *rea
 
 static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)
 {
+    check(newer > control->term); /* P7 */
     TRY(store_put_term(control->config.store, control->term, newer, reason));
     control->term = newer;
     return ERR_OK;
@@ -113,6 +115,9 @@ static void pass_command(struct control *control, uint64_t link,
                          const struct server_command *command)
 {
     const struct connection *server = connections_server(&control->connections, link);
+    check(command->term == control->term); /* P7: the one that is stored */
+    check(command->kind != SERVER_COMMIT || command->commit.term == command->term);
+    check(command->kind == SERVER_COMMIT || command->move_count == 0); /* P11 */
     if (link == control->local_link)
         shards_command(control->config.shards, command);
     else if (server != NULL) /* otherwise the end of its stream is under way to the core */

@@ -41,7 +41,9 @@ void waiting_add(struct waiting *waiting, const struct waiting_call *take_call)
 
 struct call *waiting_take(struct waiting *waiting, size_t i)
 {
+    check(i < waiting->count);
     struct call *call = waiting->list[i].call;
+    check(call->place == i);
     waiting->list[i] = waiting->list[--waiting->count];
     waiting->list[i].call->place = i;
     id_table_take(&waiting->by_number, call->number);

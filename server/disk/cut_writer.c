@@ -78,6 +78,7 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
                             const struct shard_effect *snapshot, struct reason *reason)
 {
     struct checkpoint_name name = {job->cut.generation, job->cut.version};
+    check(job->cut.generation == writer->run->generation); /* P9: it is named so */
     if (job->file == NULL)
         TRY(checkpoint_writer_new(
             writer->config.ops, writer->run->checkpoint_dir, name, snapshot->snapshot.file,
@@ -94,9 +95,12 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
 static void take_chunk(struct cut_writer *writer, const struct shard_effect *snapshot)
 {
     struct job *job = job_of(writer, snapshot->snapshot.cut);
+    check(job->lasts < writer->config.threads); /* else it had ended */
+    check(!job->failed || job->file == NULL);
     struct reason reason = {{0}};
     struct digest manifest = {{0}};
     enum err err = job->failed ? ERR_OK : write_chunk(writer, job, snapshot, &reason);
+    check(err != ERR_OK || job->failed || job->file != NULL);
     job->lasts += snapshot->snapshot.last;
     bool whole = job->lasts == writer->config.threads;
     if (err == ERR_OK && whole && !job->failed) {
@@ -117,6 +121,7 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
 static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
 {
     uint64_t generation = item->snapshot.snapshot.cut.generation;
+    check(item->thread < writer->config.threads);
     /* The chunk is of a run that has ended: nobody waits for it. */
     if (writer->run != NULL && writer->run->generation == generation)
         take_chunk(writer, &item->snapshot);
@@ -153,6 +158,7 @@ static void write_cuts(void *argument)
     struct cut_item items[BATCH];
     size_t count;
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
+        check(thread_is_current(&writer->thread));
         for (size_t i = 0; i < count; i++) {
             if (items[i].kind == ITEM_CHUNK)
                 handle_chunk(writer, &items[i]);

@@ -193,7 +193,10 @@ static enum err seal_record(struct journal *journal)
     size_t padding = (8 - journal->record.bytes % 8) % 8;
     TRY(buf_append(&journal->record, zeros, padding));
     struct record_head head;
+    check(journal->record.bytes % 8 == 0);
+    check(journal->record.bytes <= UINT32_MAX);
     memcpy(&head, journal->record.data, sizeof head);
+    check(head.number == journal->number);
     head.bytes = (uint32_t)(journal->record.bytes - sizeof head);
     head.count = journal->count;
     head.hash = 0;
@@ -208,6 +211,7 @@ enum err journal_commit(struct journal *journal, struct reason *reason)
     if (journal->count == 0)
         return ERR_OK;
     size_t bytes = journal->record.bytes;
+    check(bytes > sizeof(struct record_head));
     if (seal_record(journal) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory for the journal");
     enum err err = file_log_append(&journal->log, buf_slice(&journal->record), reason);
@@ -242,6 +246,9 @@ void journal_note_cut(struct journal *journal, uint64_t version)
         return;
     if (journal->cut_count == JOURNAL_CUTS_MAX)
         memmove(journal->cuts, journal->cuts + 1, --journal->cut_count * sizeof journal->cuts[0]);
+    check(journal->cut_count < JOURNAL_CUTS_MAX);
+    check(journal->cut_count == 0 ||
+          journal->cuts[journal->cut_count - 1].segment <= journal->name.segment);
     journal->cuts[journal->cut_count].version = version;
     journal->cuts[journal->cut_count++].segment = journal->name.segment;
 }

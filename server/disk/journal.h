@@ -22,6 +22,9 @@
  * commit that is sent again names the same cut; the segment that began when the cut was first named
  * counts, because everything since then is in no cut.
  *
+ * Invariants (checked when a record or a segment ends): the record in the making begins with its
+ * head; segments and the cuts that they are needed beside rise together.
+ *
  * One owner thread; files through `ops`. */
 #ifndef ROOST_SERVER_DISK_JOURNAL_H
 #define ROOST_SERVER_DISK_JOURNAL_H

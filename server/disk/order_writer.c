@@ -74,6 +74,7 @@ static enum err put_line_locked(struct order_writer *writer, const struct shard_
                                             [SHARD_ORDER_PULL] = ORDER_PULL,
                                             [SHARD_ORDER_TAKE] = ORDER_TAKE};
     struct order_chunk chunks[ORDER_CHUNKS_MAX];
+    check(order->count <= ORDER_CHUNKS_MAX);
     for (uint32_t i = 0; i < order->count; i++)
         chunks[i] = (struct order_chunk){order->entries[i].chunk, order->entries[i].version,
                                          order->entries[i].used};
@@ -161,7 +162,9 @@ static void commit_journal(struct order_writer *writer)
         fail(writer, &reason);
         return;
     }
+    check(writer->journal.count == 0); /* all of it is on disk */
     for (uint32_t i = 0; i < writer->config.threads; i++) {
+        check(writer->durable[i] <= writer->put[i]);
         if (writer->durable[i] == writer->put[i])
             continue;
         writer->durable[i] = writer->put[i];
@@ -172,6 +175,7 @@ static void commit_journal(struct order_writer *writer)
 static void put_gradients(struct order_writer *writer, const struct written *written)
 {
     const struct shard_order *order = &written->order;
+    check(written->thread < writer->config.threads);
     for (uint32_t i = 0; i < order->count && writer->has_journal && !writer->broken; i++) {
         const struct shard_order_entry *entry = &written->entries[i];
         if (entry->gradient == NULL)
@@ -302,6 +306,8 @@ static void handle_recorded(struct order_writer *writer, struct cut_name cut)
 
 static void handle_item(struct order_writer *writer, const struct order_item *item)
 {
+    check(thread_is_current(&writer->thread));
+    check(!writer->has_journal || writer->run != NULL);
     switch (item->kind) {
     case ITEM_ORDER:
         handle_order(writer, item->written);
@@ -414,6 +420,7 @@ static bool has_gradients(const struct shard_order *order)
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,
                           const struct shard_order *take_order)
 {
+    check(thread < writer->config.threads);
     write_line(writer, generation, take_order);
     if (!has_gradients(take_order))
         return ERR_OK;

@@ -78,7 +78,8 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
 
 struct prepared *prepared_ref(struct prepared *prepared)
 {
-    atomic_fetch_add_explicit(&prepared->references, 1, memory_order_relaxed);
+    unsigned before = atomic_fetch_add_explicit(&prepared->references, 1, memory_order_relaxed);
+    check(before > 0);
     return prepared;
 }
 

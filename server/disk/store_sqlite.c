@@ -194,6 +194,7 @@ static enum err put_number(struct store *store, const char *name, uint64_t numbe
 /* Ends the transaction: durable, or as if it had not been. */
 static enum err end_transaction(struct store *store, enum err err, struct reason *reason)
 {
+    check(err != ERR_OK || !sqlite3_get_autocommit(store->db)); /* an error may have ended it */
     if (err == ERR_OK)
         err = execute(store, "COMMIT", "commit", reason);
     if (err != ERR_OK)
@@ -204,6 +205,7 @@ static enum err end_transaction(struct store *store, enum err err, struct reason
 static enum err check_term(struct store *store, uint64_t term, struct reason *reason)
 {
     uint64_t stored;
+    check(!sqlite3_get_autocommit(store->db)); /* P7: the term and the write are one transaction */
     TRY(get_number(store, "term", &stored, reason));
     if (stored != term)
         return reason_set(reason, ERR_OLD_TERM,

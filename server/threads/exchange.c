@@ -20,6 +20,7 @@ static void route_push(struct exchange_message *take_message)
 {
     struct exchange *exchange = take_message->stream->exchange;
     uint32_t count = take_message->content.push.entry_count;
+    check(count <= WIRE_ENTRIES_MAX); /* the decoder's limit */
     /* The last share is this function's: until it is done, nobody else frees the message. */
     push_begin(take_message, exchange->thread_count + 1);
     for (uint32_t i = 0; i < exchange->thread_count; i++) {
@@ -77,8 +78,12 @@ static enum err admit(const struct exchange_stream *stream, const struct to_shar
 static void route(struct exchange_stream *stream, struct exchange_message *take_message)
 {
     bool push = take_message->content.kind == TO_SHARD_PUSH;
+    atomic_uint *unanswered = push ? &stream->pushes : &stream->pulls;
+    check(take_message->stream == stream);
+    check(push || take_message->content.kind == TO_SHARD_PULL);
     enum err err = admit(stream, &take_message->content);
-    if (atomic_fetch_add(push ? &stream->pushes : &stream->pulls, 1) >= WIRE_CREDITS) {
+    if (atomic_fetch_add(unanswered, 1) >= WIRE_CREDITS) {
+        atomic_fetch_sub(unanswered, 1);
         end_stream(stream, ERR_MALFORMED,
                    push ? "more pushes under way than there are credits"
                         : "more pulls under way than there are credits");
@@ -107,6 +112,7 @@ static enum err stream_open(void *method_owner, struct rpc_stream *rpc, const st
 
 static void greet(struct exchange_stream *stream, const struct to_shard *message)
 {
+    check(atomic_load(&stream->pushes) == 0); /* none before hello */
     stream->member = message->hello.member;
     stream->secret = message->hello.secret;
     stream->greeted = true;
@@ -159,7 +165,8 @@ static void stream_sent(void *owner, struct rpc_stream *rpc, size_t queued)
 {
     (void)rpc, (void)queued;
     struct exchange_stream *stream = owner;
-    atomic_fetch_sub(&stream->outgoing, 1);
+    unsigned outgoing = atomic_fetch_sub(&stream->outgoing, 1);
+    check(outgoing > 0); /* as often as it was sent */
     pull_ask_again(stream);
 }
 
@@ -168,7 +175,8 @@ static void stream_closed(void *owner, struct rpc_stream *rpc, enum err err,
 {
     (void)rpc, (void)err, (void)reason;
     struct exchange_stream *stream = owner;
-    atomic_store(&stream->closed, true);
+    bool before = atomic_exchange(&stream->closed, true);
+    check(!before); /* once */
     for (uint32_t i = 0; i < stream->exchange->thread_count; i++)
         shard_thread_gone(stream->exchange->threads[i], stream);
     exchange_stream_unref(stream);

@@ -18,22 +18,59 @@ struct exchange_stream *exchange_stream_new(struct exchange *exchange, struct rp
 
 struct exchange_stream *exchange_stream_ref(struct exchange_stream *stream)
 {
-    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+    unsigned before = atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+    check(before > 0); /* who hands it out has one */
     return stream;
 }
 
 void exchange_stream_unref(struct exchange_stream *stream)
 {
-    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
+    unsigned before = atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel);
+    check(before > 0);
+    if (before != 1)
         return;
+    check(atomic_load(&stream->pushes) == 0); /* 1 */
+    check(atomic_load(&stream->pulls) == 0);
     while (stream->waiting != NULL) {
         struct pull_waiting *waiting = stream->waiting;
         stream->waiting = waiting->next;
+        stream->waiting_count--;
         free(waiting);
     }
+    check(stream->waiting_count == 0); /* 2 */
     thread_mutex_release(&stream->mutex);
     rpc_stream_unref(stream->rpc);
     free(stream);
+}
+
+static void check_payload(const struct from_shard *message, const struct rpc_part *parts,
+                          size_t part_count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < part_count; i++)
+        bytes += parts[i].bytes;
+    check(bytes == message->payload_bytes);
+}
+
+/* What leaves, before it is encoded. */
+static void check_sent(const struct exchange_stream *stream, const struct from_shard *message)
+{
+    check(stream->greeted); /* 3 */
+    switch (message->kind) {
+    case FROM_SHARD_WELCOME:
+        check(message->welcome.boot == stream->exchange->boot); /* P3 */
+        break;
+    case FROM_SHARD_ACK:
+        check(message->ack.first_refused <= WIRE_ENTRIES_MAX);
+        break;
+    case FROM_SHARD_WEIGHTS:
+        check(message->weights.chunk_count > 0);
+        check(message->weights.chunk_count <= WIRE_ENTRIES_MAX);
+        break;
+    case FROM_SHARD_REFUSAL:
+        check(message->refusal.code != ERR_OK);
+        break;
+    }
 }
 
 enum err exchange_stream_send(struct exchange_stream *stream, enum rpc_priority priority,
@@ -41,6 +78,8 @@ enum err exchange_stream_send(struct exchange_stream *stream, enum rpc_priority 
                               size_t part_count)
 {
     struct buf header = {0};
+    check_sent(stream, message);
+    check_payload(message, parts, part_count);
     atomic_fetch_add(&stream->outgoing, 1);
     enum err err = wire_encode_from_shard(message, &header);
     if (err == ERR_OK)

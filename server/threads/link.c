@@ -103,6 +103,7 @@ static bool send_locked(struct link *link, struct buf *take_report)
 void link_report(void *owner, const struct server_report *report)
 {
     struct link *link = owner;
+    check(report->boot == link->config.boot); /* P3: every report names it */
     struct buf bytes = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     enum err err = wire_encode_server_report(report, &bytes);
     if (link->channel == NULL) {
@@ -175,6 +176,7 @@ static enum err open_locked(struct link *link, const struct server_report *hello
 {
     struct buf bytes = {0};
     struct origin *origin = malloc(sizeof *origin);
+    check(link->stream == NULL);
     if (origin == NULL)
         return ERR_NOMEM;
     *origin = (struct origin){link, ++link->number};
@@ -247,6 +249,7 @@ static void closed(struct link *link, uint64_t now_ns, enum err err)
 {
     thread_lock(&link->mutex);
     struct rpc_stream *stream = link->stream;
+    check(stream != NULL);
     link->stream = NULL;
     thread_unlock(&link->mutex);
     rpc_stream_unref(stream);
@@ -256,6 +259,16 @@ static void closed(struct link *link, uint64_t now_ns, enum err err)
                     log_text("err", err_name(err)), log_text("next", "connect again"));
     link->connected = false;
     back_off(link, now_ns);
+}
+
+static void check_link(const struct link *link)
+{
+    check(link->backoff_ms >= BACKOFF_MS_MIN && link->backoff_ms <= BACKOFF_MS_MAX);
+    check((link->open_ns == TIME_NEVER) == (link->channel == NULL || link->stream != NULL)); /* 1 */
+    check(!link->connected || link->stream != NULL);                                         /* 2 */
+    check(atomic_load(&link->reached) <= link->number);                                      /* 3 */
+    check(atomic_load(&link->ended) <= link->number);
+    check(link->channel != NULL || link->number == 0);
 }
 
 bool link_connected(const struct link *link)
@@ -281,4 +294,5 @@ void link_tick(struct link *link, uint64_t now_ns)
     }
     if (link->open_ns <= now_ns)
         open_stream(link, now_ns);
+    check_link(link);
 }

@@ -5,6 +5,12 @@
  * stream. When the stream breaks, the link opens a new one, with backoff. Each new stream begins
  * with a hello, and then the server sends every report again that may have been lost.
  *
+ * Invariants (checked after every tick), on another daemon than the coordinator's:
+ *  1 a stream is open, or the moment is known at which the next one is opened;
+ *  2 only an open stream is connected;
+ *  3 streams are numbered as they are opened: none beyond the newest has reached the coordinator, or
+ *    has ended. On the coordinator's daemon there is no stream.
+ *
  * Main thread, but for link_report(). */
 #ifndef ROOST_SERVER_THREADS_LINK_H
 #define ROOST_SERVER_THREADS_LINK_H

@@ -21,6 +21,7 @@ static void send_weights(struct exchange_stream *stream, const struct shard_effe
 {
     const struct weights *header = &effect->weights.header;
     struct rpc_part parts[WIRE_ENTRIES_MAX];
+    check(header->chunk_count <= WIRE_ENTRIES_MAX);
     struct from_shard message = {.kind = FROM_SHARD_WEIGHTS, .weights = *header};
     for (uint32_t i = 0; i < header->chunk_count; i++) {
         struct counted *copy = effect->weights.copies[i];
@@ -72,21 +73,25 @@ static void share_done(struct exchange_message *take_message, enum err err,
     uint64_t id = take_message->content.pull.id;
     bool asked_again = take_message->received == NULL;
     struct exchange_outcome outcome = {0, ERR_OK};
-    bool last =
-        atomic_fetch_sub(&take_message->left, 1) == 1; /* else another thread may free it now */
+    unsigned left = atomic_fetch_sub(&take_message->left, 1);
+    check(left > 0);
+    bool last = left == 1; /* else another thread may free it now */
     if (last) {
         outcome = atomic_load(&take_message->outcome);
         exchange_message_free(take_message);
     }
     bool again = last && asked_again;
-    if (last && !again)
-        atomic_fetch_sub(&stream->pulls, 1); /* before the peer can get the answer */
+    if (last && !again) {
+        unsigned unanswered = atomic_fetch_sub(&stream->pulls, 1);
+        check(unanswered > 0); /* given back before the peer can get the answer */
+    }
     if (weights != NULL)
         send_weights(stream, weights);
     if (outcome.err != ERR_OK)
         send_refusal(stream, id, outcome.err);
     if (again) {
         thread_lock(&stream->mutex);
+        check(stream->again > 0);
         stream->again--;
         thread_unlock(&stream->mutex);
         pull_ask_again(stream);
@@ -112,6 +117,8 @@ static uint32_t share_of(const struct exchange_message *message, uint32_t thread
 
 void pull_begin(struct exchange_message *message, uint32_t shares)
 {
+    check(shares > 0);
+    check(atomic_load(&message->left) == 0); /* it is on no way yet */
     atomic_store(&message->left, shares);
 }
 
@@ -132,6 +139,7 @@ bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shar
     struct pull share = take_message->content.pull;
     share.chunk_count = share_of(take_message, index, chunks);
     share.chunks = chunks;
+    check(share.chunk_count > 0);       /* only owners of its chunks are asked */
     if (atomic_load(&stream->closed)) { /* the shard has forgotten the stream's parked pulls */
         share_done(take_message, ERR_OK, NULL);
         return false;
@@ -146,6 +154,11 @@ bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shar
 
 void pull_answer(struct exchange_message *take_message, const struct shard_effect *effect)
 {
+    const struct pull *pull = &take_message->content.pull;
+    check(effect->sender == (uintptr_t)take_message->stream);
+    check(pull->id ==
+          (effect->kind == SHARD_WEIGHTS ? effect->weights.header.id : effect->refusal.id));
+    check(effect->kind != SHARD_WEIGHTS || effect->weights.header.chunk_count <= pull->chunk_count);
     if (effect->kind == SHARD_WEIGHTS)
         share_done(take_message, ERR_OK, effect);
     else
@@ -175,6 +188,7 @@ static struct pull_waiting *waiting_new(const struct weights *header, uint32_t t
 static bool wait_locked(struct exchange_stream *stream, const struct weights *header,
                         uint32_t thread, uint64_t generation)
 {
+    check((stream->waiting == NULL) == (stream->waiting_count == 0));
     if (stream->waiting_count == WAITING_MAX)
         return false;
     struct pull_waiting *waiting = waiting_new(header, thread, generation);
@@ -230,6 +244,7 @@ static struct pull_waiting *waiting_take(struct exchange_stream *stream)
     if (atomic_load(&stream->outgoing) + stream->again < OUTGOING_MAX)
         waiting = stream->waiting;
     if (waiting != NULL) {
+        check(stream->waiting_count > 0);
         stream->waiting = waiting->next;
         stream->waiting_count--;
         stream->again++;

@@ -3,6 +3,8 @@
 
 void push_begin(struct exchange_message *message, uint32_t shares)
 {
+    check(shares > 0);
+    check(atomic_load(&message->left) == 0); /* it is on no way yet */
     atomic_store(&message->outcome,
                  ((struct exchange_outcome){message->content.push.entry_count, ERR_OK}));
     atomic_store(&message->left, shares);
@@ -57,6 +59,7 @@ bool push_count_next(struct push_count *count, struct shard *shard, struct shard
     }
     while (end < run.entry_count && next_of(message, end, count->thread) == end)
         end++;
+    check(count->at <= first && first < end); /* forwards, and not nothing */
     skip_to(count, first);
     run.member = message->stream->member;
     run.entries += first;
@@ -65,6 +68,8 @@ bool push_count_next(struct push_count *count, struct shard *shard, struct shard
         shard_push(shard, (uintptr_t)message->stream, &run, count->payload, effects);
     if (ack.after > share->after)
         share->after = ack.after;
+    check(ack.first_refused <= run.entry_count);
+    check((ack.code == ERR_OK) == (ack.first_refused == run.entry_count));
     share->err = ack.code;
     if (ack.code != ERR_OK)
         share->refused = first + ack.first_refused;
@@ -89,8 +94,12 @@ static void keep_first_refused(struct exchange_message *message, const struct pu
 
 void push_share_done(struct exchange_message *take_message, const struct push_share *share)
 {
+    check(share->refused <= take_message->content.push.entry_count);
+    check(share->err != ERR_OK || share->refused == take_message->content.push.entry_count);
     keep_first_refused(take_message, share);
-    if (atomic_fetch_sub(&take_message->left, 1) != 1)
+    unsigned left = atomic_fetch_sub(&take_message->left, 1);
+    check(left > 0); /* one answer for each share */
+    if (left != 1)
         return;
     struct exchange_outcome outcome = atomic_load(&take_message->outcome);
     struct from_shard message = {.kind = FROM_SHARD_ACK,
@@ -98,8 +107,9 @@ void push_share_done(struct exchange_message *take_message, const struct push_sh
                                          .code = outcome.err,
                                          .first_refused = outcome.first_refused}};
     struct exchange_stream *stream = exchange_stream_ref(take_message->stream);
-    exchange_message_free(take_message);  /* the payload's memory is the transport's again */
-    atomic_fetch_sub(&stream->pushes, 1); /* before the peer can get the acknowledgement */
+    exchange_message_free(take_message); /* the payload's memory is the transport's again */
+    unsigned unanswered = atomic_fetch_sub(&stream->pushes, 1);
+    check(unanswered > 0); /* given back before the peer can get the acknowledgement */
     exchange_stream_send(stream, RPC_URGENT, &message, NULL, 0);
     exchange_stream_unref(stream);
 }

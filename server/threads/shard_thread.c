@@ -218,7 +218,9 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
 
 static void handle_message(struct shard_thread *thread, struct exchange_message *message)
 {
-    atomic_fetch_sub(&thread->messages, 1);
+    unsigned messages = atomic_fetch_sub(&thread->messages, 1);
+    check(messages > 0); /* each was counted when it was posted */
+    check(atomic_load(&message->left) > 0);
     if (message->content.kind == TO_SHARD_PUSH)
         handle_push(thread, message);
     else
@@ -271,6 +273,8 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
     forget_shard(thread);
     order_writer_wait(config->order_writer, take_prepared->generation);
     enum err err = prepared_shard_new(take_prepared, &about, &thread->shard, &reason);
+    check((err == ERR_OK) == (thread->shard != NULL));
+    check(err != ERR_OK || shard_generation(thread->shard) == take_prepared->generation);
     if (err == ERR_OK) {
         if (reason.text[0] != 0)
             log_warning(config->logger, "journal ends early", log_text("reason", reason.text),
@@ -310,10 +314,16 @@ static void handle_commit(struct shard_thread *thread, struct order *take_order)
     free(take_order);
 }
 
+static bool is_ours(const struct shard_thread *thread, uint32_t chunk)
+{
+    return prepared_thread(chunk, thread->config.count) == thread->config.index;
+}
+
 static void handle_arrival(struct shard_thread *thread, struct transfer_arrival *take_arrival)
 {
     enum err err = ERR_BEHIND;
     struct cursor payload = {&take_arrival->payload, 1, 0, 0};
+    check(is_ours(thread, take_arrival->header.chunk));
     if (thread->shard != NULL)
         err = shard_arrive(thread->shard, &take_arrival->header, payload, &thread->effects);
     carry_out_shard(thread);
@@ -324,6 +334,8 @@ static void handle_arrival(struct shard_thread *thread, struct transfer_arrival 
 static void handle_transferred(struct shard_thread *thread, struct transfer_sent *take_sent)
 {
     bool there = take_sent->err == ERR_OK || take_sent->err == ERR_TOO_LATE;
+    check(take_sent->thread == thread->config.index);
+    check(is_ours(thread, take_sent->header.chunk));
     if (thread->shard != NULL && !there && err_reaction(take_sent->err) != REACT_REJOIN) {
         transfer_failed(thread, take_sent);
         return;
@@ -403,14 +415,22 @@ static void check_event(struct shard_thread *thread)
 {
     check(thread->effects.count == 0); /* all are carried out */
     check(thread->deferred_count <= DEFERRED_MAX);
-    if (thread->shard != NULL)
+    check(thread->deferred_first < DEFERRED_MAX);
+    if (thread->shard != NULL) {
         shard_check_event(thread->shard);
+        return;
+    }
+    check(!thread->more); /* without a shard nothing is left to do, and nobody waits for it */
+    check(thread->late == NULL);
+    check(thread->failed == NULL);
+    check(thread->deferred_count == 0);
 }
 
 static void handle_and_check(struct shard_thread *thread, const struct shard_item *item)
 {
     scoped(scene_leave) struct scene scene = {"shard item", item->kind, describe_shard, thread};
     scene_enter(&scene);
+    check(thread_is_current(&thread->thread));
     handle_shard_item(thread, item);
     check_event(thread);
 }
@@ -439,6 +459,7 @@ static void work(struct shard_thread *thread)
     scoped(scene_leave) struct scene scene = {"shard work", thread->config.index, describe_shard,
                                               thread};
     scene_enter(&scene);
+    check(thread->shard != NULL);
     thread->retry_ns = 0; /* unless an effect cannot be carried out yet */
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
     carry_out_shard(thread);

@@ -89,12 +89,15 @@ static void carry_out_member(struct shards *shards, const struct member_effects 
         const struct member_effect *effect = &effects->list[i];
         switch (effect->kind) {
         case MEMBER_REPORT:
+            check(effect->report.boot == shards->config.boot); /* P3 */
             shards->config.report(shards->config.owner, &effect->report);
             break;
         case MEMBER_PREPARE:
+            check(command != NULL && command->kind == SERVER_PREPARE);
             prepare_threads(shards, command);
             break;
         case MEMBER_COMMIT:
+            check(command != NULL && command->kind == SERVER_COMMIT);
             decide(shards, &command->commit);
             commit_threads(shards, command);
             break;
@@ -207,6 +210,7 @@ static void cut_written(void *owner, struct cut_name cut, enum err err,
 static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, uint64_t durable)
 {
     struct shards *shards = owner;
+    check(thread < shards->exchange.thread_count);
     shard_thread_logged(shards->exchange.threads[thread], generation, durable);
 }
 
@@ -221,6 +225,7 @@ static void journal_failed(void *owner, const struct reason *reason)
 static void copy_freed(void *owner, uint32_t thread)
 {
     struct shards *shards = owner;
+    check(thread < shards->exchange.thread_count);
     shard_thread_wake(shards->exchange.threads[thread]);
 }
 
@@ -229,6 +234,8 @@ static void copy_freed(void *owner, uint32_t thread)
 static void chunk_sent(void *owner, struct transfer_sent *take_sent)
 {
     struct shards *shards = owner;
+    check(take_sent->thread < shards->exchange.thread_count);
+    check(take_sent->thread == exchange_thread(&shards->exchange, take_sent->header.chunk));
     shard_thread_transferred(shards->exchange.threads[take_sent->thread], take_sent);
 }
 

@@ -75,11 +75,13 @@ static enum err encode(const struct shard *shard, const struct transfer *header,
                        struct buf *ret_request)
 {
     size_t bytes = (size_t)header->weights * header->arrays * sizeof(float);
+    check(header->arrays > 0 && header->arrays <= WIRE_TRANSFER_ARRAYS_MAX);
     TRY(buf_reserve(ret_request, bytes + 64));
     TRY(wire_encode_transfer(header, ret_request));
     TRY(buf_reserve(ret_request, bytes));
     shard_transfer_copy(shard, header, ret_request->data + ret_request->bytes);
     ret_request->bytes += bytes;
+    check(ret_request->bytes <= WIRE_TRANSFER_BYTES_MAX); /* the peer refuses more */
     return ERR_OK;
 }
 
@@ -97,6 +99,7 @@ enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const stru
     *sent =
         (struct transfer_sent){.peers = peers, .thread = thread, .header = effect->transfer.header};
     thread_lock(&peers->mutex);
+    check(effect->transfer.to < peers->count); /* transfer_peer() named it */
     struct rpc_channel *channel = peers->channels[effect->transfer.to];
     thread_unlock(&peers->mutex);
     const struct rpc_call_config config = {
@@ -142,6 +145,8 @@ static void arrived(void *owner, struct rpc_request *request, struct slice bytes
         return;
     }
     arrival->request = request;
+    check(arrival->payload.bytes ==
+          (size_t)arrival->header.weights * arrival->header.arrays * sizeof(float));
     err = peers->config.arrived(peers->config.owner, arrival);
     if (err != ERR_OK)
         transfer_answer(arrival, err);

@@ -276,6 +276,13 @@ void thread_join(struct thread *thread)
     drop_thread(self->life, joined);
 }
 
+bool thread_is_current(const struct thread *thread)
+{
+    const struct sim_fiber *started;
+    memcpy(&started, &thread->id, sizeof started);
+    return started == world.thread;
+}
+
 unsigned thread_core_count(void)
 {
     return 1;
