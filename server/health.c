@@ -119,6 +119,7 @@ static void watch_closed(void *owner, struct rpc_stream *stream, enum err err,
     (void)stream, (void)err, (void)reason;
     struct health_watch *watch = owner;
     thread_lock(&watch->health->mutex);
+    check(*watch->place == watch); /* it is in the list, once */
     *watch->place = watch->next;
     if (watch->next != NULL)
         watch->next->place = watch->place;

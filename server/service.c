@@ -155,7 +155,11 @@ static const struct rpc_stream_events server_events = {
 
 static void served_unref(struct served *served)
 {
-    if (served == NULL || atomic_fetch_sub(&served->references, 1) != 1)
+    if (served == NULL)
+        return;
+    unsigned before = atomic_fetch_sub(&served->references, 1);
+    check(before > 0);
+    if (before != 1)
         return;
     data_free(served->data);
     free(served);
@@ -283,6 +287,7 @@ static enum err answer_samples(struct service *service, const struct served *ser
     if (!is_member(service, &request))
         return reason_set(reason, ERR_UNKNOWN_MEMBER, "%s", err_text(ERR_UNKNOWN_MEMBER));
     TRY(sample_range(served, &request, &range, reason));
+    check(range.count > 0 && range.count <= served->spec.train.slot_samples);
     TRY(read_samples(served, &range, &arena, &reply));
     return wire_encode_samples_reply(&reply, response);
 }

@@ -93,6 +93,8 @@ static enum err read_served(void *context, enum ticket_kind kind, uint64_t first
     uint64_t place = first % samples->sampler.slot_samples;
     if (!samples->has_slot || samples->slot_kind != kind || samples->slot != slot)
         TRY(fetch_slot(samples, kind, slot));
+    check(samples->slot_inputs.bytes == samples->slot_count * samples->input_bytes);
+    check(samples->slot_kind == kind && samples->slot == slot);
     if (place + count > samples->slot_count)
         return reason_set(&samples->failure, ERR_MALFORMED,
                           "slot %llu came with %u samples, not %llu", (unsigned long long)slot,

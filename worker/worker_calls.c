@@ -160,6 +160,7 @@ static void acquire_answered(void *owner, enum err err, struct slice response,
 enum err worker_call_acquire(struct worker *worker, const struct acquire_request *request)
 {
     struct buf bytes = {0};
+    check(request->member == worker->member); /* of the membership that the call names */
     struct open_call call = {.worker = worker,
                              .path = "/roost.v1.Cluster/Acquire",
                              .deadline_ms = request->wait_ms + CALL_MS,
@@ -191,6 +192,7 @@ static void say(struct worker *worker, const char *path, struct buf *take_reques
 void worker_call_complete(struct worker *worker, const struct complete_request *complete)
 {
     struct buf request = {0};
+    check(complete->member == worker->member); /* an earlier member's is forgotten */
     if (wire_encode_complete_request(complete, &request) == ERR_OK)
         say(worker, "/roost.v1.Cluster/Complete", &request);
     else

@@ -87,6 +87,7 @@ static enum err join(struct worker *worker)
     worker->heartbeat_ms = reply.heartbeat_ms;
     TRY(worker_link_member(worker));
     TRY(worker_links_open(worker, &description));
+    check(worker->link_count == description.server_count);
     struct agent_map map = {description.map_number, description.server_count, servers,
                             description.generation};
     agent_joined(worker->agent, worker_now_ms(), &reply, &map);

@@ -64,6 +64,7 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
     struct job *oldest = &writer->jobs[0];
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &writer->jobs[i];
+        check(!job->used || job->cut.generation == writer->run->generation);
         if (job->used && job->cut.generation == cut.generation && job->cut.version == cut.version)
             return job;
         if (!job->used || (oldest->used && job->cut.version < oldest->cut.version))

@@ -155,6 +155,7 @@ enum err journal_open(const struct file_ops *ops, const char *folder, struct jou
                        : reason_set(reason, ERR_NOMEM, "no memory for the journal");
     if (err == ERR_OK)
         err = number_start(folder, &journal.name, reason);
+    check(journal.name.boot >= name.boot); /* P3: no number is given twice */
     if (err == ERR_OK)
         err = open_segment(&journal, reason);
     if (err == ERR_OK)

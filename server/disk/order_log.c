@@ -11,7 +11,9 @@ static enum err cut_back(struct order_log *log, uint64_t version, struct reason 
     scoped(buf_release) struct buf text = {0};
     if (log->file.bytes > 0)
         TRY(file_read(log->file.path, LOG_BYTES_MAX, &text, reason));
-    return file_log_truncate(&log->file, order_keep_steps(buf_slice(&text), version), reason);
+    size_t kept = order_keep_steps(buf_slice(&text), version);
+    check(kept <= text.bytes);
+    return file_log_truncate(&log->file, kept, reason);
 }
 
 /* Steps below `version` stay. What another coordinator still appends, which has not heard yet that

@@ -74,7 +74,9 @@ static enum err cut_back(struct record *record, uint64_t version, struct reason 
     if (record->steps.bytes == 0)
         return ERR_OK;
     TRY(file_read(record->steps.path, STEPS_BYTES_MAX, &text, reason));
-    return file_log_truncate(&record->steps, record_keep(buf_slice(&text), version), reason);
+    size_t kept = record_keep(buf_slice(&text), version);
+    check(kept <= text.bytes);
+    return file_log_truncate(&record->steps, kept, reason);
 }
 
 /* ---- open ---- */
@@ -191,6 +193,7 @@ void record_step(struct record *record, const struct step_row *row)
     struct json_writer writer = json_writer(&record->lines);
     if (!takes_rows(record))
         return;
+    check(row->slots > 0 && row->step_samples % row->slots == 0); /* all slots are alike */
     json_put_object(&writer);
     put_uint(&writer, "step", row->step); /* first: record_keep() looks for it */
     put_real(&writer, "loss", row->metrics.loss);
@@ -277,6 +280,8 @@ void record_rewind(struct record *record, uint64_t version)
     record_flush(record);
     if (!takes_rows(record))
         return;
-    record->lines.bytes = record_keep(buf_slice(&record->lines), version);
+    size_t kept = record_keep(buf_slice(&record->lines), version);
+    check(kept <= record->lines.bytes);
+    record->lines.bytes = kept;
     note(record, cut_back(record, version, &record->reason));
 }

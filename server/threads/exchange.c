@@ -142,6 +142,7 @@ static void stream_message(void *owner, struct rpc_stream *rpc, struct rpc_messa
 {
     (void)rpc;
     struct exchange_stream *stream = owner;
+    check(!atomic_load(&stream->closed)); /* `closed` is the last event */
     struct exchange_message *message = stream->ended ? NULL : exchange_message_new(stream);
     if (message == NULL) {
         rpc_message_unref(take_received);
@@ -165,6 +166,7 @@ static void stream_sent(void *owner, struct rpc_stream *rpc, size_t queued)
 {
     (void)rpc, (void)queued;
     struct exchange_stream *stream = owner;
+    check(!atomic_load(&stream->closed));
     unsigned outgoing = atomic_fetch_sub(&stream->outgoing, 1);
     check(outgoing > 0); /* as often as it was sent */
     pull_ask_again(stream);
