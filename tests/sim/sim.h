@@ -13,7 +13,8 @@
  * together), story (a plan that is written down, told as sentences); life (a process that runs
  * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice and
  * sim_device, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at once,
- * and sim_worker; watch, watch_control and watch_worker, between the processes and their cores;
+ * and sim_worker; watch, watch_control and watch_worker, between the processes and their cores; forge
+ * (a stranger among the workers);
  * compute (gradients), expected (what must come out), ledger, order and history (the invariants),
  * mutate (bugs planted to see that they are found).
  *
@@ -43,7 +44,9 @@
  *     has come; a recorded cut has each chunk in one file; the map's number never goes back, and
  *     one number is one map; a server that leaves is in no recorded cut that is the newest (P11);
  *  16 async: a chunk takes a ticket once, computed on what its attempt was given, within the bound;
- *     what was acknowledged with `logged`, and what is in the cut, is not lost.
+ *     what was acknowledged with `logged`, and what is in the cut, is not lost;
+ *  17 nobody acts for a member without its secret, nor for one that has ended; nothing is pushed or
+ *     completed that was not granted so; whose key is not known yet waits (forge.h).
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H

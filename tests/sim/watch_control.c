@@ -10,6 +10,7 @@
 #include "server/disk/record.h"
 #include "server/member/proof.h"
 #include "server/threads/shards.h"
+#include "tests/sim/forge.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -114,6 +115,7 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     sign_again(core, &changed.ticket);
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     const char *name = members_name(&core->members, request->member);
+    forge_complete(sim, core, now_ms, &changed);
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
         story_tell(sim, "c%u hears from %s that slot %u of step %llu is done%s", coordinator->index,
