@@ -78,3 +78,8 @@ enum err reason_set(struct reason *reason, enum err err, const char *format, ...
     }
     return err;
 }
+
+const char *reason_text(enum err err, const struct reason *reason)
+{
+    return reason->text[0] != 0 ? reason->text : err_text(err);
+}

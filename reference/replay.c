@@ -264,8 +264,7 @@ int main(int argc, char **argv)
     }
     enum err err = run(&arguments, &result, &reason);
     if (err != ERR_OK) {
-        fprintf(stderr, "roost replay: %s%s%s\n", err_text(err), reason.text[0] != 0 ? ": " : "",
-                reason.text);
+        fprintf(stderr, "roost replay: %s\n", reason_text(err, &reason));
         return options_exit_code(err);
     }
     return same(&result) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -52,6 +52,6 @@ int main(int argc, char **argv)
     if (err == ERR_OK && !check_only)
         err = server_run(&settings, &reason);
     if (err != ERR_OK)
-        fprintf(stderr, "roostd: %s: %s\n", err_text(err), reason.text);
+        fprintf(stderr, "roostd: %s\n", reason_text(err, &reason));
     return options_exit_code(err);
 }

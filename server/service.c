@@ -64,7 +64,7 @@ static void take_call(struct service *service, enum call_kind kind, struct rpc_r
     if (err == ERR_OK)
         err = inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL, .call = call});
     if (err != ERR_OK)
-        call_fail(call, err, reason.text[0] != 0 ? reason.text : err_text(err));
+        call_fail(call, err, reason_text(err, &reason));
 }
 
 #define CALL_HANDLER(name, kind)                                                                   \

@@ -127,6 +127,6 @@ int main(int argc, char **argv)
     if (err == ERR_OK && !check_only)
         err = settings.sample[0] != 0 ? write_sample(&settings, &reason) : run(&settings, &reason);
     if (err != ERR_OK)
-        fprintf(stderr, "roost-worker: %s: %s\n", err_text(err), reason.text);
+        fprintf(stderr, "roost-worker: %s\n", reason_text(err, &reason));
     return options_exit_code(err);
 }

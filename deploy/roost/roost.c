@@ -32,8 +32,7 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 int command_fail(enum err err, const struct reason *reason)
 {
-    fprintf(stderr, "roost: %s%s%s\n", err_text(err), reason->text[0] != 0 ? ": " : "",
-            reason->text);
+    fprintf(stderr, "roost: %s\n", reason_text(err, reason));
     return options_exit_code(err);
 }
 

@@ -285,7 +285,7 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
     buf_release(&response);
     log_warning(control->config.logger, "run not started", log_text("err", err_name(err)),
                 log_text("reason", reason.text));
-    call_fail(take_call, err, reason.text[0] != 0 ? reason.text : err_text(err));
+    call_fail(take_call, err, reason_text(err, &reason));
 }
 
 /* The coordinator cannot move to another daemon: its own server stays as long as the cluster does.
@@ -464,7 +464,7 @@ void control_connection_message(struct control *control, uint64_t now_ns,
     log_warning(control->config.logger, "stream refused", log_text("peer", connection->address),
                 log_text("err", err_name(err)), log_text("reason", reason.text),
                 log_text("next", "close"));
-    rpc_stream_finish(connection->stream, err, reason.text[0] != 0 ? reason.text : err_text(err));
+    rpc_stream_finish(connection->stream, err, reason_text(err, &reason));
 }
 
 void control_connection_closed(struct control *control, uint64_t now_ns,

@@ -176,6 +176,6 @@ int main(int count, char **words)
     enum err err = run(&arguments, &reason);
     if (err == ERR_OK)
         return EXIT_SUCCESS;
-    fprintf(stderr, "reference: %s: %s\n", err_text(err), reason.text);
+    fprintf(stderr, "reference: %s\n", reason_text(err, &reason));
     return EXIT_FAILURE;
 }

@@ -67,3 +67,12 @@ TEST(a_reason_is_cut_to_its_room)
     assert_int_equal(strlen(reason.text), sizeof reason.text - 1);
     assert_int_equal(reason_set(NULL, ERR_IO, "nobody asks"), ERR_IO);
 }
+
+TEST(people_read_the_reason_or_the_error_s_own_words)
+{
+    struct reason reason = {.text = ""};
+    assert_string_equal(reason_text(ERR_DENIED, &reason), err_text(ERR_DENIED));
+    ignore(reason_set(&reason, ERR_DENIED, "cannot make folder /root/x: Permission denied"));
+    assert_string_equal(reason_text(ERR_DENIED, &reason),
+                        "cannot make folder /root/x: Permission denied");
+}

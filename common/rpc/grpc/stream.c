@@ -391,7 +391,7 @@ static void open_at_server(struct rpc_stream *stream, const struct rpc_stream_co
     if (err == ERR_OK)
         return;
     stream->refused = true;
-    rpc_stream_finish(stream, err, reason.text[0] != 0 ? reason.text : err_text(err));
+    rpc_stream_finish(stream, err, reason_text(err, &reason));
 }
 
 enum err rpc_stream_start(const struct rpc_stream_config *config, struct rpc_stream **ret_stream)
