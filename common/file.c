@@ -1,4 +1,4 @@
-/* What is built of the table of operations: files that appear whole, files that grow. */
+/* Files above the table of operations: files that appear whole, files that grow. */
 #include "common/file.h"
 
 #include "common/rand.h"
@@ -69,7 +69,7 @@ enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned
         free(writer.path);
         return reason_set(reason, ERR_NOMEM, "no memory to write %s", path);
     }
-    /* What a crash left behind goes first: its mode may be another. */
+    /* Removes a file that a crash left behind first: its mode may be another. */
     ops->unlink(ops, writer.path_tmp);
     writer.fd =
         ops->open(ops, writer.path_tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);

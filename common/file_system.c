@@ -1,5 +1,5 @@
-/* Files by system calls. What must survive a crash goes through the table of operations (file.c).
- */
+/* Files by system calls. Writes that must survive a crash go through the table of operations
+ * (file.c). */
 #include "common/file.h"
 
 #include "common/scoped.h"
@@ -137,7 +137,7 @@ void file_map_release(struct file_map *map)
     *map = (struct file_map){0};
 }
 
-/* A folder's name must survive a crash as what is in it does. */
+/* A folder's name must survive a crash, as its files do. */
 static enum err make_dir(const char *path, unsigned mode, struct reason *reason)
 {
     if (mkdir(path, (mode_t)mode) != 0)
@@ -170,7 +170,7 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
     return ERR_OK;
 }
 
-/* Removes what `name` in the folder `at` is; -1 and errno. */
+/* Removes the file or folder `name` in the folder `at`; -1 and errno. */
 static int remove_at(int at, const char *name)
 {
     if (unlinkat(at, name, 0) == 0 || errno == ENOENT)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES_MAX 4096 /* what is longer is cut: pipes take this much in one piece */
+#define LINE_BYTES_MAX 4096 /* longer lines are cut: pipes take this much in one piece */
 
 static const char *const level_names[] = {
     [LOG_LEVEL_ERROR] = "error",
@@ -100,7 +100,8 @@ void log_event(const struct logger *logger, enum log_level level, const char *ev
     if (level > logger->level || logger->fd < 0)
         return;
     scoped(buf_release) struct buf line = {.bytes_max = LINE_BYTES_MAX};
-    ignore(log_format(&line, time_wall_ns(), level, event, fields)); /* what fits is written */
+    /* A line that is too long is cut. */
+    ignore(log_format(&line, time_wall_ns(), level, event, fields));
     if (line.bytes == 0)
         return;
     line.data[line.bytes - 1] = '\n'; /* also when it was cut */

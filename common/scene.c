@@ -1,4 +1,4 @@
-/* What a failed check prints, and how it ends the process. */
+/* The output of a failed check, and the end of the process. */
 #include "common/scene.h"
 
 #include "common/check.h"

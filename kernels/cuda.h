@@ -11,7 +11,7 @@ typedef bool cuda_entry(const struct kernels_options *options, const struct kern
                         char *reason, size_t reason_bytes);
 
 /* Finds the module on the library path (or beside the binary, by its run path). It stays loaded.
- * False: `reason` says whether the module, a device or something of it is missing. */
+ * False: `reason` names what is missing: the module, a device, or a feature of the device. */
 bool cuda_load(const struct kernels_options *options, const struct kernels **ret_kernels,
                char *reason, size_t reason_bytes) MUST_USE;
 

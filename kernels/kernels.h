@@ -1,7 +1,7 @@
 /* The operations that models and optimizers are made of: one table, filled by each backend (CPU,
  * CUDA). Outputs come first; shapes are row-major and stand in the comments.
  *
- * - Arrays are fp32 in the backend's memory (alloc) unless a comment says otherwise; arrays of
+ * - Arrays are fp32 in the backend's memory (alloc) unless a comment names another type; arrays of
  *   `element` are what the table computes with (below). `=` in a comment overwrites, `+=`
  *   accumulates. Outputs overlap inputs only where a comment allows it.
  * - The first argument is the table itself: `k->add(k, out, a, b, n)`. Operations keep no state
@@ -12,13 +12,13 @@
  * - Operations cannot fail; wrong shapes are our own bug. What a device reports late comes out of
  *   synchronize().
  * - Same arguments, same bits: sums have a fixed order, and the scalar, AVX2 and AVX-512 variants
- *   of a CPU operation are equal bit for bit. GEMM bits depend on what `numerics` says. Elementwise
+ *   of a CPU operation are equal bit for bit. GEMM bits depend on `numerics`. Elementwise
  *   operations have the same bits on CUDA, sums another fixed order.
  * - Scalars are computed once, in double, by the caller and passed as float.
  *
  * B batch, T time (context), C channels (width), H heads, G heads of keys and values, S channels of
- * a head, N rows (often B*T), I inputs, O outputs, V vocabulary, Vp padded vocabulary, n elements.
- */
+ * a head, N rows (often B*T), I inputs, O outputs, V vocabulary, Vp padded vocabulary, n
+ * elements. */
 #ifndef ROOST_KERNELS_KERNELS_H
 #define ROOST_KERNELS_KERNELS_H
 
@@ -30,8 +30,9 @@
 
 enum kernels_backend { KERNELS_CPU, KERNELS_CUDA };
 
-/* What linear_* and attention_* multiply; sums are fp32 always. TF32 rounds fp32 factors to 10 bits
- * of mantissa, BF16 makes all elements bf16. Decides bits; a CPU has FP32 only. */
+/* The number format of products in linear_* and attention_*; sums are fp32 always. TF32 rounds fp32
+ * factors to 10 bits of mantissa, BF16 makes all elements bf16. Decides bits; a CPU has FP32
+ * only. */
 enum kernels_compute { KERNELS_COMPUTE_FP32, KERNELS_COMPUTE_TF32, KERNELS_COMPUTE_BF16 };
 
 /* Weights, activations and the gradients of activations. On a table opened for BF16 such an array
@@ -42,7 +43,7 @@ typedef float element;
 /* The widest instructions our own CPU kernels use; no influence on bits. */
 enum kernels_isa { KERNELS_ISA_AUTO, KERNELS_ISA_SCALAR, KERNELS_ISA_AVX2, KERNELS_ISA_AVX512 };
 
-/* What an optimizer publishes in the same pass as it updates the weights. */
+/* The format that an optimizer publishes in the same pass as it updates the weights. */
 enum kernels_format { KERNELS_NONE, KERNELS_F32, KERNELS_BF16 };
 
 struct kernels_options {
@@ -130,7 +131,8 @@ struct kernels {
     void (*zero)(const struct kernels *k, void *memory, size_t bytes);
     /* memory (bytes) = from; they do not overlap. Both are the backend's memory. */
     void (*copy)(const struct kernels *k, void *memory, const void *from, size_t bytes);
-    /* Waits for all operations given so far. NULL, or the sentence that says what failed. */
+    /* Waits for all operations given so far. NULL, or a sentence about the operation that
+     * failed. */
     const char *(*synchronize)(const struct kernels *k);
 
     /* -- order between streams -------------------------------------------------------------- */
@@ -285,7 +287,7 @@ struct kernels {
     void (*cast_from_bf16)(const struct kernels *k, element *dst, const void *bytes, int64_t n);
     /* bytes (2n) = src (n), rounded to nearest even; NaN stays NaN. */
     void (*cast_to_bf16)(const struct kernels *k, void *bytes, const float *src, int64_t n);
-    /* acc (n) += what the bytes (4n or 2n) hold */
+    /* acc (n) += the values in the bytes (4n or 2n) */
     void (*add_f32)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
     void (*add_bf16)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
 
@@ -309,7 +311,7 @@ struct kernels {
                  const float *g, float scale, int64_t n);
 };
 
-/* Opens a backend. False: not possible here, and `reason` says why in one sentence.
+/* Opens a backend. False: not possible here, and `reason` gets the cause in one sentence.
  * *ret_kernels: kernels_free(). Call it before other threads are started: OpenBLAS takes its core
  * type from the environment when it is loaded. */
 bool kernels_new(const struct kernels_options *options, const struct kernels **ret_kernels,
@@ -322,7 +324,7 @@ static inline void *kernels_at(const struct kernels *k, const element *array, in
     return (char *)array + index * (int64_t)k->element_bytes;
 }
 
-/* What "auto" stands for on this machine. */
+/* The core type that "auto" stands for on this machine. */
 const char *kernels_gemm_core_auto(void);
 
 #endif

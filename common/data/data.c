@@ -158,7 +158,7 @@ double data_entropy(const struct data *data)
     return entropy_nats(counts, 256);
 }
 
-/* The sample's place in the whole stream: training first, then what is held out. */
+/* The sample's place in the whole stream: training samples first, then the held-out ones. */
 static uint64_t stream_sample(const struct data *data, enum data_split split, uint64_t index)
 {
     check(index < data->counts[split]);

@@ -280,7 +280,7 @@ enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *r
     return reason_set(reason, ERR_NOT_FOUND, "%s has no recorded checkpoint", checkpoint_dir);
 }
 
-/* cut.json goes first: what is left after a crash is no recorded cut. */
+/* cut.json goes first: after a crash the remaining files are no recorded cut. */
 static enum err remove_cut(const char *checkpoint_dir, struct checkpoint_name name,
                            struct reason *reason)
 {

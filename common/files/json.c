@@ -58,7 +58,7 @@ static bool is_array(const json_t *value)
     return json_is_array(value);
 }
 
-/* The member; NULL, with the reason, when it is missing or not what is wanted. */
+/* The member; NULL, with the reason, when it is missing or of another type. */
 static const json_t *member(const struct json *object, const char *key, type_test *is,
                             const char *wanted, struct reason *reason)
 {

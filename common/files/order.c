@@ -12,7 +12,7 @@ enum { HEAD_BYTES = 8, HASH_BYTES = 8, STEP_HEAD_BYTES = 20 };
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie");
 _Static_assert(STEP_HEAD_BYTES + TREE_SLOTS_MAX <= ORDER_PAYLOAD_BYTES_MAX, "a step fits");
 
-/* One record behind what is in `buf`. */
+/* Appends one record to `buf`. */
 static enum err append(struct buf *buf, const struct order_record *record)
 {
     check(record->payload.bytes <= ORDER_PAYLOAD_BYTES_MAX);

@@ -26,7 +26,7 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype)
     return dtypes[dtype].name;
 }
 
-/* What the header has given so far. */
+/* The state of reading the header. */
 struct parser {
     struct safetensors_tensor *tensors;
     size_t count, room;

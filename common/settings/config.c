@@ -1,4 +1,5 @@
-/* A table of fields, applied: which source counts, what it must look like, where it was set. */
+/* A table of fields, applied: which source counts, which values are allowed, where a value was
+ * set. */
 #include "common/settings/config.h"
 
 #include "common/scoped.h"
@@ -448,7 +449,8 @@ static bool parse_real(const struct config_item *item, double *ret_number)
     text[item->bytes] = 0;
     if (!is_real(text))
         return false;
-    *ret_number = strtod(text, NULL) + 0.0; /* -0 is 0; what overflows is beyond every limit */
+    /* -0 is 0; a number that overflows is beyond every limit. */
+    *ret_number = strtod(text, NULL) + 0.0;
     return true;
 }
 

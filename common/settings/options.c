@@ -184,7 +184,7 @@ const char *options_environment(const char *name, const char *otherwise)
     return value != NULL ? value : otherwise;
 }
 
-/* What starting it again does not mend: somebody has to change a setting or a machine. */
+/* Errors that a new start does not mend: somebody has to change a setting or a machine. */
 static bool is_configuration(enum err err)
 {
     static const enum err errors[] = {ERR_INVALID,      ERR_DENIED,      ERR_UNTRUSTED,

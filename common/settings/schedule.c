@@ -1,4 +1,4 @@
-/* The scalars of an update that follow from what came before. */
+/* The scalars of an update that follow from earlier steps. */
 #include "common/settings/schedule.h"
 
 #include "common/elementary.h"

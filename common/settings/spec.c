@@ -64,7 +64,7 @@ enum {
 #define RUN_TOKENS_MAX (UINT64_C(1) << 62)
 #define SAMPLES_MAX (UINT64_C(1) << 62)
 
-/* One row: where it lives, and what a change means on resume; the rest by name. */
+/* One row: its place, and whether a change is allowed on resume; the rest by name. */
 #define ROW(section, member, resume)                                                               \
     .offset = offsetof(struct spec, section.member), .tag = SPEC_RESUME_##resume
 #define TOKENS .when_path = "model.kind", .when_mask = 1 << SPEC_GPT | 1 << SPEC_LLAMA

@@ -1,6 +1,6 @@
-/* What the CPU operations share. Each operation's file is compiled once per variant with
- * -DKERNELS_VARIANT=scalar|avx2|avx512 and that variant's instruction flags; VARIANT(add) is then
- * add_scalar and so on. cpu.c picks the variant's table. */
+/* Declarations that the CPU operations share. Each operation's file is compiled once per variant
+ * with -DKERNELS_VARIANT=scalar|avx2|avx512 and that variant's instruction flags; VARIANT(add) is
+ * then add_scalar and so on. cpu.c picks the variant's table. */
 #ifndef ROOST_KERNELS_CPU_CPU_H
 #define ROOST_KERNELS_CPU_CPU_H
 
@@ -65,7 +65,7 @@ struct kernels_state {
 #define JOIN(a, b) JOIN_EXPANDED(a, b)
 #define VARIANT(operation) JOIN(operation, KERNELS_VARIANT)
 
-/* A prototype for each, with the type that the table says. */
+/* A prototype for each, with its type in the table. */
 #define OPERATION_PROTOTYPE(operation)                                                             \
     __typeof__(*((struct kernels *)0)->operation) VARIANT(operation);
 CPU_OPERATIONS(OPERATION_PROTOTYPE)

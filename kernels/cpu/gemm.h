@@ -18,7 +18,7 @@ struct gemm {
 };
 
 /* Loads OpenBLAS with that core type (not "auto") and thread count. It stays loaded for good; later
- * calls must ask for the same. False: `reason` says why. */
+ * calls must ask for the same. False: `reason` gets the cause. */
 bool gemm_init(struct gemm *gemm, const char *core, int threads, char *reason,
                size_t reason_bytes) MUST_USE;
 const char *gemm_core_auto(void);

@@ -1,4 +1,5 @@
-/* What the files of this folder share: the gRPC C core behind common/rpc/rpc.h, and nothing else.
+/* Declarations that the files of this folder share: the gRPC C core behind common/rpc/rpc.h, and
+ * nothing else.
  *
  * Every operation given to the library carries a tag, which comes back through the completion queue
  * of its connection's polling thread; `done` runs there. So all state of a call that only its tags
@@ -48,7 +49,8 @@ void rpc_tag_given(struct rpc_loop *loop);
 void rpc_batch(struct rpc_loop *loop, grpc_call *call, const grpc_op *ops, size_t count,
                struct rpc_tag *tag);
 
-/* What is open on one server or channel: to cancel it all, and to wait for its end. */
+/* The open calls and streams of one server or channel: to cancel them all, and to wait for their
+ * end. */
 struct rpc_member {
     struct rpc_member *next, *previous;
     grpc_call *call; /* lives at least until the member leaves */
@@ -96,7 +98,7 @@ void rpc_status_release(struct rpc_status *status);
 /* The op that sends it; `status` must live until its tag is back. */
 grpc_op rpc_status_op(struct rpc_status *status);
 
-/* What a client receives as a call's end. */
+/* The end of a call, as a client receives it. */
 struct rpc_ending {
     grpc_metadata_array trailers;
     grpc_status_code code;
