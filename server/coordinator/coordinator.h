@@ -36,11 +36,10 @@
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c and owners.c (who
  * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
- * leaving.c (servers go), hello.c (what a server is told that says hello), start.c and ending.c (a
- * run starts and ends), commit.c (a step is decided), advance.c (the run moves on), wrong_bits.c
- * (who computes wrongly), reports.c (what servers report), coordinator.c (the calls below). Each
- * calls only those before it; run.h is what they share, and most write their own part of that
- * alone. */
+ * leaving.c (servers go), hello.c (the answer to a server's hello), start.c and ending.c (a run
+ * starts and ends), commit.c (a step is decided), advance.c (the run moves on), wrong_bits.c (who
+ * computes wrongly), reports.c (what servers report), coordinator.c (the calls below). Each calls
+ * only those before it; run.h is what they share, and most write their own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -323,7 +322,7 @@ struct coordinator_member {
     char reason[128];  /* why it is gone */
     uint64_t slots_done;
     uint64_t wrong_bits; /* pushes of its own that differed from somebody else's */
-    uint64_t seen_ms;    /* last heard of */
+    uint64_t seen_ms;    /* its newest message */
 };
 
 struct coordinator_server {

@@ -1,7 +1,7 @@
-/* Members that have ended, as servers are told of them: what such a member was granted counts no more
- * when it comes. A server that was away is told again. A member is forgotten when the steps are decided
- * of which tickets were granted while it was there: what it may still bring is then a duplicate.
- * Part of the coordinator's core; ended.c alone writes struct ended. */
+/* Members that have ended, as the coordinator reports them to servers: grants of such a member
+ * count no more. A server that was away gets the report again. A member is forgotten when the steps
+ * are decided of which tickets were granted while it was there: what it may still bring is then a
+ * duplicate. Part of the coordinator's core; ended.c alone writes struct ended. */
 #ifndef ROOST_SERVER_COORDINATOR_ENDED_H
 #define ROOST_SERVER_COORDINATOR_ENDED_H
 

@@ -142,7 +142,7 @@ struct member *members_find_due(struct members *members, uint64_t now_ms)
 {
     while (members->count > 0 && members->due[0]->due_ms <= now_ms) {
         struct member *member = members->due[0];
-        member->due_ms = due_of(members, member); /* it was heard of, or answered, meanwhile */
+        member->due_ms = due_of(members, member); /* a heartbeat or an answer came meanwhile */
         if (member->due_ms <= now_ms)
             return member;
         move_down(members, member, members->count);

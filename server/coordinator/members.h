@@ -99,7 +99,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
                      struct member **ret_member) MUST_USE;
 /* The member of that number, if the secret is its own; NULL: nobody. */
 struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret);
-/* How long workers were members, summed, each until it was last heard of. */
+/* How long workers were members, summed, each until its newest message. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
 /* How the membership ended; MEMBER_JOINED: it has not, or it is forgotten. */

@@ -93,7 +93,7 @@ void moves_ready(struct coordinator *coordinator, struct server_entry *server,
     struct run *run = &coordinator->run;
     if (report->ready.cut.generation != run->generation || !servers_was_told(server) ||
         !answers_invitation(run, server, report))
-        return; /* of before it was told */
+        return; /* it was reported before the command came */
     if (report->ready.code != ERR_OK) {
         servers_note_unfit(server);
         effects_log(&coordinator->effects, true,

@@ -1,17 +1,16 @@
 /* Servers come and go while the run goes on (P11): which servers may get chunks, and which chunks
  * move with the next commit; leaving.h is about servers that go. Internal to the coordinator.
  *
- * A server that connects while steps are committed is told to prepare without chunks (it *joins*);
- * when it is ready it has its even share with the next commits. One that drains gives its chunks
- * away with the next commits; then it is *emptied*: no commit needs it any more, only cuts that
- * were ordered before. So the next commit is a cut without it, and when no cut that is recorded or
+ * A server that connects while steps are committed gets PREPARE without chunks (it *joins*). When
+ * it is ready, it gets its even share with the next commits. One that drains gives its chunks away
+ * with the next commits; then it is *emptied*: no commit needs it any more, only cuts that were
+ * ordered before. So the next commit is a cut without it, and when no cut that is recorded or
  * pending names it, it may leave. A commit moves at most MOVES_BYTES_MAX, so that no step waits
  * long.
  *
  * In an async run chunks do not travel: steps overlap, and what a chunk has taken, the weights that
  * tickets were computed on and the journals are its owner's. There the run goes on with other
- * servers under a new generation, which begins from a cut that has all that anybody was told is
- * there (P12):
+ * servers under a new generation, which begins from a cut that has every acknowledged ticket (P12):
  *  1 quiet: while servers are to come or go, no ticket of a new step is granted. So a commit comes
  *    soon by which all chunks have all tickets that were ever granted in this generation. That
  *    commit is a cut, and until the cut is recorded no ticket at all is granted. A push that comes

@@ -57,7 +57,7 @@ struct server_entry *servers_named(const struct servers *servers, const char *na
     return NULL;
 }
 
-/* P3: what another start of it was told or asked for counts no more. */
+/* P3: commands name a boot. Those of an earlier start, and its requests, count no more. */
 static void begin_boot(struct server_entry *server, uint64_t boot)
 {
     static const enum server_state next[SERVER_STATES] = {

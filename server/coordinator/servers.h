@@ -25,16 +25,16 @@ enum { SERVERS_NONE = UINT32_MAX };
 
 enum server_state {
     /* Without a place in the run's map: */
-    SERVER_IS_IDLE,    /* it was told nothing of this generation */
-    SERVER_IS_INVITED, /* it was told to prepare without chunks (moves.h) */
+    SERVER_IS_IDLE,    /* it got no command of this generation */
+    SERVER_IS_INVITED, /* it got PREPARE without chunks (moves.h) */
     SERVER_HAS_JOINED, /* it has, and waits for its first chunks */
     /* With a place: */
-    SERVER_IS_CHOSEN,  /* it was told nothing of this generation */
-    SERVER_PREPARES,   /* it was told what to hold */
+    SERVER_IS_CHOSEN,  /* it got no command of this generation */
+    SERVER_PREPARES,   /* it got PREPARE with its chunks */
     SERVER_SERVES,     /* it has its chunks */
     SERVER_IS_NEW,     /* its first chunks come with the commit that is being decided */
     SERVER_IS_EMPTIED, /* it drains, and no chunk is left: no more commits, no more cuts */
-    SERVER_HAS_LOST,   /* P3: a new boot, which was told nothing */
+    SERVER_HAS_LOST,   /* P3: a new boot, which got no command */
     SERVER_STATES
 };
 
@@ -42,7 +42,7 @@ enum server_leaving {
     SERVER_STAYS,
     SERVER_DRAINS,   /* an operator asked for it: it has to give its chunks away */
     SERVER_ENDS,     /* this start of it asked for that, because its daemon is to end */
-    SERVER_HAS_LEFT, /* this start of it was told that it may end */
+    SERVER_HAS_LEFT, /* LEAVE was sent to this start of it */
     SERVER_LEAVINGS
 };
 
@@ -121,23 +121,24 @@ void servers_unchoose(struct servers *servers);
 
 /* ---- how far each is ---- */
 
-/* It is told to prepare: without chunks, at that version, or with those of its place. */
+/* PREPARE is sent to it: without chunks, at that version, or with those of its place. */
 void servers_invite(struct server_entry *server, uint64_t version);
 void servers_prepare(struct server_entry *server);
-/* It was told what to hold, so a READY of it answers that. */
+/* Whether PREPARE was sent to it, so that a READY of it is the answer. */
 bool servers_was_told(const struct server_entry *server);
-/* It has what it was told to hold. */
+/* It has the chunks that it got PREPARE for. */
 void servers_note_ready(struct server_entry *server);
-/* P7: it holds its chunks, as another coordinator has told it. */
+/* P7: it holds its chunks, by the commands of another coordinator. */
 void servers_adopt(struct server_entry *server, bool acknowledged);
-/* What it was told without having a place counts no more. */
+/* Commands that it got without a place count no more. */
 void servers_forget(struct server_entry *server);
 /* The commit is sent that brings its first chunks. */
 void servers_serve(struct server_entry *server);
-/* The last of its chunks has gone. */
+/* Its last chunk has left. */
 void servers_empty(struct server_entry *server);
 
-/* P6: it is told of a new commit, or once more of the newest; and it has acknowledged that. */
+/* P6: commit(t + 1) waits for every acknowledgement. A new commit is sent to it, or the newest once
+ * more; and it has acknowledged the newest. */
 void servers_tell_new_commit(struct server_entry *server);
 void servers_tell_commit(struct server_entry *server);
 void servers_acknowledge(struct server_entry *server);
@@ -151,9 +152,9 @@ void servers_number_file(struct server_entry *server, uint32_t file);
 bool servers_drains(const struct server_entry *server);
 /* It is to give its chunks away; `ends`: it asked for that itself. */
 void servers_drain(struct server_entry *server, bool ends);
-/* It drains no more, and stays. */
+/* It does not drain any more, and stays. */
 void servers_drain_over(struct server_entry *server);
-/* It was told that it may end. */
+/* LEAVE was sent to it. */
 void servers_leave(struct server_entry *server);
 /* This start of it cannot hold chunks of the run. */
 void servers_note_unfit(struct server_entry *server);

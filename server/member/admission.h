@@ -9,10 +9,10 @@
 
 #include "server/member/proof.h"
 
-/* What commands tell of the term. */
+/* The fields of commands about the term. */
 struct admission_term {
     uint64_t term; /* 0: no command has come yet */
-    uint64_t run;  /* 0: the server holds none, or has not heard of it */
+    uint64_t run;  /* 0: the server holds none, or has not received it */
     uint8_t key[DIGEST_KEY_BYTES];
 };
 
