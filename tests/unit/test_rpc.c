@@ -380,7 +380,10 @@ TEST_F(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, rpc)
     struct reason reason = {0};
     assert_int_equal(rpc_call(channel, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
                      ERR_UNREACHABLE);
-    /* "Connection refused", or "FD shutdown" when the library saw the hang-up first. */
+    /* With the cause, unless the library saw the hang-up first. */
+    char sentence[64];
+    snprintf(sentence, sizeof sentence, "cannot connect to 127.0.0.1:%u", port);
+    assert_memory_equal(reason.text, sentence, strlen(sentence));
     struct answer answer = {.tally = &f->tally};
     rpc_call_unref(start(channel, "/test.T/Echo", &answer));
 

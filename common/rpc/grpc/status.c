@@ -127,9 +127,37 @@ static enum err code_err(grpc_status_code code)
     }
 }
 
+/* The library names the cause in words of its own inside: `failed to connect to all addresses; last
+ * error: UNAVAILABLE: ipv4:ADDRESS: Failed to connect to remote host: CAUSE`. People read `cannot
+ * connect to ADDRESS`, and the cause where it is one that the system reports. */
+static void put_plainly(char *text, size_t bytes)
+{
+    static const char *const causes[] = {"Connection refused",     "Connection reset",
+                                         "Socket closed",          "No route to host",
+                                         "Network is unreachable", "Connection timed out"};
+    const char *at =
+        strstr(text, "failed to connect to all addresses") != NULL ? strstr(text, ": ipv") : NULL;
+    if (at == NULL)
+        return;
+    at += strlen(": ipv4:");
+    const char *cause = "";
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
+        cause = strstr(at, causes[i]) != NULL ? causes[i] : cause;
+    char address[64], plain[200];
+    const char *end = strstr(at, ": ");
+    snprintf(address, sizeof address, "%.*s", end != NULL ? (int)(end - at) : (int)strlen(at), at);
+    for (char *c; (c = strchr(address, '%')) != NULL && strlen(c) > 2;) { /* %5B is a bracket */
+        *c = c[2] == 'B' ? '[' : ']';
+        memmove(c + 1, c + 3, strlen(c + 3) + 1);
+    }
+    snprintf(plain, sizeof plain, "cannot connect to %s%s%s", address, cause[0] != 0 ? ": " : "",
+             cause);
+    snprintf(text, bytes, "%s", plain);
+}
+
 /* A connection that TLS refused looks like one that broke: this finds the likely cause. A server
  * refuses after the client's handshake has ended (TLS 1.3), so the client can only guess. */
-static enum err tls_refusal(const struct tls_identity *identity, const char *text,
+static enum err tls_refusal(const struct tls_identity *identity, char *text, size_t bytes,
                             struct reason *reason)
 {
     TRY(tls_identity_valid(identity, (int64_t)(time_wall_ns() / 1000000000), reason));
@@ -138,8 +166,11 @@ static enum err tls_refusal(const struct tls_identity *identity, const char *tex
                           "the server's certificate is not trusted: expired, of another CA than "
                           "that beside %.100s, or not for the address that was called (%.240s)",
                           identity->path, text);
-    if (strstr(text, "failed to connect") != NULL &&
-        (strstr(text, "Socket closed") != NULL || strstr(text, "Connection reset") != NULL))
+    bool refused =
+        strstr(text, "failed to connect") != NULL &&
+        (strstr(text, "Socket closed") != NULL || strstr(text, "Connection reset") != NULL);
+    put_plainly(text, bytes);
+    if (refused)
         return reason_set(reason, ERR_UNREACHABLE, "%.300s; does the server trust %.100s?", text,
                           identity->path);
     return reason_set(reason, ERR_UNREACHABLE, "%s", text);
@@ -164,6 +195,7 @@ enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
     if (text[0] == 0)
         snprintf(text, sizeof text, "%s", err_text(err));
     if (err == ERR_UNREACHABLE && identity != NULL)
-        return tls_refusal(identity, text, reason);
+        return tls_refusal(identity, text, sizeof text, reason);
+    put_plainly(text, sizeof text);
     return reason_set(reason, err, "%s", text);
 }
