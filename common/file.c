@@ -15,6 +15,13 @@ enum err file_failed(const char *verb, const char *path, struct reason *reason)
                       strerror(number));
 }
 
+/* Whatever the system's error is: what was written may be lost, and a second fsync() that succeeds
+ * does not bring it back. */
+static enum err sync_failed(const char *path, struct reason *reason)
+{
+    return reason_set(reason, ERR_NOT_SYNCED, "cannot sync %s: %s", path, strerror(errno));
+}
+
 static enum err write_all(const struct file_ops *ops, int fd, struct slice bytes, const char *path,
                           struct reason *reason)
 {
@@ -35,7 +42,7 @@ static enum err sync_path(const struct file_ops *ops, const char *path, int flag
     int fd = ops->open(ops, path, O_RDONLY | O_CLOEXEC | flags, 0);
     if (fd < 0)
         return file_failed("open", path, reason);
-    enum err err = ops->fsync(ops, fd) == 0 ? ERR_OK : file_failed("sync", path, reason);
+    enum err err = ops->fsync(ops, fd) == 0 ? ERR_OK : sync_failed(path, reason);
     ops->close(ops, fd);
     return err;
 }
@@ -94,7 +101,7 @@ enum err file_writer_commit(struct file_writer *writer, struct reason *reason)
 {
     const struct file_ops *ops = writer->ops;
     if (ops->fsync(ops, writer->fd) != 0)
-        return file_failed("sync", writer->path_tmp, reason);
+        return sync_failed(writer->path_tmp, reason);
     if (ops->rename(ops, writer->path_tmp, writer->path) != 0)
         return file_failed("rename to", writer->path, reason);
     free(writer->path_tmp);
@@ -197,7 +204,7 @@ enum err file_log_append(struct file_log *log, struct slice bytes, struct reason
 enum err file_log_sync(struct file_log *log, struct reason *reason)
 {
     if (log->ops->fsync(log->ops, log->fd) != 0)
-        return file_failed("sync", log->path, reason);
+        return sync_failed(log->path, reason);
     return ERR_OK;
 }
 

@@ -3,7 +3,8 @@
  * What must survive a crash is written through a table of operations, so that a test can make the
  * n-th write, fsync or rename fail; `&file_ops_real` is the real one. Errors: ERR_NOT_FOUND,
  * ERR_DENIED, ERR_NO_SPACE (disk or quota full), ERR_EXISTS, ERR_NOMEM, else ERR_IO; the reason
- * names the path, the operation and the system's words. A failed fsync is final: do not retry it.
+ * names the path, the operation and the system's words. Whatever fails to be synced is
+ * ERR_NOT_SYNCED. That is final: a daemon ends, and its restart reads what is on the disk.
  */
 #ifndef ROOST_COMMON_FILE_H
 #define ROOST_COMMON_FILE_H

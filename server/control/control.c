@@ -151,9 +151,14 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
         plan->run = NULL;
         err = start_stored(control, now_ns, run, &past, reason);
     }
-    if (err != ERR_OK && control->failed == ERR_OK)
-        ignore(store_put_state(control->config.store, control->term, number, RUN_FAILED,
-                               reason->text, NULL)); /* the caller returns the first error */
+    if (err == ERR_OK || control->failed != ERR_OK)
+        return err;
+    /* The caller returns the first error. */
+    struct reason second = {0};
+    control_effects_end_if_not_synced(control,
+                                      store_put_state(control->config.store, control->term, number,
+                                                      RUN_FAILED, reason->text, &second),
+                                      &second);
     return err;
 }
 
@@ -207,6 +212,7 @@ void control_continue(struct control *control, uint64_t now_ns)
     uint64_t number = stored.run;
     if (err == ERR_OK)
         err = continue_stored(control, now_ns, &stored, &reason);
+    control_effects_end_if_not_synced(control, err, &reason);
     if (err == ERR_OK || control->failed != ERR_OK)
         return;
     log_error(control->config.logger, "run not continued", log_uint("run", number),
@@ -285,6 +291,7 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
     buf_release(&response);
     log_warning(control->config.logger, "run not started", log_text("err", err_name(err)),
                 log_text("reason", reason.text));
+    control_effects_end_if_not_synced(control, err, &reason);
     call_fail(take_call, err, reason_text(err, &reason));
 }
 

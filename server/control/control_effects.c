@@ -13,6 +13,13 @@ void control_effects_fail(struct control *control, enum err err, const struct re
               log_text("reason", reason->text), log_text("next", "end"));
 }
 
+void control_effects_end_if_not_synced(struct control *control, enum err err,
+                                       const struct reason *reason)
+{
+    if (err == ERR_NOT_SYNCED && control->failed == ERR_OK)
+        control_effects_fail(control, err, reason);
+}
+
 /* First the cut's file for readers, then the fact in the store. */
 static enum err store_cut(struct control *control, const struct cut_record *cut,
                           struct reason *reason)
@@ -30,7 +37,7 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
     memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
         memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
-    record_sync(&control->record);
+    TRY(record_sync(&control->record, reason));
     TRY(order_log_sync(&control->order, reason));
     TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
     return store_put_cut(control->config.store, control->term, run->stored.run, cut,
@@ -234,6 +241,7 @@ void control_effects_carry_out(struct control *control, uint64_t now_ns)
         effects = coordinator_effects(control->coordinator, &count);
     }
     coordinator_effects_clear(control->coordinator);
+    control_effects_end_if_not_synced(control, control->record.err, &control->record.reason);
     if (cut)
         answer_checkpoints(control);
 }

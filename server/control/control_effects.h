@@ -9,6 +9,9 @@
 void control_effects_carry_out(struct control *control, uint64_t now_ns);
 /* The store failed: the daemon ends. */
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason);
+/* The same for what was not synced, whatever it was written for; other errors are none of this. */
+void control_effects_end_if_not_synced(struct control *control, enum err err,
+                                       const struct reason *reason);
 /* Stores the run's state; on a full disk later. The state only decides whether a successor goes on
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;

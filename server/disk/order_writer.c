@@ -227,6 +227,8 @@ static void open_order(struct order_writer *writer)
     if (err != ERR_OK)
         say_gap_locked(writer, err, &reason);
     thread_unlock(&writer->order_mutex);
+    if (err == ERR_NOT_SYNCED)
+        fail(writer, &reason);
 }
 
 static enum err open_journal(struct order_writer *writer, struct reason *reason)
@@ -281,7 +283,9 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
     if (writer->broken || writer->journal.count > 0) /* no room, and a new generation begins */
         return;
     enum err err = journal_cut(&writer->journal, version, &reason);
-    if (err != ERR_OK) /* then the older segment goes on, and stays longer */
+    if (err == ERR_NOT_SYNCED)
+        fail(writer, &reason);
+    else if (err != ERR_OK) /* then the older segment goes on, and stays longer */
         log_warning(writer->config.logger, "journal segment not begun",
                     log_text("err", err_name(err)), log_text("reason", reason.text),
                     log_text("next", "after the next checkpoint"));

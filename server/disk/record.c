@@ -268,11 +268,14 @@ void record_flush(struct record *record)
     note(record, write_out(&record->events.log, &record->scalars, &record->reason));
 }
 
-void record_sync(struct record *record)
+enum err record_sync(struct record *record, struct reason *reason)
 {
     record_flush(record);
-    if (record->steps.path != NULL)
+    if (takes_rows(record))
         note(record, file_log_sync(&record->steps, &record->reason));
+    return record->err == ERR_OK || record->err == ERR_MALFORMED
+               ? ERR_OK
+               : reason_set(reason, record->err, "%s", record->reason.text);
 }
 
 void record_rewind(struct record *record, uint64_t version)

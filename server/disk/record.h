@@ -41,8 +41,9 @@ void record_write(struct record *record);
 /* Writes the rows that are there; to be called at least each second. */
 void record_flush(struct record *record);
 /* Also makes them durable. To be called before a cut is recorded: so rows that led to a recorded
- * cut are never missing. */
-void record_sync(struct record *record);
+ * cut are never missing. Not OK: the rows are not on disk, and the cut must not be recorded. A log
+ * that was given up before, being too long to be read back, is no reason. */
+enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
 /* A rewind: rows beyond `version` will come again. */
 void record_rewind(struct record *record, uint64_t version);
 

@@ -78,6 +78,9 @@ static enum err failed(const struct store *store, const char *what, int code, st
 {
     enum err err = err_of(code);
     const char *text = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(code);
+    int detail = store->db != NULL ? sqlite3_extended_errcode(store->db) : code;
+    if (detail == SQLITE_IOERR_FSYNC || detail == SQLITE_IOERR_DIR_FSYNC)
+        err = ERR_NOT_SYNCED;
     if (err == ERR_BUSY)
         text = "another daemon has it open";
     return reason_set(reason, err, "%s: %s: %s", store->path, what, text);

@@ -131,6 +131,15 @@ static void carry_out_member(struct shards *shards, const struct member_effects 
 
 /* ---- events of threads and writers ---- */
 
+/* A failed fsync: what was written may or may not be on disk. Only a restart, which reads it, can
+ * tell. */
+static void end_if_not_synced(const struct shards *shards, enum err err,
+                              const struct reason *reason)
+{
+    if (err == ERR_NOT_SYNCED)
+        shards->config.failed(shards->config.logger, reason);
+}
+
 /* After an event, before its effects are carried out. */
 static void unlock_checked(struct shards *shards)
 {
@@ -147,6 +156,7 @@ static void thread_ready(void *owner, uint32_t index, uint64_t generation, enum 
     struct shards *shards = owner;
     struct member_effects effects;
     const struct member_ready ready = {index, generation, err, reason, shard};
+    end_if_not_synced(shards, err, reason);
     thread_lock(&shards->mutex);
     member_thread_ready(&shards->member, &ready, &effects);
     unlock_checked(shards);
@@ -197,10 +207,10 @@ static const struct shard_thread_events thread_events = {
 static void cut_written(void *owner, struct cut_name cut, enum err err,
                         const struct digest *manifest, const struct reason *reason)
 {
-    (void)reason; /* the writer has logged it */
     struct shards *shards = owner;
     struct member_effects effects;
     const struct member_cut written = {cut, err, manifest->bytes};
+    end_if_not_synced(shards, err, reason);
     thread_lock(&shards->mutex);
     member_cut_written(&shards->member, &written, &effects);
     unlock_checked(shards);
@@ -214,8 +224,6 @@ static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, 
     shard_thread_logged(shards->exchange.threads[thread], generation, durable);
 }
 
-/* The last record may or may not be on disk. Only a restart finds out, because it reads the
- * journal. */
 static void journal_failed(void *owner, const struct reason *reason)
 {
     const struct shards *shards = owner;

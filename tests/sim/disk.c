@@ -221,6 +221,17 @@ static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, 
     return (ssize_t)written;
 }
 
+/* What was not synced may be gone, though its file shows it until the machine goes down. */
+static bool fails_to_sync(struct sim *sim, const struct disk_file *file)
+{
+    uint32_t machine = file->folder ? machine_of_world() : file->machine;
+    uint32_t *left = &sim->faults.sync_fails[machine];
+    if (sim->calm || world.life == NULL || *left == 0 || --*left > 0)
+        return false;
+    sim_trace(sim, "a sync of %s fails", file->path != NULL ? file->path : "a removed file");
+    return true;
+}
+
 static int disk_fsync(const struct file_ops *ops, int fd)
 {
     (void)ops;
@@ -229,6 +240,10 @@ static int disk_fsync(const struct file_ops *ops, int fd)
     if (!goes_on(1, path_of(fd)))
         return 0;
     struct disk_file *folder = opened(fd);
+    if (fails_to_sync(sim, folder)) {
+        errno = EIO;
+        return -1;
+    }
     if (!folder->folder && mutation != MUTATE_NO_FSYNC)
         folder->synced = folder->bytes.bytes;
     for (size_t i = 0; folder->folder && mutation != MUTATE_NO_FOLDER_SYNC && i < sim->disks.count;

@@ -269,6 +269,15 @@ static bool fill_disk(struct sim *sim)
     return true;
 }
 
+/* One of the next of a server's disk, or of the coordinator's. */
+static bool break_sync(struct sim *sim)
+{
+    bool coordinator = sim_below(sim, 4) == 0;
+    uint64_t machine = coordinator ? SIM_SERVERS_MAX : sim_below(sim, sim->scenario.servers);
+    sim->faults.sync_fails[machine] = 1 + (uint32_t)sim_below(sim, 4);
+    return true;
+}
+
 /* A server at random among those that are up, or not there at all; NULL: there is none. */
 static struct sim_server *pick_server(struct sim *sim, bool up)
 {
@@ -457,6 +466,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return cut_off(sim);
     case FAULT_DISK_FULL:
         return fill_disk(sim);
+    case FAULT_SYNC_FAILS:
+        return break_sync(sim);
     case FAULT_CRASH_SERVER:
         return crash_server(sim);
     case FAULT_CRASH_COORDINATOR:

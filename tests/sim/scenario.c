@@ -256,6 +256,20 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
             rand_below(random, scenario->calm_us)};
 }
 
+/* What a disk does to a run, in some seeds: beside the other faults, and chosen apart from them. */
+static void choose_losses(struct scenario *scenario)
+{
+    static const enum fault_kind kinds[] = {FAULT_SYNC_FAILS};
+    struct rand_state random = {scenario->seed + 0x6c6f7373};
+    if (scenario->fault_count == 0 || !chance(&random, 20))
+        return;
+    for (uint64_t left = between(&random, 1, 3); left > 0 && scenario->fault_count < SIM_FAULTS_MAX;
+         left--)
+        scenario->faults[scenario->fault_count++] =
+            (struct fault){kinds[rand_below(&random, sizeof kinds / sizeof kinds[0])],
+                           rand_below(&random, scenario->calm_us)};
+}
+
 static const uint32_t state_share[STATE_COUNT] = {
     [STATE_ABSENT] = 1, [STATE_UNADOPTED] = 6, [STATE_TWO] = 2,    [STATE_GATHER] = 2,
     [STATE_REWIND] = 4, [STATE_LOST] = 3,      [STATE_DRAIN] = 5,  [STATE_LEAVE] = 3,
@@ -301,6 +315,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_cluster(scenario, &random);
     choose_network(scenario, &random);
     choose_faults(scenario, &random);
+    choose_losses(scenario);
 }
 
 /* ---- the toy model ---- */

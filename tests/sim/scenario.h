@@ -41,6 +41,7 @@ enum {
     X(CLOG_ALL, "clogs of all streams, released in random order")                                  \
     X(PARTITION, "one-way and other partitions")                                                   \
     X(DISK_FULL, "disks full for a while")                                                         \
+    X(SYNC_FAILS, "syncs that failed")                                                             \
     X(CRASH_SERVER, "servers crashed")                                                             \
     X(ADD_SERVER, "servers added")                                                                 \
     X(GIVE_UP_SERVER, "servers crashed and given up")                                              \

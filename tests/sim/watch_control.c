@@ -44,6 +44,7 @@ bool watch_effect(void)
 /* ---- the core ---- */
 
 REAL(struct coordinator *, coordinator_new, const struct coordinator_settings *settings);
+REAL(void, coordinator_free, struct coordinator *core);
 REAL(enum err, coordinator_acquire, struct coordinator *core, uint64_t now_ms,
      const struct acquire_request *request);
 REAL(enum err, coordinator_complete, struct coordinator *core, uint64_t now_ms,
@@ -59,6 +60,14 @@ struct coordinator *__wrap_coordinator_new(const struct coordinator_settings *se
     if (coordinator_here() != NULL)
         coordinator_here()->core = core;
     return core;
+}
+
+/* Its daemon ends, which takes a while. */
+void __wrap_coordinator_free(struct coordinator *core)
+{
+    if (coordinator_here() != NULL && coordinator_here()->core == core)
+        coordinator_here()->core = NULL;
+    __real_coordinator_free(core);
 }
 
 /* P1: the lease that the member was given for that very question, if it still has it. */

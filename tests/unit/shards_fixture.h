@@ -301,11 +301,14 @@ static inline void commit_step(struct shards_fixture *world, uint64_t step, bool
 
 /* ---- life ---- */
 
+#ifndef SHARDS_FAILED
+#define SHARDS_FAILED shards_failed
 static inline void shards_failed(const struct logger *logger, const struct reason *reason)
 {
     (void)logger;
     fail_msg("%s", reason->text);
 }
+#endif
 
 static inline void shards_up(struct shards_fixture *world, uint32_t threads)
 {
@@ -315,7 +318,7 @@ static inline void shards_up(struct shards_fixture *world, uint32_t threads)
                                    .logger = &world->logger,
                                    .report = take_report,
                                    .owner = world,
-                                   .failed = shards_failed};
+                                   .failed = SHARDS_FAILED};
     assert_int_equal(shards_new(&config, &world->shards, &reason), ERR_OK);
     world->method = shards_exchange_method(world->shards);
     world->loop = loop_new(NULL);

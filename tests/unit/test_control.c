@@ -2,6 +2,7 @@
 #include "tests/unit/control_fixture.h"
 
 #include "common/scoped.h"
+#include <errno.h>
 #include <sys/stat.h>
 
 /* ---- runs ---- */
@@ -126,6 +127,42 @@ TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
     assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
     assert_int_equal(say(f, call_new(f, CALL_STATUS)),
                      ERR_CANCELLED); /* it came just before the end */
+}
+
+static bool syncs_fail;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    if (!syncs_fail)
+        return __real_fsync(fd);
+    errno = EIO;
+    return -1;
+}
+
+/* P9: a cut whose rows may not be on disk is not recorded. */
+TEST_F(a_failed_sync_of_the_steps_ends_the_daemon_before_the_cut_is_recorded, control)
+{
+    struct coordinator_past past;
+    assert_int_equal(start_run(f), ERR_OK);
+    ready(f);
+    assert_int_equal(file_make_dirs(folder_path(&f->folder, "run/checkpoints/g1-v0"), 0755, NULL),
+                     ERR_OK);
+    syncs_fail = true;
+    manifest(f, 0);
+    syncs_fail = false;
+    assert_int_equal(control_failed(f->control), ERR_NOT_SYNCED);
+    assert_int_equal(store_get_past(f->store, 1, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.generation, 0);
+}
+
+TEST_F(a_failed_sync_while_a_run_starts_ends_the_daemon, control)
+{
+    syncs_fail = true;
+    assert_int_equal(start_run(f), ERR_NOT_SYNCED);
+    syncs_fail = false;
+    assert_int_equal(control_failed(f->control), ERR_NOT_SYNCED);
 }
 
 /* ---- other calls ---- */

@@ -157,6 +157,43 @@ TEST_IN_FOLDER(a_cut_does_not_wait_for_room_when_a_new_generation_begins)
     assert_int_equal(atomic_load(&disk.failed), 0);
 }
 
+static int broken_fsync(const struct file_ops *ops, int fd)
+{
+    struct disk *disk = ops->context;
+    if (fd != atomic_load(&disk->fd) || !atomic_load(&disk->full))
+        return file_ops_real.fsync(ops, fd);
+    errno = ENOSPC; /* as a disk that allocates late reports it */
+    return -1;
+}
+
+/* Appended again it would be in the journal twice. */
+TEST_IN_FOLDER(a_journal_that_cannot_be_synced_is_not_tried_again)
+{
+    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
+    struct disk disk = {.ops = file_ops_real, .fd = -1};
+    struct order_writer *writer;
+    disk.ops.open = disk_open;
+    disk.ops.fsync = broken_fsync;
+    disk.ops.context = &disk;
+    const struct order_writer_config config = {.ops = &disk.ops,
+                                               .logger = &quiet,
+                                               .threads = 1,
+                                               .boot = 1,
+                                               .logged = logged,
+                                               .failed = failed,
+                                               .owner = &disk};
+    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
+    prepare(writer, 1, folder_path(state, "run/checkpoints"));
+    order_writer_wait(writer, 1);
+    atomic_store(&disk.full, true);
+    take(writer, 1);
+    while (atomic_load(&disk.failed) == 0)
+        sched_yield();
+    order_writer_free(writer);
+    assert_int_equal(atomic_load(&disk.logged), 0);
+    assert_int_equal(atomic_load(&disk.failed), 1);
+}
+
 TEST_IN_FOLDER(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before)
 {
     const char *folder = folder_path(state, "run/checkpoints");

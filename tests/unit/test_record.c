@@ -5,6 +5,7 @@
 #include "common/scoped.h"
 #include "server/disk/record.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,44 @@ TEST_F(rows_that_a_rewind_undid_come_once, record)
     step(f, 4);
     record_flush(&f->record);
     assert_int_equal(rows(f), 5);
+}
+
+static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    (void)ops, (void)fd, (void)data, (void)bytes;
+    errno = ENOSPC;
+    return -1;
+}
+
+static int broken_fsync(const struct file_ops *ops, int fd)
+{
+    (void)ops, (void)fd;
+    errno = EIO;
+    return -1;
+}
+
+TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
+{
+    struct reason reason = {0};
+    struct file_ops ops = file_ops_real;
+    open_at(f, 0);
+    f->record.steps.ops = &ops;
+    step(f, 0);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    ops.write = full_write;
+    step(f, 1);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_NO_SPACE);
+    assert_non_null(strstr(reason.text, "steps.jsonl"));
+    assert_int_equal(record_sync(&f->record, &reason), ERR_NO_SPACE);
+    ops.write = file_ops_real.write;
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK); /* there is room again */
+    assert_int_equal(rows(f), 2);
+    ops.fsync = broken_fsync;
+    step(f, 2);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_NOT_SYNCED);
+    ops.fsync = file_ops_real.fsync;
+    assert_int_equal(record_sync(&f->record, &reason), ERR_NOT_SYNCED); /* final */
+    f->record.steps.ops = &file_ops_real;
 }
 
 TEST_F(a_continued_run_goes_on_behind_its_cut, record)
