@@ -423,7 +423,8 @@ static bool is_over(const struct server *server)
 {
     if (server->control != NULL && control_failed(server->control) != ERR_OK)
         return true;
-    if (shards_may_leave(server->shards) && server->control == NULL)
+    if (server->control == NULL &&
+        (shards_may_leave(server->shards) || link_name_taken(server->link)))
         return true;
     if (!server->stopping)
         return false;
@@ -493,6 +494,11 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
         log_info(&server->logger, "daemon drained", log_text("name", server->name));
     if (err == ERR_OK && server->control != NULL && control_failed(server->control) != ERR_OK)
         err = reason_set(reason, control_failed(server->control), "the store failed; see the log");
+    if (err == ERR_OK && link_name_taken(server->link))
+        err = reason_set(reason, ERR_NAME_TAKEN,
+                         "the coordinator %s has a server %s that answers: each server needs a "
+                         "name of its own (--name)",
+                         settings->coordinator, server->name);
     close_all(server);
     free(server);
     return err;

@@ -9,6 +9,7 @@
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/reports.h"
+#include "server/coordinator/rivals.h"
 #include "server/coordinator/run.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/start.h"
@@ -138,10 +139,8 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
     if (hello->kind != SERVER_HELLO || hello->hello.name[0] == 0)
         return reason_set(reason, ERR_MALFORMED, "a server's first report must be its hello");
     uint64_t older;
+    TRY(rivals_judge(coordinator, now_ms, hello, reason));
     enum err err = servers_hello(&coordinator->servers, hello, &server, &older);
-    if (err == ERR_OLD_BOOT)
-        return reason_set(reason, err, "a later start of server %s is connected",
-                          hello->hello.name);
     if (err != ERR_OK)
         return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
                           (unsigned)WIRE_SERVERS_MAX);
@@ -168,6 +167,8 @@ enum err coordinator_server_report(struct coordinator *coordinator, uint64_t now
         return ERR_NOT_FOUND;
     if (report->boot != server->boot)
         return ERR_OLD_BOOT; /* P3 */
+    if (report->kind == SERVER_HELD)
+        rivals_note_answer(server);
     enum err err = reports_take(coordinator, now_ms, server, report);
     ended_tell(coordinator); /* it may show that a worker computes wrongly */
     return err;

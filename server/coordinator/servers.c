@@ -80,8 +80,6 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     struct server_entry *server = servers_named(servers, hello->hello.name);
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
-    if (server != NULL && server->link != 0 && hello->boot < server->boot)
-        return ERR_OLD_BOOT; /* P3: this late hello is of an earlier start */
     if (server == NULL) {
         server = &servers->list[servers->count++];
         *server = (struct server_entry){.map_index = SERVERS_NONE};
@@ -90,6 +88,8 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     memcpy(server->address, hello->hello.address, sizeof server->address);
     if (server->boot != hello->boot)
         begin_boot(server, hello->boot);
+    server->rival_boot = 0;
+    server->lives = false;
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;

@@ -66,6 +66,9 @@ struct server_entry {
     /* the links of question and answer; an answer of an earlier start does not count */
     uint64_t asked_link, answered_link;
     struct server_held held; /* without ranges; generation 0: nothing of use */
+    /* rivals.h: another start of this name said hello; 0: none has. */
+    uint64_t rival_boot, rival_until_ms;
+    bool lives; /* this one has answered since */
     uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
 };
 
@@ -81,8 +84,7 @@ enum err servers_init(struct servers *servers) MUST_USE; /* ERR_NOMEM */
 void servers_release(struct servers *servers);
 
 /* A hello: the entry of that name, connected under a new link; *ret_older is the link that this one
- * takes the place of, 0: none. ERR_BUSY: too many names; ERR_OLD_BOOT: a later start of it is
- * connected. */
+ * takes the place of, 0: none. ERR_BUSY: too many names. */
 enum err servers_hello(struct servers *servers, const struct server_report *hello,
                        struct server_entry **ret_server, uint64_t *ret_older) MUST_USE;
 /* Its link is dead. */

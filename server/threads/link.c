@@ -19,6 +19,7 @@ struct link {
     uint64_t open_ns;    /* when the next stream is opened; TIME_NEVER: one is open */
     uint64_t backoff_ms; /* of the next failure */
     bool connected;      /* the log has a line about it */
+    bool name_taken;     /* the coordinator refused its name: this daemon is to end */
     atomic_bool lost;    /* a local report found no room */
     /* Events of streams, set on polling threads; each has its stream's number: */
     atomic_uint_fast64_t reached; /* its hello went out */
@@ -256,8 +257,10 @@ static void closed(struct link *link, uint64_t now_ns, enum err err)
     if (link->connected || err_reaction(err) != REACT_RETRY)
         log_warning(link->config.logger, "coordinator lost",
                     log_text("coordinator", link->config.coordinator),
-                    log_text("err", err_name(err)), log_text("next", "connect again"));
+                    log_text("err", err_name(err)),
+                    log_text("next", err == ERR_NAME_TAKEN ? "the daemon ends" : "connect again"));
     link->connected = false;
+    link->name_taken = err == ERR_NAME_TAKEN;
     back_off(link, now_ns);
 }
 
@@ -274,6 +277,11 @@ static void check_link(const struct link *link)
 bool link_connected(const struct link *link)
 {
     return link->channel == NULL || link->connected;
+}
+
+bool link_name_taken(const struct link *link)
+{
+    return link->name_taken;
 }
 
 uint64_t link_next_ns(const struct link *link)

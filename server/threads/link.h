@@ -50,6 +50,8 @@ struct server_report link_hello(const struct link *link);
 /* EVENT_LINK_MESSAGE: a command. */
 void link_message(struct link *link, uint64_t number, const struct rpc_message *message);
 bool link_connected(const struct link *link);
+/* The coordinator has another server of this name, which answers: this one is to end. */
+bool link_name_taken(const struct link *link);
 /* Opens the stream, notices its end, opens the next one. To be called after every event, and when
  * link_next_ns() is due. */
 void link_tick(struct link *link, uint64_t now_ns);

@@ -146,7 +146,7 @@ enum { SECRETS_MAX = 64 };
 
 struct control_fixture {
     void *folder;
-    struct rpc_stream streams[2]; /* of servers and members */
+    struct rpc_stream streams[3]; /* of servers and members */
     struct store *store;
     struct shards shards;
     struct logger logger;

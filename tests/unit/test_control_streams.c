@@ -83,21 +83,53 @@ TEST_F(a_server_that_says_hello_again_ends_its_older_stream, control)
     connection_unref(newer);
 }
 
-TEST_F(p3_the_stream_of_an_earlier_start_is_closed, control)
+/* Whichever boot is the higher number: those of another directory may be lower. */
+TEST_F(p3_another_start_of_a_name_that_answers_is_refused, control)
 {
-    struct server_report late = far_hello;
-    late.boot = FAR_BOOT - 1;
-    struct connection *newer = new_connection(&f->streams[0], true);
-    struct connection *older = new_connection(&f->streams[1], true);
-    server_says(f, newer, far_hello);
-    server_says(f, older, late);
-    assert_true(f->streams[1].finished);
-    assert_int_equal(f->streams[1].err, ERR_OLD_BOOT);
-    assert_false(older->listed);
-    assert_false(f->streams[0].finished);
-    assert_true(newer->listed);
-    connection_unref(older);
-    connection_unref(newer);
+    struct server_report other = far_hello;
+    struct connection *first = new_connection(&f->streams[0], true);
+    server_says(f, first, far_hello);
+    for (unsigned i = 0; i < 2; i++) {
+        struct connection *asks = new_connection(&f->streams[1], true);
+        struct connection *again = new_connection(&f->streams[2], true);
+        f->streams[1] = f->streams[2] = (struct rpc_stream){0};
+        other.boot = FAR_BOOT - 1 + 2 * i;
+        unsigned sent = f->streams[0].sent;
+        server_says(f, asks, other);
+        assert_int_equal(f->streams[1].err, ERR_BUSY);
+        assert_int_equal(f->streams[0].sent, sent + 1); /* it is asked */
+        server_says(f, first, (struct server_report){.kind = SERVER_HELD, .boot = FAR_BOOT});
+        server_says(f, again, other);
+        assert_true(f->streams[2].finished);
+        assert_int_equal(f->streams[2].err, ERR_NAME_TAKEN);
+        assert_false(asks->listed || again->listed);
+        assert_false(f->streams[0].finished);
+        assert_true(first->listed);
+        connection_unref(asks);
+        connection_unref(again);
+    }
+    connection_unref(first);
+}
+
+TEST_F(p3_another_start_takes_the_place_of_one_that_is_silent, control)
+{
+    struct server_report other = far_hello;
+    struct connection *first = new_connection(&f->streams[0], true);
+    struct connection *asks = new_connection(&f->streams[1], true);
+    struct connection *again = new_connection(&f->streams[2], true);
+    other.boot = FAR_BOOT + 1;
+    server_says(f, first, far_hello);
+    server_says(f, asks, other);
+    assert_int_equal(f->streams[1].err, ERR_BUSY);
+    f->now_ns += (uint64_t)LEASE_MS / 2 * 1000000;
+    server_says(f, again, other);
+    assert_true(again->listed);
+    assert_false(f->streams[2].finished);
+    assert_true(f->streams[0].finished);
+    assert_false(first->listed);
+    connection_unref(first);
+    connection_unref(asks);
+    connection_unref(again);
 }
 
 static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)

@@ -54,6 +54,60 @@ TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator)
     assert_int_equal(status(f).counters.samples, 24);
 }
 
+static enum err other_start(struct coordinator_fixture *f, uint64_t boot, struct reason *reason)
+{
+    const struct server_report other = {
+        .kind = SERVER_HELLO, .boot = boot, .hello = {.name = "s1", .address = "elsewhere:1"}};
+    uint64_t link;
+    enum err err = coordinator_server_hello(f->coordinator, f->now_ms, &other, &link, reason);
+    if (err == ERR_OK)
+        f->link[1] = link;
+    look(f);
+    return err;
+}
+
+TEST_F(p3_another_server_of_a_name_that_answers_changes_nothing, coordinator)
+{
+    struct reason reason;
+    start_steps(f, 9);
+    assert_int_equal(other_start(f, 3, &reason), ERR_BUSY);
+    assert_non_null(command(f, 1, SERVER_ASK));
+    assert_null(command(f, 0, SERVER_ASK));
+    assert_int_equal(other_start(f, 3, &reason), ERR_BUSY); /* not asked again */
+    assert_null(command(f, 1, SERVER_ASK));
+    /* It may have been sent before it died. */
+    assert_int_equal(report(f, 1, (struct server_report){.kind = SERVER_STATISTICS}), ERR_OK);
+    assert_int_equal(other_start(f, 3, &reason), ERR_BUSY);
+    assert_int_equal(report(f, 1, (struct server_report){.kind = SERVER_HELD}), ERR_OK);
+    assert_int_equal(other_start(f, 3, &reason), ERR_NAME_TAKEN);
+    assert_non_null(strstr(reason.text, "a server s1 of"));
+    assert_int_equal(other_start(f, 300, &reason), ERR_BUSY); /* a third */
+    assert_int_equal(status(f).generation, f->generation);
+    step(f, 0);
+}
+
+TEST_F(p3_a_restart_of_a_dead_server_is_welcome_at_once, coordinator)
+{
+    start_steps(f, 9);
+    assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
+    lose_server(f, 1); /* its stream closes */
+    assert_int_equal(other_start(f, 3, NULL), ERR_OK);
+    assert_non_null(command(f, 1, SERVER_PREPARE));
+}
+
+TEST_F(p3_a_restart_of_a_server_that_is_silent_is_welcome_soon, coordinator)
+{
+    start_steps(f, 9);
+    assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
+    f->now_ms += LEASE_MS / 2 - 1;
+    assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
+    f->now_ms++;
+    uint64_t dead = f->link[1];
+    assert_int_equal(other_start(f, 3, NULL), ERR_OK);
+    assert_int_equal(seen(f, EFFECT_UNLINK)->link, dead);
+    assert_non_null(command(f, 1, SERVER_PREPARE));
+}
+
 TEST_F(p10_a_rewind_is_stored_before_it_is_acted_on, coordinator)
 {
     start_steps(f, 9);

@@ -348,6 +348,7 @@ TEST_F(who_may_leave_is_told_so_until_it_has_heard, moves)
     assert_true(f->players[2].told_leave);
     connect(f, 2, 12); /* over a link that was broken then */
     assert_true(f->players[2].told_leave);
+    lose(f, 2);
     connect(f, 2, 13); /* another start: it joins */
     assert_false(f->players[2].told_leave);
 }

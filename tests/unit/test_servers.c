@@ -30,21 +30,6 @@ TEST(a_name_is_known_once_whatever_its_boot)
     assert_null(servers_find(&servers, 0));
 }
 
-TEST(p3_an_earlier_starts_hello_does_not_take_the_place_of_a_later_ones)
-{
-    scoped(servers_release) struct servers servers = {0};
-    struct server_entry *server;
-    uint64_t older;
-    const struct server_report late = {.kind = SERVER_HELLO, .boot = 1, .hello.name = "a"};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *newest = hello(&servers, "a", 2);
-    assert_int_equal(servers_hello(&servers, &late, &server, &older), ERR_OLD_BOOT);
-    assert_int_equal(newest->boot, 2);
-    servers_lost(newest); /* of a server that has lost its folder, which counts anew */
-    assert_int_equal(servers_hello(&servers, &late, &server, &older), ERR_OK);
-    assert_int_equal(newest->boot, 1);
-}
-
 TEST(a_runs_servers_are_numbered_by_their_names)
 {
     scoped(servers_release) struct servers servers = {0};
