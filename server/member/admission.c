@@ -57,8 +57,9 @@ void admission_decided(struct admission *admission, uint64_t generation, uint64_
 
 void admission_set(struct admission *admission, const struct admission_term *term)
 {
+    static const uint8_t none[DIGEST_KEY_BYTES]; /* of a coordinator that knows of no proofs */
     admission->term = term->term;
-    admission->run = term->run;
+    admission->run = digest_same(term->key, none, sizeof none) ? 0 : term->run;
     digest_mac_set_key(&admission->key, term->key);
 }
 

@@ -11,9 +11,9 @@
 
 /* The fields of commands about the term. */
 struct admission_term {
-    uint64_t term; /* 0: no command has come yet */
-    uint64_t run;  /* 0: the server holds none, or has not received it */
-    uint8_t key[DIGEST_KEY_BYTES];
+    uint64_t term;                 /* 0: no command has come yet */
+    uint64_t run;                  /* 0: the server holds none, or has not received it */
+    uint8_t key[DIGEST_KEY_BYTES]; /* zeros: the command had none, so nobody is admitted */
 };
 
 /* Members that have ended, until the newest step is decided that they may have tickets of. */

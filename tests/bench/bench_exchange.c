@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, RUN = 1, GENERATION = 1 };
+enum { PASSES_MAX = 64, BOOT = 1, TERM = 1, KEY = 77, RUN = 1, GENERATION = 1 };
 
 static const char spec_format[] = "model: {kind: mlp, layers: [2, 4096, 4096, 3]}\n"
                                   "data: {kind: spiral}\n"
@@ -72,6 +72,7 @@ static void on_report(void *owner, const struct server_report *report)
     } else if (report->kind == SERVER_REDUCED) {
         struct server_command commit = {.kind = SERVER_COMMIT,
                                         .term = TERM,
+                                        .key = {KEY},
                                         .boot = BOOT,
                                         .commit = {.generation = GENERATION,
                                                    .term = TERM,
@@ -94,6 +95,7 @@ static void prepare(struct serving *serving, unsigned passes)
     struct chunk_range all = {0, model.chunks_count, 0};
     struct server_command command = {.kind = SERVER_PREPARE,
                                      .term = TERM,
+                                     .key = {KEY},
                                      .boot = BOOT,
                                      .prepare = {.run = RUN,
                                                  .generation = GENERATION,
@@ -364,7 +366,8 @@ static void measure(const void *context, const struct pair_link *link, struct pa
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
           ERR_OK);
-    check(digest_mac_init(&worker.key) == ERR_OK); /* zeros, as in the commands */
+    check(digest_mac_init(&worker.key) == ERR_OK);
+    digest_mac_set_key(&worker.key, (const uint8_t[DIGEST_KEY_BYTES]){KEY}); /* the commands' */
     worker.member = proof_member_number(TERM, 1);
     struct to_shard hello = {
         .kind = TO_SHARD_HELLO,

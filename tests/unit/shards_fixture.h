@@ -16,7 +16,7 @@
 
 enum { ACK, WEIGHTS, REFUSAL, WELCOME, CLOSED, REPORT };
 enum { RECEIVED_MAX = 2048, REPORTS_MAX = 256, VALUES_MAX = 1 << 16 };
-enum { BOOT = 9, TERM = 3, SLOTS = 2, SLOT_SAMPLES = 4 };
+enum { BOOT = 9, TERM = 3, KEY = 77, SLOTS = 2, SLOT_SAMPLES = 4 };
 
 static const char small[] = "model: {kind: mlp, layers: [2, 100, 3]}\n"
                             "data: {kind: spiral}\n"
@@ -168,11 +168,19 @@ static inline void send_message(struct shards_fixture *world, const struct to_sh
         rpc_stream_send(world->stream, RPC_NORMAL, &header, &part, body == NULL ? 0 : 1), ERR_OK);
 }
 
+static inline struct digest_mac term_key(void)
+{
+    const uint8_t bytes[DIGEST_KEY_BYTES] = {KEY};
+    struct digest_mac key;
+    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    digest_mac_set_key(&key, bytes);
+    return key;
+}
+
 /* The hello of a member of run 1 that was given its secret. */
 static inline struct to_shard hello_of(uint32_t serial)
 {
-    scoped(digest_mac_release) struct digest_mac key;
-    assert_int_equal(digest_mac_init(&key), ERR_OK);
+    scoped(digest_mac_release) struct digest_mac key = term_key();
     uint64_t member = proof_member_number(TERM, serial);
     return (struct to_shard){.kind = TO_SHARD_HELLO,
                              .hello = {member, proof_member(&key, 1, member)}};
@@ -181,9 +189,8 @@ static inline struct to_shard hello_of(uint32_t serial)
 /* A ticket of all chunks as run 1's coordinator grants it to that member. */
 static inline struct ticket sign_ticket(const struct ticket *ticket, uint32_t serial)
 {
-    scoped(digest_mac_release) struct digest_mac key;
+    scoped(digest_mac_release) struct digest_mac key = term_key();
     struct ticket signed_ticket = *ticket;
-    assert_int_equal(digest_mac_init(&key), ERR_OK);
     signed_ticket.member = proof_member_number(TERM, serial);
     signed_ticket.chunks.count = signed_ticket.parts.count = UINT32_MAX;
     signed_ticket.grant = proof_ticket(&key, 1, &signed_ticket);
@@ -267,6 +274,7 @@ static inline void command(struct shards_fixture *world, struct server_command c
 {
     command.boot = BOOT;
     command.term = TERM;
+    command.key[0] = KEY;
     shards_command(world->shards, &command);
 }
 

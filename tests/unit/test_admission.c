@@ -215,6 +215,18 @@ TEST_F(a_member_is_known_by_its_secret_alone, term)
     assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_UNKNOWN_MEMBER);
 }
 
+/* A coordinator of the wire's first version sends none: what anybody can compute proves nothing. */
+TEST_F(without_a_key_nobody_is_admitted, term)
+{
+    const uint8_t zeros[DIGEST_KEY_BYTES] = {0};
+    admission_set(&f->admission, &(struct admission_term){.term = TERM, .run = RUN});
+    digest_mac_set_key(&f->key, zeros);
+    struct proof secret = proof_member(&f->key, RUN, f->member);
+    assert_int_equal(admission_member(&f->admission, f->member, &secret), ERR_NO_RUN);
+    sign(f, &f->ticket);
+    assert_int_equal(judge(f), ERR_NO_RUN);
+}
+
 static void end_member(struct term_fixture *f, uint64_t generation, uint64_t step, uint64_t member)
 {
     struct server_command command = {.kind = SERVER_ENDED};
