@@ -5,7 +5,6 @@
 #include "common/scoped.h"
 #include "server/coordinator/run.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- life ---- */
@@ -201,8 +200,9 @@ struct server_entry *sim_coordinator_entry(const struct coordinator *core, uint3
 {
     struct coordinator *inside = (struct coordinator *)(uintptr_t)core;
     struct servers *servers = &inside->servers;
+    _Static_assert(SIM_SERVERS_MAX <= 10, "s0, s1, …: one digit");
     for (uint32_t i = 0; i < servers->count; i++)
-        if (strtoul(servers->list[i].name + 1, NULL, 10) == server) /* s0, s1, … */
+        if (servers->list[i].name[1] == (char)('0' + server))
             return &servers->list[i];
     return NULL;
 }
