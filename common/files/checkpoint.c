@@ -265,6 +265,29 @@ static enum err find_all(const char *checkpoint_dir, struct found **ret_found, s
     return ERR_OK;
 }
 
+void checkpoint_names_release(struct checkpoint_names *names)
+{
+    free(names->names);
+    *names = (struct checkpoint_names){0};
+}
+
+enum err checkpoint_list(const char *checkpoint_dir, struct checkpoint_names *ret_names,
+                         struct reason *reason)
+{
+    scoped(free_scoped) struct found *found = NULL;
+    size_t count;
+    struct checkpoint_names names = {0};
+    TRY(find_all(checkpoint_dir, &found, &count, reason));
+    names.names = calloc(count + 1, sizeof *names.names);
+    if (names.names == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to list %s", checkpoint_dir);
+    for (size_t i = 0; i < count; i++)
+        if (found[i].recorded)
+            names.names[names.count++] = found[i].name;
+    *ret_names = names;
+    return ERR_OK;
+}
+
 enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *ret_name,
                            struct reason *reason)
 {
@@ -291,10 +314,22 @@ static enum err remove_cut(const char *checkpoint_dir, struct checkpoint_name na
     return file_remove_tree(folder.text, reason);
 }
 
+/* What takes the place of older ones. Without a cut.json it is on another machine's disk. */
+static enum err judge_recorded(const char *checkpoint_dir, struct checkpoint_name recorded,
+                               struct reason *reason)
+{
+    struct checkpoint_path folder;
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_folder(checkpoint_dir, recorded, &folder));
+    return is_recorded(folder.text) ? checkpoint_open(checkpoint_dir, recorded, &checkpoint, reason)
+                                    : ERR_OK;
+}
+
 enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                           uint32_t keep, struct reason *reason)
 {
     check(keep > 0);
+    TRY(judge_recorded(checkpoint_dir, recorded, reason));
     scoped(free_scoped) struct found *found = NULL;
     size_t count;
     uint32_t kept = 0;

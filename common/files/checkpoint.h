@@ -107,7 +107,8 @@ struct checkpoint_record {
 enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_dir,
                            const struct checkpoint_record *record, struct reason *reason) MUST_USE;
 
-/* Removes old cuts. `recorded` is a recorded cut of the store. Of it and the older recorded ones
+/* Removes old cuts, unless `recorded` is here and damaged: then all stay (ERR_CORRUPT), because a
+ * damaged cut takes no whole one's place. `recorded` is a recorded cut of the store. Of it and the older recorded ones
  * the newest `keep` (at least 1) stay; unrecorded folders older than it are removed. Newer folders
  * stay: their cut.json may be there before the store has the cut (P9). Several processes may do it
  * at a time. */
@@ -116,6 +117,14 @@ enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name rec
 
 /* ---- reading ---- */
 
+/* The recorded cuts, the newest first; checkpoint_names_release(). */
+struct checkpoint_names {
+    size_t count;
+    struct checkpoint_name *names;
+};
+void checkpoint_names_release(struct checkpoint_names *names); /* {0} is fine */
+enum err checkpoint_list(const char *checkpoint_dir, struct checkpoint_names *ret_names,
+                         struct reason *reason) MUST_USE;
 /* The newest recorded cut. ERR_NOT_FOUND: there is none. */
 enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *ret_name,
                            struct reason *reason) MUST_USE;
@@ -159,6 +168,9 @@ enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
 enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const struct model *model,
                                    uint32_t parameter, uint32_t array, float *ret_values,
                                    struct reason *reason) MUST_USE;
+/* Opens the cut and reads every block of it: ERR_OK: it is whole. */
+enum err checkpoint_judge(const char *checkpoint_dir, struct checkpoint_name name,
+                          struct reason *reason) MUST_USE;
 /* Reads every block once. */
 enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason) MUST_USE;
 /* The run's digest (common/files/state_digest.h) of the cut, which fits the model. */

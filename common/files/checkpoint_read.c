@@ -339,6 +339,16 @@ enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *r
     return ERR_OK;
 }
 
+enum err checkpoint_judge(const char *checkpoint_dir, struct checkpoint_name name,
+                          struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_open(checkpoint_dir, name, &checkpoint, reason));
+    if (checkpoint->count == 0)
+        return reason_set(reason, ERR_CORRUPT, "%s: holds no chunk", checkpoint_path(checkpoint));
+    return checkpoint_verify(checkpoint, reason);
+}
+
 struct digest_context {
     const struct checkpoint *checkpoint;
     struct reason *reason;

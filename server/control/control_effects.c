@@ -2,9 +2,13 @@
 #include "server/control/control_effects.h"
 
 #include "common/files/checkpoint.h"
+#include "common/scoped.h"
 #include "server/control/replies.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+enum { CUTS_REMEMBERED_MAX = 16 /* so far back a run goes by itself */ };
 
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
 {
@@ -59,6 +63,44 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
     return ERR_OK;
 }
 
+/* The place of the newest cut that is whole; `count`: none is. Every block is read, because the
+ * servers would find a flipped bit only after they have prepared again. */
+static uint32_t find_whole(const struct control *control, const struct cut_record *cuts,
+                           uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct reason reason = {0};
+        const struct checkpoint_name name = {cuts[i].name.generation, cuts[i].name.version};
+        enum err err = checkpoint_judge(control->run->checkpoint_dir, name, &reason);
+        if (err == ERR_OK)
+            return i;
+        log_warning(control->config.logger, "checkpoint cannot be read",
+                    log_uint("generation", name.generation), log_uint("version", name.version),
+                    log_text("err", err_name(err)), log_text("reason", reason.text));
+    }
+    return count;
+}
+
+static enum err carry_out_find(struct control *control, uint64_t now_ns,
+                               const struct effect *effect, struct reason *reason)
+{
+    struct store *store = control->config.store;
+    char unready[COORDINATOR_TEXT_BYTES]; /* the core adds effects behind this one */
+    uint64_t run = control->run->stored.run;
+    uint32_t count = 0;
+    scoped(free_scoped) struct cut_record *cuts = calloc(CUTS_REMEMBERED_MAX, sizeof *cuts);
+    if (cuts == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to look for a whole checkpoint");
+    memcpy(unready, effect->unready, sizeof unready);
+    TRY(store_get_cuts(store, run, cuts, CUTS_REMEMBERED_MAX, &count, reason));
+    uint32_t whole = find_whole(control, cuts, count);
+    if (whole > 0 && whole < count)
+        TRY(store_forget_cuts(store, control->term, run, cuts[whole].name, reason));
+    coordinator_cut_found(control->coordinator, control_ms(now_ns),
+                          whole < count ? &cuts[whole] : NULL, unready);
+    return ERR_OK;
+}
+
 enum err control_effects_store_state(struct control *control, struct reason *reason)
 {
     struct coordinator_status status;
@@ -96,6 +138,8 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
                                      reason);
     case EFFECT_STORE_CUT:
         return carry_out_cut(control, now_ns, effect, reason);
+    case EFFECT_FIND_CUT:
+        return carry_out_find(control, now_ns, effect, reason);
     case EFFECT_STORE_ORDER:
         return order_log_add(&control->order, &effect->order, reason);
     default:

@@ -130,12 +130,30 @@ static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
     return memcmp(digest, zeros, sizeof zeros) == 0;
 }
 
-/* The newest recorded cut of the directory as facts, for a run that this store does not know. */
+/* The newest recorded cut of the directory that is whole. */
+static enum err open_whole(const char *directory, struct checkpoint **ret_checkpoint,
+                           struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    scoped(checkpoint_names_release) struct checkpoint_names names = {0};
+    TRY(buf_printf(&path, "%s/checkpoints", directory));
+    const char *dir = (const char *)path.data;
+    TRY(checkpoint_list(dir, &names, reason));
+    enum err err = ERR_NOT_FOUND;
+    for (size_t i = 0; i < names.count; i++) {
+        err = checkpoint_judge(dir, names.names[i], reason);
+        if (err == ERR_OK)
+            return checkpoint_open(dir, names.names[i], ret_checkpoint, reason);
+    }
+    return names.count > 0 ? err : reason_set(reason, err, "%s has no recorded checkpoint", dir);
+}
+
+/* The newest whole cut of the directory as facts, for a run that this store does not know. */
 static enum err adopt(const char *directory, struct store_run *stored,
                       struct coordinator_past *past, struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    TRY(checkpoint_open_any(directory, &checkpoint, reason));
+    TRY(open_whole(directory, &checkpoint, reason));
     const struct checkpoint_record *about = checkpoint_about(checkpoint);
     stored->spec = strdup(about->spec);
     stored->restore = strdup("");

@@ -223,6 +223,12 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
     reports_cut_stored(coordinator, now_ms, name, err);
 }
 
+void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct cut_record *whole, const char *unready)
+{
+    reports_cut_found(coordinator, now_ms, whole, unready);
+}
+
 /* ---- members ---- */
 
 static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,

@@ -131,6 +131,9 @@ enum effect_kind {
     /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
      * once or later */
     EFFECT_STORE_CUT,
+    /* unready: a server cannot read the newest cut. Look for the newest that is whole, forget those
+     * that are newer, then call coordinator_cut_found(). */
+    EFFECT_FIND_CUT,
     EFFECT_STORE_ORDER, /* order: ssp, the versions a step was computed on; durable before a
                                  later cut is */
     EFFECT_STORE_STATE, /* state */
@@ -181,7 +184,8 @@ struct effect {
         uint64_t term;
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
-        const struct cut_record *cut; /* until coordinator_cut_stored() */
+        const struct cut_record *cut;         /* until coordinator_cut_stored() */
+        char unready[COORDINATOR_TEXT_BYTES]; /* what the server reported */
         struct cut_name adopted;
         struct order_step order; /* borrowed until the next step's */
         struct {
@@ -282,6 +286,11 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
  * Anything else: this cut is given up, and training goes on where it can. */
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                             enum err err);
+
+/* What became of an EFFECT_FIND_CUT: the newest cut that is whole; NULL: none is. The run goes back
+ * to that cut, or fails with `unready` when it is the very cut that the server was told to read. */
+void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct cut_record *whole, const char *unready);
 
 /* ---- members ---- */
 

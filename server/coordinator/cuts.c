@@ -172,6 +172,12 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     return true;
 }
 
+void cuts_go_back(struct cuts *cuts, const struct cut_record *whole)
+{
+    cuts->newest = *whole;
+    map_release(&cuts->map);
+}
+
 bool cuts_fail(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find_pending(cuts, name);

@@ -58,6 +58,8 @@ uint32_t cuts_file(const struct cut_record *record, const char *server);
 /* The cut is written down: it is `newest` now, and older ones are forgotten. False: nobody waits
  * for it. */
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);
+/* `newest` is this older cut: those that were recorded since are damaged. Its map is not known. */
+void cuts_go_back(struct cuts *cuts, const struct cut_record *whole);
 /* The cut could not be written down. False: nobody waits for it. */
 bool cuts_fail(struct cuts *cuts, struct cut_name name);
 /* Why it failed, and on which side, until another is recorded. */

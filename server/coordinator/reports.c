@@ -23,6 +23,14 @@ static void begin_training(struct coordinator *coordinator)
     commit_open_version(coordinator);
 }
 
+/* Whether the cut that a rewind goes to may be damaged. An async run would lose what its journal
+ * has beside that cut, so it goes back further only when an operator says so. */
+static bool may_be_damaged(const struct run *run, enum err code)
+{
+    return (code == ERR_CORRUPT || code == ERR_NOT_FOUND) && run->phase == PHASE_PREPARE &&
+           run->cuts.newest.name.generation > 0 && !run->settings.async;
+}
+
 /* The server cannot hold the chunks of its command. */
 static void not_ready(struct coordinator *coordinator, struct server_entry *server,
                       const struct server_report *report)
@@ -35,7 +43,32 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
     }
     snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
              err_name(report->ready.code), report->ready.text);
-    ending_over(coordinator, RUN_FAILED, text);
+    if (may_be_damaged(&coordinator->run, report->ready.code))
+        memcpy(effects_add(&coordinator->effects, EFFECT_FIND_CUT)->unready, text, sizeof text);
+    else
+        ending_over(coordinator, RUN_FAILED, text);
+}
+
+void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
+                       const struct cut_record *whole, const char *unready)
+{
+    struct run *run = &coordinator->run;
+    struct cut_name newest = run->cuts.newest.name;
+    if (!run_active(run) || run->phase != PHASE_PREPARE)
+        return;
+    if (whole == NULL || cuts_same(whole->name, newest)) {
+        ending_over(coordinator, RUN_FAILED, unready);
+        return;
+    }
+    effects_log(&coordinator->effects, true,
+                "checkpoint damaged  generation=%llu version=%llu steps_lost=%llu next=go back to "
+                "version %llu reason=\"%.120s\"",
+                (unsigned long long)newest.generation, (unsigned long long)newest.version,
+                (unsigned long long)(newest.version - whole->name.version),
+                (unsigned long long)whole->name.version, unready);
+    cuts_go_back(&run->cuts, whole);
+    generation_go_back(coordinator);
+    advance_run(coordinator, now_ms);
 }
 
 /* P12: the other servers went on when this one lost its memory, and it is back. */

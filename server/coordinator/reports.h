@@ -12,4 +12,8 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
 void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                         enum err err);
 
+/* The newest cut that is whole, after a server could not read the newest (coordinator.h). */
+void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
+                       const struct cut_record *whole, const char *unready);
+
 #endif

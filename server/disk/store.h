@@ -75,6 +75,13 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t gener
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
                        const struct cut_record *cut, uint32_t keep, struct reason *reason) MUST_USE;
 
+/* The recorded cuts that are remembered, the newest first, `max` at most. */
+enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
+                        uint32_t max, uint32_t *ret_count, struct reason *reason) MUST_USE;
+/* Forgets what is newer than `newest`: it is damaged or gone. */
+enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
+                           struct reason *reason) MUST_USE;
+
 /* ERR_NOT_FOUND: there is none. By directory; or the newest that is STARTING or TRAINING. */
 enum err store_find_run(struct store *store, const char *directory, struct store_run *ret_run,
                         struct reason *reason) MUST_USE;

@@ -565,21 +565,33 @@ static enum err read_cut(struct store *store, sqlite3_stmt *statement, struct cu
     return ERR_OK;
 }
 
-static enum err newest_cut(struct store *store, uint64_t run, struct cut_record *ret_cut,
-                           struct reason *reason)
+enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
+                        uint32_t max, uint32_t *ret_count, struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
+    uint32_t count = 0;
     TRY(prepare_statement(
         store,
         "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
-        " WHERE run = ? ORDER BY generation DESC, version DESC LIMIT 1",
-        (struct value[]){uint_value(run), {0}}, &statement, reason));
+        " WHERE run = ? ORDER BY generation DESC, version DESC LIMIT ?",
+        (struct value[]){uint_value(run), uint_value(max), {0}}, &statement, reason));
     int code = sqlite3_step(statement);
-    if (code == SQLITE_DONE)
-        return ERR_OK;
-    if (code != SQLITE_ROW)
-        return failed(store, "read the newest checkpoint", code, reason);
-    return read_cut(store, statement, ret_cut, reason);
+    for (; code == SQLITE_ROW; code = sqlite3_step(statement))
+        TRY(read_cut(store, statement, &ret_cuts[count++], reason));
+    if (code != SQLITE_DONE)
+        return failed(store, "read the checkpoints", code, reason);
+    *ret_count = count;
+    return ERR_OK;
+}
+
+enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
+                           struct reason *reason)
+{
+    return write_under(
+        store, term, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
+        (struct value[]){
+            uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
+        reason);
 }
 
 static enum err get_fingerprint(struct store *store, uint64_t run, struct coordinator_past *past,
@@ -601,5 +613,6 @@ enum err store_get_past(struct store *store, uint64_t run, struct coordinator_pa
     *ret_past = (struct coordinator_past){0};
     TRY(get_number(store, "generation", &ret_past->generation, reason));
     TRY(get_fingerprint(store, run, ret_past, reason));
-    return newest_cut(store, run, &ret_past->cut, reason);
+    uint32_t count; /* none leaves generation 0 */
+    return store_get_cuts(store, run, &ret_past->cut, 1, &count, reason);
 }

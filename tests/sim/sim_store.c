@@ -155,6 +155,23 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
     return ERR_OK;
 }
 
+/* Only the newest: no cut is damaged here. */
+enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
+                        uint32_t max, uint32_t *ret_count, struct reason *reason)
+{
+    (void)store, (void)run, (void)max, (void)reason;
+    ret_cuts[0] = world.sim->store.past.cut;
+    *ret_count = ret_cuts[0].name.generation > 0 ? 1 : 0;
+    return ERR_OK;
+}
+
+enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
+                           struct reason *reason)
+{
+    (void)store, (void)term, (void)run, (void)newest;
+    return reason_set(reason, ERR_UNSUPPORTED, "no cut is forgotten here");
+}
+
 enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason)
 {

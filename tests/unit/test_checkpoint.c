@@ -377,6 +377,49 @@ TEST_F(a_cut_newer_than_the_recorded_one_takes_nobodys_place, cut)
     assert_true(is_there(f, next));
 }
 
+/* One bit of the file of server 0, `offset` bytes from its beginning. */
+static void spoil(struct cut_fixture *f, struct checkpoint_name name, size_t offset)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct checkpoint_path path;
+    assert_int_equal(checkpoint_file(f->dir, name, 0, &path), ERR_OK);
+    assert_int_equal(file_read(path.text, 1 << 24, &bytes, NULL), ERR_OK);
+    bytes.data[offset] ^= 1;
+    replace(path.text, buf_slice(&bytes));
+}
+
+TEST_F(a_cut_is_judged_by_every_bit, cut)
+{
+    struct checkpoint_names names;
+    const struct checkpoint_name older = {1, 10}, newest = {2, 20}, missing = {3, 1};
+    write_cut(f, older, true);
+    write_cut(f, newest, true);
+    write_cut(f, missing, false);
+    assert_int_equal(checkpoint_list(f->dir, &names, &f->reason), ERR_OK);
+    assert_int_equal(names.count, 2);
+    assert_int_equal(names.names[0].generation, 2);
+    assert_int_equal(names.names[1].version, 10);
+    checkpoint_names_release(&names);
+    assert_int_equal(checkpoint_judge(f->dir, newest, &f->reason), ERR_OK);
+    spoil(f, newest, 100); /* a weight */
+    assert_int_equal(checkpoint_judge(f->dir, newest, &f->reason), ERR_CORRUPT);
+    assert_int_equal(checkpoint_judge(f->dir, older, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_judge(f->dir, missing, &f->reason), ERR_NOT_FOUND);
+}
+
+TEST_F(a_damaged_cut_takes_no_whole_ones_place, cut)
+{
+    const struct checkpoint_name older = {1, 10}, newest = {1, 20};
+    write_cut(f, older, true);
+    write_cut(f, newest, true);
+    spoil(f, newest, 0);
+    assert_int_equal(checkpoint_prune(f->dir, newest, 1, &f->reason), ERR_CORRUPT);
+    assert_true(is_there(f, older));
+    spoil(f, newest, 0);
+    assert_int_equal(checkpoint_prune(f->dir, newest, 1, &f->reason), ERR_OK);
+    assert_false(is_there(f, older));
+}
+
 TEST_F(a_path_may_be_the_run_its_checkpoints_or_one_cut, cut)
 {
     write_cut(f, (struct checkpoint_name){1, 7}, true);

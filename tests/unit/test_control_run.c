@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char spec[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
                            "data: {kind: spiral, validation: 0.1}\n"
@@ -144,14 +145,14 @@ TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
     assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
-/* A recorded cut of version 5 in the directory, of a run that the store has never heard of. */
-static void record_cut(struct plan_fixture *f)
+/* A recorded cut in the directory, of a run that the store has never heard of. */
+static void record_version(struct plan_fixture *f, uint64_t version)
 {
     char path[80];
     struct checkpoint_writer *writer;
-    struct checkpoint_record record = {.name = {3, 5},
+    struct checkpoint_record record = {.name = {3, version},
                                        .run = 1,
-                                       .counters = {.samples = 40, .applied = 5},
+                                       .counters = {.samples = 8 * version, .applied = version},
                                        .spec = spec,
                                        .server_count = 1};
     const float values[3] = {1, 2, 3};
@@ -167,10 +168,30 @@ static void record_cut(struct plan_fixture *f)
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
 }
 
+static void record_cut(struct plan_fixture *f)
+{
+    record_version(f, 5);
+}
+
 TEST_F(a_directory_with_checkpoints_is_not_overwritten, plan)
 {
     record_cut(f);
     assert_int_equal(plan(f), ERR_EXISTS);
+}
+
+TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
+{
+    char path[120];
+    record_cut(f);
+    record_version(f, 6);
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v6/server-0.roost", f->directory);
+    assert_int_equal(truncate(path, 70), 0);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v5/server-0.roost", f->directory);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(plan(f), ERR_CORRUPT); /* none is whole */
 }
 
 TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)

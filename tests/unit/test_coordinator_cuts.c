@@ -29,6 +29,77 @@ TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator)
     assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_COMMAND));
 }
 
+static enum err say_unready(struct coordinator_fixture *f, uint32_t i, enum err code)
+{
+    struct server_report ready = {.kind = SERVER_READY};
+    ready.ready.cut.generation = status(f).generation;
+    ready.ready.code = code;
+    ready.ready.text = "g4-v9: block 3";
+    return report(f, i, ready);
+}
+
+static struct cut_record cut_at(uint64_t version)
+{
+    return (struct cut_record){.name = {4, version}, .counters = {8 * version, version, 0}};
+}
+
+TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator)
+{
+    struct coordinator_run run = run_of(20);
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    const struct cut_record whole = cut_at(6);
+    start_preparing(f, &run, &past);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 9);
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
+    assert_int_equal(status(f).state, RUN_STARTING);
+    assert_non_null(strstr(seen(f, EFFECT_FIND_CUT)->unready, "server s1 cannot prepare: CORRUPT"));
+    coordinator_cut_found(f->coordinator, f->now_ms, &whole, "server s1 cannot prepare");
+    look(f);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "steps_lost=3"));
+    assert_non_null(seen(f, EFFECT_STORE_REWIND));
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_true(command(f, i, SERVER_PREPARE)->prepare.from_cut);
+        assert_int_equal(command(f, i, SERVER_PREPARE)->prepare.cut.version, 6);
+    }
+    f->generation = status(f).generation;
+    ready_all(f, 6);
+    assert_int_equal(status(f).version, 6);
+    assert_int_equal(status(f).counters.samples, 48);
+    assert_int_equal(status(f).cut.version, 6);
+    step(f, 6);
+}
+
+/* The machine of the server that reported it is to blame, or nothing is left. */
+TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator)
+{
+    struct coordinator_run run = run_of(20);
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    start_preparing(f, &run, &past);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(say_unready(f, 0, ERR_NOT_FOUND), ERR_OK);
+        coordinator_cut_found(f->coordinator, f->now_ms, i == 0 ? &past.cut : NULL, "s0 says so");
+        look(f);
+        assert_int_equal(status(f).state, RUN_FAILED);
+        assert_string_equal(status(f).reason, "s0 says so");
+        run.run++;
+        past.generation++;
+        assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+        look(f);
+    }
+}
+
+/* Its journal would not fit an older cut. */
+TEST_F(p12_an_async_run_does_not_fall_back_by_itself, coordinator)
+{
+    struct coordinator_run run = run_of(20);
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    run.async = true;
+    run.window = 8;
+    start_preparing(f, &run, &past);
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
+    assert_null(seen(f, EFFECT_FIND_CUT));
+}
+
 TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator)
 {
     struct coordinator_run run = run_of(9);

@@ -263,6 +263,30 @@ TEST_F(a_run_of_another_store_comes_with_its_past_or_not_at_all, store)
     store_run_release(&run);
 }
 
+TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
+{
+    struct cut_record cuts[4];
+    struct coordinator_past past;
+    uint32_t count;
+    uint64_t run = add_run(f, "a");
+    assert_int_equal(store_get_cuts(f->store, run, cuts, 4, &count, NULL), ERR_OK);
+    assert_int_equal(count, 0);
+    for (uint64_t version = 1; version <= 3; version++) {
+        struct cut_record cut = cut_of(version, 10 * version);
+        assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 3, NULL), ERR_OK);
+    }
+    assert_int_equal(store_get_cuts(f->store, run, cuts, 2, &count, NULL), ERR_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(cuts[0].name.version, 30);
+    assert_int_equal(cuts[1].name.version, 20);
+    assert_int_equal(store_forget_cuts(f->store, f->term + 1, run, cuts[1].name, NULL),
+                     ERR_OLD_TERM);
+    assert_int_equal(store_forget_cuts(f->store, f->term, run, cuts[1].name, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.version, 20);
+    assert_int_equal(past.cut.counters.samples, 160);
+}
+
 TEST_F(a_run_without_a_cut_has_an_empty_past, store)
 {
     struct coordinator_past past;
