@@ -278,6 +278,14 @@ static bool break_sync(struct sim *sim)
     return true;
 }
 
+/* A disk that does not answer: coordinators end, and cannot start. */
+static bool lose_store(struct sim *sim)
+{
+    sim->faults.store_gone_us = sim->now_us + sim_below(sim, 1000000);
+    sim_trace(sim, "the store is gone until %.3f s", (double)sim->faults.store_gone_us / 1e6);
+    return true;
+}
+
 /* A server at random among those that are up, or not there at all; NULL: there is none. */
 static struct sim_server *pick_server(struct sim *sim, bool up)
 {
@@ -288,6 +296,17 @@ static struct sim_server *pick_server(struct sim *sim, bool up)
             return server;
     }
     return NULL;
+}
+
+/* Its `--dir`; what it wrote for the run is elsewhere. */
+static bool lose_dir(struct sim *sim)
+{
+    struct sim_server *server = pick_server(sim, true);
+    if (server == NULL)
+        return false;
+    sim_server_crash(sim, server);
+    server->dir_lost = true;
+    return true;
 }
 
 /* A machine with an empty disk. */
@@ -468,6 +487,10 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return fill_disk(sim);
     case FAULT_SYNC_FAILS:
         return break_sync(sim);
+    case FAULT_STORE_GONE:
+        return lose_store(sim);
+    case FAULT_LOSE_DIR:
+        return lose_dir(sim);
     case FAULT_CRASH_SERVER:
         return crash_server(sim);
     case FAULT_CRASH_COORDINATOR:

@@ -63,7 +63,7 @@ void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
     bool again = joins || sim->run.async;
     const struct sim_server *server = &sim->servers[thread->index];
     /* A new start knows of no generation: a coordinator whose term is over may find it. */
-    bool lured = server->boot > ledger->boot && server->newest.term < sim->store.term;
+    bool lured = server->boot != ledger->boot && server->newest.term < sim->store.term;
     if ((generation < ledger->generation && !lured) || (generation == ledger->generation && !again))
         sim_violated(sim, 4, "s%u goes from generation %llu to %llu", thread->index,
                      (unsigned long long)ledger->generation, (unsigned long long)generation);

@@ -222,28 +222,34 @@ static const uint32_t fault_share[FAULT_KIND_COUNT] = {
     [FAULT_SUCCESSOR] = 4,     [FAULT_ASK_CUT] = 3,
     [FAULT_STOP_RUN] = 1,      [FAULT_ADD_SERVER] = 4,
     [FAULT_DRAIN_SERVER] = 4,  [FAULT_GIVE_UP_SERVER] = 5,
+    [FAULT_STORE_GONE] = 3,    [FAULT_LOSE_DIR] = 3,
 };
 
 static enum fault_kind choose_fault(const struct scenario *scenario, struct rand_state *random)
 {
+    bool async = scenario->spec.consistency.kind == SPEC_ASYNC;
+    if (scenario->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED && chance(random, 25))
+        return FAULT_CRASH_SERVER; /* the journal shall make up for it */
+    if (async &&
+        chance(random, 20)) /* others than the cut's servers are there at a restart (P12) */
+        return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_CRASH_COORDINATOR;
     if (scenario->moving && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
     if (scenario->headless && chance(random, 25))
         return chance(random, 60) ? FAULT_CRASH_COORDINATOR : FAULT_SUCCESSOR;
     int kind = choose_share(random, fault_share, FAULT_KIND_COUNT);
-    bool server = kind == FAULT_CRASH_SERVER || kind == FAULT_ADD_SERVER ||
-                  kind == FAULT_DRAIN_SERVER || kind == FAULT_GIVE_UP_SERVER;
+    bool server = kind == FAULT_CRASH_SERVER || kind == FAULT_LOSE_DIR ||
+                  kind == FAULT_ADD_SERVER || kind == FAULT_DRAIN_SERVER ||
+                  kind == FAULT_GIVE_UP_SERVER;
     if (scenario->headless && server && chance(random, 75))
         return FAULT_BREAK_LINK;
     return (enum fault_kind)kind;
 }
 
-/* About as long as the run would take, so that faults meet it everywhere; more servers die where a
- * journal shall make up for it. */
+/* About as long as the run would take, so that faults meet it everywhere. */
 static void choose_faults(struct scenario *scenario, struct rand_state *random)
 {
     const struct spec_train *train = &scenario->spec.train;
-    bool logged = scenario->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
     uint64_t step_us = 8 * scenario->delay_us + scenario->write_us +
                        2 * scenario->compute_us * train->slots / scenario->workers;
     scenario->calm_us = between(random, 1, 3) * train->steps * step_us;
@@ -251,9 +257,8 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
     uint64_t most = alone ? 4 : SIM_FAULTS_MAX;
     scenario->fault_count = chance(random, 10) ? 0 : (uint32_t)spread(random, 2, most);
     for (uint32_t i = 0; i < scenario->fault_count; i++)
-        scenario->faults[i] = (struct fault){
-            logged && chance(random, 25) ? FAULT_CRASH_SERVER : choose_fault(scenario, random),
-            rand_below(random, scenario->calm_us)};
+        scenario->faults[i] =
+            (struct fault){choose_fault(scenario, random), rand_below(random, scenario->calm_us)};
 }
 
 /* What a disk does to a run, in some seeds: beside the other faults, and chosen apart from them. */

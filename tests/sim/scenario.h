@@ -42,7 +42,9 @@ enum {
     X(PARTITION, "one-way and other partitions")                                                   \
     X(DISK_FULL, "disks full for a while")                                                         \
     X(SYNC_FAILS, "syncs that failed")                                                             \
+    X(STORE_GONE, "stores gone for a while")                                                       \
     X(CRASH_SERVER, "servers crashed")                                                             \
+    X(LOSE_DIR, "servers crashed, their directories lost")                                         \
     X(ADD_SERVER, "servers added")                                                                 \
     X(GIVE_UP_SERVER, "servers crashed and given up")                                              \
     X(DRAIN_SERVER, "servers drained")                                                             \
@@ -52,7 +54,8 @@ enum {
     X(STOP_RUN, "runs stopped")                                                                    \
     X(LOSE_CALL, "calls lost")                                                                     \
     X(REPEAT_CALL, "calls repeated")                                                               \
-    X(LATE_MESSAGE, "messages very late")
+    X(LATE_MESSAGE, "messages very late")                                                          \
+    X(OLD_COMMAND, "commands of an older boot or term delivered")
 
 #define SIM_FAULT_ENUM(name, text) FAULT_##name,
 enum fault_kind { SIM_FAULTS(SIM_FAULT_ENUM) FAULT_KIND_COUNT };

@@ -42,6 +42,7 @@ void sim_server_release(struct sim *sim, struct sim_server *server)
     life_bury(sim);
     forget(server);
     process_release(&server->process);
+    message_unref(server->command);
     for (uint32_t t = 0; t < server->thread_count; t++)
         free(server->threads[t].ledger.counted);
 }
@@ -104,6 +105,7 @@ void sim_server_ended(struct sim *sim, struct sim_server *server)
         return;
     }
     disk_clear(sim, server->index);
+    server->dir_lost = true;
     server->there = server->drains = false;
     if (sim->calm)
         sim_servers_suffice(sim);

@@ -42,6 +42,7 @@ struct shards;
 struct sim_server {
     uint32_t index;
     uint64_t boot; /* of the newest start that has one */
+    bool dir_lost; /* and with it what the next start's boot is */
     bool there;    /* its machine is: up, or up again soon */
     bool up;
     struct process process;
@@ -54,11 +55,13 @@ struct sim_server {
     uint64_t term;                /* the highest that it has heard of */
     uint32_t thread_count;
     struct sim_thread threads[SIM_THREADS_MAX];
-    bool spoilt;       /* the push that is being handled */
-    bool ending;       /* told to (SIGTERM): it drains first */
-    uint32_t give_ups; /* so often more an operator asks to go on without it */
-    bool drains;       /* an operator waits until it has given its chunks away */
-    uint64_t full_us;  /* until then nothing more fits on its disk */
+    bool spoilt;                         /* the push that is being handled */
+    bool ending;                         /* told to (SIGTERM): it drains first */
+    uint32_t give_ups;                   /* so often more an operator asks to go on without it */
+    bool drains;                         /* an operator waits until it has given its chunks away */
+    uint64_t full_us;                    /* until then nothing more fits on its disk */
+    struct message *command;             /* the newest that was sent to it, NULL: none, … */
+    uint64_t command_boot, command_term; /* … to that boot, under that term */
     uint32_t map_index;
 };
 

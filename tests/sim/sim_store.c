@@ -10,7 +10,7 @@ struct store {
     struct place place; /* of the daemon that has it open */
 };
 
-enum { RUN = 1, SAMPLES = 1000 };
+enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48 /* as store_sqlite.c */ };
 
 enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
 {
@@ -34,15 +34,36 @@ void store_run_release(struct store_run *run)
     *run = (struct store_run){0};
 }
 
+/* Of a coordinator. */
+static enum err there(struct reason *reason)
+{
+    return world.sim->faults.store_gone_us > world.sim->now_us
+               ? reason_set(reason, ERR_IO, "the store does not answer")
+               : ERR_OK;
+}
+
+/* In a new directory it begins anywhere. */
+static uint64_t first_boot(struct sim *sim)
+{
+    return sim->options.mutation == MUTATE_BOOT_AGAIN
+               ? 1
+               : 1 + sim_below(sim, UINT64_C(1) << BOOT_BITS);
+}
+
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason)
 {
     struct sim *sim = world.sim;
     struct sim_server *server = &sim->servers[store->place.index];
-    (void)reason;
     *ret_boot = 1;
-    if (store->place.kind != PLACE_SERVER || !life_acts())
+    if (!life_acts())
         return ERR_OK;
-    server->boot += sim->options.mutation == MUTATE_SAME_BOOT && server->boot > 0 ? 0 : 1;
+    if (store->place.kind != PLACE_SERVER)
+        return there(reason);
+    if (server->dir_lost || server->boot == 0)
+        server->boot = first_boot(sim);
+    else if (sim->options.mutation != MUTATE_SAME_BOOT)
+        server->boot++;
+    server->dir_lost = false;
     *ret_boot = server->boot;
     sim_trace(sim, "s%u has boot %llu", server->index, (unsigned long long)server->boot);
     return ERR_OK;
@@ -51,10 +72,10 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
 {
     struct sim_coordinator *coordinator = &world.sim->coordinators[store->place.index];
-    (void)reason;
     *ret_term = world.sim->store.term + 1;
     if (!life_acts())
         return ERR_OK;
+    TRY(there(reason));
     coordinator->term = ++world.sim->store.term;
     sim_trace(world.sim, "c%u has term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
@@ -71,6 +92,9 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     struct sim *sim = world.sim;
     *ret_err = ERR_OK;
     if (!watch_effect())
+        return false;
+    *ret_err = there(reason);
+    if (*ret_err != ERR_OK)
         return false;
     if (term == sim->store.term || sim->options.mutation == MUTATE_STORE_UNFENCED)
         return true;
@@ -177,6 +201,8 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
 {
     const struct sim *sim = world.sim;
     (void)store;
+    if (life_acts())
+        TRY(there(reason));
     if (sim->store.state > RUN_TRAINING)
         return reason_set(reason, ERR_NOT_FOUND, "no run is active");
     *ret_run = (struct store_run){.run = RUN,
@@ -196,7 +222,9 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
 enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
                         struct reason *reason)
 {
-    (void)store, (void)run, (void)reason;
+    (void)store, (void)run;
+    if (life_acts())
+        TRY(there(reason));
     *ret_past = world.sim->store.past;
     return ERR_OK;
 }

@@ -427,6 +427,15 @@ static struct shard_effect *answer_of(struct shard_effects *effects)
     return answer;
 }
 
+/* The worker has to ask again. */
+static void break_parked(struct sim *sim, struct stream *stream)
+{
+    if (sim->calm || sim_below(sim, 16) != 0)
+        return;
+    sim_fault(sim, FAULT_BREAK_EXCHANGE);
+    network_break(sim, stream);
+}
+
 void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
                        struct shard_effects *effects)
 {
@@ -453,6 +462,8 @@ void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *
         ledger_pulled(sim, thread, &awaited_of(stream, pull->id, true)->truth);
     world.watching = false;
     look(thread, effects);
+    if (err == ERR_TOO_EARLY)
+        break_parked(sim, stream);
     if (err == ERR_TOO_EARLY)
         faults_spring(sim, TRAP_PARK, thread->index);
 }

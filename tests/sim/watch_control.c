@@ -290,6 +290,42 @@ static void let_go(struct sim *sim, const struct sim_coordinator *coordinator, u
         ledger_let_go(sim, server);
 }
 
+/* What was sent to an earlier boot, or by an earlier coordinator, comes once more over the new link
+ * (P3, P7). */
+static void repeat_outdated(struct sim *sim, struct stream *stream,
+                            const struct server_command *command)
+{
+    const struct sim_server *server = &sim->servers[stream->server];
+    bool older = server->command_term < command->term ||
+                 (server->command_term == command->term && server->command_boot != command->boot);
+    if (server->command == NULL || !older || sim->calm || sim_below(sim, 4) != 0)
+        return;
+    sim_fault(sim, FAULT_OLD_COMMAND);
+    server->command->references++;
+    network_send(sim, stream, OPENER, server->command);
+}
+
+static void keep_command(struct sim_server *server, const struct server_command *command)
+{
+    scoped(buf_release) struct buf bytes = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    check(wire_encode_server_command(command, &bytes) == ERR_OK);
+    message_unref(server->command);
+    server->command = message_new(bytes.data, bytes.bytes);
+    server->command_boot = command->boot;
+    server->command_term = command->term;
+}
+
+/* To the server of that link, around what was sent before. */
+static void send_command(struct sim *sim, const struct connection *server,
+                         const struct server_command *command)
+{
+    struct stream *stream = rpc_network_stream(sim, server->stream);
+    repeat_outdated(sim, stream, command);
+    __real_connections_command(server, command);
+    repeat_outdated(sim, stream, command);
+    keep_command(&sim->servers[stream->server], command);
+}
+
 void __wrap_connections_command(const struct connection *server,
                                 const struct server_command *command)
 {
@@ -302,7 +338,10 @@ void __wrap_connections_command(const struct connection *server,
         if (command->kind == SERVER_COMMIT && command->move_count > 0)
             delay_moves(sim, stream);
     }
-    __real_connections_command(server, command);
+    if (life_acts())
+        send_command(sim, server, command);
+    else
+        __real_connections_command(server, command);
     story_act(sim);
     if (life_acts() && command->kind == SERVER_COMMIT)
         faults_spring(sim, TRAP_DECIDE, world.life->place.index);
@@ -490,6 +529,7 @@ void __wrap_shards_command(struct shards *shards, const struct server_command *c
         if (command->boot == server->boot && command->term > server->term)
             server->term = command->term;
         if (command->kind == SERVER_PREPARE && command->boot == server->boot &&
+            command->term >= server->term &&
             command->prepare.generation > server->newest.prepare.generation)
             server->newest = *command;
     }
