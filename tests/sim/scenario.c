@@ -230,8 +230,8 @@ static enum fault_kind choose_fault(const struct scenario *scenario, struct rand
     bool async = scenario->spec.consistency.kind == SPEC_ASYNC;
     if (scenario->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED && chance(random, 25))
         return FAULT_CRASH_SERVER; /* the journal shall make up for it */
-    if (async &&
-        chance(random, 20)) /* others than the cut's servers are there at a restart (P12) */
+    /* P12: others than the cut's servers are there at a restart. */
+    if (async && chance(random, 20))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_CRASH_COORDINATOR;
     if (scenario->moving && chance(random, 30))
         return chance(random, 50) ? FAULT_ADD_SERVER : FAULT_DRAIN_SERVER;
