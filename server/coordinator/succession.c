@@ -120,8 +120,8 @@ enum err succession_answer(struct coordinator *coordinator, struct server_entry 
                            const struct server_held *held)
 {
     struct run *run = &coordinator->run;
-    if (!succession_is_open(run))
-        return ERR_OK;
+    if (!succession_is_open(run) || !is_asked(server))
+        return ERR_OK; /* a rival's question (rivals.h), or nobody's */
     for (uint32_t i = 0; i < held->range_count; i++)
         if (held->ranges[i].first + held->ranges[i].count > run->chunk_count)
             return ERR_MALFORMED;

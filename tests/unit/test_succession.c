@@ -287,6 +287,18 @@ TEST_F(p7_a_checkpoint_that_was_asked_for_meanwhile_is_not_forgotten, succession
     assert_true(command(&f->c, 0, SERVER_COMMIT)->commit.cut);
 }
 
+/* It holds another generation, so it is not asked; a rival of its name may have had it asked. */
+TEST_F(p7_an_answer_that_was_not_asked_for_decides_nothing, succession)
+{
+    go_on(f);
+    hello(&f->c, 0, GENERATION);
+    hello(&f->c, 1, GENERATION - 1);
+    assert_null(command(&f->c, 1, SERVER_ASK));
+    assert_int_equal(say_held(f, 1, held_of(f, 1, 5)), ERR_OK);
+    assert_false(has_rewound(f));
+    assert_null(seen(&f->c, EFFECT_ADOPT));
+}
+
 /* A run may begin on one server: the others of the cut are given the time to come. */
 TEST_F(it_waits_a_lease_for_servers_that_are_late, succession)
 {
