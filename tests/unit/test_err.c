@@ -72,7 +72,7 @@ TEST(people_read_the_reason_or_the_error_s_own_words)
 {
     struct reason reason = {.text = ""};
     assert_string_equal(reason_text(ERR_DENIED, &reason), err_text(ERR_DENIED));
-    ignore(reason_set(&reason, ERR_DENIED, "cannot make folder /root/x: Permission denied"));
+    ignore(reason_set(&reason, ERR_DENIED, "cannot make folder /srv/x: Permission denied"));
     assert_string_equal(reason_text(ERR_DENIED, &reason),
-                        "cannot make folder /root/x: Permission denied");
+                        "cannot make folder /srv/x: Permission denied");
 }
