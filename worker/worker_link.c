@@ -1,6 +1,8 @@
 /* Streams: callbacks on polling threads, and opening on main. */
 #include "worker/worker_link.h"
 
+#include "common/scoped.h"
+
 /* The owner that a stream's events carry. It lives from the stream's opening to its `closed`. */
 struct stream_origin {
     struct worker *worker;
@@ -83,6 +85,8 @@ static enum err link_open(struct worker *worker, struct worker_link *link, uint3
                           const char *path, const struct rpc_stream_events *events,
                           struct buf *take_first)
 {
+    scoped(buf_release) struct buf first = *take_first;
+    *take_first = (struct buf){0};
     worker_link_close(link);
     struct stream_origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
@@ -94,7 +98,7 @@ static enum err link_open(struct worker *worker, struct worker_link *link, uint3
         free(origin);
         return err;
     }
-    return rpc_stream_send(link->stream, RPC_URGENT, take_first, NULL, 0);
+    return rpc_stream_send(link->stream, RPC_URGENT, &first, NULL, 0);
 }
 
 enum err worker_link_exchange(struct worker *worker, uint32_t server)

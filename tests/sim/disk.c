@@ -249,7 +249,8 @@ static int disk_fsync(const struct file_ops *ops, int fd)
     for (size_t i = 0; folder->folder && mutation != MUTATE_NO_FOLDER_SYNC && i < sim->disks.count;
          i++) {
         struct disk_file *file = sim->disks.files[i];
-        if (file->path == NULL || !is_directly_in(file->path, folder->path))
+        if (file->path == NULL || folder->path == NULL || /* it was removed since it was opened */
+            !is_directly_in(file->path, folder->path))
             continue;
         free(file->durable);
         file->durable = strdup(file->path);

@@ -532,8 +532,10 @@ void faults_end(struct sim *sim)
         sim->workers[i].slowness = 1;
         somebody |= sim->workers[i].life != NULL && !sim->workers[i].leaving;
     }
-    if (!somebody)
-        check(add_worker(sim));
+    if (!somebody && !add_worker(sim)) { /* all that could be there are, and about to leave */
+        sim_worker_kill(sim, &sim->workers[0], false);
+        sim_worker_start(sim, &sim->workers[0]);
+    }
     sim_servers_suffice(sim);
 }
 

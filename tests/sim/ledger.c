@@ -485,6 +485,16 @@ static uint64_t newest_decision(const struct sim *sim, uint64_t generation)
     return newest;
 }
 
+/* The coordinator in office has not heard yet of this start of one of the run's servers, which an
+ * older coordinator may have prepared meanwhile. */
+static bool has_restarted(struct sim *sim, uint32_t server)
+{
+    const struct coordinator *core = sim_coordinator_in_office(sim)->core;
+    const struct server_entry *entry = core != NULL ? sim_coordinator_entry(core, server) : NULL;
+    return entry != NULL && entry->map_index != SERVERS_NONE &&
+           entry->boot != sim->servers[server].boot;
+}
+
 void ledger_completed(struct sim *sim, const struct complete_request *complete)
 {
     const struct ticket *ticket = &complete->ticket;
@@ -500,7 +510,8 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     uint64_t newest = newest_decision(sim, ticket->generation);
     bool lost = false; /* a server has lost what it had counted: a rewind will follow */
     check(chunks != NULL);
-    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++)
+    for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
+        lost = lost || has_restarted(sim, s);
         for (uint32_t t = 0; t < sim->servers[s].thread_count; t++) {
             const struct sim_thread *thread = &sim->servers[s].threads[t];
             bool ours =
@@ -509,6 +520,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
             if (ours && thread->shard != NULL)
                 look_completed(sim, thread, ticket, newest, chunks);
         }
+    }
     for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
         if (!chunks[c].counted && (chunks[c].owned || !lost))
             sim_violated(sim, 9, "step %llu node %u:%u is complete, but nobody counted chunk %u",

@@ -426,8 +426,8 @@ static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
     ledger_adopted(sim, adopted, coordinator->term);
     story_tell(sim, "c%u goes on with generation %llu at version %llu", coordinator->index,
                (unsigned long long)adopted.generation, (unsigned long long)adopted.version);
-    if (!sim_coordinator_holds_office(sim, coordinator))
-        return;
+    if (!sim_coordinator_holds_office(sim, coordinator) || !run_active(&coordinator->core->run))
+        return; /* a run that is stopped at once needs nobody any more, whether that is stored or not */
     for (uint32_t s = 0; s < SIM_SERVERS_MAX; s++) {
         const struct server_entry *entry = sim_coordinator_entry(coordinator->core, s);
         if (entry == NULL || entry->map_index == SERVERS_NONE)
