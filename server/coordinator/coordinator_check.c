@@ -87,11 +87,6 @@ static void check_map(const struct run *run, uint32_t server_count)
     check(run->map.range_count == 0 || end == run->chunk_count);
 }
 
-static bool is_older(struct cut_name a, struct cut_name b)
-{
-    return a.generation < b.generation || (a.generation == b.generation && a.version < b.version);
-}
-
 static void check_cut(const struct run *run, const struct pending_cut *pending)
 {
     uint32_t have = 0;
@@ -110,7 +105,8 @@ static void check_cuts(const struct run *run)
     check(cuts->pending_count <= CUTS_PENDING_MAX);
     for (uint32_t i = 0; i < cuts->pending_count; i++) {
         check_cut(run, &cuts->pending[i]);
-        check(i == 0 || is_older(cuts->pending[i - 1].record.name, cuts->pending[i].record.name));
+        check(i == 0 ||
+              cuts_is_newer(cuts->pending[i].record.name, cuts->pending[i - 1].record.name));
     }
 }
 

@@ -40,7 +40,7 @@ bool cuts_same(struct cut_name a, struct cut_name b)
     return a.generation == b.generation && a.version == b.version;
 }
 
-static bool newer(struct cut_name a, struct cut_name b)
+bool cuts_is_newer(struct cut_name a, struct cut_name b)
 {
     return a.generation > b.generation || (a.generation == b.generation && a.version > b.version);
 }
@@ -82,7 +82,7 @@ void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *
 {
     uint32_t count = cuts->pending_count;
     check(record->server_count > 0 && record->server_count <= WIRE_SERVERS_MAX);
-    check(count == 0 || newer(record->name, cuts->pending[count - 1].record.name));
+    check(count == 0 || cuts_is_newer(record->name, cuts->pending[count - 1].record.name));
     if (cuts->pending_count == CUTS_PENDING_MAX)
         give_up(cuts, oldest_unfinished(cuts));
     struct pending_cut *pending = &cuts->pending[cuts->pending_count++];
@@ -105,7 +105,7 @@ bool cuts_complete(const struct cuts *cuts, struct cut_name name)
 static bool newer_is_complete(const struct cuts *cuts, struct cut_name name)
 {
     for (uint32_t i = 0; i < cuts->pending_count; i++)
-        if (cuts->pending[i].complete && newer(cuts->pending[i].record.name, name))
+        if (cuts->pending[i].complete && cuts_is_newer(cuts->pending[i].record.name, name))
             return true;
     return false;
 }
@@ -154,14 +154,14 @@ const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, 
     memcpy(pending->record.servers[file].digest, digest, WIRE_DIGEST_BYTES);
     bool complete = pending->have_count == pending->record.server_count;
     pending->complete =
-        complete && newer(name, cuts->newest.name) && !newer_is_complete(cuts, name);
+        complete && cuts_is_newer(name, cuts->newest.name) && !newer_is_complete(cuts, name);
     return pending->complete ? &pending->record : NULL;
 }
 
 bool cuts_recorded(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find_pending(cuts, name);
-    if (pending == NULL || !newer(name, cuts->newest.name))
+    if (pending == NULL || !cuts_is_newer(name, cuts->newest.name))
         return false;
     cuts->newest = pending->record;
     map_release(&cuts->map);

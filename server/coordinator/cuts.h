@@ -34,6 +34,7 @@ void cuts_release(struct cuts *cuts);
 void cuts_ask(struct cuts *cuts);
 void cuts_ask_done(struct cuts *cuts);
 bool cuts_same(struct cut_name a, struct cut_name b);
+bool cuts_is_newer(struct cut_name a, struct cut_name b); /* a than b */
 
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
  * that is not being written down is given up: it would be the first to be pruned. */

@@ -56,7 +56,8 @@ void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
     struct cut_name newest = run->cuts.newest.name;
     if (!run_active(run) || run->phase != PHASE_PREPARE)
         return;
-    if (whole == NULL || cuts_same(whole->name, newest)) {
+    /* P7: a newer one is of a coordinator that took this one's place; the store says so. */
+    if (whole == NULL || !cuts_is_newer(newest, whole->name)) {
         ending_over(coordinator, RUN_FAILED, unready);
         return;
     }

@@ -75,9 +75,11 @@ TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinat
     struct coordinator_run run = run_of(20);
     struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
     start_preparing(f, &run, &past);
-    for (int i = 0; i < 2; i++) {
+    const struct cut_record newer = {.name = {5, 10}}; /* P7: another coordinator's */
+    const struct cut_record *const found[] = {&past.cut, NULL, &newer};
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(say_unready(f, 0, ERR_NOT_FOUND), ERR_OK);
-        coordinator_cut_found(f->coordinator, f->now_ms, i == 0 ? &past.cut : NULL, "s0 says so");
+        coordinator_cut_found(f->coordinator, f->now_ms, found[i], "s0 says so");
         look(f);
         assert_int_equal(status(f).state, RUN_FAILED);
         assert_string_equal(status(f).reason, "s0 says so");
