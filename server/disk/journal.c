@@ -132,15 +132,23 @@ static enum err list_files(const char *folder, struct file_names *ret_names, str
 }
 
 /* P3: every start of a server has a new number, also a start that has lost the numbers of the
- * starts before. */
+ * starts before. P7: such a start does not know either which coordinator the start before obeyed. A
+ * generation that is not the newest is an older coordinator's, and what is written for it now would
+ * stand before what the newer one has acknowledged. */
 static enum err number_start(const char *folder, struct journal_name *name, struct reason *reason)
 {
     scoped(file_names_release) struct file_names names = {0};
     TRY(list_files(folder, &names, reason));
     for (size_t i = 0; i < names.count; i++) {
         struct journal_name other;
-        if (journal_parse_name(names.names[i], &other) && other.generation == name->generation &&
-            other.server == name->server && other.boot >= name->boot)
+        if (!journal_parse_name(names.names[i], &other) || other.server != name->server)
+            continue;
+        if (other.generation > name->generation)
+            return reason_set(reason, ERR_OLD_GENERATION,
+                              "%s has a journal of generation %llu, and generation %llu is older",
+                              folder, (unsigned long long)other.generation,
+                              (unsigned long long)name->generation);
+        if (other.generation == name->generation && other.boot >= name->boot)
             name->boot = other.boot + 1;
     }
     return ERR_OK;

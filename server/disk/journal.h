@@ -72,7 +72,7 @@ struct journal {
 
 /* Makes the folder and segment 0, behind all files that the folder has of this generation and
  * server: journal->name says under which number. `folder` is copied, `ops` must outlive the
- * journal. */
+ * journal. ERR_OLD_GENERATION: the folder has a later generation of the server. */
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason) MUST_USE;
 void journal_release(struct journal *journal); /* drops what is not committed; {0} is fine */

@@ -490,7 +490,7 @@ static bool is_outdated(struct sim *sim, const struct sim_server *server)
     uint64_t generation = command->prepare.generation;
     if (command->term == sim->store.term && generation == past->generation)
         return false;
-    return (sim->run.async && generation < past->cut.name.generation) ||
+    return (sim->run.async && generation < past->generation) ||
            (command->prepare.from_cut && watch_is_pruned(sim, command->prepare.cut));
 }
 

@@ -291,12 +291,14 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
         {.generation = 3, .boot = 5, .server = 0},  /* another server's */
         {.generation = 4, .boot = 9, .server = 1},  /* of what comes */
     };
-    for (uint32_t i = 0; i < 4; i++) {
-        scoped(journal_release) struct journal journal = {0};
-        assert_int_equal(journal_open(&file_ops_real, path, names[i], &journal, NULL), ERR_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        scoped(journal_release) struct journal other = {0};
+        assert_int_equal(journal_open(&file_ops_real, path, names[i], &other, NULL), ERR_OK);
     }
     struct journal journal = {0};
+    scoped(journal_release) struct journal later = {0};
     assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);
+    assert_int_equal(journal_open(&file_ops_real, path, names[3], &later, NULL), ERR_OK);
     struct journal_name keep;
     assert_int_equal(journal_cut(&journal, 5, NULL), ERR_OK);
     assert_int_equal(journal_cut(&journal, 6, NULL), ERR_OK);
@@ -328,6 +330,21 @@ TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
     struct outcome outcome = read_folder(path);
     assert_int_equal(outcome.err, ERR_OK);
     assert_int_equal(outcome.count, 12);
+}
+
+/* It lost its memory, and with it the newest term: an older coordinator may be the first to find it. */
+TEST_IN_FOLDER(p7_a_generation_that_is_not_the_newest_gets_no_journal)
+{
+    struct journal journal;
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    struct journal_name older = first;
+    older.generation--;
+    assert_int_equal(journal_open(&file_ops_real, path, older, &journal, NULL), ERR_OLD_GENERATION);
+    older.server++; /* another's folder is the same */
+    assert_int_equal(journal_open(&file_ops_real, path, older, &journal, NULL), ERR_OK);
+    journal_release(&journal);
 }
 
 /* Head and first record are synced together: a crash may spoil either, and nothing was durable. */
