@@ -108,10 +108,10 @@ enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_di
                            const struct checkpoint_record *record, struct reason *reason) MUST_USE;
 
 /* Removes old cuts, unless `recorded` is here and damaged: then all stay (ERR_CORRUPT), because a
- * damaged cut takes no whole one's place. `recorded` is a recorded cut of the store. Of it and the older recorded ones
- * the newest `keep` (at least 1) stay; unrecorded folders older than it are removed. Newer folders
- * stay: their cut.json may be there before the store has the cut (P9). Several processes may do it
- * at a time. */
+ * damaged cut takes no whole one's place. `recorded` is a recorded cut of the store. Of it and the
+ * older recorded ones the newest `keep` (at least 1) stay; unrecorded folders older than it are
+ * removed. Newer folders stay: their cut.json may be there before the store has the cut (P9).
+ * Several processes may do it at a time. */
 enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                           uint32_t keep, struct reason *reason) MUST_USE;
 

@@ -6,8 +6,8 @@
  * lease on a node that is leased already is a twin of those before: leases that overlap have the
  * same node.
  *
- * Pure; one owner. Invariants (leases_check): in a class both orders ascend; twins have one node and
- * one out_ms; every lease is found by its attempt and among its member's. */
+ * Pure; one owner. Invariants (leases_check): in a class both orders ascend; twins have one node
+ * and one out_ms; every lease is found by its attempt and among its member's. */
 #ifndef ROOST_SERVER_COORDINATOR_LEASES_H
 #define ROOST_SERVER_COORDINATOR_LEASES_H
 

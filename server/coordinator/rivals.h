@@ -2,10 +2,11 @@
  *
  * P3: every start of a server has a new boot, and one name has one start at a time. A stream that
  * is still open need not mean that its start lives: its machine may be gone, and a restart is
- * welcome. So the connected start is asked (SERVER_ASK). When it answers, it lives, and the other one is
- * refused (another report may have been under way when it died); when it is silent until a deadline, or its stream closes, the other one
- * takes its place. Meanwhile the other one is sent away to say hello again. Which boot is the
- * higher number decides nothing: boots of another directory may be lower. Pure. */
+ * welcome. So the connected start is asked (SERVER_ASK). When it answers, it lives, and the other
+ * one is refused (another report may have been under way when it died); when it is silent until a
+ * deadline, or its stream closes, the other one takes its place. Meanwhile the other one is sent
+ * away to say hello again. Which boot is the higher number decides nothing: boots of another
+ * directory may be lower. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_RIVALS_H
 #define ROOST_SERVER_COORDINATOR_RIVALS_H
 

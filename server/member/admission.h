@@ -1,9 +1,9 @@
 /* Who may push to a server and pull from it: what the server knows of its coordinator's term, and
  * what it answers to a member by that. Pure; the exchange's streams share one, behind a mutex.
  *
- * A member that the server cannot judge yet waits: BEHIND, or NO_RUN. One of an older term is to join again:
- * OLD_GENERATION. One without the right secret does not exist: UNKNOWN_MEMBER. A push that its
- * tickets do not cover gets NO_GRANT. */
+ * A member that the server cannot judge yet waits: BEHIND, or NO_RUN. One of an older term is to
+ * join again: OLD_GENERATION. One without the right secret does not exist: UNKNOWN_MEMBER. A push
+ * that its tickets do not cover gets NO_GRANT. */
 #ifndef ROOST_SERVER_MEMBER_ADMISSION_H
 #define ROOST_SERVER_MEMBER_ADMISSION_H
 
@@ -43,8 +43,8 @@ void admission_set(struct admission *admission, const struct admission_term *ter
 enum err admission_member(struct admission *admission, uint64_t member,
                           const struct proof *secret) MUST_USE;
 /* Whether a member, which was admitted, may push that: the first ticket is its own, each was granted,
- * for this step and these chunks, and the node lies inside the nodes of all. Once for a message, not
- * for each entry of it. The errors above, and ERR_NO_GRANT. */
+ * for this step and these chunks, and the node lies inside the nodes of all. Once for a message,
+ * not for each entry of it. The errors above, and ERR_NO_GRANT. */
 enum err admission_push(struct admission *admission, uint64_t member,
                         const struct push *push) MUST_USE;
 

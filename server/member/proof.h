@@ -4,8 +4,8 @@
  * proof of an earlier term is worth nothing. Pure.
  *
  * What is signed, in this order, without gaps: 8 bytes that name the kind of proof, filled up with
- * zeros, so that no proof stands for one of another kind; then numbers of 64 bits, little-endian, as
- * many for every proof of that kind:
+ * zeros, so that no proof stands for one of another kind; then numbers of 64 bits, little-endian,
+ * as many for every proof of that kind:
  *
  *   "member", run, member
  *   "grant", run, generation, kind, step, version, node.level, node.index, attempt, member,

@@ -1,8 +1,8 @@
 /* A coordinator's daemon, over a real store and a real run's directory. The
  * shards of this daemon, transport and data service are this file's, so one test program includes
  * it once. */
-#ifndef ROOST_TESTS_UNIT_OFFICE_FIXTURE_H
-#define ROOST_TESTS_UNIT_OFFICE_FIXTURE_H
+#ifndef ROOST_TESTS_UNIT_CONTROL_FIXTURE_H
+#define ROOST_TESTS_UNIT_CONTROL_FIXTURE_H
 
 #include "tests/unit/folder.h"
 
