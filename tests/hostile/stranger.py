@@ -25,6 +25,7 @@ with open("docs/errors.md", encoding="utf-8") as errors:
     NAMES = {int(number): name for number, name in re.findall(r"^\| (\d+) \| (\w+) \|", errors.read(), re.M)}
 
 NOTHING = "–"  # the method asks for no such thing
+GIVEN_BACK = 9 # an outcome that is not OK
 GUESSES = 8    # members that are tried: their numbers count up within a coordinator's term
 
 
@@ -85,7 +86,17 @@ class Stranger(Member):
         return pb.ToShard(pull=pb.Pull(id=1, generation=self.generation, version=version, chunks=self.weights(server)[:1]))
 
     def ticket(self):
-        return next(self.tickets())
+        """One of training: a piece of validation, taken beside it, is given back."""
+        for ticket in self.tickets():
+            if ticket.kind == pb.TICKET_TRAIN:
+                return ticket
+            self.give_back(ticket)
+        raise EOFError("the run is over")
+
+    def give_back(self, ticket):
+        """So that others may compute it."""
+        return self.unary("Complete", pb.CompleteRequest(member=self.member, secret=self.secret, ticket=ticket,
+                                                         outcome=GIVEN_BACK))
 
     def step(self):
         """The step that is open, as near as a stranger can know: that of a ticket of its own."""
@@ -230,8 +241,7 @@ def attack_for(attack, seconds):
         ticket = stranger.ticket()
         for member in guesses(stranger):
             answers.update(attack(stranger, ticket, member))
-        # What it holds is dropped, so that others may compute it.
-        stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=ticket, outcome=9))
+        stranger.give_back(ticket)
     return answers
 
 
