@@ -95,6 +95,9 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
     struct control_run *run = take_run;
     enum err err = store_get_past(control->config.store, run->stored.run, &stored, reason);
     if (err == ERR_OK)
+        err = store_run_secret(control->config.store, control->term, run->stored.run,
+                               run->settings.secret, reason);
+    if (err == ERR_OK)
         err = record_open(&record,
                           &(struct record_run){run->stored.directory, run->stored.spec,
                                                stored.cut.name.version, run->stored.samples},

@@ -74,6 +74,7 @@ struct coordinator_settings {
  * set. What the pointers point to must outlive the run. */
 struct coordinator_run {
     uint64_t run;
+    uint8_t secret[DIGEST_KEY_BYTES]; /* of the run: keys that outlive terms are made from it */
     uint64_t steps;
     uint32_t
         servers_min; /* the run begins when so many are connected, on all that are; at least 1 */

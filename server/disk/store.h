@@ -68,6 +68,12 @@ enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum 
 enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
                                const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
                                struct reason *reason) MUST_USE;
+/* The run's secret: 32 random bytes, made when it is first asked for, and the same ever after. What
+ * must outlive terms is keyed with it: HMAC(secret, a label of the user's own) makes a key for each
+ * use, and the secret itself leaves neither the store nor the coordinator. */
+enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
+                          uint8_t ret_secret[static DIGEST_KEY_BYTES],
+                          struct reason *reason) MUST_USE;
 /* The highest generation used so far, by any run. */
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
                               struct reason *reason) MUST_USE;

@@ -2,7 +2,7 @@
  * exclusively so that two daemons never share one. The log is folded into the file after 16 pages,
  * so that it stays small.
  *
- * Tables: numbers (term, boot, generation, run: the highest so far), runs, cuts. Each write is one
+ * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts. Each write is one
  * transaction that first looks at the term. */
 #include "server/disk/store.h"
 
@@ -33,6 +33,7 @@ static const char schema[] =
     " data_digest BLOB NOT NULL, samples INTEGER NOT NULL, validation_samples INTEGER NOT NULL,"
     " unigram_entropy REAL NOT NULL, state INTEGER NOT NULL, reason TEXT NOT NULL,"
     " fingerprint BLOB) STRICT;"
+    "CREATE TABLE IF NOT EXISTS secrets (run INTEGER PRIMARY KEY, secret BLOB NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS cuts (run INTEGER NOT NULL, generation INTEGER NOT NULL,"
     " version INTEGER NOT NULL, samples INTEGER NOT NULL, applied INTEGER NOT NULL,"
     " skips_in_row INTEGER NOT NULL, servers BLOB NOT NULL,"
@@ -459,6 +460,39 @@ static bool digest_column(sqlite3_stmt *statement, int column,
         return false;
     memcpy(ret_digest, sqlite3_column_blob(statement, column), WIRE_DIGEST_BYTES);
     return true;
+}
+
+/* ERR_NOT_FOUND: the run has none yet. */
+static enum err read_secret(struct store *store, uint64_t run,
+                            uint8_t ret_secret[static DIGEST_KEY_BYTES], struct reason *reason)
+{
+    static const char sql[] = "SELECT secret FROM secrets WHERE run = ?";
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare_statement(store, sql, (struct value[]){uint_value(run), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return ERR_NOT_FOUND;
+    if (code != SQLITE_ROW)
+        return failed(store, sql, code, reason);
+    return digest_column(statement, 0, ret_secret)
+               ? ERR_OK
+               : reason_set(reason, ERR_CORRUPT, "%s: the run's secret is cut short", store->path);
+}
+
+enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
+                          uint8_t ret_secret[static DIGEST_KEY_BYTES], struct reason *reason)
+{
+    enum err err = read_secret(store, run, ret_secret, reason);
+    if (err != ERR_NOT_FOUND)
+        return err;
+    uint8_t secret[DIGEST_KEY_BYTES];
+    if (rand_system(secret, sizeof secret) != ERR_OK)
+        return reason_set(reason, ERR_IO, "%s: the system gives no random numbers", store->path);
+    TRY(write_under(store, term, "INSERT INTO secrets VALUES (?, ?)",
+                    (struct value[]){uint_value(run), bytes_value(secret, sizeof secret), {0}},
+                    reason));
+    memcpy(ret_secret, secret, sizeof secret);
+    return ERR_OK;
 }
 
 static enum err read_run(struct store *store, sqlite3_stmt *statement, struct store_run *ret_run,

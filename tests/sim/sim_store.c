@@ -144,6 +144,19 @@ enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
     return ERR_OK;
 }
 
+/* A function of the seed, as everything here. */
+enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
+                          uint8_t ret_secret[static DIGEST_KEY_BYTES], struct reason *reason)
+{
+    struct rand_state state = {world.sim->scenario.seed};
+    (void)store, (void)term, (void)run;
+    if (life_acts())
+        TRY(there(reason));
+    for (size_t i = 0; i < DIGEST_KEY_BYTES; i++)
+        ret_secret[i] = (uint8_t)rand_next(&state);
+    return ERR_OK;
+}
+
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
                               struct reason *reason)
 {

@@ -317,3 +317,16 @@ TEST_F(a_file_that_is_no_store_is_named, store)
     assert_int_equal(store_open_sqlite("/nowhere/at/all.db", &store, &reason), ERR_IO);
     assert_non_null(strstr(reason.text, "/nowhere/at/all.db"));
 }
+
+TEST_F(a_run_keeps_its_secret_and_has_it_alone, store)
+{
+    uint8_t secret[DIGEST_KEY_BYTES], again[DIGEST_KEY_BYTES], other[DIGEST_KEY_BYTES];
+    uint64_t run = add_run(f, "a"), second = add_run(f, "b");
+    assert_int_equal(store_run_secret(f->store, f->term + 1, run, secret, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_run_secret(f->store, f->term, run, secret, NULL), ERR_OK);
+    assert_int_equal(store_run_secret(f->store, f->term, second, other, NULL), ERR_OK);
+    assert_memory_not_equal(secret, other, sizeof secret);
+    reopen(f);
+    assert_int_equal(store_run_secret(f->store, f->term, run, again, NULL), ERR_OK);
+    assert_memory_equal(secret, again, sizeof secret);
+}
