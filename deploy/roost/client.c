@@ -41,6 +41,33 @@ static const struct argp_option client_options[] = {
 
 const struct argp client_argp = {client_options, parse_option, NULL, NULL, NULL, NULL, NULL};
 
+/* As a shell reads it back: plain where it can be, else in quotes. */
+static void print_quoted(FILE *out, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "%+,-./:=@_";
+    if (text[0] != 0 && text[strspn(text, plain)] == 0) {
+        fputs(text, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *text != 0; text++)
+        fputs(*text == '\'' ? "'\\''" : (const char[]){*text, 0}, out);
+    fputc('\'', out);
+}
+
+void client_print_options(FILE *out, const struct client_options *options)
+{
+    fputs("--cluster ", out);
+    print_quoted(out, options->cluster);
+    if (options->insecure) {
+        fputs(" --insecure", out);
+        return;
+    }
+    fputs(" --certs ", out);
+    print_quoted(out, options->certs);
+}
+
 /* ---- connection ---- */
 
 enum err client_open(const struct client_options *options, struct client *ret_client,
@@ -95,6 +122,16 @@ enum err client_status(struct client *client, struct client_answer *answer,
     struct buf request = {0}; /* StatusRequest has no fields */
     TRY(call(client, "/roost.v1.Cluster/Status", &request, answer, reason));
     return wire_decode_status_reply(buf_slice(&answer->bytes), &answer->arena, ret_status, reason);
+}
+
+enum err client_describe(struct client *client, struct client_answer *answer,
+                         struct describe_reply *ret_reply, struct reason *reason)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct describe_request request = {0};
+    TRY(wire_encode_describe_request(&request, &bytes));
+    TRY(call(client, "/roost.v1.Cluster/Describe", &bytes, answer, reason));
+    return wire_decode_describe_reply(buf_slice(&answer->bytes), &answer->arena, ret_reply, reason);
 }
 
 enum err client_start_run(struct client *client, const struct start_run_request *request,

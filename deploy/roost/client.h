@@ -7,6 +7,7 @@
 #include "proto/wire.h"
 
 #include <argp.h>
+#include <stdio.h>
 
 /* Where the cluster is; shared by the commands that talk to one. */
 struct client_options {
@@ -18,6 +19,9 @@ struct client_options {
 /* --cluster, --certs, --insecure, with the environment's ROOST_CLUSTER and ROOST_CERTS below them;
  * `input` is a struct client_options. */
 extern const struct argp client_argp;
+
+/* The same options again, to be pasted into a shell: `--cluster HOST:PORT --certs DIR`. */
+void client_print_options(FILE *out, const struct client_options *options);
 
 struct client {
     struct rpc_loop *loop;
@@ -38,6 +42,8 @@ void client_answer_release(struct client_answer *answer); /* and empty again */
 
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason) MUST_USE;
+enum err client_describe(struct client *client, struct client_answer *answer,
+                         struct describe_reply *ret_reply, struct reason *reason) MUST_USE;
 enum err client_start_run(struct client *client, const struct start_run_request *request,
                           struct client_answer *answer, struct start_run_reply *ret_reply,
                           struct reason *reason) MUST_USE;

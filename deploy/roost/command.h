@@ -10,6 +10,7 @@ typedef int command_fn(int argc, char **argv);
 
 command_fn command_up;
 command_fn command_run;
+command_fn command_watch;
 command_fn command_status;
 command_fn command_stop;
 command_fn command_checkpoint;

@@ -1,4 +1,5 @@
-/* roost run: starts a run on a cluster of daemons and watches it. */
+/* roost run: starts a run on a cluster of daemons and watches it. roost watch: watches one that is
+ * there. */
 #include "common/model/model.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
@@ -7,6 +8,8 @@
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
 #include "deploy/roost/watch.h"
+
+#include <string.h>
 
 struct run_options {
     struct client_options client;
@@ -51,27 +54,92 @@ static enum err start(struct run_options *options, struct client *client, struct
     return ERR_OK;
 }
 
-static enum err run(struct run_options *options, struct watch_signals *signals,
-                    struct reason *reason)
+/* What is known of the run before it is watched. */
+struct followed {
+    uint64_t sample_tokens;
+    double unigram_entropy; /* 0: not known */
+    bool json;
+    int exit_code; /* of a watch that a signal ended */
+};
+
+/* The run is the cluster's, not the terminal's: it goes on when nobody watches. */
+static void print_detached(const struct client_options *options)
+{
+    fputs("the run goes on. Watch it again: roost watch ", stderr);
+    client_print_options(stderr, options);
+    fputs("\nStop it after a checkpoint: roost stop ", stderr);
+    client_print_options(stderr, options);
+    fputc('\n', stderr);
+}
+
+/* Watches the run to its end and prints its summary, or until a signal comes. */
+static enum err follow(const struct client_options *options, struct client *client,
+                       struct followed *followed, const struct watch_signals *signals,
+                       struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    struct progress progress = progress_new(followed->sample_tokens);
+    struct watch watch = {
+        .client = client, .progress = &progress, .signals = signals, .detaches = true};
+    TRY(watch_run(&watch, &answer, &status, reason));
+    if (!watch_is_over(&status)) {
+        print_detached(options);
+        followed->exit_code = watch_exit_code(signals);
+        return ERR_OK;
+    }
+    struct summary summary = {.status = &status,
+                              .unigram_entropy = followed->unigram_entropy,
+                              .sample_tokens = followed->sample_tokens};
+    summary_print(&summary, followed->json);
+    return status.state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status.reason)
+                                      : ERR_OK;
+}
+
+static enum err run(struct run_options *options, const struct watch_signals *signals,
+                    int *ret_exit_code, struct reason *reason)
 {
     scoped(client_release) struct client client = {0};
-    scoped(client_answer_release) struct client_answer answer = {0};
     scoped(launch_release) struct launch launch = {0};
-    struct status_reply status;
     TRY(launch_read(&options->launch, &launch, reason));
     TRY(client_open(&options->client, &client, reason));
     TRY(start(options, &client, &launch, reason));
     if (options->detach)
         return ERR_OK;
-    uint64_t tokens = model_sample(&launch.spec.model).predictions;
-    struct progress progress = progress_new(tokens);
-    struct watch watch = {.client = &client, .progress = &progress, .signals = signals};
-    TRY(watch_run(&watch, &answer, &status, reason));
-    struct summary summary = {
-        .status = &status, .unigram_entropy = launch.unigram_entropy, .sample_tokens = tokens};
-    summary_print(&summary, options->launch.json);
-    return status.state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status.reason)
-                                      : ERR_OK;
+    struct followed followed = {.sample_tokens = model_sample(&launch.spec.model).predictions,
+                                .unigram_entropy = launch.unigram_entropy,
+                                .json = options->launch.json};
+    TRY(follow(&options->client, &client, &followed, signals, reason));
+    *ret_exit_code = followed.exit_code;
+    return ERR_OK;
+}
+
+/* The run that the cluster has; ERR_NO_RUN: it has none, and had none since its coordinator began.
+ */
+static enum err describe(struct client *client, struct followed *followed, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct describe_reply reply;
+    struct spec spec;
+    TRY(client_describe(client, &answer, &reply, reason));
+    if (!reply.has_run)
+        return reason_set(reason, ERR_NO_RUN, "nothing to watch; `roost run` starts a run");
+    struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
+    TRY(spec_parse(text, "the run's spec", NULL, &spec, reason));
+    followed->sample_tokens = model_sample(&spec.model).predictions;
+    return ERR_OK;
+}
+
+static enum err watch(const struct arguments *arguments, const struct watch_signals *signals,
+                      int *ret_exit_code, struct reason *reason)
+{
+    scoped(client_release) struct client client = {0};
+    struct followed followed = {.json = arguments->json};
+    TRY(client_open(&arguments->client, &client, reason));
+    TRY(describe(&client, &followed, reason));
+    TRY(follow(&arguments->client, &client, &followed, signals, reason));
+    *ret_exit_code = followed.exit_code;
+    return ERR_OK;
 }
 
 int command_run(int argc, char **argv)
@@ -86,9 +154,13 @@ int command_run(int argc, char **argv)
     static const struct argp_child children[] = {
         {&client_argp, 0, NULL, 0}, {&launch_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        rows,     parse_option,
-        "SPEC",   "Starts a run on the cluster and watches it. Ctrl-C stops it after a checkpoint.",
-        children, NULL,
+        rows,
+        parse_option,
+        "SPEC",
+        "Starts a run on the cluster and watches it. Ctrl-C ends the watching, not the run: "
+        "`roost watch` attaches again, `roost stop` stops it.",
+        children,
+        NULL,
         NULL};
     struct run_options options = {.directory = "", .servers = 1};
     struct watch_signals *signals;
@@ -99,10 +171,31 @@ int command_run(int argc, char **argv)
         fprintf(stderr, "roost run: which spec? `roost run --help`\n");
         return EXIT_USAGE;
     }
+    int exit_code = EXIT_SUCCESS;
     enum err err = watch_signals_start(&signals);
     if (err == ERR_OK) {
-        err = run(&options, signals, &reason);
+        err = run(&options, signals, &exit_code, &reason);
         watch_signals_free(signals);
     }
-    return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+    return err == ERR_OK ? exit_code : command_fail(err, &reason);
+}
+
+int command_watch(int argc, char **argv)
+{
+    static const struct arguments_about about = {
+        .cluster = true,
+        .json = true,
+        .summary = "Watches the cluster's run to its end and prints its summary. Ctrl-C ends the "
+                   "watching, not the run."};
+    struct arguments arguments;
+    struct watch_signals *signals;
+    struct reason reason = {0};
+    int exit_code = EXIT_SUCCESS;
+    arguments_parse(&about, argc, argv, &arguments);
+    enum err err = watch_signals_start(&signals);
+    if (err == ERR_OK) {
+        err = watch(&arguments, signals, &exit_code, &reason);
+        watch_signals_free(signals);
+    }
+    return err == ERR_OK ? exit_code : command_fail(err, &reason);
 }

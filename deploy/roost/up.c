@@ -24,6 +24,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -34,6 +35,7 @@ enum {
     LOG_TAIL_BYTES = 2048,
     CERTIFICATE_S = 7 * 86400,
     FAILED_STARTS_MAX = 5,
+    DIRECTORIES_MAX = 1000, /* runs/NAME, runs/NAME-2, … */
     STEPS_BYTES_MAX = 1 << 30,
     PORT_FIRST = 20000,
     PORTS = 10000
@@ -63,6 +65,7 @@ struct up {
     struct progress progress;
     struct churn churn;
     uint64_t begun_ms; /* the run, and the churn; 0: not yet */
+    bool stopped;      /* the run is, before its end */
     struct effort effort;
 };
 
@@ -103,22 +106,95 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 
 /* ---- the directory ---- */
 
-/* runs/NAME of the spec's file name; runs/NAME-2, … when that holds a run. */
-static enum err choose_directory(const char *spec_path, char *ret_directory, size_t bytes,
-                                 struct reason *reason)
+/* runs/NAME, runs/NAME-2, … with the spec's file name up to its first dot. */
+static void name_directory(const char *spec_path, unsigned number, char *ret_directory,
+                           size_t bytes)
 {
     const char *base = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
-    int length = (int)strcspn(base, ".");
-    for (unsigned number = 1; number < 1000; number++) {
-        char suffix[16] = "";
-        if (number > 1)
-            snprintf(suffix, sizeof suffix, "-%u", number);
-        snprintf(ret_directory, bytes, "runs/%.*s%s", length, base, suffix);
+    char suffix[16] = "";
+    if (number > 1)
+        snprintf(suffix, sizeof suffix, "-%u", number);
+    snprintf(ret_directory, bytes, "runs/%.*s%s", (int)strcspn(base, "."), base, suffix);
+}
+
+/* The first that is not there. */
+static enum err choose_new(const char *spec_path, char *ret_directory, size_t bytes,
+                           struct reason *reason)
+{
+    for (unsigned number = 1; number < DIRECTORIES_MAX; number++) {
+        name_directory(spec_path, number, ret_directory, bytes);
         if (access(ret_directory, F_OK) != 0)
             return ERR_OK;
     }
-    return reason_set(reason, ERR_EXISTS, "runs/%.*s-… all exist; name one with --dir", length,
-                      base);
+    return reason_set(reason, ERR_EXISTS, "%s and all before it exist; name one with --dir",
+                      ret_directory);
+}
+
+/* Whether the directory has a checkpoint of a run, and when its checkpoints changed last. */
+static bool has_checkpoint(const char *directory, struct timespec *ret_changed)
+{
+    char path[512];
+    struct stat about;
+    struct checkpoint_name newest;
+    snprintf(path, sizeof path, "%s/checkpoints", directory);
+    if (stat(path, &about) != 0 || checkpoint_newest(path, &newest, NULL) != ERR_OK)
+        return false;
+    *ret_changed = about.st_mtim;
+    return true;
+}
+
+/* Also a run that ended before its first checkpoint: the coordinator's store knows it. */
+static bool holds_run(const char *directory)
+{
+    char path[512];
+    struct timespec changed;
+    snprintf(path, sizeof path, "%s/servers/0/roost.db", directory);
+    return has_checkpoint(directory, &changed) || access(path, F_OK) == 0;
+}
+
+static bool is_later(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+/* The one with the newest checkpoint. */
+static enum err choose_newest(const char *spec_path, char *ret_directory, size_t bytes,
+                              struct reason *reason)
+{
+    char directory[400];
+    struct timespec changed, newest = {0};
+    unsigned chosen = 0;
+    for (unsigned number = 1; number < DIRECTORIES_MAX; number++) {
+        name_directory(spec_path, number, directory, sizeof directory);
+        if (!has_checkpoint(directory, &changed) || !is_later(&changed, &newest))
+            continue;
+        newest = changed;
+        chosen = number;
+    }
+    name_directory(spec_path, chosen, ret_directory, bytes);
+    if (chosen == 0)
+        return reason_set(reason, ERR_NOT_FOUND,
+                          "neither %s nor %s-2, … has a checkpoint to resume from; name the run's "
+                          "directory with --dir",
+                          ret_directory, ret_directory);
+    fprintf(stderr, "resuming %s\n", ret_directory);
+    return ERR_OK;
+}
+
+/* Makes nothing. */
+static enum err choose_directory(const struct up_options *options, char *ret_directory,
+                                 size_t bytes, struct reason *reason)
+{
+    const char *spec_path = options->launch.spec_path, *named = options->directory;
+    if (named == NULL)
+        return options->launch.resume ? choose_newest(spec_path, ret_directory, bytes, reason)
+                                      : choose_new(spec_path, ret_directory, bytes, reason);
+    if (snprintf(ret_directory, bytes, "%s", named) >= (int)bytes)
+        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %zu",
+                          named, bytes - 1);
+    if (options->launch.resume && !holds_run(named))
+        return reason_set(reason, ERR_NOT_FOUND, "%s holds no run to resume", named);
+    return ERR_OK;
 }
 
 static enum err join_path(const struct up *up, const char *name, char *ret_path, size_t bytes,
@@ -135,11 +211,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
     static const char *const parts[] = {"certs", "logs", "servers"};
     const struct up_options *options = up->options;
     char chosen[400], path[512];
-    if (options->directory == NULL)
-        TRY(choose_directory(options->launch.spec_path, chosen, sizeof chosen, reason));
-    else if (snprintf(chosen, sizeof chosen, "%s", options->directory) >= (int)sizeof chosen)
-        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %zu",
-                          chosen, sizeof chosen - 1);
+    TRY(choose_directory(options, chosen, sizeof chosen, reason));
     TRY(file_make_dirs(chosen, 0755, reason));
     if (realpath(chosen, up->directory) == NULL)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
@@ -331,10 +403,13 @@ static enum err open_client(const struct up *up, struct client *ret_client, stru
 /* How to ask from another terminal. */
 static void say_where(const struct up *up)
 {
-    if (up->options->insecure)
-        fprintf(stderr, "roost status --cluster %s --insecure\n", up->address);
-    else
-        fprintf(stderr, "roost status --cluster %s --certs %s/certs\n", up->address, up->directory);
+    char certs[540];
+    struct client_options options = {
+        .cluster = up->address, .certs = certs, .insecure = up->options->insecure};
+    snprintf(certs, sizeof certs, "%s/certs", up->directory);
+    fputs("roost status ", stderr);
+    client_print_options(stderr, &options);
+    fputc('\n', stderr);
 }
 
 /* Asks until the coordinator answers: it has just been started. */
@@ -421,6 +496,8 @@ static enum err print_summary(const struct up *up, const struct status_reply *st
         summary.digest = digest.text;
     }
     summary_print(&summary, up->options->launch.json);
+    if (up->stopped)
+        fprintf(stderr, "go on with: roost up --resume --dir %s\n", up->directory);
     return status->state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status->reason)
                                        : ERR_OK;
 }
@@ -448,13 +525,15 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
                           .see = see_status,
                           .context = up};
     TRY(watch_run(&watch, &answer, &status, reason));
+    up->stopped = status.state == RUN_STOPPED;
     up->effort.up_ms = children_up_ms(&up->children, "worker");
     end_processes(up);
     TRY(read_steps(up, first_step, reason));
     return print_summary(up, &status, reason);
 }
 
-static enum err up_run(const struct up_options *options, struct reason *reason)
+static enum err up_run(const struct up_options *options, int *ret_interrupted,
+                       struct reason *reason)
 {
     struct watch_signals *signals;
     struct up *up = calloc(1, sizeof *up);
@@ -472,6 +551,7 @@ static enum err up_run(const struct up_options *options, struct reason *reason)
         progress_clear(&up->progress);
         if (err != ERR_OK)
             end_processes(up);
+        *ret_interrupted = up->stopped ? watch_exit_code(signals) : EXIT_SUCCESS;
         watch_signals_free(signals);
     }
     children_release(&up->children);
@@ -516,8 +596,9 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         fprintf(stderr, "%s: which spec? See --help\n", argv[0]);
         return EXIT_USAGE;
     }
-    enum err err = up_run(&options, &reason);
-    return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+    int interrupted = EXIT_SUCCESS;
+    enum err err = up_run(&options, &interrupted, &reason);
+    return err == ERR_OK ? interrupted : command_fail(err, &reason);
 }
 
 int command_up(int argc, char **argv)

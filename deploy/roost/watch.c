@@ -9,7 +9,11 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { LOOK_MS = 200, SILENT_MS = 30000 };
+enum {
+    LOOK_MS = 200,
+    SILENT_MS = 30000,
+    EXIT_SIGNAL = 128 /* what shells add to the number of the signal that ended a process */
+};
 
 /* ---- signals ---- */
 
@@ -18,12 +22,14 @@ struct watch_signals {
     struct thread_mutex mutex; /* with `said`: wakes the watch */
     struct thread_cond said;
     atomic_uint count;
+    atomic_int first; /* number of the first one; 0: none yet */
 };
 
 static void count_signal(void *owner, int number)
 {
-    (void)number;
     struct watch_signals *signals = owner;
+    int none = 0;
+    atomic_compare_exchange_strong(&signals->first, &none, number);
     atomic_fetch_add(&signals->count, 1);
     thread_lock(&signals->mutex);
     thread_wake_all(&signals->said);
@@ -59,6 +65,12 @@ unsigned watch_signals_count(const struct watch_signals *signals)
     return atomic_load(&signals->count);
 }
 
+int watch_exit_code(const struct watch_signals *signals)
+{
+    int first = atomic_load(&signals->first);
+    return first == 0 ? EXIT_SUCCESS : EXIT_SIGNAL + first;
+}
+
 /* Sleeps for a look's time, or until a signal is said. */
 static void pause_for_look(const struct watch_signals *signals)
 {
@@ -71,7 +83,7 @@ static void pause_for_look(const struct watch_signals *signals)
 
 /* ---- the run ---- */
 
-static bool is_over(const struct status_reply *status)
+bool watch_is_over(const struct status_reply *status)
 {
     return status->state == RUN_ENDED || status->state == RUN_STOPPED ||
            status->state == RUN_FAILED;
@@ -104,7 +116,7 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
             progress_show(watch->progress, now_ms, ret_status);
             if (watch->see != NULL)
                 watch->see(watch->context, ret_status);
-            if (is_over(ret_status))
+            if (watch_is_over(ret_status))
                 break;
         } else if (err_reaction(err) != REACT_RETRY || now_ms - answered_ms > SILENT_MS) {
             progress_clear(watch->progress);
@@ -112,6 +124,8 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
         }
         if (watch->look != NULL)
             TRY(watch->look(watch->context, now_ms, reason));
+        if (watch->detaches && watch_signals_count(watch->signals) > 0)
+            break;
         TRY(obey_signals(watch, &obeyed, reason));
         pause_for_look(watch->signals);
     }

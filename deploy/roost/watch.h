@@ -6,16 +6,19 @@
 #include "deploy/roost/effort.h"
 #include "deploy/roost/progress.h"
 
-/* Ctrl-C and SIGTERM, counted from their thread. */
+/* Ctrl-C, SIGTERM and SIGHUP, counted from their thread. */
 struct watch_signals;
 enum err watch_signals_start(struct watch_signals **ret_signals) MUST_USE;
 void watch_signals_free(struct watch_signals *signals);
 unsigned watch_signals_count(const struct watch_signals *signals);
+/* Of a command that signals interrupted: as if the first one had ended it. 0: there was none. */
+int watch_exit_code(const struct watch_signals *signals);
 
 struct watch {
     struct client *client;
     struct progress *progress;
     const struct watch_signals *signals;
+    bool detaches; /* the first signal ends the watch, and the run goes on */
     /* Called at each look, some times a second; an error ends the watch. May be NULL. */
     enum err (*look)(void *context, uint64_t now_ms, struct reason *reason);
     /* Called with each status that was got. May be NULL. */
@@ -23,11 +26,14 @@ struct watch {
     void *context;
 };
 
-/* Until the run is ended, stopped or failed: ERR_OK and the last status (its texts live in
- * `answer`). The first Ctrl-C stops the run after a checkpoint, the second gives up
- * (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a minute. */
+/* Until the run is ended, stopped or failed, or until a watch that detaches is interrupted: ERR_OK
+ * and the last status (its texts live in `answer`). Else the first Ctrl-C stops the run after a
+ * checkpoint, and the second gives up (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a minute. */
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason) MUST_USE;
+
+/* The run is ended, stopped or failed. */
+bool watch_is_over(const struct status_reply *status);
 
 struct summary {
     const struct status_reply *status;

@@ -174,7 +174,7 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     const struct control_wish wish = {
         request, request->directory[0] != 0 ? request->directory : control->config.run_dir};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
-    TRY(coordinator_may_start(control->coordinator, &plan.run->settings, reason));
+    TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
     TRY(open_served(plan.run, &data, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));

@@ -287,6 +287,17 @@ static enum err plan_new(const struct control_wish *wish, struct control_plan *p
     return pin_spec(wish->request->spec, NULL, spec, reason);
 }
 
+/* Somebody who resumes a run that is at its end usually wants to train on. */
+static enum err note_end(struct control_plan *plan)
+{
+    uint64_t steps = plan->run->settings.steps;
+    if (plan->past.cut.name.version != steps)
+        return ERR_OK;
+    return buf_printf(&plan->notes,
+                      "%sthe run is at its last step, %llu, already; raise train.steps to train on",
+                      plan->notes.bytes > 0 ? "\n" : "", (unsigned long long)steps);
+}
+
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason)
 {
@@ -298,8 +309,9 @@ enum err control_run_plan(struct store *store, const struct control_wish *wish,
     else
         TRY(plan_new(wish, &plan, &spec, reason));
     TRY(overlay(wish, (const char *)spec.data, &stored));
-    TRY(buf_append(&plan.notes, "", 1));
     TRY(control_run_new(&stored, &plan.run, reason));
+    TRY(note_end(&plan));
+    TRY(buf_append(&plan.notes, "", 1));
     *ret_plan = plan;
     plan = (struct control_plan){0};
     return ERR_OK;

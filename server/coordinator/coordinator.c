@@ -70,10 +70,11 @@ void coordinator_effects_clear(struct coordinator *coordinator)
 /* ---- the run ---- */
 
 enum err coordinator_may_start(const struct coordinator *coordinator,
-                               const struct coordinator_run *run, struct reason *reason)
+                               const struct coordinator_run *run,
+                               const struct coordinator_past *past, struct reason *reason)
 {
     uint32_t chunk_count;
-    return start_judge(&coordinator->run, run, &chunk_count, reason);
+    return start_judge(&coordinator->run, run, past, &chunk_count, reason);
 }
 
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,

@@ -231,11 +231,12 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
 /* Whether coordinator_start() would take the run; to be asked before facts about it are stored. The
  * same errors. */
 enum err coordinator_may_start(const struct coordinator *coordinator,
-                               const struct coordinator_run *run, struct reason *reason) MUST_USE;
+                               const struct coordinator_run *run,
+                               const struct coordinator_past *past, struct reason *reason) MUST_USE;
 /* Starts `run`, from nothing or from the newest cut of `past` (NULL: of nothing), as soon as
  * run->servers_min servers are connected, on all servers that are connected then. The same run
  * started again before its first commit is started anew with these settings. ERR_EXISTS: one is
- * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid. */
+ * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid, or the cut is beyond the last step. */
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;

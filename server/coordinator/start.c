@@ -58,12 +58,28 @@ static bool replaceable(const struct run *run, const struct coordinator_run *set
     return run->settings.run == settings->run && !run->steps.committed;
 }
 
+/* A run of fewer steps than its checkpoint has would never reach its end, and would prune the
+ * checkpoint of the longer run. */
+static enum err judge_past(const struct coordinator_run *settings,
+                           const struct coordinator_past *past, struct reason *reason)
+{
+    if (past == NULL || past->cut.name.version <= settings->steps)
+        return ERR_OK;
+    return reason_set(reason, ERR_INVALID,
+                      "train.steps is %llu, but the newest checkpoint is of step %llu already; "
+                      "raise train.steps to train on",
+                      (unsigned long long)settings->steps,
+                      (unsigned long long)past->cut.name.version);
+}
+
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,
-                     uint32_t *ret_chunk_count, struct reason *reason)
+                     const struct coordinator_past *past, uint32_t *ret_chunk_count,
+                     struct reason *reason)
 {
     if (run_active(active) && !replaceable(active, settings))
         return reason_set(reason, ERR_EXISTS, "run %llu is still active",
                           (unsigned long long)active->settings.run);
+    TRY(judge_past(settings, past, reason));
     return settings_check(settings, ret_chunk_count, reason);
 }
 
@@ -95,7 +111,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
                    struct reason *reason)
 {
     struct run run = {.state = RUN_STARTING, .phase = PHASE_GATHER, .settings = *settings};
-    TRY(start_judge(&coordinator->run, settings, &run.chunk_count, reason));
+    TRY(start_judge(&coordinator->run, settings, past, &run.chunk_count, reason));
     enum err err = allocate(&run, &coordinator->settings, past);
     if (err != ERR_OK) {
         start_release(&run);

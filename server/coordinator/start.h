@@ -4,9 +4,10 @@
 
 #include "server/coordinator/run.h"
 
-/* Whether start_run() would take the run; the same errors. */
+/* Whether start_run() would take the run, from `past` (NULL: from nothing); the same errors. */
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,
-                     uint32_t *ret_chunk_count, struct reason *reason) MUST_USE;
+                     const struct coordinator_past *past, uint32_t *ret_chunk_count,
+                     struct reason *reason) MUST_USE;
 /* coordinator_start() */
 enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
                    const struct coordinator_run *settings, const struct coordinator_past *past,

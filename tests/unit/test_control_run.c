@@ -108,43 +108,6 @@ TEST_F(a_bad_spec_is_refused_with_its_place, plan)
     assert_non_null(strstr(f->reason.text, ":2:"));
 }
 
-TEST_F(a_resume_of_nothing_is_refused, plan)
-{
-    f->request.resume = true;
-    assert_int_equal(plan(f), ERR_NOT_FOUND);
-}
-
-TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
-{
-    store_run(f);
-    f->request.spec = spec_longer;
-    assert_int_equal(plan(f), ERR_OK);
-    assert_false(f->plan.is_new);
-    assert_int_equal(f->plan.run->settings.steps, 20);
-    const char *notes = (const char *)f->plan.notes.data;
-    assert_non_null(strstr(notes, "train.steps: 10 -> 20"));
-    assert_non_null(strstr(notes, "optimizer.lr"));
-    assert_non_null(strstr(notes, "will differ"));
-}
-
-TEST_F(a_resume_without_a_spec_takes_the_stored_one, plan)
-{
-    store_run(f);
-    f->request.spec = "";
-    assert_int_equal(plan(f), ERR_OK);
-    assert_int_equal(f->plan.run->settings.steps, 10);
-}
-
-TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
-{
-    store_run(f);
-    f->request.spec = spec_other;
-    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
-    f->request.spec = spec;
-    f->request.data_digest[0] = 8;
-    assert_int_equal(plan(f), ERR_DATA_SET);
-}
-
 /* A recorded cut in the directory, of a run that the store has never heard of. */
 static void record_version(struct plan_fixture *f, uint64_t version)
 {
@@ -166,6 +129,52 @@ static void record_version(struct plan_fixture *f, uint64_t version)
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
     checkpoint_writer_free(writer);
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+}
+
+TEST_F(a_resume_of_nothing_is_refused, plan)
+{
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_NOT_FOUND);
+}
+
+TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
+{
+    store_run(f);
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.is_new);
+    assert_int_equal(f->plan.run->settings.steps, 20);
+    const char *notes = (const char *)f->plan.notes.data;
+    assert_non_null(strstr(notes, "train.steps: 10 -> 20"));
+    assert_non_null(strstr(notes, "optimizer.lr"));
+    assert_non_null(strstr(notes, "will differ"));
+}
+
+TEST_F(a_resume_of_a_run_at_its_end_says_how_to_train_on, plan)
+{
+    record_version(f, 10);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_string_equal(f->plan.notes.data,
+                        "the run is at its last step, 10, already; raise train.steps to train on");
+}
+
+TEST_F(a_resume_without_a_spec_takes_the_stored_one, plan)
+{
+    store_run(f);
+    f->request.spec = "";
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.run->settings.steps, 10);
+}
+
+TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
+{
+    store_run(f);
+    f->request.spec = spec_other;
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    f->request.spec = spec;
+    f->request.data_digest[0] = 8;
+    assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
 static void record_cut(struct plan_fixture *f)

@@ -45,6 +45,22 @@ TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_EXISTS);
 }
 
+/* Trained on, it would never reach its last step, and its checkpoints would replace the longer
+ * run's. */
+TEST_F(a_run_of_fewer_steps_than_its_checkpoint_is_refused, coordinator)
+{
+    struct reason reason;
+    struct coordinator_run run = run_of(3);
+    struct coordinator_past past = {.generation = 1, .cut = {.name = {1, 4}, .server_count = 2}};
+    assert_int_equal(coordinator_may_start(f->coordinator, &run, &past, &reason), ERR_INVALID);
+    assert_string_equal(reason.text,
+                        "train.steps is 3, but the newest checkpoint is of step 4 already; raise "
+                        "train.steps to train on");
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_INVALID);
+    run.steps = 4;
+    assert_int_equal(coordinator_may_start(f->coordinator, &run, &past, NULL), ERR_OK);
+}
+
 TEST_F(a_run_that_cannot_be_is_refused_by_name, coordinator)
 {
     struct reason reason;
