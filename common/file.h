@@ -82,6 +82,18 @@ enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
 enum err file_log_truncate(struct file_log *log, uint64_t bytes, struct reason *reason) MUST_USE;
 void file_log_release(struct file_log *log); /* {0} is fine */
 
+/* A claim on a file, which is made when it is not there: several share one, or one has it alone. It
+ * ends with the process at the latest. A file system without locks gives everybody what is asked
+ * for. */
+struct file_claim {
+    bool held;
+    int fd;
+};
+/* ERR_EXISTS: somebody has a claim that does not go with this one. */
+enum err file_claim_take(const char *path, bool shared, struct file_claim *ret_claim,
+                         struct reason *reason) MUST_USE;
+void file_claim_release(struct file_claim *claim); /* {0} is fine */
+
 /* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes a file's bytes durable, also those that another process wrote. */

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -279,4 +280,29 @@ enum err file_resolve(const char *path, char **ret_path, struct reason *reason)
         return file_failed("look at", path, reason);
     *ret_path = resolved;
     return ERR_OK;
+}
+
+enum err file_claim_take(const char *path, bool shared, struct file_claim *ret_claim,
+                         struct reason *reason)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return file_failed("open", path, reason);
+    if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 || errno == ENOLCK ||
+        errno == EOPNOTSUPP) {
+        *ret_claim = (struct file_claim){.held = true, .fd = fd};
+        return ERR_OK;
+    }
+    enum err err = errno == EWOULDBLOCK
+                       ? reason_set(reason, ERR_EXISTS, "%s: another process has it", path)
+                       : file_failed("lock", path, reason);
+    close(fd);
+    return err;
+}
+
+void file_claim_release(struct file_claim *claim)
+{
+    if (claim->held)
+        close(claim->fd);
+    *claim = (struct file_claim){0};
 }

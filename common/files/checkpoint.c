@@ -32,8 +32,7 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
     return file_in(folder.text, file, ret_path);
 }
 
-/* The cut that a folder is named after; false: it is no cut's folder. */
-static bool parse_folder(const char *text, struct checkpoint_name *ret_name)
+bool checkpoint_name_parse(const char *text, struct checkpoint_name *ret_name)
 {
     struct checkpoint_name name;
     struct checkpoint_path again;
@@ -227,6 +226,7 @@ static bool is_recorded(const char *folder)
 struct found {
     struct checkpoint_name name;
     bool recorded;
+    bool set_aside; /* newer than the chosen one */
 };
 
 static bool is_newer(struct checkpoint_name a, struct checkpoint_name b)
@@ -246,16 +246,21 @@ static enum err find_all(const char *checkpoint_dir, struct found **ret_found, s
                          struct reason *reason)
 {
     scoped(file_names_release) struct file_names names = {0};
+    struct checkpoint_name chosen;
     TRY(file_list(checkpoint_dir, &names, reason));
+    enum err err = checkpoint_chosen(checkpoint_dir, &chosen, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        return err;
     struct found *found = calloc(names.count + 1, sizeof *found);
     if (found == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to list %s", checkpoint_dir);
     size_t count = 0;
     for (size_t i = 0; i < names.count; i++) {
         struct checkpoint_path folder;
-        if (!parse_folder(names.names[i], &found[count].name) ||
+        if (!checkpoint_name_parse(names.names[i], &found[count].name) ||
             file_in(checkpoint_dir, names.names[i], &folder) != ERR_OK)
             continue;
+        found[count].set_aside = err == ERR_OK && is_newer(found[count].name, chosen);
         found[count++].recorded = is_recorded(folder.text);
     }
     if (count > 0)
@@ -282,8 +287,10 @@ enum err checkpoint_list(const char *checkpoint_dir, struct checkpoint_names *re
     if (names.names == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to list %s", checkpoint_dir);
     for (size_t i = 0; i < count; i++)
-        if (found[i].recorded)
+        if (found[i].recorded) {
+            names.set_aside += found[i].set_aside ? 1 : 0;
             names.names[names.count++] = found[i].name;
+        }
     *ret_names = names;
     return ERR_OK;
 }
@@ -295,7 +302,7 @@ enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *r
     size_t count;
     TRY(find_all(checkpoint_dir, &found, &count, reason));
     for (size_t i = 0; i < count; i++) {
-        if (found[i].recorded) {
+        if (found[i].recorded && !found[i].set_aside) {
             *ret_name = found[i].name;
             return ERR_OK;
         }
@@ -343,6 +350,58 @@ enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name rec
             TRY(remove_cut(checkpoint_dir, found[i].name, reason));
     }
     return ERR_OK;
+}
+
+/* ---- going back ---- */
+
+enum { CHOICE_BYTES_MAX = 64 };
+
+static enum err choice_path(const char *checkpoint_dir, struct checkpoint_path *ret_path,
+                            struct reason *reason)
+{
+    return file_in(checkpoint_dir, "restore", ret_path) == ERR_OK
+               ? ERR_OK
+               : reason_set(reason, ERR_INVALID, "%s: the name is too long", checkpoint_dir);
+}
+
+enum err checkpoint_choose(const char *checkpoint_dir, struct checkpoint_name name,
+                           struct reason *reason)
+{
+    struct checkpoint_path path;
+    char text[CHOICE_BYTES_MAX];
+    TRY(choice_path(checkpoint_dir, &path, reason));
+    int length =
+        snprintf(text, sizeof text, "g%" PRIu64 "-v%" PRIu64 "\n", name.generation, name.version);
+    return file_write_atomic(&file_ops_real, path.text, 0644,
+                             (struct slice){(const uint8_t *)text, (size_t)length}, reason);
+}
+
+enum err checkpoint_chosen(const char *checkpoint_dir, struct checkpoint_name *ret_name,
+                           struct reason *reason)
+{
+    struct checkpoint_path path;
+    scoped(buf_release) struct buf text = {0};
+    TRY(choice_path(checkpoint_dir, &path, reason));
+    TRY(file_read(path.text, CHOICE_BYTES_MAX, &text, reason));
+    TRY(buf_append(&text, "", 1));
+    char *line = (char *)text.data;
+    line[strcspn(line, "\n")] = 0;
+    if (!checkpoint_name_parse(line, ret_name))
+        return reason_set(reason, ERR_CORRUPT, "%s: names no checkpoint: %.40s", path.text, line);
+    return ERR_OK;
+}
+
+enum err checkpoint_take_chosen(const char *checkpoint_dir, struct reason *reason)
+{
+    struct checkpoint_path path;
+    scoped(free_scoped) struct found *found = NULL;
+    size_t count;
+    TRY(choice_path(checkpoint_dir, &path, reason));
+    TRY(find_all(checkpoint_dir, &found, &count, reason));
+    for (size_t i = 0; i < count; i++)
+        if (found[i].set_aside)
+            TRY(remove_cut(checkpoint_dir, found[i].name, reason));
+    return file_remove_tree(path.text, reason);
 }
 
 enum err checkpoint_open_any(const char *path, struct checkpoint **ret_checkpoint,

@@ -115,17 +115,34 @@ enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_di
 enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                           uint32_t keep, struct reason *reason) MUST_USE;
 
+/* ---- going back ---- */
+
+/* An operator chooses an older recorded cut, the run not going on: a file `restore` beside the cuts'
+ * folders names it. From then on those that are newer are set aside: nobody takes one for the
+ * newest. They are removed when the run goes on from the chosen one. */
+enum err checkpoint_choose(const char *checkpoint_dir, struct checkpoint_name name,
+                           struct reason *reason) MUST_USE;
+/* ERR_NOT_FOUND: none is chosen. */
+enum err checkpoint_chosen(const char *checkpoint_dir, struct checkpoint_name *ret_name,
+                           struct reason *reason) MUST_USE;
+/* The run goes on from the chosen cut, and the store knows: the newer ones go, then the choice. */
+enum err checkpoint_take_chosen(const char *checkpoint_dir, struct reason *reason) MUST_USE;
+
 /* ---- reading ---- */
+
+/* A name as its folder has it, like g1-v400; false: it is none. */
+bool checkpoint_name_parse(const char *text, struct checkpoint_name *ret_name);
 
 /* The recorded cuts, the newest first; checkpoint_names_release(). */
 struct checkpoint_names {
     size_t count;
+    size_t set_aside; /* so many of the first */
     struct checkpoint_name *names;
 };
 void checkpoint_names_release(struct checkpoint_names *names); /* {0} is fine */
 enum err checkpoint_list(const char *checkpoint_dir, struct checkpoint_names *ret_names,
                          struct reason *reason) MUST_USE;
-/* The newest recorded cut. ERR_NOT_FOUND: there is none. */
+/* The newest recorded cut that is not set aside. ERR_NOT_FOUND: there is none. */
 enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *ret_name,
                            struct reason *reason) MUST_USE;
 

@@ -14,12 +14,16 @@ struct parsing {
 static void take_subject(const struct parsing *parsing, const char *argument,
                          const struct argp_state *state)
 {
-    const char *subject = parsing->about->subject;
+    const char *subject = parsing->about->subject, *second = parsing->about->second;
+    struct arguments *arguments = parsing->arguments;
     if (subject == NULL)
         argp_error(state, "unexpected argument %s", argument);
-    else if (parsing->arguments->subject != NULL)
-        argp_error(state, "more than one %s: %s", subject, argument);
-    parsing->arguments->subject = argument;
+    else if (arguments->subject == NULL)
+        arguments->subject = argument;
+    else if (second == NULL || arguments->second != NULL)
+        argp_error(state, "more than one %s: %s", second == NULL ? subject : second, argument);
+    else
+        arguments->second = argument;
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -44,6 +48,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (about->subject != NULL && parsing->arguments->subject == NULL)
             argp_error(state, "which %s?%s%s", about->subject, about->hint != NULL ? " " : "",
                        about->hint != NULL ? about->hint : "");
+        if (about->second != NULL && parsing->arguments->second == NULL)
+            argp_error(state, "which %s?", about->second);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -57,13 +63,16 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
         {"json", 'j', NULL, 0, "one JSON object on stdout", 0}, {0}};
     struct argp_child children[3] = {{0}};
     unsigned child = 0;
+    char subjects[64];
     if (about->cluster)
         children[child++].argp = &client_argp;
     if (about->own != NULL)
         children[child].argp = about->own;
+    snprintf(subjects, sizeof subjects, "%s%s%s", about->subject != NULL ? about->subject : "",
+             about->second != NULL ? " " : "", about->second != NULL ? about->second : "");
     const struct argp argp = {about->json ? json : NULL,
                               parse_option,
-                              about->subject,
+                              about->subject != NULL ? subjects : NULL,
                               about->summary,
                               children,
                               NULL,

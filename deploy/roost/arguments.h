@@ -11,6 +11,7 @@
 struct arguments_about {
     const char *summary;    /* for --help */
     const char *subject;    /* the one argument, like "DIR", which must be there; NULL: none */
+    const char *second;     /* another behind it; NULL: none */
     const char *hint;       /* where a SUBJECT that is missing is found; NULL: nothing to say */
     bool cluster;           /* --cluster, --certs, --insecure */
     bool json;              /* --json */
@@ -21,6 +22,7 @@ struct arguments_about {
 struct arguments {
     struct client_options client;
     const char *subject;
+    const char *second;
     bool json;
 };
 

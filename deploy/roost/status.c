@@ -141,7 +141,7 @@ int command_status(int argc, char **argv)
     return is_ready(&status) ? EXIT_SUCCESS : EXIT_NOT_READY;
 }
 
-/* ---- stop, checkpoint ---- */
+/* ---- stop ---- */
 
 int command_stop(int argc, char **argv)
 {
@@ -155,38 +155,4 @@ int command_stop(int argc, char **argv)
     if (err == ERR_OK)
         err = client_stop_run(&client, "roost stop", &reason);
     return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
-}
-
-static void print_cut(const struct cut_name *newest)
-{
-    scoped(buf_release) struct buf text = {0};
-    struct json_writer writer = json_writer(&text);
-    json_put_object(&writer);
-    print_uint(&writer, "generation", newest->generation);
-    print_uint(&writer, "version", newest->version);
-    json_put_end(&writer);
-    print_json(&writer);
-}
-
-int command_checkpoint(int argc, char **argv)
-{
-    static const struct arguments_about about = {
-        .cluster = true,
-        .json = true,
-        .summary = "Makes the next step a checkpoint and prints which it is, once it is recorded."};
-    struct arguments arguments;
-    scoped(client_release) struct client client = {0};
-    struct cut_name newest;
-    struct reason reason = {0};
-    arguments_parse(&about, argc, argv, &arguments);
-    enum err err = client_open(&arguments.client, &client, &reason);
-    if (err == ERR_OK)
-        err = client_checkpoint(&client, &newest, &reason);
-    if (err != ERR_OK)
-        return command_fail(err, &reason);
-    if (arguments.json)
-        print_cut(&newest);
-    else
-        printf("generation %" PRIu64 " version %" PRIu64 "\n", newest.generation, newest.version);
-    return EXIT_SUCCESS;
 }

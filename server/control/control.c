@@ -2,6 +2,7 @@
 #include "server/control/control.h"
 
 #include "common/data/run_data.h"
+#include "common/files/checkpoint.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
@@ -56,6 +57,7 @@ void control_free(struct control *control)
     connections_release(&control->connections);
     record_release(&control->record);
     order_log_release(&control->order);
+    file_claim_release(&control->claim);
     coordinator_free(control->coordinator);
     control_run_free(control->run);
     free(control);
@@ -86,6 +88,66 @@ static enum err serve_data(struct control *control, const struct control_run *ru
                          take_data);
 }
 
+/* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the claim:
+ * one may not have heard yet that its term is over. */
+static enum err claim_directory(struct control *control, const char *directory,
+                                struct reason *reason)
+{
+    struct file_claim claim;
+    scoped(buf_release) struct buf path = {0};
+    TRY(buf_printf(&path, "%s/lock", directory));
+    TRY(file_make_dirs(directory, 0755, reason));
+    enum err err = file_claim_take((const char *)path.data, true, &claim, reason);
+    if (err == ERR_EXISTS)
+        return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
+    TRY(err);
+    file_claim_release(&control->claim);
+    control->claim = claim;
+    return ERR_OK;
+}
+
+/* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
+ * store, then in the rows, at last on the disk; a crash in between begins this anew. */
+static enum err take_chosen(struct control *control, const struct control_run *run,
+                            struct record *record, struct coordinator_past *past,
+                            struct reason *reason)
+{
+    struct cut_name cut = past->cut.name;
+    TRY(store_forget_cuts(control->config.store, control->term, run->stored.run, cut, reason));
+    record_rewind(record, cut.version);
+    past->recorded = cut.version; /* a server that is further has nobody's rows, and rewinds */
+    TRY(checkpoint_take_chosen(run->checkpoint_dir, reason));
+    log_warning(control->config.logger, "checkpoint restored",
+                log_uint("generation", cut.generation), log_uint("version", cut.version),
+                log_text("next", "go on from it"));
+    return ERR_OK;
+}
+
+/* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
+static enum err open_directory(struct control *control, const struct control_run *run,
+                               struct record *ret_record, struct coordinator_past *ret_past,
+                               struct reason *reason)
+{
+    const struct store_run *stored = &run->stored;
+    bool chosen;
+    TRY(claim_directory(control, stored->directory, reason));
+    TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
+    uint64_t version = ret_past->cut.name.version;
+    const struct record_run about = {stored->directory, stored->spec, version, stored->samples};
+    TRY(record_open(ret_record, &about, &ret_past->recorded, reason));
+    enum err err = ERR_OK;
+    if (run->settings.ssp) {
+        /* Late rows of an earlier start must not follow the rows that this start keeps. */
+        order_log_release(&control->order);
+        err = order_log_open(&control->order, stored->directory, version, reason);
+    }
+    if (err == ERR_OK && chosen)
+        err = take_chosen(control, run, ret_record, ret_past, reason);
+    if (err != ERR_OK)
+        record_release(ret_record);
+    return err;
+}
+
 /* Gives the core the run, whose facts are stored. */
 static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
                              struct coordinator_past *past, struct reason *reason)
@@ -93,24 +155,12 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
     struct coordinator_past stored;
     struct record record;
     struct control_run *run = take_run;
-    enum err err = store_get_past(control->config.store, run->stored.run, &stored, reason);
+    enum err err = store_run_secret(control->config.store, control->term, run->stored.run,
+                                    run->settings.secret, reason);
     if (err == ERR_OK)
-        err = store_run_secret(control->config.store, control->term, run->stored.run,
-                               run->settings.secret, reason);
-    if (err == ERR_OK)
-        err = record_open(&record,
-                          &(struct record_run){run->stored.directory, run->stored.spec,
-                                               stored.cut.name.version, run->stored.samples},
-                          &stored.recorded, reason);
-    if (err == ERR_OK && run->settings.ssp) {
-        /* Late rows of an earlier start must not follow the rows that this start keeps. */
-        order_log_release(&control->order);
-        err =
-            order_log_open(&control->order, run->stored.directory, stored.cut.name.version, reason);
-        if (err != ERR_OK)
-            record_release(&record);
-    }
+        err = open_directory(control, run, &record, &stored, reason);
     if (err != ERR_OK) {
+        file_claim_release(&control->claim);
         control_run_free(run);
         return err;
     }

@@ -17,7 +17,8 @@ struct control {
     uint64_t local_link;
     struct control_run *run; /* NULL: none yet */
     struct record record;
-    struct order_log order; /* ssp */
+    struct order_log order;  /* ssp */
+    struct file_claim claim; /* shared: the run of this directory goes on (roost checkpoint) */
     struct waiting waiting;
     struct connections connections;
     uint64_t heartbeat_ns, flush_ns; /* when each is due */

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUTS_REMEMBERED_MAX = 16 /* so far back a run goes by itself */ };
-
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
 {
     control->failed = err;
@@ -88,11 +86,11 @@ static enum err carry_out_find(struct control *control, uint64_t now_ns,
     char unready[COORDINATOR_TEXT_BYTES]; /* the core adds effects behind this one */
     uint64_t run = control->run->stored.run;
     uint32_t count = 0;
-    scoped(free_scoped) struct cut_record *cuts = calloc(CUTS_REMEMBERED_MAX, sizeof *cuts);
+    scoped(free_scoped) struct cut_record *cuts = calloc(CONTROL_CUTS_MAX, sizeof *cuts);
     if (cuts == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to look for a whole checkpoint");
     memcpy(unready, effect->unready, sizeof unready);
-    TRY(store_get_cuts(store, run, cuts, CUTS_REMEMBERED_MAX, &count, reason));
+    TRY(store_get_cuts(store, run, cuts, CONTROL_CUTS_MAX, &count, reason));
     uint32_t whole = find_whole(control, cuts, count);
     if (whole > 0 && whole < count)
         TRY(store_forget_cuts(store, control->term, run, cuts[whole].name, reason));
@@ -158,6 +156,7 @@ static void watch_state(struct control *control, uint64_t now_ns, enum run_state
     } else if (state != RUN_STARTING && state != RUN_TRAINING) {
         control->over_ns = now_ns;
         record_flush(&control->record);
+        file_claim_release(&control->claim);
     }
 }
 

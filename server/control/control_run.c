@@ -130,6 +130,42 @@ static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
     return memcmp(digest, zeros, sizeof zeros) == 0;
 }
 
+static enum err take_chosen(struct store *store, uint64_t run, struct checkpoint_name name,
+                            struct coordinator_past *past, struct reason *reason)
+{
+    uint32_t count = 0;
+    scoped(free_scoped) struct cut_record *cuts = calloc(CONTROL_CUTS_MAX, sizeof *cuts);
+    if (cuts == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to look for a checkpoint");
+    TRY(store_get_cuts(store, run, cuts, CONTROL_CUTS_MAX, &count, reason));
+    for (uint32_t i = 0; i < count; i++)
+        if (cuts[i].name.generation == name.generation && cuts[i].name.version == name.version) {
+            past->cut = cuts[i];
+            return ERR_OK;
+        }
+    return reason_set(reason, ERR_NOT_FOUND,
+                      "the coordinator's store does not have checkpoint g%llu-v%llu, which was "
+                      "restored: choose another",
+                      (unsigned long long)name.generation, (unsigned long long)name.version);
+}
+
+enum err control_run_past(struct store *store, const struct store_run *stored,
+                          struct coordinator_past *ret_past, bool *ret_chosen,
+                          struct reason *reason)
+{
+    struct checkpoint_name name;
+    scoped(buf_release) struct buf path = {0};
+    TRY(buf_printf(&path, "%s/checkpoints", stored->directory));
+    TRY(store_get_past(store, stored->run, ret_past, reason));
+    enum err err = checkpoint_chosen((const char *)path.data, &name, reason);
+    *ret_chosen = err == ERR_OK;
+    if (err == ERR_OK)
+        err = take_chosen(store, stored->run, name, ret_past, reason);
+    else if (err == ERR_NOT_FOUND)
+        err = ERR_OK;
+    return err;
+}
+
 /* The newest recorded cut of the directory that is whole. */
 static enum err open_whole(const char *directory, struct checkpoint **ret_checkpoint,
                            struct reason *reason)
@@ -140,12 +176,14 @@ static enum err open_whole(const char *directory, struct checkpoint **ret_checkp
     const char *dir = (const char *)path.data;
     TRY(checkpoint_list(dir, &names, reason));
     enum err err = ERR_NOT_FOUND;
-    for (size_t i = 0; i < names.count; i++) {
+    for (size_t i = names.set_aside; i < names.count; i++) {
         err = checkpoint_judge(dir, names.names[i], reason);
         if (err == ERR_OK)
             return checkpoint_open(dir, names.names[i], ret_checkpoint, reason);
     }
-    return names.count > 0 ? err : reason_set(reason, err, "%s has no recorded checkpoint", dir);
+    return names.count > names.set_aside
+               ? err
+               : reason_set(reason, err, "%s has no recorded checkpoint", dir);
 }
 
 /* The newest whole cut of the directory as facts, for a run that this store does not know. */
@@ -178,8 +216,9 @@ static enum err find_run(struct store *store, const char *directory, struct stor
                          struct control_plan *plan, struct reason *reason)
 {
     enum err err = store_find_run(store, directory, ret_stored, reason);
+    bool chosen;
     if (err == ERR_OK)
-        return store_get_past(store, ret_stored->run, &plan->past, reason);
+        return control_run_past(store, ret_stored, &plan->past, &chosen, reason);
     if (err != ERR_NOT_FOUND)
         return err;
     plan->is_new = plan->has_past = true;

@@ -8,6 +8,8 @@
 #include "common/settings/spec.h"
 #include "server/disk/store.h"
 
+enum { CONTROL_CUTS_MAX = 16 /* so many cuts of the store a run may go back by */ };
+
 struct control_run {
     struct store_run stored;
     struct spec spec;
@@ -24,6 +26,12 @@ void control_run_free(struct control_run *run); /* NULL is fine */
 
 /* The number of held-out samples of a validation: all, or as many as the spec allows. */
 uint64_t control_run_held_out(const struct control_run *run);
+
+/* What the run goes on from: the store's facts, with the cut that an operator chose in place of the
+ * newest (*ret_chosen). ERR_NOT_FOUND: the store does not have the chosen one. */
+enum err control_run_past(struct store *store, const struct store_run *stored,
+                          struct coordinator_past *ret_past, bool *ret_chosen,
+                          struct reason *reason) MUST_USE;
 
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to

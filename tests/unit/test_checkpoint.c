@@ -486,3 +486,44 @@ TEST(a_table_that_leads_outside_is_refused)
             i == 0 ? ERR_OK : ERR_CORRUPT);
     }
 }
+
+TEST_F(cuts_newer_than_the_chosen_one_are_set_aside_and_then_removed, cut)
+{
+    struct checkpoint_names names;
+    struct checkpoint_name newest;
+    const struct checkpoint_name a = {1, 10}, b = {1, 20}, c = {2, 5}, unrecorded = {2, 6};
+    write_cut(f, a, true);
+    write_cut(f, b, true);
+    write_cut(f, c, true);
+    write_cut(f, unrecorded, false);
+    assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_NOT_FOUND);
+    assert_int_equal(checkpoint_choose(f->dir, a, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_choose(f->dir, b, &f->reason), ERR_OK); /* the last one counts */
+    assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_OK);
+    assert_int_equal(newest.version, 20);
+    assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_OK);
+    assert_int_equal(newest.version, 20);
+    assert_int_equal(checkpoint_list(f->dir, &names, &f->reason), ERR_OK);
+    assert_int_equal(names.count, 3);
+    assert_int_equal(names.set_aside, 1);
+    checkpoint_names_release(&names);
+    assert_true(is_there(f, c));
+    assert_int_equal(checkpoint_take_chosen(f->dir, &f->reason), ERR_OK);
+    assert_false(is_there(f, c) || is_there(f, unrecorded));
+    assert_true(is_there(f, a) && is_there(f, b));
+    assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_NOT_FOUND);
+    assert_int_equal(checkpoint_take_chosen(f->dir, &f->reason), ERR_OK); /* nothing is chosen */
+    assert_true(is_there(f, a) && is_there(f, b));
+}
+
+TEST_F(a_choice_that_names_no_cut_is_refused, cut)
+{
+    struct checkpoint_name newest;
+    char path[400];
+    write_cut(f, (struct checkpoint_name){1, 10}, true);
+    snprintf(path, sizeof path, "%s/restore", f->dir);
+    replace(path, (struct slice){(const uint8_t *)"g1-v010\n", 8});
+    assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_CORRUPT);
+    assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "restore: names no checkpoint: g1-v010"));
+}

@@ -216,3 +216,48 @@ TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)
     f->request.data_digest[0] = 1;
     assert_int_equal(plan(f), ERR_DATA_SET);
 }
+
+static void store_version(struct plan_fixture *f, uint64_t version)
+{
+    const struct cut_record cut = {.name = {3, version}, .server_count = 1};
+    record_version(f, version);
+    assert_int_equal(store_put_cut(f->store, f->term, f->plan.run->stored.run, &cut, 9, &f->reason),
+                     ERR_OK);
+}
+
+static enum err choose(struct plan_fixture *f, uint64_t version)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/checkpoints", f->directory);
+    return checkpoint_choose(path, (struct checkpoint_name){3, version}, &f->reason);
+}
+
+TEST_F(a_resume_goes_on_from_the_checkpoint_that_was_chosen, plan)
+{
+    struct coordinator_past past;
+    bool chosen;
+    store_run(f);
+    for (uint64_t version = 4; version < 7; version++)
+        store_version(f, version);
+    const struct store_run *stored = &f->plan.run->stored;
+    assert_int_equal(control_run_past(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
+    assert_true(!chosen && past.cut.name.version == 6);
+    assert_int_equal(choose(f, 5), ERR_OK);
+    assert_int_equal(control_run_past(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
+    assert_true(chosen && past.cut.name.version == 5);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+    assert_int_equal(choose(f, 3), ERR_OK);
+    assert_int_equal(plan(f), ERR_NOT_FOUND);
+    assert_non_null(strstr(f->reason.text, "g3-v3, which was restored"));
+}
+
+TEST_F(what_is_set_aside_is_passed_over_when_the_store_is_gone, plan)
+{
+    record_cut(f);
+    record_version(f, 6);
+    assert_int_equal(choose(f, 5), ERR_OK);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+}

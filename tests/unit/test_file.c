@@ -350,3 +350,20 @@ TEST_IN_FOLDER(links_lead_to_the_file_behind_them)
     assert_int_equal(file_stat("/dev/null", &info, &reason), ERR_OK);
     assert_int_equal(info.kind, FILE_OTHER);
 }
+
+TEST_IN_FOLDER(a_claim_is_shared_or_alone)
+{
+    struct file_claim first = {0}, second = {0}, third = {0};
+    const char *path = folder_path(state, "lock");
+    assert_int_equal(file_claim_take(path, true, &first, NULL), ERR_OK);
+    assert_int_equal(file_claim_take(path, true, &second, NULL), ERR_OK);
+    assert_int_equal(file_claim_take(path, false, &third, NULL), ERR_EXISTS);
+    assert_false(third.held);
+    file_claim_release(&first);
+    assert_int_equal(file_claim_take(path, false, &third, NULL), ERR_EXISTS);
+    file_claim_release(&second);
+    assert_int_equal(file_claim_take(path, false, &third, NULL), ERR_OK);
+    assert_int_equal(file_claim_take(path, true, &first, NULL), ERR_EXISTS);
+    file_claim_release(&third);
+    file_claim_release(&third); /* it is {0} */
+}
