@@ -3,8 +3,13 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <stdlib.h>
 #include <string.h>
+#ifdef XXHASH_CHOOSES
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 
 enum err digest_stream_init(struct digest_stream *stream)
 {
@@ -156,6 +161,67 @@ uint64_t digest_fast_finish(struct digest_fast *fast)
 void digest_fast_release(struct digest_fast *fast)
 {
     XXH3_freeState(fast->state);
+}
+
+enum { SECRET_DIGESTS = 6 /* 192 bytes, as many as XXH3's own secret has */ };
+
+struct digest_keyed {
+    XXH3_state_t *state;
+    struct digest secret[SECRET_DIGESTS];
+};
+
+static void begin_keyed(struct digest_keyed *keyed)
+{
+    XXH3_64bits_reset_withSecret(keyed->state, keyed->secret, sizeof keyed->secret);
+}
+
+/* XXH3's secret must be as long as its own and without pattern: so it is made of the key. */
+static enum err set_secret(struct digest_keyed *keyed, const uint8_t key[static DIGEST_KEY_BYTES])
+{
+    struct digest_mac mac;
+    TRY(digest_mac_init(&mac));
+    digest_mac_set_key(&mac, key);
+    for (uint8_t i = 0; i < SECRET_DIGESTS; i++)
+        keyed->secret[i] = digest_mac(&mac, (struct slice){&i, sizeof i});
+    digest_mac_release(&mac);
+    return ERR_OK;
+}
+
+enum err digest_keyed_new(const uint8_t key[static DIGEST_KEY_BYTES],
+                          struct digest_keyed **ret_keyed)
+{
+    struct digest_keyed *keyed = calloc(1, sizeof *keyed);
+    if (keyed == NULL)
+        return ERR_NOMEM;
+    keyed->state = XXH3_createState();
+    if (keyed->state == NULL || set_secret(keyed, key) != ERR_OK) {
+        digest_keyed_free(keyed);
+        return ERR_NOMEM;
+    }
+    begin_keyed(keyed);
+    *ret_keyed = keyed;
+    return ERR_OK;
+}
+
+void digest_keyed_add(struct digest_keyed *keyed, struct slice bytes)
+{
+    check(XXH3_64bits_update(keyed->state, bytes.data, bytes.bytes) == XXH_OK);
+}
+
+uint64_t digest_keyed_finish(struct digest_keyed *keyed)
+{
+    uint64_t digest = XXH3_64bits_digest(keyed->state);
+    begin_keyed(keyed);
+    return digest;
+}
+
+void digest_keyed_free(struct digest_keyed *keyed)
+{
+    if (keyed == NULL)
+        return;
+    XXH3_freeState(keyed->state);
+    OPENSSL_cleanse(keyed->secret, sizeof keyed->secret);
+    free(keyed);
 }
 
 /* The remainders of each byte by the polynomial 0x1EDC6F41, bits reversed. */

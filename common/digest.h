@@ -52,6 +52,15 @@ void digest_fast_add(struct digest_fast *fast, struct slice bytes);
 uint64_t digest_fast_finish(struct digest_fast *fast); /* starts anew afterwards */
 void digest_fast_release(struct digest_fast *fast);    /* {0} is fine */
 
+/* XXH3, 64 bits, with a key: who does not know the key, and is never shown a digest, cannot choose
+ * bytes that have the digest of others. After finish it may be used again. One thread at a time. */
+struct digest_keyed;
+enum err digest_keyed_new(const uint8_t key[static DIGEST_KEY_BYTES],
+                          struct digest_keyed **ret_keyed) MUST_USE; /* ERR_NOMEM */
+void digest_keyed_add(struct digest_keyed *keyed, struct slice bytes);
+uint64_t digest_keyed_finish(struct digest_keyed *keyed);
+void digest_keyed_free(struct digest_keyed *keyed); /* NULL is fine */
+
 /* CRC-32C (Castagnoli) of `bytes`, continued from `crc`; 0 starts one. */
 uint32_t digest_crc32c(uint32_t crc, struct slice bytes);
 /* The same without the processor's instruction, for machines that lack it. */

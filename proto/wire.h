@@ -91,7 +91,6 @@ struct push_entry {
     uint32_t chunk;
     uint32_t part;
     uint32_t bytes;   /* of this entry in the payload */
-    uint64_t digest;  /* digest_fast64 of them */
     uint64_t version; /* async: of the chunk, as it was pulled */
 };
 

@@ -147,10 +147,9 @@ static enum err push_chunk(struct reference *r, uint32_t chunk, uint32_t part)
     size_t bytes = blocks_bytes(r->options.model, chunk, r->codec);
     if (r->entries_count == WIRE_ENTRIES_MAX || r->payload_bytes + bytes > WIRE_PAYLOAD_BYTES_MAX)
         TRY(send_message(r));
-    uint64_t digest =
-        executor_encode(r->executor, chunk, part, r->codec, r->payload + r->payload_bytes);
-    r->entries[r->entries_count++] = (struct push_entry){
-        .chunk = chunk, .part = part, .bytes = (uint32_t)bytes, .digest = digest};
+    executor_encode(r->executor, chunk, part, r->codec, r->payload + r->payload_bytes);
+    r->entries[r->entries_count++] =
+        (struct push_entry){.chunk = chunk, .part = part, .bytes = (uint32_t)bytes};
     r->payload_bytes += bytes;
     return ERR_OK;
 }

@@ -429,9 +429,9 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
     case AGENT_PUSH:
         check(live && effect->server < agent->traffic.server_count);
         check(agent->traffic.servers[effect->server].open);
-        check(effect->push.push.generation == agent->member.generation); /* P2 */
-        check(effect->push.push.entry_count > 0);
-        check(effect->push.push.entry_count <= WIRE_ENTRIES_MAX);
+        check(effect->push.generation == agent->member.generation); /* P2 */
+        check(effect->push.entry_count > 0);
+        check(effect->push.entry_count <= WIRE_ENTRIES_MAX);
         break;
     case AGENT_STOP:
         check(agent->member.phase == AGENT_PHASE_STOPPED && !agent->tickets.computing);

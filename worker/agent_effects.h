@@ -23,7 +23,7 @@ enum agent_effect_kind {
     AGENT_CANCEL,     /* end the compute under way soon; agent_computed() still follows */
     AGENT_PULL,       /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
-    AGENT_PUSH,       /* encode the entries, fill in their digests, send to `server` */
+    AGENT_PUSH,       /* encode the entries, send to `server` */
     AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
     AGENT_LEAVE,      /* report to the coordinator; only AGENT_STOP follows */
     AGENT_STOP        /* the run is over (OK), or this worker must not go on: the error */
@@ -37,10 +37,7 @@ struct agent_effect {
         struct acquire_request acquire;
         struct ticket ticket;
         struct pull pull;
-        struct {
-            struct push push;
-            struct push_entry *entries; /* the push's own, for the digests */
-        } push;
+        struct push push;
         uint32_t unit;
         struct complete_request complete;
         enum err stop;

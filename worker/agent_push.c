@@ -167,22 +167,21 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server_index, uint3
     fill_push(traffic, &share->pushes, slot);
     effect->kind = AGENT_PUSH;
     effect->server = server_index;
-    effect->push.push = (struct push){.id = slot->id,
-                                      .generation = ticket->generation,
-                                      .step = ticket->step,
-                                      .node = ticket->node,
-                                      .codec = traffic->config->push_codec,
-                                      .entry_count = slot->count,
-                                      .entries = slot->entries,
-                                      .ticket_count = 1,
-                                      .tickets = ticket};
+    effect->push = (struct push){.id = slot->id,
+                                 .generation = ticket->generation,
+                                 .step = ticket->step,
+                                 .node = ticket->node,
+                                 .codec = traffic->config->push_codec,
+                                 .entry_count = slot->count,
+                                 .entries = slot->entries,
+                                 .ticket_count = 1,
+                                 .tickets = ticket};
     if (share->boot == 0) /* nothing is pulled from it: it has only the loss */
         share->boot = server->boot;
     if (traffic->config->async) {
-        effect->push.push.attempt = ticket->attempt;
-        effect->push.push.boot = share->boot;
-        effect->push.push.scale = flow->ticket->result.scale;
+        effect->push.attempt = ticket->attempt;
+        effect->push.boot = share->boot;
+        effect->push.scale = flow->ticket->result.scale;
     }
-    effect->push.entries = slot->entries;
     return true;
 }

@@ -10,7 +10,6 @@
  * still running. */
 #include "worker/executor.h"
 
-#include "common/digest.h"
 #include "worker/executor_memory.h"
 
 #include <stdlib.h>
@@ -455,8 +454,8 @@ void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struc
     blocks_decode(e->k->in, e->model, chunk, codec, cursor, parameter);
 }
 
-uint64_t executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, enum codec codec,
-                         void *ret_bytes)
+void executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, enum codec codec,
+                     void *ret_bytes)
 {
     check(chunk < e->model->chunks_count);
     uint32_t parameter = e->model->chunks[chunk].parameter;
@@ -464,7 +463,6 @@ uint64_t executor_encode(const struct executor *e, uint32_t chunk, uint32_t part
     const struct kernels *out = e->k->out;
     out->after(out, e->k, e->model->parameters[parameter].part_units[part]);
     blocks_encode(out, e->model, chunk, codec, gradient, ret_bytes);
-    return digest_fast64((struct slice){ret_bytes, blocks_bytes(e->model, chunk, codec)});
 }
 
 enum err executor_encoded(const struct executor *e)

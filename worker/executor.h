@@ -92,10 +92,9 @@ enum err executor_validate(struct executor *executor, const struct ticket *ticke
 void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
                      struct cursor *cursor);
 
-/* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`; the result is their
- * digest_fast64, as push_entry wants it. */
-uint64_t executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
-                         enum codec codec, void *ret_bytes);
+/* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`. */
+void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
+                     enum codec codec, void *ret_bytes);
 
 /* ERR_IO: the device has failed, and what was encoded must not be sent; executor_run() ends with
  * the same error. */

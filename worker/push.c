@@ -9,32 +9,31 @@ static size_t payload_bytes(const struct push *push)
 }
 
 static void encode_entries(const struct executor *executor, const struct whole *whole,
-                           const struct model *model, const struct push *push,
-                           struct push_entry *entries, uint8_t *payload)
+                           const struct model *model, const struct push *push, uint8_t *payload)
 {
     for (uint32_t i = 0; i < push->entry_count; i++) {
-        struct push_entry *entry = &entries[i];
+        const struct push_entry *entry = &push->entries[i];
         enum codec codec = blocks_codec(model, entry->chunk, push->codec);
         check(entry->chunk < model->chunks_count);
         check(entry->part < model->parameters[model->chunks[entry->chunk].parameter].parts);
         check(entry->bytes == blocks_bytes(model, entry->chunk, push->codec));
-        entry->digest = whole != NULL
-                            ? whole_encode(whole, entry->chunk, codec, payload)
-                            : executor_encode(executor, entry->chunk, entry->part, codec, payload);
+        if (whole != NULL)
+            whole_encode(whole, entry->chunk, codec, payload);
+        else
+            executor_encode(executor, entry->chunk, entry->part, codec, payload);
         payload += entry->bytes;
     }
 }
 
 enum err push_send(const struct executor *executor, const struct whole *whole,
-                   const struct model *model, struct rpc_stream *stream, const struct push *push,
-                   struct push_entry *entries)
+                   const struct model *model, struct rpc_stream *stream, const struct push *push)
 {
     size_t bytes = payload_bytes(push);
     check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
     struct counted *payload = counted_new(bytes);
     if (payload == NULL)
         return ERR_NOMEM;
-    encode_entries(executor, whole, model, push, entries, payload->data);
+    encode_entries(executor, whole, model, push, payload->data);
     enum err err = executor_encoded(executor);
     if (err != ERR_OK) {
         counted_unref(payload);

@@ -2,7 +2,6 @@
 #include "worker/whole.h"
 
 #include "common/clip.h"
-#include "common/digest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +49,12 @@ static uint16_t to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-uint64_t whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec, void *ret_bytes)
+void whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec, void *ret_bytes)
 {
-    if (parts_of(whole, chunk) == 1)
-        return executor_encode(whole->executor, chunk, 0, codec, ret_bytes);
+    if (parts_of(whole, chunk) == 1) {
+        executor_encode(whole->executor, chunk, 0, codec, ret_bytes);
+        return;
+    }
     uint32_t n = whole->model->chunks[chunk].weights;
     uint8_t *out = ret_bytes;
     add_parts(whole, chunk);
@@ -63,7 +64,6 @@ uint64_t whole_encode(const struct whole *whole, uint32_t chunk, enum codec code
         uint16_t value = to_bf16(whole->sum[i]);
         memcpy(out + i * sizeof value, &value, sizeof value);
     }
-    return digest_fast64((struct slice){out, (size_t)n * codec_bytes(codec)});
 }
 
 static double sum_squares(const float *values, uint32_t n)

@@ -77,8 +77,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     case AGENT_PUSH:
         check(effect->server < worker->link_count);
         err = push_send(run->executor, run->async ? &run->pushing : NULL, &run->model,
-                        worker->links[effect->server].stream, &effect->push.push,
-                        effect->push.entries);
+                        worker->links[effect->server].stream, &effect->push);
         sent_or_lost(worker, effect->server, err);
         break;
     case AGENT_COMPLETE:

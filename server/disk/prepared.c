@@ -1,6 +1,7 @@
 /* What a PREPARE names is opened once; each thread then fills its own chunks. */
 #include "server/disk/prepared.h"
 
+#include "common/rand.h"
 #include "common/scoped.h"
 #include "server/shard/async.h"
 
@@ -68,7 +69,11 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
     prepared->from_cut = command->prepare.from_cut;
     prepared->joins = command->prepare.joins;
     prepared->cuts = command->prepare.cuts || !(prepared->from_cut || prepared->joins);
-    enum err err = prepared_init(prepared, command, reason);
+    enum err err = rand_system(prepared->key, sizeof prepared->key);
+    if (err != ERR_OK)
+        ignore(reason_set(reason, err, "no random key for the digests of pushes"));
+    else
+        err = prepared_init(prepared, command, reason);
     if (err == ERR_OK)
         *ret_prepared = prepared;
     else
@@ -183,6 +188,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.generation = prepared->generation;
     config.boot = about->boot;
     config.term = prepared->term;
+    memcpy(config.key, prepared->key, sizeof config.key);
     config.version = prepared->version;
     config.file = prepared->server;
     config.run_chunk_count = prepared->model.chunks_count;

@@ -13,8 +13,9 @@ struct prepared {
     atomic_uint references;
     uint64_t generation;
     uint64_t term;
-    uint64_t version; /* of the state that shards begin with */
-    uint32_t server;  /* this server's index in the map */
+    uint64_t version;              /* of the state that shards begin with */
+    uint32_t server;               /* this server's index in the map */
+    uint8_t key[DIGEST_KEY_BYTES]; /* of the shards' digests: random, and nowhere else */
     bool from_cut;
     bool joins; /* without chunks, while the run goes on */
     bool cuts;  /* what it begins with is a cut of its generation (P9: version 0 always is) */

@@ -220,13 +220,12 @@ bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uin
 }
 
 enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, uint64_t step,
-                              uint32_t part, struct node node, enum codec codec,
-                              struct cursor *payload)
+                              uint32_t part, struct node node, const struct reduce_values *values)
 {
     struct reduce *tree = tree_of(store, chunk, step, part);
     store->open_nodes -= tree->held_count;
     enum reduce_result result =
-        reduce_push(tree, &chunk->parts[part].buffers, store->kernels, node, codec, payload);
+        reduce_push(tree, &chunk->parts[part].buffers, store->kernels, node, values);
     store->open_nodes += tree->held_count;
     if (store->open_nodes > store->open_nodes_most)
         store->open_nodes_most = store->open_nodes;

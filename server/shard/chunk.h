@@ -82,8 +82,7 @@ bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uin
                  uint32_t part, struct node node);
 /* Counts a name that is not held. */
 enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, uint64_t step,
-                              uint32_t part, struct node node, enum codec codec,
-                              struct cursor *payload);
+                              uint32_t part, struct node node, const struct reduce_values *values);
 /* When all parts of `step` are complete and not yet summed: adds their roots in part order and
  * returns the sum. Otherwise NULL. */
 const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step);

@@ -1,6 +1,7 @@
 /* The digest of the first push of each name, and who sent it. A duplicate is compared with it: when
- * the two digests differ, one of the two workers computes wrongly. One chunk and part; the open
- * steps and the one before. A fixed number of places for each step: with more nodes than places a
+ * the two digests differ, one of the two workers computes wrongly. The shard makes the digests, with
+ * a key of its own: so nobody can send other values that have the same digest. One chunk and part;
+ * the open steps and the one before. A fixed number of places for each step: with more nodes than places a
  * newer name takes the place of an older one, and the older name is not compared any more. */
 #ifndef ROOST_SERVER_SHARD_NAMES_H
 #define ROOST_SERVER_SHARD_NAMES_H
@@ -45,14 +46,13 @@ static inline void names_remember(struct names *names, const struct push *push, 
     *name = (struct name){digest, push->member, number, (uint32_t)push->step};
 }
 
-/* The first push of this name, when it is remembered and had another digest; NULL otherwise. */
-static inline const struct name *names_differ(const struct names *names, const struct push *push,
-                                              uint64_t digest)
+/* The first push of this name; NULL: it is not remembered. */
+static inline const struct name *names_first(const struct names *names, const struct push *push)
 {
     uint32_t number;
     const struct name *name = names_place(names, push->step, push->node, &number);
     bool known = name->node == number && name->step == (uint32_t)push->step;
-    return known && name->digest != digest ? name : NULL;
+    return known ? name : NULL;
 }
 
 #endif

@@ -20,32 +20,52 @@ static void copy_f32_uncached(const struct kernels *kernels, float *out, const v
 
 typedef void values_fn(const struct kernels *kernels, float *out, const void *bytes, int64_t n);
 
+/* What is read twice, for the sum and for the digest, is read in runs that stay in the smallest
+ * cache. */
+enum { DIGEST_RUN_VALUES = 2048 };
+
 /* Gives the next n values to `use`, in runs that lie together. */
-static void use_values(struct cursor *cursor, const struct kernels *kernels, values_fn *use,
-                       enum codec codec, float *out, uint32_t n)
+static void use_values(const struct reduce_values *from, const struct kernels *kernels,
+                       values_fn *use, float *out, uint32_t n)
 {
+    size_t size = codec_bytes(from->codec);
     while (n > 0) {
         uint8_t value[8];
         const uint8_t *values;
-        size_t run = cursor_values(cursor, codec_bytes(codec), n, value, &values);
+        uint32_t run_max = from->digest != NULL && n > DIGEST_RUN_VALUES ? DIGEST_RUN_VALUES : n;
+        size_t run = cursor_values(from->cursor, size, run_max, value, &values);
         use(kernels, out, values, (int64_t)run);
+        if (from->digest != NULL)
+            digest_keyed_add(from->digest, (struct slice){values, run * size});
         out += run;
         n -= (uint32_t)run;
     }
 }
 
+static void copy_values(const struct reduce_values *from, const struct kernels *kernels, float *out,
+                        uint32_t n)
+{
+    use_values(from, kernels, from->codec == CODEC_BF16 ? kernels->cast_from_bf16 : copy_f32, out,
+               n);
+}
+
+static void add_values(const struct reduce_values *from, const struct kernels *kernels, float *acc,
+                       uint32_t n)
+{
+    use_values(from, kernels, from->codec == CODEC_BF16 ? kernels->add_bf16 : kernels->add_f32, acc,
+               n);
+}
+
 void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
                  uint32_t n)
 {
-    values_fn *use = codec == CODEC_BF16 ? kernels->cast_from_bf16 : copy_f32;
-    use_values(cursor, kernels, use, codec, out, n);
+    copy_values(&(struct reduce_values){cursor, codec, NULL}, kernels, out, n);
 }
 
 void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
                 uint32_t n)
 {
-    values_fn *use = codec == CODEC_BF16 ? kernels->add_bf16 : kernels->add_f32;
-    use_values(cursor, kernels, use, codec, acc, n);
+    add_values(&(struct reduce_values){cursor, codec, NULL}, kernels, acc, n);
 }
 
 /* ---- buffers ---- */
@@ -189,8 +209,8 @@ static float *open_sum(struct reduce *reduce, struct reduce_buffers *buffers,
 }
 
 enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buffers,
-                               const struct kernels *kernels, struct node node, enum codec codec,
-                               struct cursor *payload)
+                               const struct kernels *kernels, struct node node,
+                               const struct reduce_values *values)
 {
     if (reduce_holds(reduce, node))
         return REDUCE_DUPLICATE;
@@ -204,7 +224,7 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     uint32_t half = node.index % 2 == 1 ? before : behind;
     if (node.level < tree_level(reduce->slots) && half < reduce->held_count &&
         node_equal(reduce->held[half].node, node_sibling(node))) {
-        cursor_add(payload, kernels, codec, reduce->held[half].sum, buffers->n);
+        add_values(values, kernels, reduce->held[half].sum, buffers->n);
         reduce->held[half].node = node_parent(node);
         for (uint32_t j = 0; j < inside; j++)
             buffers_give(buffers, reduce->held[i + j].sum);
@@ -215,10 +235,10 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     float *sum = open_sum(reduce, buffers, kernels, node, i, inside);
     if (sum == NULL)
         return REDUCE_BUSY;
-    if (buffers->uncached && codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
-        use_values(payload, kernels, copy_f32_uncached, codec, sum, buffers->n);
+    if (buffers->uncached && values->codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
+        use_values(values, kernels, copy_f32_uncached, sum, buffers->n);
     else
-        cursor_copy(payload, kernels, codec, sum, buffers->n);
+        copy_values(values, kernels, sum, buffers->n);
     return REDUCE_COUNTED;
 }
 

@@ -12,11 +12,12 @@
  * for the lowest missing slot there is always room, because an unbroken run is never more than
  * tree_level sums. So a full tree can always go on.
  *
- * Not here: parts, steps, names, digests (shard_push.c). */
+ * Not here: parts, steps, names (shard_push.c). */
 #ifndef ROOST_SERVER_SHARD_REDUCE_H
 #define ROOST_SERVER_SHARD_REDUCE_H
 
 #include "common/cursor.h"
+#include "common/digest.h"
 #include "common/tree.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
@@ -26,6 +27,14 @@ void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum code
                  uint32_t n);
 void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
                 uint32_t n);
+
+/* Values as they come: next in the cursor. What is read is added to `digest` in the same pass; NULL:
+ * to none. */
+struct reduce_values {
+    struct cursor *cursor;
+    enum codec codec;
+    struct digest_keyed *digest;
+};
 
 struct reduce_sum {
     struct node node;
@@ -61,11 +70,11 @@ uint32_t reduce_sums_max(uint32_t slots, uint32_t ahead_max);
 /* Whether the node is inside a held one. */
 bool reduce_holds(const struct reduce *reduce, struct node node);
 
-/* Counts a valid node whose values are next in `payload`; they are read only when counted. BUSY
- * also when the system has no memory for a buffer. */
+/* Counts a valid node with its values; they are read only when counted. BUSY also when the system
+ * has no memory for a buffer. */
 enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buffers,
-                               const struct kernels *kernels, struct node node, enum codec codec,
-                               struct cursor *payload);
+                               const struct kernels *kernels, struct node node,
+                               const struct reduce_values *values);
 
 /* The sum of all slots, or NULL while some are missing. Borrowed until the next change. */
 float *reduce_root(const struct reduce *reduce);

@@ -46,6 +46,7 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
     shard->version = shard->decided = config->version;
     shard->file = config->file;
     shard->parked.bytes_max = config->parked_bytes_max;
+    TRY(digest_keyed_new(config->key, &shard->digest));
     TRY(chunk_store_init(&shard->store, config));
     if (config->async.on)
         TRY(async_init(&shard->async, config, &shard->store));
@@ -88,6 +89,7 @@ void shard_free(struct shard *shard)
     chunk_store_release(&shard->store);
     parked_free(&shard->parked, shard->later);
     parked_free(&shard->parked, shard->again);
+    digest_keyed_free(shard->digest);
     free(shard->copies);
     free(shard->steps);
     free(shard->seals);

@@ -105,7 +105,8 @@ struct shard_config {
     uint64_t term;    /* of the coordinator that prepared it */
     uint64_t version; /* of the state that the caller fills in before shard_start() */
     uint32_t slots;
-    uint32_t slot_samples; /* that a slot's gradients must count; 0: any */
+    uint32_t slot_samples;         /* that a slot's gradients must count; 0: any */
+    uint8_t key[DIGEST_KEY_BYTES]; /* by which pushes are compared: random, known to nobody else */
     uint32_t delay; /* steps that are open behind the oldest, and versions that stay readable behind
                        the newest (P5); 0: sync */
     uint32_t cut_versions; /* how many of these a cut holds beside its own (P9): 0 or delay */

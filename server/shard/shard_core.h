@@ -19,7 +19,8 @@ struct step {
 struct shard {
     struct shard_config config; /* without the chunks: they are in the store */
     struct chunk_store store;
-    struct async async; /* when config.async.on */
+    struct async async;          /* when config.async.on */
+    struct digest_keyed *digest; /* of what is pushed, by config.key */
 
     uint64_t version;   /* readable in all chunks that are here */
     uint64_t decided;   /* steps decided: version, or version + 1 while chunks are applied */

@@ -36,13 +36,27 @@ static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, con
     step->summed_count++;
 }
 
+/* The digest of the next bytes. */
+static uint64_t digest_of(struct shard *shard, struct cursor *payload, size_t bytes)
+{
+    while (bytes > 0) {
+        uint8_t value[8];
+        const uint8_t *run;
+        size_t count = cursor_values(payload, 1, bytes, value, &run);
+        digest_keyed_add(shard->digest, (struct slice){run, count});
+        bytes -= count;
+    }
+    return digest_keyed_finish(shard->digest);
+}
+
 static void count_duplicate(struct shard *shard, uint64_t sender, const struct push *push,
-                            const struct push_entry *entry, const struct names *names,
+                            const struct push_entry *entry, struct cursor payload,
                             struct shard_effects *effects)
 {
+    const struct chunk *chunk = &shard->store.chunks[chunk_find(&shard->store, entry->chunk)];
+    const struct name *first = names_first(&chunk->parts[entry->part].names, push);
     shard->statistics.duplicates++;
-    const struct name *first = names_differ(names, push, entry->digest);
-    if (first == NULL)
+    if (first == NULL || first->digest == digest_of(shard, &payload, entry->bytes))
         return;
     shard->statistics.wrong_bits++;
     for (uint32_t i = 0; i < effects->count; i++)
@@ -78,15 +92,16 @@ static enum err count_new(struct shard *shard, uint32_t index, const struct push
     struct chunk *chunk = &shard->store.chunks[index];
     if (chunk->spec.loss && !counts_right(shard, push->node, *payload))
         return ERR_MALFORMED;
+    const struct reduce_values values = {payload, codec, shard->digest};
     enum reduce_result result =
-        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, codec, payload);
+        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, &values);
     check(result != REDUCE_DUPLICATE);
     if (result == REDUCE_BUSY) {
         shard->statistics.busy++;
         return ERR_BUSY;
     }
     shard->statistics.pushed_bytes += entry->bytes;
-    names_remember(&chunk->parts[entry->part].names, push, entry->digest);
+    names_remember(&chunk->parts[entry->part].names, push, digest_keyed_finish(shard->digest));
     const float *sum = chunk_sum(&shard->store, chunk, push->step);
     if (sum != NULL)
         seal_chunk(shard, index, push->step, sum);
@@ -111,7 +126,7 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
                 chunk_holds(&shard->store, chunk, push->step, entry->part, push->node);
     if (!held)
         return count_new(shard, index, push, entry, codec, payload);
-    count_duplicate(shard, sender, push, entry, &chunk->parts[entry->part].names, effects);
+    count_duplicate(shard, sender, push, entry, *payload, effects);
     cursor_skip(payload, entry->bytes);
     return ERR_OK;
 }

@@ -138,7 +138,7 @@ static void push_chunk(struct bench *bench, uint32_t chunk, uint32_t slot)
         size_t rest = CHUNK * 4 - at;
         slices[i] = (struct slice){bytes + at, rest < SLICE_BYTES ? rest : SLICE_BYTES};
     }
-    struct push_entry entry = {chunk, 0, CHUNK * 4, 1};
+    struct push_entry entry = {.chunk = chunk, .bytes = CHUNK * 4};
     struct push push = {.generation = 1,
                         .step = bench->step,
                         .node = {0, slot},

@@ -5,7 +5,6 @@ until the run is over, and prints the loss of each as a line of JSON.
 
     client.py COORDINATOR CERTS FOLDER    FOLDER holds roost_pb2.py, made by protoc
 """
-import hashlib
 import json
 import sys
 
@@ -84,8 +83,7 @@ class Worker(Member):
                 chunk = self.run.chunks[number]
                 block = gradients[chunk.parameter][chunk.row:chunk.row + chunk.rows, chunk.col:chunk.col + chunk.cols]
                 part = block.contiguous().numpy().tobytes()
-                digest = int.from_bytes(hashlib.sha256(part).digest()[:8], "little")
-                entries.append(pb.PushEntry(chunk=number, part=0, bytes=len(part), digest=digest))
+                entries.append(pb.PushEntry(chunk=number, part=0, bytes=len(part)))
                 payload += part
             server.stream.send(pb.ToShard(push=pb.Push(id=self.next_id(), generation=ticket.generation, step=ticket.step,
                                                        node=ticket.node, entries=entries, tickets=[ticket]),

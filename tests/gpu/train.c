@@ -486,18 +486,24 @@ struct watched {
     uint64_t digests[8]; /* of units, as encoded during the run */
 };
 
+static uint64_t encode_chunk(const struct watched *watched, uint32_t chunk, uint32_t part)
+{
+    static uint8_t bytes[MODEL_CHUNK_WEIGHTS_MAX * sizeof(float)];
+    executor_encode(watched->executor, chunk, part, CODEC_FP32, bytes);
+    size_t count = blocks_bytes(watched->model, chunk, CODEC_FP32);
+    return digest_fast64((struct slice){bytes, count});
+}
+
 /* A digest of the unit's gradients. */
 static uint64_t encode_unit(const struct watched *watched, uint32_t unit)
 {
     uint64_t digest = 0;
     const struct model_unit *u = &watched->model->units[unit];
-    static uint8_t bytes[MODEL_CHUNK_WEIGHTS_MAX * sizeof(float)];
     for (uint32_t i = u->use_first; i < u->use_first + u->uses_count; i++) {
         struct model_use use = watched->model->uses[i];
         const struct model_parameter *parameter = &watched->model->parameters[use.parameter];
         for (uint32_t c = 0; c < parameter->chunks_count; c++)
-            digest = digest * 31 + executor_encode(watched->executor, parameter->chunk_first + c,
-                                                   use.part, CODEC_FP32, bytes);
+            digest = digest * 31 + encode_chunk(watched, parameter->chunk_first + c, use.part);
     }
     return digest;
 }

@@ -76,7 +76,7 @@ class Stranger(Member):
         for number in self.weights(server):
             chunk = self.run.chunks[number]
             part = struct.pack("<f", value) * (chunk.rows * chunk.cols)
-            entries.append(pb.PushEntry(chunk=number, bytes=len(part), digest=1))
+            entries.append(pb.PushEntry(chunk=number, bytes=len(part)))
             payload += part
         return pb.ToShard(push=pb.Push(id=1, generation=ticket.generation, step=ticket.step, node=ticket.node,
                                        entries=entries, tickets=tickets), payload=payload)

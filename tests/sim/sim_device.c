@@ -195,7 +195,7 @@ enum err __wrap_executor_validate(struct executor *executor, const struct ticket
 
 REAL(void, executor_decode, struct executor *executor, uint32_t chunk, enum codec codec,
      struct cursor *cursor);
-REAL(uint64_t, executor_encode, const struct executor *executor, uint32_t chunk, uint32_t part,
+REAL(void, executor_encode, const struct executor *executor, uint32_t chunk, uint32_t part,
      enum codec codec, void *ret_bytes);
 REAL(enum err, executor_encoded, const struct executor *executor);
 
@@ -241,11 +241,13 @@ void __wrap_executor_decode(struct executor *executor, uint32_t chunk, enum code
     device->held[chunk] = digest_fast64((struct slice){bytes, count});
 }
 
-uint64_t __wrap_executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
-                                enum codec codec, void *ret_bytes)
+void __wrap_executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
+                            enum codec codec, void *ret_bytes)
 {
-    if (!is_worker())
-        return __real_executor_encode(executor, chunk, part, codec, ret_bytes);
+    if (!is_worker()) {
+        __real_executor_encode(executor, chunk, part, codec, ret_bytes);
+        return;
+    }
     const struct device *device = device_of(executor);
     const struct model *model = device->model;
     uint32_t unit = model->parameters[model->chunks[chunk].parameter].part_units[part];
@@ -255,7 +257,6 @@ uint64_t __wrap_executor_encode(const struct executor *executor, uint32_t chunk,
     uint32_t bytes =
         compute_encode(&world.sim->compute, chunk, part, codec, device->gradients, ret_bytes);
     check(bytes == blocks_bytes(model, chunk, codec));
-    return digest_fast64((struct slice){ret_bytes, bytes});
 }
 
 enum err __wrap_executor_encoded(const struct executor *executor)

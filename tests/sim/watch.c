@@ -337,28 +337,45 @@ REAL(uint64_t, shard_taken, const struct shard *shard);
 static bool is_another_s(const struct shard *shard, const struct push *push,
                          const struct push_entry *entry)
 {
-    uint32_t number, index = chunk_find(&shard->store, entry->chunk);
+    uint32_t index = chunk_find(&shard->store, entry->chunk);
     if (index == shard->store.count)
         return false;
-    const struct names *names = &shard->store.chunks[index].parts[entry->part].names;
-    const struct name *first = names_place(names, push->step, push->node, &number);
-    return first->node == number && first->member != push->member;
+    const struct name *first =
+        names_first(&shard->store.chunks[index].parts[entry->part].names, push);
+    return first != NULL && first->member != push->member;
 }
 
 /* A duplicate that was computed wrongly: it does no harm, but it is noticed. Once in a run, so that
  * nobody is found guilty of it; in a story, always of the machine that it names. */
-static bool spoil(struct sim *sim, const struct sim_thread *thread, const struct push *push,
-                  uint32_t worker)
+static bool is_spoilt(struct sim *sim, const struct sim_thread *thread, const struct push *push,
+                      uint32_t worker)
 {
-    struct push_entry *entry = (struct push_entry *)(uintptr_t)&push->entries[0];
+    const struct push_entry *entry = &push->entries[0];
     if (sim->calm || push->entry_count == 0 || sim->run.async ||
         !ledger_counts(sim, thread, push, entry) || !is_another_s(thread->shard, push, entry))
         return false;
     if (!story_is_wrong(sim, worker) && (sim->spoilt || sim_below(sim, 4) != 0))
         return false;
     sim->spoilt = true;
-    entry->digest ^= 1;
     return true;
+}
+
+/* The same bytes with another bit in the first; the sender keeps what it sent. */
+static struct slice spoil(const struct cursor *payload)
+{
+    struct cursor from = *payload;
+    size_t count = cursor_bytes(payload), at = 0;
+    uint8_t *bytes = malloc(count);
+    check(bytes != NULL && count > 0);
+    while (at < count) {
+        uint8_t value[8];
+        const uint8_t *run;
+        size_t here = cursor_values(&from, 1, count - at, value, &run);
+        memcpy(bytes + at, run, here);
+        at += here;
+    }
+    bytes[0] ^= 1;
+    return (struct slice){bytes, count};
 }
 
 /* The whole of what a worker brings of a slot comes in several pushes. */
@@ -391,9 +408,18 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     struct push what = *push;
     bool told = sim->options.story != NULL;
     bool had = told && ledger_has(sim, thread, push->step, push->node.index);
-    server_here()->spoilt = spoil(sim, thread, push, stream->worker);
+    struct slice spoilt = {0};
+    server_here()->spoilt = is_spoilt(sim, thread, push, stream->worker);
+    if (server_here()->spoilt) {
+        spoilt = spoil(&payload);
+        payload = (struct cursor){.slices = &spoilt, .slice_count = 1};
+    }
     mutate_push(sim, thread, &what, &truth);
     struct shard_ack ack = __real_shard_push(shard, sender, &what, payload, effects);
+    free((void *)(uintptr_t)spoilt.data);
+    if (server_here()->spoilt && ack.first_refused > 0 &&
+        shard_statistics(shard).wrong_bits == before.wrong_bits)
+        sim_violated(sim, 13, "s%u: nobody notices a duplicate with other bits", thread->index);
     sim_trace(sim, "s%u push of step %llu node %u:%u by w%u, id %llu: %s", thread->index,
               (unsigned long long)what.step, what.node.level, what.node.index, stream->worker,
               (unsigned long long)what.id, err_name(ack.code));

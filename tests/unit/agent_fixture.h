@@ -155,7 +155,7 @@ static inline void refused(struct agent_fixture *f, const struct agent_effect *p
 static inline void acked(struct agent_fixture *f, const struct agent_effect *push, enum err err,
                          uint32_t first_refused)
 {
-    const struct push_ack ack = {push->push.push.id, err, first_refused};
+    const struct push_ack ack = {push->push.id, err, first_refused};
     agent_acked(f->agent, f->now_ms, push->server, &ack);
     look(f);
 }

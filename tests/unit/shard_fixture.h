@@ -143,8 +143,8 @@ static inline void message_begin(struct shard_fixture *f, struct message *m, uin
 static inline void message_add(struct message *m, uint32_t chunk, uint32_t part, uint32_t n)
 {
     node_values(m->push.step, m->push.node, chunk, part, n, m->values + m->value_count);
-    m->entries[m->push.entry_count++] = (struct push_entry){
-        chunk, part, n * 4, 1000 * chunk + 10 * m->push.node.level + m->push.node.index};
+    m->entries[m->push.entry_count++] =
+        (struct push_entry){.chunk = chunk, .part = part, .bytes = n * 4};
     m->value_count += n;
 }
 

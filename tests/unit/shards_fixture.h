@@ -225,9 +225,9 @@ static inline void pull_all(struct shards_fixture *world, uint64_t version)
     pull(world, version, chunks, world->model.chunks_count);
 }
 
-/* All chunks and parts of a node, each value chunk + slot + 1. */
-static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_t slot,
-                            uint64_t digest)
+/* All chunks and parts of a node, each value chunk + slot + 1 + `wrong`. */
+static inline void push_values(struct shards_fixture *world, uint64_t step, uint32_t slot,
+                               float wrong)
 {
     struct push_entry entries[64];
     struct counted *body = counted_new(VALUES_MAX * sizeof(float));
@@ -236,10 +236,10 @@ static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_
     for (uint32_t c = 0; c < world->model.chunks_count; c++) {
         uint32_t n = world->model.chunks[c].weights;
         for (uint32_t i = 0; i < n; i++)
-            values[at++] = (float)(c + slot + 1);
+            values[at++] = (float)(c + slot + 1) + wrong;
         if (world->model.chunks[c].parameter == world->model.loss_parameter)
             values[at - n + MODEL_LOSS_COUNT] = SLOT_SAMPLES;
-        entries[count++] = (struct push_entry){c, 0, n * 4, digest};
+        entries[count++] = (struct push_entry){.chunk = c, .bytes = n * 4};
     }
     body->bytes = at * sizeof(float);
     const struct ticket ticket = sign_ticket(
@@ -258,6 +258,11 @@ static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_
                                .payload_bytes = body->bytes};
     send_message(world, &message, body);
     counted_unref(body);
+}
+
+static inline void push_all(struct shards_fixture *world, uint64_t step, uint32_t slot)
+{
+    push_values(world, step, slot, 0);
 }
 
 static inline struct from_shard last_received(struct shards_fixture *world)

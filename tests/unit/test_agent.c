@@ -15,8 +15,8 @@ TEST_F(a_ticket_goes_from_acquire_to_complete, agent)
     pull_all(f);
     gradients(f);
     struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
-    assert_int_equal(pushes[0].push.push.entry_count + pushes[1].push.push.entry_count, 5);
-    assert_int_equal(pushes[0].push.push.node.index, 3);
+    assert_int_equal(pushes[0].push.entry_count + pushes[1].push.entry_count, 5);
+    assert_int_equal(pushes[0].push.node.index, 3);
     acked(f, &pushes[0], ERR_OK, 0);
     computed(f, ERR_OK);
     assert_int_equal(f->count, 0); /* one push is not acknowledged */

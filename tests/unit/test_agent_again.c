@@ -7,7 +7,7 @@ TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent)
 {
     start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
-    uint32_t entries = push.push.push.entry_count;
+    uint32_t entries = push.push.entry_count;
     assert_true(entries > 1);
     uint32_t refused_chunk = push.push.entries[1].chunk;
     acked(f, &push, ERR_BUSY, 1);
@@ -16,9 +16,9 @@ TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent)
     wait(f, AGENT_BACKOFF_MS_MIN * 3 / 2);
     const struct agent_effect *again = seen(f, AGENT_PUSH, 0);
     assert_int_equal(again->server, push.server);
-    assert_int_equal(again->push.push.entry_count, entries - 1);
+    assert_int_equal(again->push.entry_count, entries - 1);
     assert_int_equal(again->push.entries[0].chunk, refused_chunk);
-    assert_true(again->push.push.id != push.push.push.id);
+    assert_true(again->push.id != push.push.id);
 }
 
 TEST_F(busy_again_and_again_drops_the_ticket, agent)
@@ -103,7 +103,7 @@ TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent)
     assert_int_equal(count(f, AGENT_PUSH), 0);
     agent_stream_up(f->agent, f->now_ms, 0, 1);
     look(f);
-    assert_int_equal(seen(f, AGENT_PUSH, 0)->push.push.entry_count, push.push.push.entry_count);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->push.entry_count, push.push.entry_count);
     acked(f, &push, ERR_OK, 0); /* the old stream's: late */
     computed(f, ERR_OK);
     assert_int_equal(count(f, AGENT_COMPLETE), 0);

@@ -59,7 +59,7 @@ TEST_F(async_pushes_say_what_they_were_computed_on, agent, .async = true)
     scaled(f, 0.5f);
     struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     for (uint32_t i = 0; i < SERVERS; i++) {
-        const struct push *push = &pushes[i].push.push;
+        const struct push *push = &pushes[i].push;
         assert_int_equal(push->attempt, 9);
         assert_int_equal(push->boot, BOOT + pushes[i].server);
         assert_true(push->scale == 0.5f);
@@ -89,7 +89,7 @@ TEST_F(p12_who_has_the_loss_alone_is_told_its_own_boot, agent, .async = true)
     scaled(f, 1);
     struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(pushes[i].push.push.boot, BOOT + pushes[i].server);
+        assert_int_equal(pushes[i].push.boot, BOOT + pushes[i].server);
 }
 
 /* It joined with the map of the generation before, which had a server more. */

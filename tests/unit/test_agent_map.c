@@ -26,7 +26,7 @@ TEST_F(a_moved_push_goes_to_the_new_owner_as_it_is, agent)
     assert_int_equal(f->count, 1); /* nothing is computed again */
     const struct agent_effect *again = seen(f, AGENT_PUSH, 0);
     assert_int_equal(again->server, 1);
-    assert_int_equal(again->push.push.step, moved.push.push.step);
+    assert_int_equal(again->push.step, moved.push.step);
 }
 
 TEST_F(p11_nothing_is_said_before_the_tickets_map_is_known, agent)

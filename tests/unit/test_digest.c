@@ -110,6 +110,29 @@ TEST(the_fast_digest_is_xxh3)
     assert_true(digest_fast_finish(&fast) == 0x2d06800538d394c2);
 }
 
+TEST(the_keyed_digest_depends_on_all_bytes_and_on_the_key_and_not_on_pieces)
+{
+    uint8_t key[DIGEST_KEY_BYTES] = {1}, bytes[3000] = {0};
+    struct digest_keyed *one = NULL, *other = NULL;
+    assert_int_equal(digest_keyed_new(key, &one), ERR_OK);
+    key[31] ^= 1;
+    assert_int_equal(digest_keyed_new(key, &other), ERR_OK);
+    digest_keyed_add(one, (struct slice){bytes, sizeof bytes});
+    digest_keyed_add(other, (struct slice){bytes, sizeof bytes});
+    uint64_t digest = digest_keyed_finish(one);
+    assert_true(digest != digest_keyed_finish(other));
+    assert_true(digest != digest_fast64((struct slice){bytes, sizeof bytes}));
+    for (size_t i = 0; i < sizeof bytes; i += 125)
+        digest_keyed_add(one, (struct slice){bytes + i, 125});
+    assert_true(digest == digest_keyed_finish(one));
+    bytes[2999] ^= 0x80;
+    digest_keyed_add(one, (struct slice){bytes, sizeof bytes});
+    assert_true(digest != digest_keyed_finish(one));
+    digest_keyed_free(one);
+    digest_keyed_free(other);
+    digest_keyed_free(NULL);
+}
+
 TEST(the_fast_digest_of_pieces_is_that_of_the_whole)
 {
     static uint8_t bytes[1000];

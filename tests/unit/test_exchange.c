@@ -82,7 +82,7 @@ TEST_F(more_pushes_than_credits_end_the_stream, shards, .threads = 1)
     hello(f);
     prepare_large(f);
     for (uint32_t i = 0; i < WIRE_CREDITS + 1; i++)
-        push_all(f, 0, 0, 1);
+        push_all(f, 0, 0);
     assert_closed(f, "more pushes");
     assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
 }
@@ -91,7 +91,7 @@ TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2)
 {
     prepare(f);
     for (uint32_t i = 1; i <= 3 * WIRE_CREDITS; i++) {
-        push_all(f, 0, 0, 1);
+        push_all(f, 0, 0);
         tally_wait(&f->tally, ACK, i);
         assert_int_equal(last_received(f).ack.code, ERR_OK);
     }
@@ -120,7 +120,7 @@ TEST_F(who_has_another_s_secret_or_none_is_nobody, shards, .threads = 1)
     rpc_stream_unref(f->stream);
     message.hello.secret = (struct proof){{0}};
     assert_int_equal(refusal_of(f, message, 3), ERR_UNKNOWN_MEMBER);
-    push_all(f, 0, 0, 1);
+    push_all(f, 0, 0);
     tally_wait(&f->tally, ACK, 1);
     assert_int_equal(last_received(f).ack.code, ERR_UNKNOWN_MEMBER);
     assert_int_equal(last_received(f).ack.first_refused, 0);
@@ -147,7 +147,7 @@ TEST_F(another_s_grant_counts_nothing, shards, .threads = 1)
     open_stream(f);
     send_message(f, &message, NULL);
     tally_wait(&f->tally, WELCOME, 2);
-    push_all(f, 0, 0, 1);
+    push_all(f, 0, 0);
     tally_wait(&f->tally, ACK, 1);
     assert_int_equal(last_received(f).ack.code, ERR_NO_GRANT);
     assert_int_equal(last_received(f).ack.first_refused, 0);
@@ -167,7 +167,7 @@ TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
     prepare_large(f);
     const uint32_t first = 0;
     for (uint32_t i = 0; i < WIRE_CREDITS; i++) { /* a batch of the shard thread */
-        push_all(f, 0, 0, 1);
+        push_all(f, 0, 0);
         pull(f, 1, &first, 1);
     }
     struct rpc_stream *stays = f->stream;

@@ -3,7 +3,6 @@
 #include "tests/unit/executor_fixture.h"
 #include "tests/unit/program_rows.h"
 
-#include "common/digest.h"
 #include "common/scoped.h"
 
 /* The sum of a node's slots, each computed as a ticket of its own, in tree order. */
@@ -378,9 +377,8 @@ TEST_F(chunks_come_out_as_they_went_in, executor, .settings = fixture_gpt())
     for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
         uint32_t parameter = f->model.chunks[chunk].parameter;
         uint32_t part = f->model.parameters[parameter].parts - 1;
-        uint64_t digest = executor_encode(f->executor, chunk, part, CODEC_FP32, bytes);
+        executor_encode(f->executor, chunk, part, CODEC_FP32, bytes);
         struct slice slice = {bytes, blocks_bytes(&f->model, chunk, CODEC_FP32)};
-        assert_true(digest == digest_fast64(slice));
         struct cursor cursor = {.slices = &slice, .slice_count = 1};
         executor_decode(f->executor, chunk, CODEC_FP32, &cursor);
     }

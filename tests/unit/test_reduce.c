@@ -94,8 +94,8 @@ static enum reduce_result push(struct reduce_fixture *f, struct node node)
         at += bytes;
     }
     struct cursor cursor = {slices, 8, 0, 0};
-    enum reduce_result result =
-        reduce_push(&f->reduce, &f->buffers, f->kernels, node, CODEC_FP32, &cursor);
+    enum reduce_result result = reduce_push(&f->reduce, &f->buffers, f->kernels, node,
+                                            &(struct reduce_values){&cursor, CODEC_FP32, NULL});
     assert_int_equal(cursor_bytes(&cursor), result == REDUCE_COUNTED ? 0 : sizeof sum);
     reduce_check(&f->reduce);
     return result;

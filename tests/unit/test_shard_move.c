@@ -114,7 +114,7 @@ static enum err push(struct pair_fixture *f, uint32_t server, uint64_t step, uin
     float values[N];
     for (uint32_t i = 0; i < N; i++)
         values[i] = (float)(step + 1) * (float)(slot + 1) + (float)chunk;
-    const struct push_entry entry = {.chunk = chunk, .bytes = sizeof values, .digest = slot + 1};
+    const struct push_entry entry = {.chunk = chunk, .bytes = sizeof values};
     const struct push push = {.id = ++f->id,
                               .generation = GENERATION,
                               .step = step,

@@ -28,8 +28,8 @@ TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
     struct message m;
     message_all(f, &m, 0, (struct node){0, 1});
     m.push.member = 8;
-    m.entries[1].digest++;
-    m.entries[2].digest++;
+    m.values[N_FIRST] += 1;
+    m.values[N_FIRST + N_TIED] += 1;
     assert_int_equal(send(f, BOB, &m).code, ERR_OK);
     struct shard_effect *wrong = effect(f, SHARD_WRONG_BITS);
     assert_non_null(wrong);
@@ -44,6 +44,26 @@ TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
     do_step(f, 0); /* the step before is remembered */
     assert_int_equal(send(f, BOB, &m).code, ERR_OK);
     assert_non_null(effect(f, SHARD_WRONG_BITS));
+}
+
+/* Every byte that is pushed is compared, wherever slices and runs end, also of a long chunk. */
+TEST_F(a_duplicate_with_one_other_bit_anywhere_is_found, shard)
+{
+    start(f);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
+    struct message m;
+    message_all(f, &m, 0, (struct node){0, 1});
+    m.push.member = 8;
+    uint64_t found = 0;
+    for (uint32_t at = 0; at < (m.value_count - MODEL_LOSS_WEIGHTS) * sizeof(float); at++) {
+        uint8_t *byte = (uint8_t *)m.values + at;
+        *byte ^= 0x10;
+        assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+        assert_int_equal(shard_statistics(f->shard).wrong_bits, ++found);
+        *byte ^= 0x10;
+    }
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_int_equal(shard_statistics(f->shard).wrong_bits, found);
 }
 
 TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard)
@@ -63,7 +83,7 @@ TEST_F(digests_of_other_steps_are_not_compared, shard)
     assert_int_equal(push_all(f, 2, (struct node){1, 0}), ERR_OK);
     struct message m;
     message_all(f, &m, 2, (struct node){0, 1}); /* its first in step 2, inside (1,0) */
-    m.entries[0].digest++;
+    m.values[0] += 1;
     assert_int_equal(send(f, BOB, &m).code, ERR_OK);
     assert_null(effect(f, SHARD_WRONG_BITS));
 }

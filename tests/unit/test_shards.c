@@ -9,7 +9,7 @@ static void train(struct shards_fixture *world, uint32_t threads, uint64_t step,
     unsigned acks = tally_of(&world->tally, ACK), weights = tally_of(&world->tally, WEIGHTS);
     unsigned reduced = reports_of(world, SERVER_REDUCED);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(world, step, slot, slot);
+        push_all(world, step, slot);
     tally_wait(&world->tally, ACK, acks + SLOTS);
     for (uint32_t i = 1; i <= threads; i++)
         assert_int_equal(wait_report(world, SERVER_REDUCED, reduced + i).reduced.step, step);
@@ -125,7 +125,7 @@ TEST_F(many_parked_pulls_are_all_answered, shards, .threads = 1)
         assert_int_equal(last_received(f).refusal.code, ERR_TOO_EARLY);
     }
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(f, 0, slot, slot);
+        push_all(f, 0, slot);
     wait_report(f, SERVER_REDUCED, 1);
     commit_step(f, 0, false);
     tally_wait(&f->tally, WEIGHTS, PULLS);
@@ -144,7 +144,7 @@ TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2)
     hello(f);
     tally_wait(&f->tally, WELCOME, 2);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(f, 0, slot, slot);
+        push_all(f, 0, slot);
     wait_report(f, SERVER_REDUCED, 2);
     commit_step(f, 0, false);
     wait_report(f, SERVER_COMMITTED, 1);
@@ -156,8 +156,8 @@ TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2)
 TEST_F(a_wrong_duplicate_names_the_member, shards, .threads = 1)
 {
     prepare(f);
-    push_all(f, 0, 0, 1);
-    push_all(f, 0, 0, 2);
+    push_all(f, 0, 0);
+    push_values(f, 0, 0, 0.5f);
     tally_wait(&f->tally, ACK, 2);
     assert_int_equal(last_received(f).ack.code, ERR_OK);
     struct server_report wrong = wait_report(f, SERVER_WRONG_BITS, 1);
@@ -170,7 +170,7 @@ TEST_F(without_a_run_everything_waits, shards, .threads = 2)
 {
     open_stream(f);
     hello(f);
-    push_all(f, 0, 0, 1);
+    push_all(f, 0, 0);
     tally_wait(&f->tally, ACK, 1);
     assert_int_equal(last_received(f).ack.code, ERR_BEHIND); /* no command has brought the key */
     assert_int_equal(last_received(f).ack.first_refused, 0);
@@ -222,7 +222,7 @@ TEST_F(reports_are_said_again, shards, .threads = 2)
 {
     prepare(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        push_all(f, 0, slot, slot);
+        push_all(f, 0, slot);
     wait_report(f, SERVER_REDUCED, 2);
     shards_report_again(f->shards);
     wait_report(f, SERVER_READY, 2);

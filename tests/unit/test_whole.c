@@ -1,7 +1,6 @@
 /* What async pushes: whole chunks and one scale. */
 #include "tests/unit/executor_fixture.h"
 
-#include "common/digest.h"
 #include "common/scoped.h"
 #include "worker/whole.h"
 
@@ -19,7 +18,7 @@ static float whole_value(const struct executor_fixture *f, uint32_t chunk, uint3
     return sum[i];
 }
 
-TEST_F(tied_parts_are_added_and_their_bytes_digested, executor, .settings = fixture_gpt())
+TEST_F(tied_parts_are_added, executor, .settings = fixture_gpt())
 {
     scoped(whole_release) struct whole whole = {0};
     uint32_t tied = 0;
@@ -29,8 +28,7 @@ TEST_F(tied_parts_are_added_and_their_bytes_digested, executor, .settings = fixt
         float values[MODEL_CHUNK_WEIGHTS_MAX];
         uint16_t halves[MODEL_CHUNK_WEIGHTS_MAX], expected[MODEL_CHUNK_WEIGHTS_MAX];
         uint32_t n = f->model.chunks[chunk].weights;
-        uint64_t digest = whole_encode(&whole, chunk, CODEC_FP32, values);
-        assert_int_equal(digest, digest_fast64((struct slice){(uint8_t *)values, n * 4}));
+        whole_encode(&whole, chunk, CODEC_FP32, values);
         assert_true(values[n / 2] == whole_value(f, chunk, n / 2));
         if (f->model.chunks[chunk].parameter == f->model.loss_parameter)
             continue; /* always fp32 */

@@ -212,7 +212,7 @@ static void assert_is_the_push(const struct to_shard *message, size_t total)
     assert_int_equal(message->push.entries[1].chunk, 4);
     assert_int_equal(message->push.entries[1].part, 1);
     assert_int_equal(message->push.entries[1].bytes, 8);
-    assert_int_equal(message->push.entries[1].digest, 88);
+    assert_int_equal(message->push.entries[1].version, 88);
     assert_int_equal(message->payload_bytes, 12);
     assert_int_equal(message->payload_offset, total - 12);
 }
