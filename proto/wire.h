@@ -391,6 +391,7 @@ struct server_report {
             uint64_t applied_low;
             uint32_t applied_words;
             const uint64_t *applied;
+            uint64_t invitation; /* of the newest Prepare that it obeyed */
         } ready;
         struct reduced reduced;
         struct {
@@ -450,6 +451,7 @@ struct server_command {
             uint32_t server;     /* the receiver's own index */
             bool joins; /* the run goes on at cut.version; chunks come to this server later (P11) */
             bool cuts;  /* write what it begins with at once, as a cut of this generation */
+            uint64_t invitation; /* when it joins: never the same again; READY repeats it */
             uint32_t range_count;
             const struct chunk_range *ranges;
         } prepare;

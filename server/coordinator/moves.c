@@ -42,7 +42,8 @@ static void invite(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
-    servers_invite(server, run->steps.version);
+    servers_invite(server, (coordinator->settings.term << 32) + ++coordinator->servers.invitations);
+    command->prepare.invitation = server->invitation;
     command->prepare.cut = (struct cut_name){run->generation, run->steps.version};
     command->prepare.joins = true;
     command->prepare.restore = "";
@@ -78,22 +79,15 @@ static bool would_own(struct coordinator *coordinator)
     return after > before;
 }
 
-/* What a server that held this generation has sent before it was invited anew, at a later version,
- * says nothing of what it holds now. (async: it keeps that, and its version.) */
-static bool answers_invitation(const struct run *run, const struct server_entry *server,
-                               const struct server_report *report)
-{
-    return run->settings.async || server->state != SERVER_IS_INVITED ||
-           report->ready.cut.version == server->invited_version;
-}
-
 void moves_ready(struct coordinator *coordinator, struct server_entry *server,
                  const struct server_report *report)
 {
     struct run *run = &coordinator->run;
+    /* P11: a server that held this generation before, by the commands of an earlier coordinator or
+     * of this one, reports it until the invitation comes. It drops what it holds then. */
     if (report->ready.cut.generation != run->generation || !servers_was_told(server) ||
-        !answers_invitation(run, server, report))
-        return; /* it was reported before the command came */
+        report->ready.invitation != server->invitation)
+        return;
     if (report->ready.code != ERR_OK) {
         servers_note_unfit(server);
         effects_log(&coordinator->effects, true,

@@ -256,10 +256,11 @@ void servers_unchoose(struct servers *servers)
 
 /* ---- how far each is ---- */
 
-void servers_invite(struct server_entry *server, uint64_t version)
+void servers_invite(struct server_entry *server, uint64_t invitation)
 {
     check(server->map_index == SERVERS_NONE);
-    server->invited_version = version;
+    check(invitation > server->invitation);
+    server->invitation = invitation;
     enter(server, SERVER_IS_INVITED);
 }
 

@@ -54,7 +54,7 @@ struct server_entry {
     uint64_t held_generation; /* the generation that its hello reported; 0: nothing */
     uint32_t map_index;       /* its place in the run's map; SERVERS_NONE: not one of the run's */
     enum server_state state;
-    uint64_t invited_version; /* the run's when it was invited: that of its READY */
+    uint64_t invitation; /* P11: its READY repeats it; 0: it was not invited */
     enum server_leaving leaving;
     bool unfit;        /* this start of it cannot hold chunks of the run */
     bool wanted;       /* servers_choose_wanted(): to be one of the run's */
@@ -77,7 +77,7 @@ struct servers {
     struct server_entry *list;         /* WIRE_SERVERS_MAX; entries never move */
     uint32_t chosen_count;             /* places in the map, free ones included */
     uint32_t chosen[WIRE_SERVERS_MAX]; /* the run's, by map index; SERVERS_NONE: free */
-    uint64_t links;                    /* how many there have been */
+    uint64_t links, invitations;       /* how many there have been */
 };
 
 enum err servers_init(struct servers *servers) MUST_USE; /* ERR_NOMEM */
@@ -123,8 +123,8 @@ void servers_unchoose(struct servers *servers);
 
 /* ---- how far each is ---- */
 
-/* PREPARE is sent to it: without chunks, at that version, or with those of its place. */
-void servers_invite(struct server_entry *server, uint64_t version);
+/* PREPARE is sent to it: without chunks, or with those of its place. */
+void servers_invite(struct server_entry *server, uint64_t invitation);
 void servers_prepare(struct server_entry *server);
 /* Whether PREPARE was sent to it, so that a READY of it is the answer. */
 bool servers_was_told(const struct server_entry *server);

@@ -71,6 +71,7 @@ static void report_ready(const struct server_member *member, struct member_effec
     report->ready.cut = (struct cut_name){member->held.generation, member->committed};
     report->ready.code = member->prepare_err;
     report->ready.text = effects->reason.text;
+    report->ready.invitation = member->invitation;
     if (member->async)
         report->ready.applied_low = member->taken_known ? member->taken.low : UINT64_MAX;
     if (member->taken_known) {
@@ -189,6 +190,7 @@ static void take_prepare(struct server_member *member, const struct server_comma
     uint64_t generation = command->prepare.generation;
     member->told = true;
     member->term.run = command->prepare.run;
+    member->invitation = command->prepare.invitation;
     if (generation == member->held.generation)
         report_ready(member, effects); /* asked again: reported again */
     if (generation <= member->held.generation)
@@ -251,6 +253,7 @@ static void end_run(struct server_member *member, struct member_effects *effects
     member->told = true;
     member->term.run = 0;
     member->held = (struct cut_name){0, 0};
+    member->invitation = 0;
     member->committed = 0;
     member->has_manifest = false;
     memset(member->threads, 0, sizeof member->threads);

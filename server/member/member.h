@@ -79,6 +79,7 @@ struct server_member {
     bool told;                  /* a command has named what to hold */
     bool may_leave, draining;
     struct cut_name held; /* the generation and the version that it began with; 0, 0: nothing */
+    uint64_t invitation;  /* of the newest PREPARE; 0: it was none to join */
     enum err prepare_err;
     struct reason prepare_reason;
     uint64_t committed; /* by all threads: versions */

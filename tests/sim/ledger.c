@@ -295,8 +295,8 @@ void ledger_committed(struct sim *sim, struct sim_thread *thread, uint64_t step)
     ledger->version = shard_version(thread->shard);
 }
 
-void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
-                    const struct transfer *transfer, enum err err, bool again)
+void ledger_arrived(struct sim *sim, struct sim_thread *thread, const struct transfer *transfer,
+                    enum err err, bool again)
 {
     bool ours = again;
     for (uint32_t i = 0; i < thread->chunk_count; i++)
@@ -307,6 +307,8 @@ void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
                      thread->index, transfer->chunk, (unsigned long long)transfer->version);
     if (err == ERR_MALFORMED)
         sim_violated(sim, 7, "s%u calls a chunk malformed", thread->index);
+    if (err == ERR_OK)
+        thread->ledger.left_out = false; /* the run that went on without it gives it chunks */
 }
 
 void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,

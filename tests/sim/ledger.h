@@ -60,8 +60,8 @@ void ledger_published(struct sim *sim, struct sim_thread *thread, const struct w
 
 /* A chunk was taken, or not. `again`: this server had taken it before, and may have given it away
  * since. */
-void ledger_arrived(struct sim *sim, const struct sim_thread *thread,
-                    const struct transfer *transfer, enum err err, bool again);
+void ledger_arrived(struct sim *sim, struct sim_thread *thread, const struct transfer *transfer,
+                    enum err err, bool again);
 
 /* ---- the coordinator; 3, 4, 9, 10, 13, 15 ---- */
 

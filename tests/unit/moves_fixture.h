@@ -17,7 +17,7 @@ static const struct map_parameter parameters[CHUNKS] = {{0, 1, 400, 400}, {1, 1,
                                                         {4, 1, 400, 400}, {5, 1, 16, 16}};
 
 struct player {
-    uint64_t boot, link, generation;
+    uint64_t boot, link, generation, invitation;
     bool owns[CHUNKS];
     bool cuts; /* it was told to write what it begins with */
     bool told_leave;
@@ -45,6 +45,7 @@ static inline void obey_prepare(struct moves_fixture *f, struct player *player,
 {
     player->generation = f->generation = command->prepare.generation;
     player->cuts = command->prepare.cuts;
+    player->invitation = command->prepare.invitation;
     memset(player->owns, 0, sizeof player->owns);
     for (uint32_t i = 0; i < command->prepare.range_count; i++)
         for (uint32_t c = 0; c < command->prepare.ranges[i].count; c++)
@@ -161,15 +162,18 @@ static inline void ready(struct moves_fixture *f, uint32_t i)
     report(f, i,
            (struct server_report){.kind = SERVER_READY,
                                   .ready = {.cut = {f->players[i].generation, version},
+                                            .invitation = f->players[i].invitation,
                                             .applied_low = version * SLOTS}});
 }
 
 static inline void cannot_prepare(struct moves_fixture *f, uint32_t i, enum err code,
                                   const char *text)
 {
-    struct server_report sorry = {
-        .kind = SERVER_READY,
-        .ready = {.cut = {f->generation, status(f).version}, .code = code, .text = text}};
+    struct server_report sorry = {.kind = SERVER_READY,
+                                  .ready = {.cut = {f->generation, status(f).version},
+                                            .invitation = f->players[i].invitation,
+                                            .code = code,
+                                            .text = text}};
     report(f, i, sorry);
 }
 

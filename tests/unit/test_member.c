@@ -184,6 +184,20 @@ TEST_F(p6_a_commit_is_acknowledged_when_all_threads_have_carried_it_out, world, 
     assert_int_equal(member_held(f->member).version, 1);
 }
 
+TEST_F(p11_ready_names_the_newest_invitation, world)
+{
+    struct server_command invitation = prepare_of(4, 20);
+    invitation.prepare.invitation = 7;
+    command(f, invitation);
+    member_prepared(f->member, &(struct shard_async){0});
+    for (uint32_t i = 0; i < f->member->thread_count; i++)
+        thread_ready(f, i, 4);
+    assert_int_equal(reported(f, SERVER_READY)->ready.invitation, 7);
+    invitation.prepare.invitation = 8; /* asked again: reported again */
+    command(f, invitation);
+    assert_int_equal(reported(f, SERVER_READY)->ready.invitation, 8);
+}
+
 TEST_F(p6_a_server_is_ready_when_all_threads_are, world)
 {
     command(f, prepare_of(1, 0));

@@ -61,23 +61,21 @@ TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves)
     assert_int_equal(owned(f, 2), share); /* even: nothing moves any more */
 }
 
-TEST_F(what_a_server_reported_before_it_was_invited_anew_is_not_its_answer, moves)
+/* It drops what it holds when the invitation comes, also chunks that others had sent to it. */
+TEST_F(p11_what_a_server_reported_before_it_was_invited_anew_is_not_its_answer, moves)
 {
     train(f);
     connect(f, 2, 12);
-    uint64_t version = status(f).version;
+    struct server_report early = {.kind = SERVER_READY,
+                                  .ready = {.cut = {f->generation, status(f).version},
+                                            .invitation = f->players[2].invitation}};
     lose(f, 2);
-    step(f);
     connect(f, 2, 12); /* it holds the generation, but was not ready: it is to begin anew */
-    report(
-        f, 2,
-        (struct server_report){.kind = SERVER_READY, .ready = {.cut = {f->generation, version}}});
+    report(f, 2, early);
     step(f);
     assert_int_equal(owned(f, 2), 0);
     assert_int_equal(f->move_count, 0);
-    report(f, 2,
-           (struct server_report){.kind = SERVER_READY,
-                                  .ready = {.cut = {f->generation, version + 1}}});
+    ready(f, 2);
     step(f);
     assert_in_range(owned(f, 2), 1, 2);
 }

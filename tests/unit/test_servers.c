@@ -102,7 +102,7 @@ TEST(who_is_invited_by_one_start_is_invited_anew_by_the_next)
     assert_int_equal(server->state, SERVER_HAS_JOINED);
     hello(&servers, "a", 2);
     assert_int_equal(server->state, SERVER_IS_IDLE);
-    servers_invite(server, 3);
+    servers_invite(server, 4);
     servers_note_ready(server);
     assert_true(servers_add(&servers, server)); /* its first chunks come with a commit … */
     servers_take_back(&servers, server);        /* … or not after all */
