@@ -111,6 +111,7 @@ const char *executor_failure(const struct executor *executor);
  */
 bool executor_refused_graphs(const struct executor *executor);
 
+/* Its rows: for tests, which count the acts of a kind. */
 const struct program *executor_program(const struct executor *executor);
 struct executor_memory executor_memory(const struct executor *executor);
 

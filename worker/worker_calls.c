@@ -130,7 +130,7 @@ static enum err start_call(const struct open_call *call, rpc_answered_fn *answer
     owner->begun_ms = worker_now_ms();
     struct rpc_call_config config = {
         .path = call->path, .timeout_ms = call->deadline_ms, .answered = answered, .owner = owner};
-    enum err err = rpc_call_start(call->worker->channel, &config, take_request, NULL);
+    enum err err = rpc_call_start(call->worker->channel, &config, take_request);
     if (err != ERR_OK)
         free(owner);
     return err;

@@ -68,7 +68,6 @@ struct rpc_message {
     const struct slice *slices;
 };
 
-struct rpc_message *rpc_message_ref(struct rpc_message *message);
 void rpc_message_unref(struct rpc_message *message); /* NULL is fine */
 /* A message of its own with a copy of `bytes`: for tests and other transports. NULL: no memory. */
 struct rpc_message *rpc_message_new(struct slice bytes) MUST_USE;
@@ -132,7 +131,8 @@ enum err rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
 
 /* Server: ends the stream when all that is queued is sent. Once; later sends get ERR_CANCELLED. */
 void rpc_stream_finish(struct rpc_stream *stream, enum err err, const char *text);
-/* Client: will send no more once the queue is empty. */
+/* Client: sends no more once the queue is empty. Roost's own streams are cancelled or finished; a
+ * client of another make (a health probe) ends its side, which tests do with this. */
 void rpc_stream_end(struct rpc_stream *stream);
 /* Ends it at once, at either end; `closed` follows. Harmless when it is closed already. */
 void rpc_stream_cancel(struct rpc_stream *stream);
@@ -186,6 +186,7 @@ void rpc_server_drain(struct rpc_server *server);
  * by then may still be answered, until the loop is freed. Not in a callback. NULL is fine. */
 void rpc_server_free(struct rpc_server *server);
 
+/* Whom the handshake found: the roles have been compared already; for tests. */
 const struct rpc_peer *rpc_request_peer(const struct rpc_request *request);
 /* A number no other request of this process has: for queues that may see a cancelled one. */
 uint64_t rpc_request_number(const struct rpc_request *request);
@@ -197,7 +198,6 @@ void rpc_fail(struct rpc_request *take_request, enum err err, const char *text);
 /* ---- The client ---- */
 
 struct rpc_channel;
-struct rpc_call; /* a unary call under way */
 
 /* A channel to "host:port"; connects when first used and again when the connection breaks.
  * `identity` = NULL: no TLS, loopback only. When its files are renewed, new connections use them.
@@ -221,12 +221,10 @@ struct rpc_call_config {
     void *owner;
 };
 
-/* Starts a call; `answered` follows exactly once if this returns ERR_OK, and never otherwise.
- * `ret_call` may be NULL; else it is a reference for rpc_call_cancel(). Any thread. */
+/* Starts a call; `answered` follows exactly once if this returns ERR_OK, and never otherwise. Any
+ * thread. */
 enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
-                        struct buf *take_request, struct rpc_call **ret_call) MUST_USE;
-void rpc_call_cancel(struct rpc_call *call); /* `answered` gets ERR_CANCELLED, if not yet called */
-void rpc_call_unref(struct rpc_call *call);  /* NULL is fine */
+                        struct buf *take_request) MUST_USE;
 
 /* A call that waits for its answer: for tools and tests, never on a polling thread.
  * Errors: the server's; ERR_UNREACHABLE, ERR_DEADLINE, ERR_UNTRUSTED. */

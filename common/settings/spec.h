@@ -135,7 +135,8 @@ enum err spec_parse(struct slice text, const char *file, const struct config_ove
 /* The effective settings as YAML, every key; spec_parse() of it gives the same spec. */
 enum err spec_print(const struct spec *spec, struct buf *buf) MUST_USE;
 
-/* The reference of every key as a Markdown table: key, default, limits, meaning. */
+/* The reference of every key as a Markdown table: key, default, limits, meaning. A test compares
+ * docs/spec.md with it. */
 enum err spec_print_reference(struct buf *buf) MUST_USE;
 
 /* Whether a run may be continued with a changed setting. */

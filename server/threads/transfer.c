@@ -109,7 +109,7 @@ enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const stru
         .answered = answered,
         .owner = sent,
     };
-    err = rpc_call_start(channel, &config, &request, NULL);
+    err = rpc_call_start(channel, &config, &request);
     if (err != ERR_OK)
         free(sent);
     return err;

@@ -84,12 +84,6 @@ static struct rpc_message *receive(struct sim *sim, struct message *message)
     return &received->base;
 }
 
-struct rpc_message *rpc_message_ref(struct rpc_message *message)
-{
-    atomic_fetch_add(&message->references, 1);
-    return message;
-}
-
 void rpc_message_unref(struct rpc_message *message)
 {
     if (message != NULL && atomic_fetch_sub(&message->references, 1) == 1)
@@ -492,8 +486,8 @@ static void send_request(struct sim *sim, const struct rpc_call *call, struct me
     put_request(sim, call, sim->now_us + network_delay_us(sim, call->from, call->to), take_request);
 }
 
-enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
-                        struct buf *take_request, struct rpc_call **ret_call)
+static enum err call_begin(struct rpc_channel *channel, const struct rpc_call_config *config,
+                           struct buf *take_request, struct rpc_call **ret_call)
 {
     scoped(buf_release) struct buf request = *take_request;
     *take_request = (struct buf){0};
@@ -512,22 +506,16 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
                               .deadline_us = sim->now_us + (uint64_t)config->timeout_ms * 1000,
                               .answered = config->answered,
                               .owner = config->owner};
-    if (ret_call != NULL)
-        *ret_call = call;
+    *ret_call = call;
     send_request(sim, call, message_new(request.data, request.bytes));
     return ERR_OK;
 }
 
-/* Whoever was called carries it out all the same. */
-void rpc_call_cancel(struct rpc_call *call)
+enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
+                        struct buf *take_request)
 {
-    if (call->channel != NULL)
-        answer(call, ERR_CANCELLED, (struct slice){0});
-}
-
-void rpc_call_unref(struct rpc_call *call)
-{
-    (void)call; /* all calls stay until the end */
+    struct rpc_call *call;
+    return call_begin(channel, config, take_request, &call);
 }
 
 /* A call that a thread waits for. */
@@ -560,12 +548,13 @@ enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice re
         .path = path, .timeout_ms = timeout_ms, .answered = waited_answered, .owner = &waited};
     struct buf copy = {0};
     TRY(buf_append(&copy, request.data, request.bytes));
-    TRY(rpc_call_start(channel, &config, &copy, &call));
+    TRY(call_begin(channel, &config, &copy, &call));
     thread_lock(&mutex);
     while (!waited.is_over && life_acts())
         ignore(thread_wait_locked(&waited.over, &mutex, TIME_NEVER)); /* looks again */
     thread_unlock(&mutex);
-    rpc_call_cancel(call); /* of a process that is dead */
+    if (call->channel != NULL) /* the caller is dead; who was called carries it out all the same */
+        answer(call, ERR_CANCELLED, (struct slice){0});
     return waited.err;
 }
 

@@ -447,7 +447,6 @@ TEST_F(a_message_made_from_a_copy_reads_the_same, stream)
     char text[3] = {0};
     rpc_message_copy(message, 2, 2, text);
     assert_string_equal(text, "cd");
-    rpc_message_unref(rpc_message_ref(message));
     rpc_message_unref(message);
 }
 

@@ -25,8 +25,8 @@ struct rpc_channel {
     char address[];
 };
 
+/* A unary call under way: it is freed when it has been answered. */
 struct rpc_call {
-    atomic_uint references;
     struct rpc_channel *channel;
     struct rpc_loop *loop;
     struct rpc_member member;
@@ -36,9 +36,7 @@ struct rpc_call {
     grpc_metadata_array initial;
     grpc_byte_buffer *response;
     struct rpc_ending ending;
-    atomic_bool cancelled;
-    struct thread_mutex lock; /* guards `call` */
-    grpc_call *call;          /* NULL: answered */
+    grpc_call *call;
 };
 
 /* ---- Channels ---- */
@@ -226,41 +224,20 @@ enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
 
 /* ---- Unary calls ---- */
 
-void rpc_call_unref(struct rpc_call *call)
+/* Once it has no grpc_call any more. */
+static void call_free(struct rpc_call *call)
 {
-    if (call == NULL)
-        return;
-    unsigned before = atomic_fetch_sub_explicit(&call->references, 1, memory_order_acq_rel);
-    check(before != 0);
-    if (before != 1)
-        return;
-    check(call->call == NULL);
     grpc_metadata_array_destroy(&call->initial);
     rpc_ending_release(&call->ending);
-    thread_mutex_release(&call->lock);
     atomic_fetch_sub(&call->loop->objects, 1);
     free(call);
-}
-
-void rpc_call_cancel(struct rpc_call *call)
-{
-    thread_lock(&call->lock);
-    grpc_call *under_way = call->call;
-    if (under_way != NULL)
-        grpc_call_ref(under_way);
-    thread_unlock(&call->lock);
-    if (under_way == NULL)
-        return;
-    atomic_store(&call->cancelled, true);
-    grpc_call_cancel_with_status(under_way, GRPC_STATUS_CANCELLED, "cancelled", NULL);
-    grpc_call_unref(under_way);
 }
 
 /* How the call ended; its response in one piece, when it has one. */
 static enum err call_result(struct rpc_call *call, grpc_slice *ret_response, struct reason *reason)
 {
     struct rpc_channel *channel = call->channel;
-    bool cancelled = atomic_load(&call->cancelled) || rpc_group_closing(&channel->group);
+    bool cancelled = rpc_group_closing(&channel->group);
     TRY(rpc_ending_read(&call->ending, cancelled, identity_of(channel), reason));
     grpc_byte_buffer_reader reader;
     if (call->response == NULL || call->response->data.raw.compression != GRPC_COMPRESS_NONE ||
@@ -275,11 +252,6 @@ static void on_answered(struct rpc_tag *tag, bool ok)
 {
     (void)ok; /* the call's ending has the error */
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, tag);
-    thread_lock(&call->lock);
-    grpc_call *over = call->call;
-    call->call = NULL;
-    thread_unlock(&call->lock);
-
     struct reason reason = {0};
     grpc_slice response = grpc_empty_slice();
     enum err err = call_result(call, &response, &reason);
@@ -290,8 +262,8 @@ static void on_answered(struct rpc_tag *tag, bool ok)
     if (call->response != NULL)
         grpc_byte_buffer_destroy(call->response);
     rpc_group_leave(&call->channel->group, &call->member);
-    grpc_call_unref(over);
-    rpc_call_unref(call);
+    grpc_call_unref(call->call);
+    call_free(call);
 }
 
 static struct rpc_call *call_alloc(struct rpc_channel *channel,
@@ -303,13 +275,11 @@ static struct rpc_call *call_alloc(struct rpc_channel *channel,
     gpr_timespec deadline =
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                      gpr_time_from_millis((int64_t)config->timeout_ms, GPR_TIMESPAN));
-    atomic_init(&call->references, 2); /* the transport's and the caller's */
     call->channel = channel;
     call->loop = channel->loop;
     call->answered = config->answered;
     call->owner = config->owner;
     call->tag.done = on_answered;
-    thread_mutex_init(&call->lock);
     grpc_metadata_array_init(&call->initial);
     rpc_ending_init(&call->ending);
     call->member.call = call->call = call_new(channel, config->path, deadline);
@@ -341,15 +311,13 @@ static enum err call_abandon(struct rpc_call *call, grpc_byte_buffer *bytes, enu
     grpc_byte_buffer_destroy(bytes);
     if (call != NULL) {
         grpc_call_unref(call->call);
-        call->call = NULL;
-        atomic_store(&call->references, 1); /* nobody got the other one */
-        rpc_call_unref(call);
+        call_free(call);
     }
     return err;
 }
 
 enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
-                        struct buf *take_request, struct rpc_call **ret_call)
+                        struct buf *take_request)
 {
     check(config->timeout_ms != 0);
     grpc_byte_buffer *bytes = NULL;
@@ -360,10 +328,6 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
     if (!rpc_group_join(&channel->group, &call->member))
         return call_abandon(call, bytes, ERR_CANCELLED);
     call_begin(call, bytes, config->wait_for_server);
-    if (ret_call != NULL)
-        *ret_call = call;
-    else
-        rpc_call_unref(call);
     return ERR_OK;
 }
 
@@ -403,7 +367,7 @@ enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice re
     thread_cond_init(&waiting.answered);
     struct rpc_call_config config = {
         .path = path, .timeout_ms = timeout_ms, .answered = on_waited, .owner = &waiting};
-    enum err err = rpc_call_start(channel, &config, &copy, NULL);
+    enum err err = rpc_call_start(channel, &config, &copy);
     if (err == ERR_OK) {
         thread_lock(&waiting.lock);
         while (!waiting.done)
