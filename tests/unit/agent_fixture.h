@@ -7,8 +7,6 @@
 
 #include "worker/agent.h"
 
-#include <stdlib.h>
-
 enum { SERVERS = 2, EFFECTS_MAX = 128, BACKOFF_MS = 15001 /* longer than any */ };
 
 /* An agent, the time, and what it asked for last. */

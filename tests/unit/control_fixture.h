@@ -6,12 +6,9 @@
 
 #include "tests/unit/folder.h"
 
-#include "common/scoped.h"
 #include "server/control/connections.h"
 #include "server/control/control.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { LEASE_MS = 10000, BOOT = 5, FAR_BOOT = 6, CALL_BYTES_MAX = 1 << 20 };

@@ -5,12 +5,10 @@
 
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/coordinator.h"
 #include "server/member/proof.h"
 
 #include <math.h>
-#include <string.h>
 
 #ifndef COORDINATOR_SERVERS
 #define COORDINATOR_SERVERS 2 /* at most 3 */

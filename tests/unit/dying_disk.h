@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum death { PROCESS, MACHINE, MACHINE_KEEPS_NAMES, MACHINE_SCRAMBLES, DEATHS };

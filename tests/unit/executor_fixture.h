@@ -7,9 +7,6 @@
 #include "common/rand.h"
 #include "worker/executor.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct executor_fixture {
     struct spec_model settings;
     struct spec_train train;

@@ -7,10 +7,6 @@
 
 #include "common/file.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define FOLDER_PATHS 32
 
 struct folder {

@@ -4,7 +4,6 @@
 
 #include "tests/unit/executor_fixture.h"
 
-#include "common/scoped.h"
 #include <math.h>
 
 static inline enum err gradient_read(void *context, enum ticket_kind kind, uint64_t first,

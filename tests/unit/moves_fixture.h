@@ -7,8 +7,6 @@
 
 #include "server/coordinator/coordinator.h"
 
-#include <string.h>
-
 enum { SERVERS = 3, CHUNKS = 6, SLOTS = 2, LOSS = 5 };
 
 /* Six parameters of a chunk each; the last is the loss. */

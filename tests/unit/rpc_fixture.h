@@ -8,8 +8,6 @@
 #include "common/time.h"
 #include "tests/unit/unit.h"
 
-#include <string.h>
-
 #define UNUSED __attribute__((unused))
 enum { FIXTURE_WAIT_MS = 20000 }; /* nothing here takes so long unless it hangs */
 

@@ -8,8 +8,6 @@
 #include "common/rand.h"
 #include "server/shard/shard.h"
 
-#include <string.h>
-
 enum { N_FIRST = 48, N_TIED = 32, N_MEAN = 16, N_ALL = N_FIRST + N_TIED + N_MEAN + 4, SLOTS = 4 };
 enum { FIRST = 3, TIED = 4, MEAN = 7, LOSS = 9, COUNT = 4 }; /* the chunks' numbers in the run */
 enum { GENERATION = 5, BOOT = 77, TERM = 2, ALICE = 100, BOB = 200 };

@@ -9,7 +9,6 @@
 #include "common/arena.h"
 #include "common/cursor.h"
 #include "common/model/model.h"
-#include "common/scoped.h"
 #include "common/settings/spec.h"
 #include "server/member/proof.h"
 #include "server/threads/shards.h"

@@ -1,10 +1,7 @@
 /* What a server answers to members and pushes, by what it knows of its coordinator's term. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/member/admission.h"
-
-#include <string.h>
 
 enum { RUN = 4, TERM = 3, GENERATION = 2, STEP = 7 };
 

@@ -2,8 +2,6 @@
  */
 #include "tests/unit/agent_fixture.h"
 
-#include <string.h>
-
 enum { BOOT = 70 };
 
 /* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */

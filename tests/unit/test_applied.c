@@ -3,8 +3,6 @@
 #include "common/rand.h"
 #include "tests/unit/unit.h"
 
-#include <string.h>
-
 enum { WINDOW = 128, TICKETS = 2000 };
 
 static struct applied empty(uint64_t *words)

@@ -2,10 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/arena.h"
-#include "common/scoped.h"
-
-#include <stdint.h>
-#include <string.h>
 
 TEST(pieces_are_aligned_and_apart)
 {

@@ -4,8 +4,6 @@
 #include "common/rand.h"
 #include "server/shard/async.h"
 
-#include <string.h>
-
 enum { N = 40, SLOTS = 4, WINDOW = 64, COUNT = 3 };
 enum { FIRST = 3, TIED = 4, LOSS = 9 }; /* the chunks' numbers in the run */
 enum { GENERATION = 5, BOOT = 77, TERM = 2, ALICE = 100 };

@@ -4,9 +4,6 @@
 #include "common/rand.h"
 #include "worker/blocks.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { ROWS = 12, COLS = 10 };
 
 /* One parameter of 12 × 10, and chunks that take a block of it, whole rows of it, all of it. */

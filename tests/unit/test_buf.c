@@ -2,9 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/buf.h"
-#include "common/scoped.h"
-
-#include <string.h>
 
 TEST(appended_bytes_stay_in_order_while_it_grows)
 {

@@ -7,10 +7,6 @@
 #include "common/files/checkpoint.h"
 #include "common/rand.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 enum { SERVERS = 2, CHUNKS = 6, WEIGHTS = 40, STATES = 1, FLIPS = 10000 };
 
 static const struct checkpoint_arrays arrays = {.states = STATES};

@@ -1,9 +1,6 @@
 /* Churn on demand: who goes and comes, and when. */
-#include "common/scoped.h"
 #include "deploy/roost/churn.h"
 #include "tests/unit/unit.h"
-
-#include <string.h>
 
 enum { HOUR_MS = 3600 * 1000 };
 

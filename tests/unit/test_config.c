@@ -1,10 +1,7 @@
 /* The table-driven settings: sources, types, limits, places of errors, printing. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "common/settings/config.h"
-
-#include <string.h>
 
 struct settings {
     uint32_t kind;

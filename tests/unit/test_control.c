@@ -1,7 +1,6 @@
 /* The coordinator's daemon: runs that begin, go on or are refused, and other calls. */
 #include "tests/unit/control_fixture.h"
 
-#include "common/scoped.h"
 #include <errno.h>
 #include <sys/stat.h>
 

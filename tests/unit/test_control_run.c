@@ -1,12 +1,9 @@
 /* The run that an operator asks for: new, continued, or refused. */
 #include "tests/unit/folder.h"
 
-#include "common/file.h"
 #include "common/files/checkpoint.h"
 #include "server/control/control_run.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char spec[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"

@@ -4,8 +4,6 @@
 #include "common/cursor.h"
 #include "common/rand.h"
 
-#include <string.h>
-
 enum { BYTES = 96, SLICES_MAX = BYTES + 8 };
 
 /* 0, 1, 2 … cut at random places; empty slices are among them. */

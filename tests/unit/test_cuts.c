@@ -1,11 +1,8 @@
 /* Which cut is durable. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/map.h"
-
-#include <string.h>
 
 enum { SERVERS = 2 };
 

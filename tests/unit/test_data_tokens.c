@@ -3,8 +3,6 @@
 
 #include "common/data/tokens.h"
 
-#include <string.h>
-
 #define HEADER 1024
 
 /* A file of llm.c with that header and `payload` bytes after it. */

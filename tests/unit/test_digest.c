@@ -3,9 +3,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/digest.h"
-#include "common/scoped.h"
-
-#include <string.h>
 
 static struct slice text(const char *words)
 {

@@ -2,8 +2,6 @@
 #include "deploy/roost/effort.h"
 #include "tests/unit/unit.h"
 
-#include <string.h>
-
 static enum err read_rows(struct effort *effort, const char *rows, uint64_t first_step,
                           struct reason *reason)
 {

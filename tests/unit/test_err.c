@@ -4,7 +4,6 @@
 #include "common/err.h"
 
 #include <errno.h>
-#include <string.h>
 
 TEST(every_error_has_a_name_a_text_and_a_reaction)
 {

@@ -3,8 +3,6 @@
 #include "tests/unit/executor_fixture.h"
 #include "tests/unit/program_rows.h"
 
-#include "common/scoped.h"
-
 /* The sum of a node's slots, each computed as a ticket of its own, in tree order. */
 static float *tree_sum(struct executor_fixture *f, struct executor *single, uint64_t step,
                        struct node node)

@@ -1,8 +1,6 @@
 /* Files, and what is left when a write, sync or rename fails. */
 #include "tests/unit/folder.h"
 
-#include "common/scoped.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

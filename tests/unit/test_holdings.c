@@ -1,7 +1,6 @@
 /* What a server tells a new coordinator of what it holds. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/member/holdings.h"
 
 static const struct chunk_range ranges[] = {{0, 2, 0}, {2, 3, 1}, {5, 1, 0}};

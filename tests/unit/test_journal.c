@@ -3,7 +3,6 @@
 #include "tests/unit/folder.h"
 
 #include "common/rand.h"
-#include "common/scoped.h"
 #include "server/disk/journal.h"
 
 enum { N = 37, CRASH_TICKETS = 12, FLIPS = 10000, HEAD_BYTES = 64 };

@@ -4,7 +4,6 @@
 #include "common/files/json.h"
 
 #include <float.h>
-#include <string.h>
 
 static struct slice text(const char *words)
 {

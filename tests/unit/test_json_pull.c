@@ -2,9 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/json_pull.h"
-#include "common/scoped.h"
-
-#include <string.h>
 
 static struct json_pull start(const char *words, struct reason *reason)
 {

@@ -1,9 +1,5 @@
 /* Opening a table: what is refused and why, memory, what says which bits. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
-
-#include <math.h>
 
 static void refused(struct kernels_options options, const char *because)
 {

@@ -2,13 +2,11 @@
 #ifndef ROOST_TESTS_UNIT_TEST_KERNELS_H
 #define ROOST_TESTS_UNIT_TEST_KERNELS_H
 
-#include "common/scoped.h"
+#include "tests/unit/unit.h"
+
 #include "kernels/kernels.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* The i-th value in [-1, 1) of stream `seed`: a multiple of 2^-23, made of integers alone, so that
  * tests/golden/make_kernels.py makes the same. (The mixing is lowbias32 by Chris Wellons.) */

@@ -1,6 +1,4 @@
 /* Casts, sums of received bytes, sum of squares. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
 
 static float float_of(uint32_t bits)

@@ -1,6 +1,4 @@
 /* Softmax and cross-entropy over rows of logits. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
 
 /* log of the sum of exponentials */

@@ -1,7 +1,5 @@
 /* The CPU kernels against their formulas in double: forward passes directly, backward passes
  * against central differences of the formula. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
 
 #define TOLERANCE 2e-6 /* of the output's norm; fp32 sums of up to a few hundred terms */

@@ -4,7 +4,6 @@
 #include "kernels/cpu/vector_math.h"
 
 #include <math.h>
-#include <stdio.h>
 
 static float float_of(uint32_t bits)
 {

@@ -1,6 +1,4 @@
 /* The optimizers against their formulas in double, and what they publish. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
 
 enum { WEIGHTS = 77, STEPS = 10 };

@@ -1,7 +1,5 @@
 /* The scalar, AVX2 and AVX-512 variants give equal bits: every operation, with sizes around the
  * sixteen lanes and unaligned bytes, is run by each and everything it wrote is compared. */
-#include "tests/unit/unit.h"
-
 #include "tests/unit/test_kernels.h"
 
 static const int64_t sizes[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257, 1000};

@@ -1,7 +1,6 @@
 /* Leases, found in several orders. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/leases.h"
 
 enum { LEASES = 8, ALICE = 1, BOB = 2 };

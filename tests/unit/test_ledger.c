@@ -2,9 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/ledger.h"
-#include "common/scoped.h"
-
-#include <string.h>
 
 enum { SLOTS = 4, SLOT_SAMPLES = 2, EPOCH = 20 };
 

@@ -2,8 +2,6 @@
 #include "tests/models.h"
 #include "tests/unit/gradient_fixture.h"
 
-#include "common/scoped.h"
-
 TEST(gradients_are_the_slopes_of_the_loss)
 {
     gradient_check_all(fixture_llama());

@@ -2,9 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/log.h"
-#include "common/scoped.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #define WALL_NS 1709210096789000000

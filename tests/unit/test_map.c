@@ -1,7 +1,6 @@
 /* Chunk -> server, balanced by bytes. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/map.h"
 
 /* Four parameters: a large one of 8 chunks, and 1, 2 and 1 chunks. */

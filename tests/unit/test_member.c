@@ -3,8 +3,6 @@
 
 #include "server/member/member.h"
 
-#include <string.h>
-
 enum { BOOT = 9, TERM = 3 };
 
 struct world_fixture {

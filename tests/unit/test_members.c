@@ -1,10 +1,7 @@
 /* Who is there. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/members.h"
-
-#include <string.h>
 
 enum { LEASE_MS = 1000 };
 

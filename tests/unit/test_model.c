@@ -1,12 +1,8 @@
 /* Parameters, units, the grid and the initial values. */
 #include "tests/unit/unit.h"
 
-#include "common/model/model.h"
 #include "common/rand.h"
-#include "common/scoped.h"
 #include "tests/models.h"
-
-#include <string.h>
 
 static struct spec_model gpt_settings(uint32_t layers, uint32_t heads, uint32_t width,
                                       uint32_t context, uint32_t vocabulary)

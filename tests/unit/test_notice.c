@@ -3,8 +3,6 @@
 
 #include "worker/notice.h"
 
-#include <string.h>
-
 static struct slice slice_of(const char *text)
 {
     return (struct slice){(const uint8_t *)text, strlen(text)};

@@ -4,7 +4,6 @@
 #include "server/shard/optimizer.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { N = 19 };
 

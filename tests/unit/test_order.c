@@ -2,9 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/order.h"
-#include "common/scoped.h"
-
-#include <string.h>
 
 enum { SLOTS = 3, STEPS = 4 };
 

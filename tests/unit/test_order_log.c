@@ -1,12 +1,9 @@
 /* The coordinator's order log as a file: kept over restarts and rewinds, late on a full disk. */
-#include "tests/unit/unit.h"
-
-#include "common/scoped.h"
-#include "server/disk/order_log.h"
 #include "tests/unit/folder.h"
 
+#include "server/disk/order_log.h"
+
 #include <errno.h>
-#include <string.h>
 
 static const char *directory(void **state)
 {

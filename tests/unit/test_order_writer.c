@@ -1,7 +1,6 @@
 /* The thread that writes down what async shards do, at its edges; the rest is seen in whole runs.
  */
 #include "tests/unit/folder.h"
-#include "tests/unit/unit.h"
 
 #include "server/disk/journal.h"
 #include "server/disk/order_writer.h"
@@ -9,9 +8,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A disk that has no more room for files of the first generation. */
 struct disk {

@@ -2,10 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/file.h"
-#include "common/scoped.h"
 #include "common/settings/spec.h"
-
-#include <string.h>
 
 static void read_page(const char *name, struct buf *ret_text)
 {

@@ -1,9 +1,7 @@
 /* The generator for one stage. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "tests/unit/program_rows.h"
-#include "worker/program/program.h"
 
 static void printed(const struct program *program, const char *text)
 {

@@ -1,10 +1,7 @@
 /* Where activations lie: never two alive in one place, and the predicted peak. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "worker/program/memory.h"
-
-#include <string.h>
 
 enum { KB = 1024 };
 

@@ -1,10 +1,7 @@
 /* Programs as text. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "worker/program/program.h"
-
-#include <string.h>
 
 static struct slice slice_of(const char *text)
 {

@@ -1,10 +1,7 @@
 /* What the validator refuses, and that it says where. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "worker/program/program.h"
-
-#include <string.h>
 
 /* "" when the text is a valid program, else what the validator says. */
 static void judged(const char *text, const char *wanted)

@@ -3,10 +3,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/rand.h"
-#include "common/scoped.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 TEST(philox_gives_the_published_answers)
 {

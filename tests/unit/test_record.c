@@ -2,12 +2,9 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/json.h"
-#include "common/scoped.h"
 #include "server/disk/record.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct record_fixture {
     void *folder;

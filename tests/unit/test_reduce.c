@@ -6,7 +6,6 @@
 #include "server/shard/reduce.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 enum { N = 37, SLOTS_MAX = 16 };
 

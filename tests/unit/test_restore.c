@@ -3,7 +3,6 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/safetensors.h"
-#include "common/scoped.h"
 #include "server/disk/restore.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 /* Unary calls over real loopback sockets. */
 #include "tests/unit/rpc_fixture.h"
 
-#include "common/scoped.h"
 #include <grpc/support/sync.h>
 
 enum { REQUESTED, CANCELLED, ANSWERED };

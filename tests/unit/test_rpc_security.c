@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

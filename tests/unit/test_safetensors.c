@@ -2,10 +2,6 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/safetensors.h"
-#include "common/scoped.h"
-
-#include <stdio.h>
-#include <string.h>
 
 /* A file of that header and `buffer` bytes; only its beginning exists. */
 static enum err parse(const char *header, uint64_t buffer, struct safetensors *ret_header,

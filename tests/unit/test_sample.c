@@ -2,10 +2,7 @@
 #include "tests/models.h"
 #include "tests/unit/executor_fixture.h"
 
-#include "common/scoped.h"
 #include "worker/sample.h"
-
-#include <string.h>
 
 static struct spec_model bytes_model(void)
 {

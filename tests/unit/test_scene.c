@@ -4,12 +4,10 @@
 #include "common/check.h"
 #include "common/check_account.h"
 #include "common/scene.h"
-#include "common/scoped.h"
 #include "common/thread.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>

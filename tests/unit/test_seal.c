@@ -1,11 +1,9 @@
 /* From the reduced sums of a step to its one decision. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/shard/seal.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { CHUNKS = 4 };
 

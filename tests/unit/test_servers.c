@@ -1,7 +1,6 @@
 /* The daemons that the coordinator knows. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/servers.h"
 
 static struct server_entry *hello(struct servers *servers, const char *name, uint64_t boot)

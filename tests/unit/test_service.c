@@ -3,12 +3,9 @@
 
 #include "common/data/run_data.h"
 #include "common/data/sampler.h"
-#include "common/scoped.h"
 #include "server/control/connections.h"
 #include "server/member/proof.h"
 #include "server/service.h"
-
-#include <stdlib.h>
 
 enum { CALL_MS = 5000, INBOX_EVENTS = 4 };
 

@@ -3,8 +3,6 @@
 
 #include "server/shard/shard.h"
 
-#include <string.h>
-
 enum { N = 20, SLOTS = 2, CHUNKS = 4, GENERATION = 3, OLD = 0, NEW = 1, SENDER = 100 };
 
 static const struct shard_chunk chunk_list[CHUNKS] = {

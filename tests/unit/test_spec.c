@@ -1,10 +1,7 @@
 /* The run's settings: defaults, every refusal with its place, printing, resume. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "common/settings/spec.h"
-
-#include <string.h>
 
 static enum err parse(const char *text, const char *flag, struct spec *ret_spec,
                       struct reason *reason)

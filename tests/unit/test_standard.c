@@ -1,10 +1,7 @@
 /* Health and reflection, byte by byte as any gRPC tool sends and reads them. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "proto/standard.h"
-
-#include <string.h>
 
 static struct slice text(const char *bytes, size_t count)
 {

@@ -2,11 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/files/state_digest.h"
-#include "common/scoped.h"
 #include "tests/models.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Value of (parameter, array, place in the storage); one of them may be changed. */
 struct source {

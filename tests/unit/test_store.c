@@ -1,12 +1,8 @@
 /* The facts that a cluster must not forget, in SQLite. Each test has a file of its own. */
 #include "tests/unit/folder.h"
 
-#include "common/file.h"
-#include "common/scoped.h"
 #include "server/disk/store.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 struct store_fixture {

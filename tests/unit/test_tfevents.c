@@ -2,7 +2,6 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/tfevents.h"
-#include "common/scoped.h"
 
 static void assert_hex(const struct buf *bytes, const char *hex)
 {

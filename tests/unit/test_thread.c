@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 
 #define THREADS 4
 #define TURNS 1000

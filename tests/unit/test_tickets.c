@@ -1,7 +1,6 @@
 /* Who computes what. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/tickets.h"
 
 enum { LEASE_MS = 1000 };

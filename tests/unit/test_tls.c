@@ -1,9 +1,6 @@
 /* Certificates in memory: names, issuing, checks. The clock is 2026-01-01. */
 #include "common/rpc/tls.h"
-#include "common/scoped.h"
 #include "tests/unit/unit.h"
-
-#include <string.h>
 
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>

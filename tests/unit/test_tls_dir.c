@@ -1,10 +1,7 @@
 /* A certificate directory on disk. The clock is 2026-01-01. */
-#include "common/file.h"
 #include "common/rpc/tls.h"
-#include "common/scoped.h"
 #include "tests/unit/folder.h"
 
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -4,8 +4,6 @@
 
 #include "server/threads/transfer.h"
 
-#include <stdlib.h>
-
 enum { ARRIVED, SENT };
 enum { WEIGHTS = 5, ARRAYS = 3, THREAD = 2 };
 

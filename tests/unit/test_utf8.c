@@ -3,8 +3,6 @@
 
 #include "common/utf8.h"
 
-#include <string.h>
-
 TEST(every_character_goes_both_ways)
 {
     for (uint32_t code = 0; code <= 0x10FFFF; code++) {

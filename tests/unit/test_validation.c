@@ -1,7 +1,6 @@
 /* What the held-out pieces brought. */
 #include "tests/unit/unit.h"
 
-#include "common/scoped.h"
 #include "server/coordinator/validation.h"
 
 static struct validation_result result_of(double loss)

@@ -3,8 +3,6 @@
 
 #include "server/control/waiting.h"
 
-#include <stdlib.h>
-
 /* How each call that is failed ends, by its number. */
 static enum err failed[WAITING_MAX + 2];
 static unsigned failed_count;

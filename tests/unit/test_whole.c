@@ -1,7 +1,6 @@
 /* What async pushes: whole chunks and one scale. */
 #include "tests/unit/executor_fixture.h"
 
-#include "common/scoped.h"
 #include "worker/whole.h"
 
 #include <math.h>

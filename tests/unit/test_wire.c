@@ -3,11 +3,6 @@
  * through. */
 #include "tests/unit/wire_fixture.h"
 
-#include "common/scoped.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 enum { ARENA_BYTES_MAX = 1 << 28, SEEDS = 50, NUMBERS_MAX = 16 };
 
 /* ---- every message ---- */

@@ -1,10 +1,6 @@
 /* The list of a program's tests. */
 #include "tests/unit/unit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static struct unit_test *first;
 static size_t count;
 

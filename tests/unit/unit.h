@@ -1,4 +1,5 @@
-/* What a test file begins with: cmocka, and a test that registers itself.
+/* What a test file begins with: cmocka, the headers that most tests need, and a test that registers
+ * itself.
  *
  *     TEST(the_last_reference_releases_counted_bytes)
  *     {
@@ -24,8 +25,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+#include "common/scoped.h"
 
 struct unit_test {
     struct unit_test *next;
