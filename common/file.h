@@ -128,6 +128,8 @@ struct file_info {
     uint64_t bytes;
     uint64_t modified_ns; /* of the wall clock */
 };
+/* How many files this process may have open, raised as far as it may raise that itself. */
+uint32_t file_limit_raise(void);
 /* About the file that `path` leads to, links followed. */
 enum err file_stat(const char *path, struct file_info *ret_info, struct reason *reason) MUST_USE;
 /* `path` with all links resolved; *ret_path is the caller's to free(). */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -305,4 +306,19 @@ void file_claim_release(struct file_claim *claim)
     if (claim->held)
         close(claim->fd);
     *claim = (struct file_claim){0};
+}
+
+uint32_t file_limit_raise(void)
+{
+    enum { WANTED = 1 << 20 }; /* more only costs: some programs close each file that could be */
+    struct rlimit limit = {.rlim_cur = 256}; /* if the system does not report one */
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return (uint32_t)limit.rlim_cur;
+    rlim_t before = limit.rlim_cur;
+    rlim_t wanted = limit.rlim_max < WANTED ? limit.rlim_max : WANTED;
+    if (before < wanted) {
+        limit.rlim_cur = wanted;
+        limit.rlim_cur = setrlimit(RLIMIT_NOFILE, &limit) == 0 ? wanted : before;
+    }
+    return limit.rlim_cur < WANTED ? (uint32_t)limit.rlim_cur : WANTED;
 }

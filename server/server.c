@@ -45,7 +45,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 1024 };
+enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 64 };
+/* Messages that began and did not end, of all peers together. */
+#define UNFINISHED_BYTES_MAX (512ull << 20)
 /* Starting and stopping may take long (a large cut), but not without a turn of the loop. */
 enum { MORE_TIME_S = 30 };
 /* The coordinator of a cluster that starts up is there in a moment. */
@@ -111,6 +113,8 @@ static enum err open_loop(struct server *server, struct reason *reason)
     struct rpc_settings rpc = rpc_settings_default();
     rpc.message_bytes_max = WIRE_TRANSFER_BYTES_MAX; /* the largest; methods have limits below */
     rpc.calls_max = CALLS_MAX;
+    rpc.unfinished_bytes_max = UNFINISHED_BYTES_MAX;
+    rpc.role_bytes_max[TLS_ROLE_SERVER] = WIRE_TRANSFER_BYTES_MAX + WIRE_CONTROL_BYTES_MAX;
     rpc.reconnect_ms_min = RECONNECT_MS_MIN;
     rpc.reconnect_ms_max = RECONNECT_MS_MAX;
     if (!server->settings->insecure)

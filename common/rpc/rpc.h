@@ -39,11 +39,15 @@ struct rpc_settings {
     uint32_t message_bytes_max;    /* of a message sent or received */
     uint32_t queue_messages_max;   /* messages waiting to be sent: per stream and priority */
     uint32_t calls_max;            /* open calls and streams of one connection, at a server */
-    uint32_t reconnect_ms_min;     /* backoff between attempts to connect, jittered */
+    uint32_t connections_max;      /* with one certificate, at a server */
+    uint64_t unfinished_bytes_max; /* of messages that began, of all connections of a server … */
+    uint32_t role_bytes_max[TLS_ROLE_COUNT]; /* … and of one, beside what it reads ahead */
+    uint32_t reconnect_ms_min;               /* backoff between attempts to connect, jittered */
     uint32_t reconnect_ms_max;
 };
 
-/* All cores; 5 s, 4 s: less than the 10 s that calls may take; 1 MiB; 256; 128; 100 ms to 5 s. */
+/* All cores; 5 s, 4 s: less than the 10 s that calls may take; 1 MiB; 256; 128; 4096; 512 MiB,
+ * 1 MiB; 100 ms to 5 s. */
 struct rpc_settings rpc_settings_default(void);
 
 /* ---- The loop: polling threads. One for all servers and channels of a process. ---- */
@@ -82,7 +86,8 @@ struct rpc_stream;
 /* The peer at the other end. Without TLS the role is TLS_ROLE_NONE and the names are "". */
 struct rpc_peer {
     struct tls_holder holder;
-    char address[64]; /* "127.0.0.1:41022" or "[::1]:41022" */
+    uint64_t certificate; /* a digest of its number and issuer; 0: none */
+    char address[64];     /* "127.0.0.1:41022" or "[::1]:41022" */
 };
 
 /* Called on the stream's polling thread, one after another; NULL where nothing is to be done.

@@ -1,6 +1,7 @@
 /* Certificates with OpenSSL 3: names, checks, issuing. The files are tls_dir.c's matter. */
 #include "common/rpc/tls.h"
 
+#include "common/digest.h"
 #include "common/scoped.h"
 #include "common/time.h"
 
@@ -29,21 +30,6 @@ SCOPED_FREE(X509, X509_free)
 SCOPED_FREE(X509_EXTENSION, X509_EXTENSION_free)
 SCOPED_FREE(X509_STORE, X509_STORE_free)
 SCOPED_FREE(X509_STORE_CTX, X509_STORE_CTX_free)
-
-/* ---- Connections ---- */
-
-/* OpenSSL calls this for every connection that this process makes. */
-static void connection_made(void *connection, void *pointer, CRYPTO_EX_DATA *data, int index,
-                            long number, void *argument)
-{
-    (void)pointer, (void)data, (void)index, (void)number, (void)argument;
-    SSL_set_mode(connection, SSL_MODE_RELEASE_BUFFERS);
-}
-
-void tls_process_init(void)
-{
-    check(SSL_get_ex_new_index(0, NULL, connection_made, NULL, NULL) >= 0);
-}
 
 /* ---- Certificates ---- */
 
@@ -210,6 +196,101 @@ static enum err holder_of(X509 *certificate, const char *path, struct tls_holder
         return reason_set(reason, ERR_UNTRUSTED, "%s: %.400s", path, why.text);
     return ERR_OK;
 }
+
+/* ---- Connections ---- */
+
+struct watch {
+    const struct tls_observer *observer;
+    void *owner;
+};
+
+/* Of the next connection: the library that makes it passes nothing of ours on. */
+static _Thread_local struct watch next_watch;
+
+void tls_watch_begin(const struct tls_observer *observer, void *owner)
+{
+    next_watch = (struct watch){observer, owner};
+}
+
+bool tls_watch_end(void)
+{
+    bool made = next_watch.observer == NULL;
+    next_watch = (struct watch){0};
+    return made;
+}
+
+static uint64_t certificate_digest(X509 *certificate)
+{
+    const ASN1_INTEGER *serial = X509_get0_serialNumber(certificate);
+    struct slice bytes = {ASN1_STRING_get0_data(serial), (size_t)ASN1_STRING_length(serial)};
+    uint64_t parts[2] = {X509_issuer_name_hash(certificate), digest_fast64(bytes)};
+    return digest_fast64((struct slice){(const uint8_t *)parts, sizeof parts}) | 1;
+}
+
+static void proved(const SSL *connection, const struct watch *watch)
+{
+    struct tls_peer peer = {0};
+    X509 *certificate = SSL_get0_peer_certificate(connection);
+    if (certificate == NULL)
+        return;
+    /* Who is no holder of ours is refused at each call, with a sentence. */
+    ignore(holder_of(certificate, "certificate", &peer.holder, NULL));
+    peer.certificate = certificate_digest(certificate);
+    watch->observer->proved(watch->owner, &peer);
+}
+
+/* A record's five bytes (RFC 8446 5.1), or a message of a handshake. */
+static void message_seen(int sent, int version, int type, const void *bytes, size_t count,
+                         SSL *connection, void *argument)
+{
+    (void)version;
+    const struct watch *watch = argument;
+    const uint8_t *data = bytes;
+    if (sent || count == 0)
+        return;
+    if (type == SSL3_RT_HEADER && count == SSL3_RT_HEADER_LENGTH)
+        watch->observer->received(watch->owner, count + (size_t)(data[3] << 8 | data[4]));
+    else if (type == SSL3_RT_HANDSHAKE && data[0] == SSL3_MT_FINISHED)
+        proved(connection, watch);
+}
+
+/* OpenSSL calls this for every connection that this process makes … */
+static void connection_made(void *connection, void *pointer, CRYPTO_EX_DATA *data, int index,
+                            long number, void *argument)
+{
+    (void)pointer, (void)number, (void)argument;
+    SSL_set_mode(connection, SSL_MODE_RELEASE_BUFFERS);
+    if (next_watch.observer == NULL)
+        return;
+    struct watch *watch = malloc(sizeof *watch);
+    if (watch == NULL || CRYPTO_set_ex_data(data, index, watch) != 1) {
+        free(watch); /* tls_watch_end() reports it */
+        return;
+    }
+    *watch = next_watch;
+    next_watch = (struct watch){0};
+    SSL_set_msg_callback(connection, message_seen);
+    SSL_set_msg_callback_arg(connection, watch);
+}
+
+/* … and this when it frees one. */
+static void connection_freed(void *connection, void *pointer, CRYPTO_EX_DATA *data, int index,
+                             long number, void *argument)
+{
+    (void)connection, (void)data, (void)index, (void)number, (void)argument;
+    struct watch *watch = pointer;
+    if (watch == NULL)
+        return;
+    watch->observer->gone(watch->owner);
+    free(watch);
+}
+
+void tls_process_init(void)
+{
+    check(SSL_get_ex_new_index(0, NULL, connection_made, NULL, connection_freed) >= 0);
+}
+
+/* ---- Validity ---- */
 
 static int64_t seconds_of(const ASN1_TIME *time)
 {

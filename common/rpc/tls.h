@@ -55,6 +55,26 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
+/* Whom a peer's certificate names, and which certificate it is: a digest of issuer and serial
+ * number, never 0. */
+struct tls_peer {
+    struct tls_holder holder;
+    uint64_t certificate;
+};
+
+/* What happens on a connection of this process that is watched. Any thread, but of one connection
+ * one after another. */
+struct tls_observer {
+    /* The peer has proved that it has the key of its certificate. */
+    void (*proved)(void *owner, const struct tls_peer *peer);
+    void (*received)(void *owner, size_t bytes);
+    void (*gone)(void *owner); /* the last event */
+};
+/* The next connection that this thread makes is watched; `observer` lives as long as it. False from
+ * tls_watch_end(): none was made. */
+void tls_watch_begin(const struct tls_observer *observer, void *owner);
+bool tls_watch_end(void);
+
 /* One certificate with its key and its CA, checked. PEM texts end in a 0 behind their bytes. */
 struct tls_identity {
     struct tls_holder holder;

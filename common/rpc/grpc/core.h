@@ -13,6 +13,7 @@
 #ifndef ROOST_COMMON_RPC_GRPC_CORE_H
 #define ROOST_COMMON_RPC_GRPC_CORE_H
 
+#include "common/rpc/accepted.h"
 #include "common/rpc/rpc.h"
 #include "common/thread.h"
 
@@ -84,6 +85,28 @@ void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settin
  * 127.x.y.z or ::1? ERR_INVALID otherwise. */
 enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
 
+/* ---- accept.c ---- */
+
+#define RPC_LISTENER_PORT "external:roost"
+struct rpc_listener;
+struct rpc_listener_config {
+    const struct rpc_settings *settings;
+    const char *address; /* checked */
+    bool tls;
+};
+/* Listens; the argument goes to the library's server, which gets the port RPC_LISTENER_PORT and is
+ * started, then the listener is. ERR_INVALID, ERR_EXISTS: the address. */
+enum err rpc_listener_new(const struct rpc_listener_config *config,
+                          struct rpc_listener **ret_listener, unsigned *ret_port,
+                          struct reason *reason) MUST_USE;
+void rpc_listener_argument(struct rpc_listener *listener, struct rpc_arguments *arguments);
+/* ERR_UNSUPPORTED: this library takes no connections from us. */
+enum err rpc_listener_start(struct rpc_listener *listener, struct reason *reason) MUST_USE;
+struct accepted_table *rpc_listener_table(const struct rpc_listener *listener);
+/* No connection is taken any more: before the library's server shuts down. */
+void rpc_listener_stop(struct rpc_listener *listener);
+void rpc_listener_free(struct rpc_listener *listener); /* NULL is fine */
+
 /* ---- status.c ---- */
 
 /* A call's end as it travels: the nearest status, the trailer, the sentence. */
@@ -130,6 +153,7 @@ struct rpc_stream_config {
     const struct rpc_stream_events *events;
     void *owner;                         /* client's, or the method's */
     const struct rpc_peer *peer;         /* server; NULL: this is a client */
+    struct accepted *take_accepted;      /* server: the call's connection, or NULL */
     const struct tls_identity *identity; /* client: lives as long as the group */
 };
 /* Starts the stream; with `ret_stream` the caller gets a reference. ERR_NOMEM; ERR_CANCELLED: the
@@ -145,6 +169,7 @@ struct rpc_request_config {
     grpc_call *take_call;
     const struct rpc_method *method;
     const struct rpc_peer *peer;
+    struct accepted *take_accepted; /* the call's connection, or NULL */
     size_t bytes_max;
 };
 void rpc_request_start(const struct rpc_request_config *config);

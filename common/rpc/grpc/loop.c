@@ -1,4 +1,5 @@
 /* The polling threads, the arguments of connections, and the groups of open calls. */
+#include "common/file.h"
 #include "common/rpc/grpc/core.h"
 
 #include <arpa/inet.h>
@@ -41,6 +42,7 @@ static void lock_orders_forget(void)
 void rpc_process_init(bool log)
 {
     lock_orders_forget();
+    (void)file_limit_raise();
     tls_process_init();
     /* Otherwise glibc gives the pages of every message back to the kernel and gets them again:
      * 512 KiB messages over loopback at 2.4 instead of 5.5 GiB/s. Another allocator
@@ -64,6 +66,9 @@ struct rpc_settings rpc_settings_default(void)
                                  .message_bytes_max = 1 << 20,
                                  .queue_messages_max = 256,
                                  .calls_max = 128,
+                                 .connections_max = 4096,
+                                 .unfinished_bytes_max = 512 << 20,
+                                 .role_bytes_max = {1 << 20, 1 << 20, 1 << 20, 1 << 20},
                                  .reconnect_ms_min = 100,
                                  .reconnect_ms_max = 5000};
 }
@@ -234,6 +239,8 @@ void rpc_group_end(struct rpc_group *group)
 /* A client's attempt to connect and shake hands ends well within a call's deadline of 10 s, so that
  * a call into a partition ends as unreachable instead of at its deadline. */
 enum { ATTEMPT_MS = 6000, HANDSHAKE_MS = 10000 };
+/* Of one call's headers; and what is read from a connection before others have their turn. */
+enum { HEADERS_BYTES_MAX = 16 << 10, READ_BYTES_MAX = 512 << 10 };
 
 static void argument_add(struct rpc_arguments *arguments, const char *key, uint32_t value)
 {
@@ -267,7 +274,8 @@ void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settin
                      settings->keepalive_ms / 2);
         argument_add(arguments, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
         argument_add(arguments, GRPC_ARG_MAX_CONCURRENT_STREAMS, settings->calls_max);
-        argument_add(arguments, GRPC_ARG_ALLOW_REUSEPORT, 0);
+        argument_add(arguments, GRPC_ARG_MAX_METADATA_SIZE, HEADERS_BYTES_MAX);
+        argument_add(arguments, GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, READ_BYTES_MAX);
         argument_add(arguments, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
     } else {
         argument_add(arguments, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, settings->reconnect_ms_min);

@@ -3,6 +3,7 @@
  * Tags run on the connection's polling thread; the answer may come from any. When the call is over
  * and the last tag is back, the call is let go; the request itself lives until it is answered. */
 #include "common/rpc/grpc/core.h"
+#include "common/time.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -16,6 +17,8 @@ struct rpc_request {
     struct rpc_member member;
     const struct rpc_method *method;
     struct rpc_peer peer;
+    struct accepted *accepted; /* NULL: no TLS */
+    uint64_t begun_bytes;      /* of that connection, when the call began */
     size_t bytes_max;
     uint64_t number;
 
@@ -44,6 +47,7 @@ static void request_drop(struct rpc_request *request)
     if (!last)
         return;
     check(request->call == NULL && request->pending == 0);
+    accepted_call_end(request->accepted, request->begun_bytes, request->bytes_max);
     rpc_message_unref(request->message);
     grpc_slice_unref(request->joined);
     rpc_status_release(&request->status);
@@ -132,10 +136,12 @@ static void on_received(struct rpc_tag *tag, bool ok)
         err = rpc_message_of(request->loop, request->receiving, request->bytes_max,
                              &request->message, &reason);
     request->receiving = NULL;
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        accepted_delivered(request->accepted, request->message->bytes);
         hand_over(request);
-    else
+    } else {
         send_reply(request, NULL, err, reason.text);
+    }
     request_done(request);
 }
 
@@ -153,6 +159,8 @@ static void on_over(struct rpc_tag *tag, bool ok)
     request->over = true;
     bool tell = request->handed_over && !request->answered && request->method->cancelled != NULL;
     thread_unlock(&request->lock);
+    if (request->client_gone)
+        accepted_reset(request->accepted, time_now_ns());
     if (tell) /* the transport's hold keeps the request until request_done() */
         request->method->cancelled(request->method->owner, request);
     request_done(request);
@@ -168,6 +176,8 @@ static struct rpc_request *request_new(const struct rpc_request_config *config)
     request->member.call = request->call = config->take_call;
     request->method = config->method;
     request->peer = *config->peer;
+    request->accepted = config->take_accepted;
+    request->begun_bytes = accepted_bytes(request->accepted);
     request->bytes_max = config->bytes_max;
     request->number = atomic_fetch_add(&config->loop->next_request, 1) + 1;
     request->received.done = on_received;
@@ -191,6 +201,8 @@ void rpc_request_start(const struct rpc_request_config *config)
         if (request != NULL) {
             request->call = NULL;
             request_drop(request);
+        } else {
+            accepted_call_end(config->take_accepted, accepted_bytes(config->take_accepted), 0);
         }
         return;
     }

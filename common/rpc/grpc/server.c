@@ -3,12 +3,8 @@
 #include "common/scoped.h"
 #include "common/time.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <grpc/support/alloc.h>
 
@@ -34,7 +30,8 @@ struct rpc_server {
     bool tls;
     struct tls_identity identity;        /* without its texts; from listen_on() on the library's */
     const struct tls_identity *starting; /* the first one, during listen_on() */
-    int port;
+    struct rpc_listener *listener;
+    unsigned port;
     atomic_bool draining;
     struct rpc_tag shut;
     struct rpc_member shut_member;
@@ -133,7 +130,6 @@ static const struct rpc_method *admit(const struct rpc_server *server, const str
                                       struct rpc_peer *peer, enum err *ret_err,
                                       struct reason *reason)
 {
-    peer_address(accept->call, peer->address, sizeof peer->address);
     *ret_err = ERR_OK;
     if (server->tls)
         *ret_err = holder_of_call(server, accept->call, &peer->holder, reason);
@@ -159,8 +155,13 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
     struct rpc_peer peer = {0};
     struct reason reason = {0};
     enum err err = ERR_OK;
+    peer_address(accept->call, peer.address, sizeof peer.address);
+    struct accepted *accepted =
+        accepted_call_begin(rpc_listener_table(server->listener), peer.address);
+    peer.certificate = accepted_certificate(accepted);
     const struct rpc_method *method = admit(server, accept, &peer, &err, &reason);
     if (method == NULL) {
+        accepted_call_end(accepted, accepted_bytes(accepted), 0);
         refuse(server, accept->call, err, &reason);
         return;
     }
@@ -172,6 +173,7 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
                                             .take_call = accept->call,
                                             .method = method,
                                             .peer = &peer,
+                                            .take_accepted = accepted,
                                             .bytes_max = bytes_max};
         rpc_request_start(&config);
         return;
@@ -182,7 +184,8 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
                                        .message_bytes_max = bytes_max,
                                        .events = method->events,
                                        .owner = method->owner,
-                                       .peer = &peer};
+                                       .peer = &peer,
+                                       .take_accepted = accepted};
     ignore(rpc_stream_start(&config, NULL)); /* the client learns it from the cancelled call */
 }
 
@@ -215,35 +218,6 @@ static void on_accepted(struct rpc_tag *tag, bool ok)
 }
 
 /* ---- Starting ---- */
-
-/* Finds out why the library could not listen there; it reports only that it could not. */
-static enum err bind_failure(const char *address, struct reason *reason)
-{
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    size_t bytes = (size_t)(colon - address);
-    bool bracketed = address[0] == '[';
-    memcpy(host, address + bracketed, bytes); /* rpc_address_check() has bounded it */
-    host[bytes - 2 * bracketed] = 0;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *found = NULL;
-    int failed = getaddrinfo(host, colon + 1, &hints, &found);
-    if (failed != 0)
-        return reason_set(reason, ERR_INVALID, "cannot listen on %s: %s", address,
-                          gai_strerror(failed));
-    int number = 0;
-    int file = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (file < 0 || bind(file, found->ai_addr, found->ai_addrlen) != 0 || listen(file, 1) != 0)
-        number = errno;
-    if (file >= 0)
-        close(file);
-    freeaddrinfo(found);
-    enum err err = number == EADDRINUSE ? ERR_EXISTS : err_from_errno(number);
-    if (number == EADDRNOTAVAIL)
-        err = ERR_INVALID;
-    return reason_set(reason, err, "cannot listen on %s: %s", address,
-                      number == 0 ? "the port was taken a moment ago" : strerror(number));
-}
 
 /* Before each handshake, one after another: which certificate is it now? */
 static grpc_ssl_certificate_config_reload_status
@@ -283,10 +257,11 @@ static enum err listen_on(struct rpc_server *server, const struct rpc_server_con
     if (credentials == NULL)
         return reason_set(reason, ERR_UNTRUSTED, "%s: not accepted by the TLS library",
                           config->identity->path);
-    server->port = grpc_server_add_http2_port(server->server, config->address, credentials);
+    /* Its handler, which rpc_listener_start() looks at, is the answer. */
+    (void)grpc_server_add_http2_port(server->server, RPC_LISTENER_PORT, credentials);
     grpc_server_credentials_release(credentials);
     server->starting = NULL;
-    return server->port > 0 ? ERR_OK : bind_failure(config->address, reason);
+    return ERR_OK;
 }
 
 static void on_shut(struct rpc_tag *tag, bool ok)
@@ -308,13 +283,18 @@ static void accept_calls(struct rpc_server *server)
     }
 }
 
-static struct rpc_server *server_new(const struct rpc_server_config *config)
+static struct rpc_server *server_new(const struct rpc_server_config *config,
+                                     struct rpc_listener *take_listener, unsigned port)
 {
     struct rpc_loop *loop = config->loop;
     size_t accepts = (size_t)ACCEPTS_PER_POLLER * loop->poller_count;
     struct rpc_server *server = calloc(1, sizeof *server + accepts * sizeof server->accepts[0]);
-    if (server == NULL)
+    if (server == NULL) {
+        rpc_listener_free(take_listener);
         return NULL;
+    }
+    server->listener = take_listener;
+    server->port = port;
     server->loop = loop;
     server->methods = config->methods;
     server->method_count = config->method_count;
@@ -330,6 +310,7 @@ static struct rpc_server *server_new(const struct rpc_server_config *config)
     rpc_group_init(&server->group);
     struct rpc_arguments arguments;
     rpc_arguments_init(&arguments, &loop->settings, true);
+    rpc_listener_argument(take_listener, &arguments);
     server->server = grpc_server_create(&arguments.all, NULL);
     for (unsigned i = 0; i < loop->poller_count; i++)
         grpc_server_register_completion_queue(server->server, loop->pollers[i].queue, NULL);
@@ -341,29 +322,38 @@ enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_serve
                         struct reason *reason)
 {
     TRY(rpc_address_check(config->address, config->identity == NULL, reason));
-    struct rpc_server *server = server_new(config);
+    struct rpc_listener *listener = NULL;
+    unsigned port = 0;
+    const struct rpc_listener_config where = {&config->loop->settings, config->address,
+                                              config->identity != NULL};
+    TRY(rpc_listener_new(&where, &listener, &port, reason));
+    struct rpc_server *server = server_new(config, listener, port);
     if (server == NULL)
         return ERR_NOMEM;
     enum err err = listen_on(server, config, reason);
     grpc_server_start(server->server);
+    if (err == ERR_OK) {
+        accept_calls(server);
+        err = rpc_listener_start(listener, reason);
+    }
     if (err != ERR_OK) {
         rpc_server_free(server);
         return err;
     }
-    accept_calls(server);
     *ret_server = server;
     return ERR_OK;
 }
 
 unsigned rpc_server_port(const struct rpc_server *server)
 {
-    return (unsigned)server->port;
+    return server->port;
 }
 
 void rpc_server_drain(struct rpc_server *server)
 {
     if (atomic_exchange(&server->draining, true))
         return;
+    rpc_listener_stop(server->listener);
     rpc_tag_given(server->loop);
     grpc_server_shutdown_and_notify(server->server, server->loop->pollers[0].queue, &server->shut);
 }
@@ -376,6 +366,7 @@ void rpc_server_free(struct rpc_server *server)
     grpc_server_cancel_all_calls(server->server);
     rpc_group_end(&server->group);
     grpc_server_destroy(server->server);
+    rpc_listener_free(server->listener);
     for (size_t i = 0; i < server->accept_count; i++) {
         grpc_metadata_array_destroy(&server->accepts[i].metadata);
         grpc_call_details_destroy(&server->accepts[i].details);

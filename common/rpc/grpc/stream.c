@@ -9,6 +9,7 @@
  * (1) A write is started only under `sending`, which is set under the lock.
  * (2) No operation is started once `over` is set; the tags that are out all come back. */
 #include "common/rpc/grpc/core.h"
+#include "common/time.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -32,6 +33,8 @@ struct rpc_stream {
     const struct tls_identity *identity;
     size_t message_bytes_max;
     bool server;
+    struct accepted *accepted; /* server: until the stream closes; NULL: no TLS */
+    uint64_t begun_bytes;      /* of that connection, when the stream began */
 
     /* Only the polling thread, from the first event on. */
     void *owner;
@@ -168,6 +171,7 @@ static void pump(struct rpc_stream *stream)
             op.op = GRPC_OP_SEND_MESSAGE;
             op.data.send_message.send_message = outbound->bytes;
             stream->sending = true;
+            accepted_sent(stream->accepted, grpc_byte_buffer_length(outbound->bytes));
             call = begin_locked(stream, 1);
         } else if (stream->ended && !stream->ending_sent) {
             op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -235,6 +239,8 @@ static void on_received(struct rpc_tag *tag, bool ok)
     } else {
         enum err err =
             rpc_message_of(stream->loop, bytes, stream->message_bytes_max, &message, &reason);
+        if (err == ERR_OK)
+            accepted_delivered(stream->accepted, message->bytes);
         if (err != ERR_OK)
             give_up(stream, err, &reason);
         else if (stream->refused || stream->events->message == NULL)
@@ -318,6 +324,9 @@ static void close_stream(struct rpc_stream *stream)
     enum err finish_err = stream->finish_err;
     bool cancelled = stream->cancelled;
     thread_unlock(&stream->lock);
+    if (stream->client_gone)
+        accepted_reset(stream->accepted, time_now_ns());
+    accepted_call_end(stream->accepted, stream->begun_bytes, stream->message_bytes_max);
 
     struct reason reason = {0};
     enum err err = stream->broken_err;
@@ -348,6 +357,8 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     stream->owner = config->owner;
     stream->identity = config->identity;
     stream->message_bytes_max = config->message_bytes_max;
+    stream->accepted = config->take_accepted;
+    stream->begun_bytes = accepted_bytes(stream->accepted);
     stream->server = config->peer != NULL;
     stream->started.done = on_started;
     stream->received.done = on_received;
@@ -401,6 +412,7 @@ enum err rpc_stream_start(const struct rpc_stream_config *config, struct rpc_str
         grpc_call_cancel_with_status(config->take_call, GRPC_STATUS_UNAVAILABLE, "shutting down",
                                      NULL);
         grpc_call_unref(config->take_call);
+        accepted_call_end(config->take_accepted, accepted_bytes(config->take_accepted), 0);
         if (stream == NULL)
             return ERR_NOMEM;
         stream->call = NULL;
