@@ -90,11 +90,27 @@ enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned
     return ERR_OK;
 }
 
+/* So at most two such pieces of a large file wait in memory for the disk: its last fsync() is short,
+ * and so are those of other files, which it would hold up. */
+static enum err write_back(struct file_writer *writer, struct reason *reason)
+{
+    const uint64_t piece_bytes = 8 << 20;
+    const struct file_ops *ops = writer->ops;
+    uint64_t from = writer->before.offset + writer->before.bytes;
+    if (ops->write_back == NULL || writer->bytes - from < piece_bytes)
+        return ERR_OK;
+    struct file_range piece = {from, writer->bytes - from};
+    if (ops->write_back(ops, writer->fd, writer->before, piece) != 0)
+        return sync_failed(writer->path_tmp, reason);
+    writer->before = piece;
+    return ERR_OK;
+}
+
 enum err file_writer_write(struct file_writer *writer, struct slice bytes, struct reason *reason)
 {
     TRY(write_all(writer->ops, writer->fd, bytes, writer->path_tmp, reason));
     writer->bytes += bytes.bytes;
-    return ERR_OK;
+    return write_back(writer, reason);
 }
 
 enum err file_writer_commit(struct file_writer *writer, struct reason *reason)

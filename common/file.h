@@ -14,6 +14,10 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+struct file_range {
+    uint64_t offset, bytes;
+};
+
 /* Each as the system call of its name: -1 and errno on failure. */
 struct file_ops {
     int (*open)(const struct file_ops *ops, const char *path, int flags, unsigned mode);
@@ -23,6 +27,10 @@ struct file_ops {
     int (*truncate)(const struct file_ops *ops, int fd, uint64_t bytes);
     int (*rename)(const struct file_ops *ops, const char *from, const char *to);
     int (*unlink)(const struct file_ops *ops, const char *path);
+    /* Begins to write these bytes back to the disk, and waits for those before them; so a file is
+     * written back as it grows, and little is left for its fsync(). NULL: does nothing. */
+    int (*write_back)(const struct file_ops *ops, int fd, struct file_range before,
+                      struct file_range bytes);
     void *context; /* the test's */
 };
 extern const struct file_ops file_ops_real;
@@ -49,6 +57,7 @@ struct file_writer {
     char *path_tmp;
     int fd;
     uint64_t bytes;
+    struct file_range before; /* what is being written back */
 };
 /* `ops` must outlive the writer. */
 enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned mode,

@@ -57,6 +57,22 @@ static int real_unlink(const struct file_ops *ops, const char *path)
     return unlink(path);
 }
 
+/* The wait also takes an error of the bytes from the file, so that fsync() does not see it: it counts
+ * here. Where the system cannot do this at all, fsync() does. */
+static int real_write_back(const struct file_ops *ops, int fd, struct file_range before,
+                           struct file_range bytes)
+{
+    const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    (void)ops;
+    int failed =
+        sync_file_range(fd, (off64_t)bytes.offset, (off64_t)bytes.bytes, SYNC_FILE_RANGE_WRITE);
+    if (failed == 0 && before.bytes > 0)
+        failed = sync_file_range(fd, (off64_t)before.offset, (off64_t)before.bytes,
+                                 SYNC_FILE_RANGE_WRITE | wait);
+    bool lost = errno == EIO || errno == ENOSPC || errno == EDQUOT;
+    return failed != 0 && lost ? -1 : 0;
+}
+
 const struct file_ops file_ops_real = {
     .open = real_open,
     .close = real_close,
@@ -65,6 +81,7 @@ const struct file_ops file_ops_real = {
     .truncate = real_truncate,
     .rename = real_rename,
     .unlink = real_unlink,
+    .write_back = real_write_back,
 };
 
 static void close_scoped(int *fd)

@@ -8,6 +8,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void *thread_main(void *pointer)
 {
@@ -39,6 +41,18 @@ void thread_join(struct thread *thread)
 bool thread_is_current(const struct thread *thread)
 {
     return pthread_equal(atomic_load(&thread->self), pthread_self()) != 0;
+}
+
+/* Ten levels of nice weigh a tenth of an ordinary thread's share; of the disk's queues it is the
+ * last of those that never starve. */
+void thread_lower_priority(void)
+{
+    const int who_process = 1, self = 0, class_best_effort = 2, level_last = 7, class_shift = 13;
+    /* Where the system refuses, the thread works on with an ordinary share. Linux counts both by
+     * threads. */
+    if (nice(10) == -1)
+        errno = 0;
+    syscall(SYS_ioprio_set, who_process, self, class_best_effort << class_shift | level_last);
 }
 
 unsigned thread_core_count(void)

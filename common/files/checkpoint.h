@@ -26,7 +26,7 @@
 #ifndef ROOST_COMMON_FILES_CHECKPOINT_H
 #define ROOST_COMMON_FILES_CHECKPOINT_H
 
-#include "common/digest.h"
+#include "common/digest_thread.h"
 #include "common/file.h"
 #include "common/files/state_digest.h"
 #include "common/model/model.h"
@@ -73,6 +73,9 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
                                struct checkpoint_arrays arrays,
                                struct checkpoint_writer **ret_writer,
                                struct reason *reason) MUST_USE;
+/* From now on that thread computes the blocks' digests while they are written; it must outlive the
+ * writer. */
+void checkpoint_writer_digests(struct checkpoint_writer *writer, struct digest_thread *digests);
 /* Without finish, nothing stays behind. NULL is fine. */
 void checkpoint_writer_free(struct checkpoint_writer *writer);
 SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)

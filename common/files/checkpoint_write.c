@@ -4,6 +4,7 @@
 struct checkpoint_writer {
     struct file_writer file;
     struct checkpoint_arrays arrays;
+    struct digest_thread *digests; /* NULL: the writer computes them itself */
     uint32_t count, capacity;
     struct checkpoint_entry *entries;
     uint8_t head[CHECKPOINT_HEAD_BYTES];
@@ -51,6 +52,11 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
     return ERR_OK;
 }
 
+void checkpoint_writer_digests(struct checkpoint_writer *writer, struct digest_thread *digests)
+{
+    writer->digests = digests;
+}
+
 void checkpoint_writer_free(struct checkpoint_writer *writer)
 {
     if (writer == NULL)
@@ -74,6 +80,19 @@ static enum err reserve_entry(struct checkpoint_writer *writer)
     return ERR_OK;
 }
 
+static enum err write_block(struct checkpoint_writer *writer, struct slice block,
+                            struct digest *ret_digest, struct reason *reason)
+{
+    if (writer->digests != NULL)
+        digest_thread_begin(writer->digests, block);
+    enum err err = file_writer_write(&writer->file, block, reason);
+    enum err digested = writer->digests != NULL ? digest_thread_end(writer->digests, ret_digest)
+                                                : digest_sha256(block, ret_digest);
+    if (err == ERR_OK && digested != ERR_OK)
+        return reason_set(reason, digested, "no memory to write %s", writer->file.path);
+    return err;
+}
+
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
                                const float *values, struct reason *reason)
 {
@@ -83,9 +102,7 @@ enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk,
     struct slice block = {(const uint8_t *)values, checkpoint_block_bytes(writer->arrays, n)};
     struct checkpoint_entry *entry = &writer->entries[writer->count];
     *entry = (struct checkpoint_entry){.chunk = chunk, .n = n, .offset = writer->file.bytes};
-    if (digest_sha256(block, &entry->digest) != ERR_OK)
-        return reason_set(reason, ERR_NOMEM, "no memory to write %s", writer->file.path);
-    TRY(file_writer_write(&writer->file, block, reason));
+    TRY(write_block(writer, block, &entry->digest, reason));
     writer->count++;
     return ERR_OK;
 }

@@ -228,6 +228,10 @@ static const struct config_field fields[] = {
      ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100"},
     {"checkpoint.keep", "newest checkpoints kept", CONFIG_U32,
      ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3"},
+    {"checkpoint.memory_bytes", "of each server, for copies of chunks on their way to a checkpoint: "
+     "steps go on beside it as far as this reaches, and wait for the disk beyond", CONFIG_U64,
+     ROW(checkpoint, memory_bytes, FREE), .min = 1 << 20, .max = UINT64_C(1) << 40,
+     .initial = "1073741824"},
     {"checkpoint.durability", "cut: what came after the newest checkpoint may be lost; logged: nothing "
      "that was acknowledged is", CONFIG_NAME,
      ROW(checkpoint, durability, FREE), .names = durabilities, .initial = "cut", IS(ASYNC)},

@@ -112,6 +112,8 @@ struct spec_consistency {
 struct spec_checkpoint {
     uint64_t every_steps;            /* 0: only version 0 and the last */
     uint32_t keep;                   /* newest recorded cuts kept */
+    uint64_t memory_bytes;           /* of a server, for copies of what steps change before a cut is
+                                        written */
     enum spec_durability durability; /* async: what is durable when a push is acknowledged */
 };
 

@@ -1,5 +1,8 @@
 /* One thread, a file for each cut in the making: with two shard threads, one may be at the next cut
- * while the other still gives chunks of the last. */
+ * while the other still gives chunks of the last. A second thread computes the blocks' digests while
+ * they are written. Both get what training leaves of the cores and the disk
+ * (thread_lower_priority()), and a file is written back as it grows (common/file.h): with nothing
+ * else to do a cut is as fast as the disk, and steps go on beside it. */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
@@ -27,6 +30,8 @@ struct job {
     bool failed; /* reported already; the rest of its chunks is passed over */
     struct cut_name cut;
     uint32_t lasts; /* threads that have given their last chunk */
+    uint64_t begun_ns;
+    uint64_t bytes; /* of the copies */
     struct checkpoint_writer *file;
 };
 
@@ -37,6 +42,7 @@ struct cut_writer {
 
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
+    struct digest_thread *digests;
     struct job jobs[JOBS_MAX];
 };
 
@@ -44,6 +50,14 @@ static void job_end(struct job *job)
 {
     checkpoint_writer_free(job->file);
     *job = (struct job){0};
+}
+
+static void log_written(const struct cut_writer *writer, const struct job *job)
+{
+    log_info(writer->config.logger, "checkpoint written",
+             log_uint("generation", job->cut.generation), log_uint("version", job->cut.version),
+             log_uint("bytes", job->bytes),
+             log_uint("ms", (time_now_ns() - job->begun_ns) / 1000000));
 }
 
 static void say(struct cut_writer *writer, struct cut_name cut, enum err err,
@@ -71,7 +85,7 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
             oldest = job;
     }
     job_end(oldest);
-    *oldest = (struct job){.used = true, .cut = cut};
+    *oldest = (struct job){.used = true, .cut = cut, .begun_ns = time_now_ns()};
     return oldest;
 }
 
@@ -86,9 +100,11 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
             (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
                                        snapshot->snapshot.extra_bytes},
             &job->file, reason));
+    checkpoint_writer_digests(job->file, writer->digests);
     if (snapshot->snapshot.copy == NULL)
         return ERR_OK;
     const void *values = snapshot->snapshot.copy->data;
+    job->bytes += snapshot->snapshot.copy->bytes;
     return checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n, values,
                                  reason);
 }
@@ -106,6 +122,8 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
     bool whole = job->lasts == writer->config.threads;
     if (err == ERR_OK && whole && !job->failed) {
         err = checkpoint_writer_finish(job->file, &manifest, &reason);
+        if (err == ERR_OK)
+            log_written(writer, job);
         if (err == ERR_OK)
             say(writer, job->cut, ERR_OK, &manifest, &reason);
     }
@@ -158,6 +176,7 @@ static void write_cuts(void *argument)
     struct cut_writer *writer = argument;
     struct cut_item items[BATCH];
     size_t count;
+    thread_lower_priority();
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         check(thread_is_current(&writer->thread));
         for (size_t i = 0; i < count; i++) {
@@ -181,8 +200,11 @@ enum err cut_writer_new(const struct cut_writer_config *config, struct cut_write
     enum err err =
         inbox_new((struct inbox_limits){sizeof(struct cut_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
+        err = digest_thread_new(true, &writer->digests);
+    if (err == ERR_OK)
         err = thread_start(&writer->thread, "cuts", write_cuts, writer);
     if (err != ERR_OK) {
+        digest_thread_free(writer->digests);
         inbox_free(writer->inbox);
         free(writer);
         return err;
@@ -197,6 +219,7 @@ void cut_writer_free(struct cut_writer *writer)
         return;
     inbox_close(writer->inbox);
     thread_join(&writer->thread);
+    digest_thread_free(writer->digests);
     inbox_free(writer->inbox);
     free(writer);
 }

@@ -192,6 +192,8 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.version = prepared->version;
     config.file = prepared->server;
     config.run_chunk_count = prepared->model.chunks_count;
+    config.snapshot_copies =
+        (config.snapshot_copies + about->thread_count - 1) / about->thread_count;
     config.chunks = chunks;
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;

@@ -311,14 +311,24 @@ size_t chunk_copy_bytes(const struct chunk_store *store)
     return arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
 }
 
+/* The writer reads the copy later: of a large shard it has left all caches until then. */
+static void copy_values(const struct chunk_store *store, float *out, const float *values,
+                        uint32_t n)
+{
+    if (store->uncached && store->kernels->copy_in_uncached != NULL)
+        store->kernels->copy_in_uncached(store->kernels, out, values, n * sizeof *out);
+    else
+        memcpy(out, values, n * sizeof *out);
+}
+
 void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
                 float *out)
 {
     uint32_t n = chunk->spec.n;
-    memcpy(out, chunk->state.weights, n * sizeof *out);
+    copy_values(store, out, chunk->state.weights, n);
     out += n;
     for (uint32_t s = 0; s < store->states; s++, out += n)
-        memcpy(out, chunk->state.state[s], n * sizeof *out);
+        copy_values(store, out, chunk->state.state[s], n);
     for (uint32_t back = 1; back <= store->cut_versions; back++, out += n) {
         const struct counted *copy =
             published_get(&chunk->published, version > back ? version - back : 0);

@@ -1,12 +1,13 @@
 /* A spec's settings as a shard's configuration. */
 #include "server/shard/prepare.h"
 
+#include "server/shard/async.h"
+
 enum {
     /* Sums ahead of the lowest missing slot: leases are granted lowest first, so this many workers
      * may be ahead of the slowest in every second slot before their pushes are answered BUSY. */
     AHEAD_MAX = 32,
     PARKED_BYTES_MAX = 8 * 1024 * 1024,
-    SNAPSHOT_COPIES = 8,
 };
 
 struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk)
@@ -45,6 +46,17 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
     return ERR_OK;
 }
 
+/* Copies of chunks that the spec's memory holds. */
+static uint32_t snapshot_copies(const struct spec *spec, const struct shard_config *config)
+{
+    size_t arrays = (size_t)1 + optimizer_states(config->optimizer.kind) + config->cut_versions;
+    size_t bytes = arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+    if (config->async.on)
+        bytes += async_extra_bytes(config->async.window);
+    uint64_t copies = spec->checkpoint.memory_bytes / bytes;
+    return copies > 0 ? (uint32_t)copies : 1;
+}
+
 struct shard_config prepare_config(const struct spec *spec)
 {
     enum codec codec = spec->train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
@@ -59,7 +71,7 @@ struct shard_config prepare_config(const struct spec *spec)
                                 .slot_samples = spec->train.slot_samples,
                                 .push_codec = codec,
                                 .seal = seal_settings_of_spec(spec)};
-    return (struct shard_config){
+    struct shard_config config = {
         .slots = slots,
         .slot_samples = (uint32_t)spec_slot_samples(spec),
         .delay = spec_staleness(spec),
@@ -69,9 +81,10 @@ struct shard_config prepare_config(const struct spec *spec)
         .node_level = level,
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
         .parked_bytes_max = PARKED_BYTES_MAX,
-        .snapshot_copies = SNAPSHOT_COPIES,
         .optimizer = spec_server_optimizer(spec),
         .async = async};
+    config.snapshot_copies = snapshot_copies(spec, &config);
+    return config;
 }
 
 void prepare_initial(struct shard *shard, const struct model *model, uint64_t seed,

@@ -79,7 +79,7 @@ void shard_free(struct shard *shard)
     if (shard == NULL)
         return;
     shard_core_begin(shard);
-    for (uint32_t i = 0; shard->copies != NULL && i < shard->config.snapshot_copies; i++)
+    for (uint32_t i = 0; i < shard->copies_made; i++)
         counted_unref(shard->copies[i]);
     async_release(&shard->async);
     for (uint32_t i = 0; i < shard->store.count; i++) {
@@ -223,7 +223,7 @@ static void apply_end(struct shard *shard, struct shard_effects *effects)
 {
     if (shard->store.count == 0 || shard->config.async.on)
         version_reached(shard);
-    shard->applying = false;
+    shard->applying = shard->is_held_up = false;
     if (shard->decision.cut && shard->file != SHARD_FILE_NONE)
         snapshot_start(shard);
     if (shard->awaited_count == 0)
@@ -236,22 +236,46 @@ static void apply_end(struct shard *shard, struct shard_effects *effects)
 
 /* ---- snapshot ---- */
 
-/* A copy buffer that the writer does not hold; NULL: none. */
+/* How many copies the writer holds. It gives them back in the order in which it got them. Acquire:
+ * its reads are over before this thread writes again. */
+static uint32_t copies_out(struct shard *shard)
+{
+    for (; shard->copies_out > 0; shard->copies_out--) {
+        uint32_t made = shard->copies_made;
+        uint32_t oldest = (shard->copies_next + made - shard->copies_out) % made;
+        const struct counted *copy = shard->copies[oldest];
+        if (atomic_load_explicit(&copy->references, memory_order_acquire) > 1)
+            break;
+    }
+    return shard->copies_out;
+}
+
+/* Puts a new buffer into the ring, between those that were used last and first. */
+static enum err make_copy(struct shard *shard)
+{
+    struct counted **place = &shard->copies[shard->copies_next];
+    struct counted *copy = counted_new(chunk_copy_bytes(&shard->store) + shard_extra_bytes(shard));
+    if (copy == NULL)
+        return ERR_NOMEM;
+    memmove(place + 1, place, (shard->copies_made - shard->copies_next) * sizeof(struct counted *));
+    *place = copy;
+    shard->copies_made++;
+    return ERR_OK;
+}
+
+/* A copy buffer that the writer does not hold; NULL: none. While no step waits for the copy, a few
+ * keep the writer busy: a chunk is best copied just before it changes, when it is read anyway. */
 static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
 {
+    const uint32_t ahead = 8, out = copies_out(shard);
     *ret_copy = NULL;
-    for (uint32_t i = 0; i < shard->config.snapshot_copies; i++) {
-        struct counted **copy = &shard->copies[i];
-        if (*copy == NULL) {
-            *copy = counted_new(chunk_copy_bytes(&shard->store) + shard_extra_bytes(shard));
-            if (*copy == NULL)
-                return ERR_NOMEM;
-        }
-        if (atomic_load_explicit(&(*copy)->references, memory_order_acquire) == 1) {
-            *ret_copy = *copy;
-            break;
-        }
-    }
+    if (out == shard->config.snapshot_copies || (!shard->applying && out >= ahead))
+        return ERR_OK;
+    if (out == shard->copies_made)
+        TRY(make_copy(shard));
+    *ret_copy = shard->copies[shard->copies_next];
+    shard->copies_next = (shard->copies_next + 1) % shard->copies_made;
+    shard->copies_out++;
     return ERR_OK;
 }
 
@@ -352,6 +376,7 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
         return ERR_OK;
     }
     bool done = true;
+    bool applies = shard->applying;
     uint32_t leaver = shard_move_next(shard);
     if (shard->applying && may_apply(shard))
         TRY(apply_next(shard, effects));
@@ -359,6 +384,10 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
         TRY(snapshot_next(shard, effects, &done));
     else if (shard->applying)
         apply_end(shard, effects);
+    if (!done && applies && !shard->is_held_up) {
+        shard->is_held_up = true;
+        shard->statistics.held_up++;
+    }
     if (leaver < shard->store.count)
         shard_move_send(shard, leaver, effects);
     bool more = shard->applying || shard->snapshot;

@@ -33,8 +33,10 @@
  * effect ORDER names the versions that a pull was given and the tickets that a chunk took.
  *
  * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
- * ascending order, one per free copy buffer; a later apply never overtakes the snapshot: it waits,
- * as shard_work() returns, while pushes and pulls go on. So memory is bounded.
+ * ascending order, one per free copy buffer; a later apply never overtakes the snapshot. So a chunk
+ * is copied before it changes, and steps go on while copies are written. When the writer holds all
+ * copies, the apply waits, as shard_work() returns, while pushes and pulls go on: memory is bounded.
+ * A copy's buffer is made when it is first needed, and kept.
  *
  * Moves (P11): a commit may take chunks from this shard and bring others: shard_move.c.
  *
@@ -237,6 +239,7 @@ struct shard_statistics {
     uint64_t open_nodes;     /* sums held now, over all chunks and parts */
     uint64_t open_nodes_max; /* the most ever */
     uint64_t parked;         /* pulls parked now */
+    uint64_t held_up;        /* steps that waited for copies which the writer of a cut held */
 };
 
 struct shard;

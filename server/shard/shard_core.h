@@ -36,7 +36,11 @@ struct shard {
     struct cut_name snapshot_cut;
     uint32_t snapshot_file;
     uint32_t snapshot_next;  /* chunks below are handed out, or not in this cut */
-    struct counted **copies; /* snapshot_copies; NULL until first used */
+    struct counted **copies; /* room for snapshot_copies; copies_made, which are kept, are there */
+    uint32_t copies_made;
+    uint32_t copies_next; /* a ring: the copy to be used next; those before it … */
+    uint32_t copies_out;  /* … are with the writer, as far as known */
+    bool is_held_up;      /* the step that is being applied waited for a copy */
 
     uint32_t leaving_count; /* chunks that are another server's now */
     uint32_t awaited_count; /* chunks that have not arrived yet */

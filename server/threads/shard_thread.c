@@ -71,6 +71,7 @@ struct shard_thread {
     /* The thread's own. */
     struct shard *shard;       /* NULL: no run */
     bool more;                 /* shard_work() has something to do */
+    uint64_t held_up;          /* steps that waited for the writer of cuts, as far as logged */
     uint64_t retry_ns;         /* not before this moment */
     struct deferred *deferred; /* a ring of DEFERRED_MAX; NULL: none yet */
     uint32_t deferred_first, deferred_count;
@@ -116,6 +117,16 @@ static void send_transfer(struct shard_thread *thread, const struct shard_effect
     thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
 }
 
+static void log_held_up(struct shard_thread *thread, const struct shard_statistics *statistics,
+                        uint64_t step)
+{
+    if (statistics->held_up > thread->held_up)
+        log_warning(thread->config.logger, "step waited for a checkpoint to be written",
+                    log_uint("shard", thread->config.index), log_uint("step", step),
+                    log_text("next", "a larger checkpoint.memory_bytes or a faster disk helps"));
+    thread->held_up = statistics->held_up;
+}
+
 static void carry_out_one(struct shard_thread *thread, const struct shard_effect *effect)
 {
     const struct shard_thread_config *config = &thread->config;
@@ -133,6 +144,7 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
         break;
     case SHARD_COMMITTED:
         statistics = shard_statistics(thread->shard);
+        log_held_up(thread, &statistics, effect->committed.step);
         config->events->committed(config->owner, config->index, effect->committed.generation,
                                   effect->committed.step, &statistics);
         break;
@@ -252,6 +264,7 @@ static void forget_shard(struct shard_thread *thread)
     shard_free(thread->shard);
     thread->shard = NULL;
     thread->more = false;
+    thread->held_up = 0;
 }
 
 /* Async: writes the versions that the chunks begin with to the order log. */

@@ -283,6 +283,10 @@ bool thread_is_current(const struct thread *thread)
     return started == world.thread;
 }
 
+void thread_lower_priority(void)
+{
+}
+
 unsigned thread_core_count(void)
 {
     return 1;

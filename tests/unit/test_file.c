@@ -70,11 +70,18 @@ static int fault_rename(const struct file_ops *ops, const char *from, const char
     return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
 }
 
+static int fault_write_back(const struct file_ops *ops, int fd, struct file_range before,
+                            struct file_range bytes)
+{
+    assert_int_equal(bytes.offset, before.offset + before.bytes);
+    return fails(ops) ? -1 : file_ops_real.write_back(ops, fd, before, bytes);
+}
+
 static void faults_init(struct faults *faults, int fail_at, int number)
 {
     *faults = (struct faults){
         .ops = {fault_open, file_ops_real.close, fault_write, fault_fsync, fault_truncate,
-                fault_rename, file_ops_real.unlink, faults},
+                fault_rename, file_ops_real.unlink, fault_write_back, faults},
         .fail_at = fail_at,
         .number = number,
     };
@@ -91,6 +98,31 @@ TEST_IN_FOLDER(a_file_is_read_up_to_a_limit)
     assert_int_equal(file_read(path, 9, &bytes, &reason), ERR_OK);
     assert_int_equal(bytes.bytes, 16);
     assert_int_equal(file_read("/dev/zero", 100000, &bytes, &reason), ERR_MALFORMED);
+}
+
+TEST_IN_FOLDER(a_large_file_is_written_back_as_it_grows)
+{
+    static const uint8_t bytes[1 << 20] = {1};
+    const char *path = folder_path(state, "a");
+    struct faults faults;
+    struct file_writer writer;
+    struct reason reason;
+    faults_init(&faults, 0,
+                EIO); /* open; after eight writes the first 8 MiB, after eight more the next */
+    assert_int_equal(file_writer_open(&faults.ops, path, 0600, &writer, &reason), ERR_OK);
+    enum err err = ERR_OK;
+    for (int i = 0; i < 17 && err == ERR_OK; i++)
+        err = file_writer_write(&writer, (struct slice){bytes, sizeof bytes}, &reason);
+    assert_int_equal(err, ERR_OK);
+    assert_int_equal(faults.count, 1 + 17 + 2);
+    file_writer_release(&writer);
+    faults_init(&faults, 19, EIO);
+    assert_int_equal(file_writer_open(&faults.ops, path, 0600, &writer, &reason), ERR_OK);
+    for (int i = 0; i < 16 && err == ERR_OK; i++)
+        err = file_writer_write(&writer, (struct slice){bytes, sizeof bytes}, &reason);
+    assert_int_equal(err, ERR_NOT_SYNCED); /* fsync() would not report it again */
+    file_writer_release(&writer);
+    assert_missing(path);
 }
 
 TEST_IN_FOLDER(a_missing_file_is_named)

@@ -54,6 +54,52 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
     shard_cancel(f->shard, ALICE);
 }
 
+/* Carries out step 2 beside the cut of version 2 with that many copy buffers, none of which comes
+ * back; the cut's copies are the caller's. Returns whether the step is committed. */
+static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct counted **ret_held)
+{
+    f->config.snapshot_copies = copies;
+    start(f);
+    do_step(f, 0);
+    push_step(f, 1);
+    struct commit c = decision(1);
+    c.cut = true;
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, 1);
+    push_step(f, 2);
+    c = decision(2);
+    assert_int_equal(commit(f, &c), ERR_OK);
+    bool more = true, committed = false;
+    for (uint32_t held = 0; more;) {
+        more = work(f);
+        committed |= effect(f, SHARD_COMMITTED) != NULL;
+        if (effect(f, SHARD_SNAPSHOT) != NULL)
+            ret_held[held++] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.copy);
+    }
+    return committed;
+}
+
+TEST_F(a_step_goes_on_while_the_writer_holds_the_copies, shard)
+{
+    struct counted *held[COUNT] = {NULL};
+    assert_true(step_beside_cut(f, COUNT, held));
+    assert_int_equal(shard_statistics(f->shard).held_up, 0);
+    for (uint32_t i = 0; i < COUNT; i++)
+        counted_unref(held[i]);
+}
+
+TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard)
+{
+    struct counted *held[COUNT] = {NULL};
+    assert_false(step_beside_cut(f, COUNT - 1, held));
+    assert_int_equal(shard_statistics(f->shard).held_up, 1);
+    assert_null(held[COUNT - 1]);
+    for (uint32_t i = 0; i < COUNT; i++)
+        counted_unref(held[i]);
+    work_until_committed(f, 2);
+    assert_int_equal(shard_statistics(f->shard).held_up, 1);
+}
+
 /* What a cut of one chunk holds. */
 static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_values)
 {
