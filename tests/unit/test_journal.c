@@ -85,6 +85,36 @@ static enum err write_tickets(const struct file_ops *ops, const char *folder, ui
     return err;
 }
 
+/* A journal of that many tickets in one file. */
+static const char *journal_of(void **state, uint64_t tickets)
+{
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(write_tickets(&file_ops_real, path, tickets, UINT64_MAX, &committed), ERR_OK);
+    assert_int_equal(committed, tickets);
+    return path;
+}
+
+/* The bytes of that file. */
+static struct buf bytes_of(void **state, uint64_t tickets)
+{
+    char file[512];
+    struct buf bytes = {0};
+    snprintf(file, sizeof file,
+             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal",
+             journal_of(state, tickets));
+    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    return bytes;
+}
+
+static struct outcome read_bytes(struct slice bytes)
+{
+    struct outcome outcome = {0};
+    struct journal_reader reader = {&outcome.count, take};
+    outcome.err = journal_read_file(bytes, "f", first, &reader, &outcome.torn, &outcome.reason);
+    return outcome;
+}
+
 TEST_IN_FOLDER(what_was_committed_is_read_in_its_order)
 {
     uint64_t committed;
@@ -112,20 +142,10 @@ TEST(names_are_read_back_and_nothing_else_is)
 
 TEST_IN_FOLDER(a_file_that_ends_anywhere_gives_its_whole_records)
 {
-    scoped(buf_release) struct buf bytes = {0};
-    uint64_t committed;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
-    char file[512];
-    snprintf(file, sizeof file,
-             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
-    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    scoped(buf_release) struct buf bytes = bytes_of(state, 6);
     for (size_t length = 0; length <= bytes.bytes; length++) {
-        struct outcome outcome = {0};
-        struct journal_reader reader = {&outcome.count, take};
-        struct slice slice = {bytes.data, length};
-        assert_int_equal(
-            journal_read_file(slice, "f", first, &reader, &outcome.torn, &outcome.reason), ERR_OK);
+        struct outcome outcome = read_bytes((struct slice){bytes.data, length});
+        assert_int_equal(outcome.err, ERR_OK);
         assert_true(outcome.count == 0 || outcome.count == 3 || outcome.count == 6);
         assert_int_equal(outcome.count == 6, length == bytes.bytes);
         bool boundary = outcome.torn == 0;
@@ -158,6 +178,13 @@ TEST_IN_FOLDER(no_crash_loses_what_was_committed)
     assert_true(points > 4 * 15);
 }
 
+static void commit_without_room(struct disk *disk, struct journal *journal)
+{
+    disk->die_at = disk->count;
+    assert_true(journal_commit(journal, NULL) != ERR_OK);
+    disk->die_at = 1000;
+}
+
 TEST_IN_FOLDER(a_full_disk_can_be_tried_again)
 {
     struct journal journal = {0};
@@ -168,9 +195,7 @@ TEST_IN_FOLDER(a_full_disk_can_be_tried_again)
     put(&journal, 0);
     assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
     put(&journal, 1);
-    disk.die_at = disk.count;
-    assert_true(journal_commit(&journal, NULL) != ERR_OK);
-    disk.die_at = 1000;
+    commit_without_room(&disk, &journal);
     assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
     journal_release(&journal);
     struct outcome outcome = read_folder(path);
@@ -181,10 +206,9 @@ TEST_IN_FOLDER(a_full_disk_can_be_tried_again)
 /* A writer that was killed between write and sync leaves what the machine may still lose. */
 TEST_IN_FOLDER(what_is_read_is_synced_before)
 {
-    uint64_t committed, torn;
+    uint64_t torn;
     struct disk disk;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    const char *path = journal_of(state, 6);
     for (int die_at = 0; die_at <= 2; die_at++) {
         struct outcome outcome = {0};
         struct journal_reader reader = {&outcome.count, take};
@@ -197,22 +221,18 @@ TEST_IN_FOLDER(what_is_read_is_synced_before)
 
 static int nothing_there(const struct file_ops *ops, const char *path, int flags, unsigned mode)
 {
-    (void)ops;
-    (void)path;
-    (void)flags;
-    (void)mode;
+    (void)ops, (void)path, (void)flags, (void)mode;
     errno = ENOENT;
     return -1;
 }
 
 TEST_IN_FOLDER(a_file_that_was_just_pruned_is_passed_over)
 {
-    uint64_t committed, torn;
+    uint64_t torn;
     struct outcome outcome = {0};
     struct journal_reader reader = {&outcome.count, take};
     struct file_ops pruned = file_ops_real;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    const char *path = journal_of(state, 6);
     pruned.open = nothing_there;
     assert_int_equal(journal_read(&pruned, path, &reader, &torn, NULL), ERR_OK);
     assert_int_equal(outcome.count, 0);
@@ -227,9 +247,7 @@ TEST_IN_FOLDER(a_record_that_found_no_room_may_grow)
     disk_init(&disk, 1000);
     assert_int_equal(journal_open(&disk.ops, path, first, &journal, NULL), ERR_OK);
     put(&journal, 0);
-    disk.die_at = disk.count;
-    assert_true(journal_commit(&journal, NULL) != ERR_OK);
-    disk.die_at = 1000;
+    commit_without_room(&disk, &journal);
     put(&journal, 1);
     assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
     journal_release(&journal);
@@ -242,23 +260,13 @@ TEST_IN_FOLDER(a_record_that_found_no_room_may_grow)
  * used. Either way no flipped bit reaches a chunk: take() compares all. */
 TEST_IN_FOLDER(every_flipped_bit_is_found)
 {
-    scoped(buf_release) struct buf bytes = {0};
+    scoped(buf_release) struct buf bytes = bytes_of(state, 30);
     struct rand_state rand = {20261121};
-    uint64_t committed;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 30, 99, &committed), ERR_OK);
-    char file[512];
-    snprintf(file, sizeof file,
-             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
-    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
     uint32_t corrupt = 0;
     for (uint32_t i = 0; i < FLIPS; i++) {
         uint64_t at = rand_below(&rand, bytes.bytes * 8);
-        struct outcome outcome = {0};
-        struct journal_reader reader = {&outcome.count, take};
         bytes.data[at / 8] ^= (uint8_t)(1 << at % 8);
-        outcome.err = journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn,
-                                        &outcome.reason);
+        struct outcome outcome = read_bytes(buf_slice(&bytes));
         bytes.data[at / 8] ^= (uint8_t)(1 << at % 8);
         if (outcome.err == ERR_OK) {
             assert_true(outcome.torn > 0); /* said */
@@ -313,9 +321,7 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
 /* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
 TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 {
-    uint64_t committed;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    const char *path = journal_of(state, 6);
     struct journal_name again = first;
     again.boot = 1; /* lower than before, or the same */
     for (uint64_t ticket = 6; ticket < 12; ticket += 3, again.boot = first.boot) {
@@ -335,9 +341,7 @@ TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 TEST_IN_FOLDER(p7_a_generation_that_is_not_the_newest_gets_no_journal)
 {
     struct journal journal;
-    uint64_t committed;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    const char *path = journal_of(state, 6);
     struct journal_name older = first;
     older.generation--;
     assert_int_equal(journal_open(&file_ops_real, path, older, &journal, NULL), ERR_OLD_GENERATION);
@@ -350,47 +354,42 @@ TEST_IN_FOLDER(p7_a_generation_that_is_not_the_newest_gets_no_journal)
 TEST_IN_FOLDER(p12_a_head_that_a_crash_spoilt_is_cut_off_with_its_only_record)
 {
     for (uint64_t tickets = 3; tickets <= 6; tickets += 3) {
-        scoped(buf_release) struct buf bytes = {0};
-        struct outcome outcome = {0};
-        struct journal_reader reader = {&outcome.count, take};
-        uint64_t committed;
-        const char *path = folder_path(state, tickets == 3 ? "one" : "two");
-        assert_int_equal(write_tickets(&file_ops_real, path, tickets, 99, &committed), ERR_OK);
-        char file[512];
-        snprintf(file, sizeof file,
-                 "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
-        assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+        scoped(buf_release) struct buf bytes = bytes_of(state, tickets);
         memset(bytes.data + 8, 0, 4);
-        outcome.err = journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn,
-                                        &outcome.reason);
+        struct outcome outcome = read_bytes(buf_slice(&bytes));
         assert_int_equal(outcome.err, tickets == 3 ? ERR_OK : ERR_CORRUPT);
         assert_int_equal(outcome.torn, tickets == 3 ? bytes.bytes : 0);
         assert_int_equal(outcome.count, 0);
+        assert_int_equal(file_remove_tree(folder_path(state, "journal"), NULL), ERR_OK);
     }
 }
 
 /* A whole record at another place than its own: blocks of a file that was there before. */
 TEST_IN_FOLDER(records_out_of_their_order_are_cut_off)
 {
-    scoped(buf_release) struct buf bytes = {0};
-    struct outcome outcome = {0};
-    struct journal_reader reader = {&outcome.count, take};
-    uint64_t committed;
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 3, 99, &committed), ERR_OK);
-    char file[512];
-    snprintf(file, sizeof file,
-             "%s/g00000000000000000003-s00001-b00000000000000000009-000000.journal", path);
-    assert_int_equal(file_read(file, 1 << 20, &bytes, NULL), ERR_OK);
+    scoped(buf_release) struct buf bytes = bytes_of(state, 3);
     size_t record = bytes.bytes - HEAD_BYTES;
     assert_int_equal(buf_reserve(&bytes, record), ERR_OK);
     memcpy(bytes.data + bytes.bytes, bytes.data + HEAD_BYTES, record);
     bytes.bytes += record;
-    assert_int_equal(
-        journal_read_file(buf_slice(&bytes), "f", first, &reader, &outcome.torn, &outcome.reason),
-        ERR_OK);
+    struct outcome outcome = read_bytes(buf_slice(&bytes));
+    assert_int_equal(outcome.err, ERR_OK);
     assert_int_equal(outcome.count, 3);
     assert_int_equal(outcome.torn, record);
+}
+
+/* Three tickets come, cut 1 is named again and recorded: they are still there. */
+static void prune_after_three_tickets(struct journal *journal, const char *path)
+{
+    struct journal_name keep;
+    for (uint64_t ticket = 0; ticket < 3; ticket++)
+        put(journal, ticket);
+    assert_int_equal(journal_commit(journal, NULL), ERR_OK);
+    assert_int_equal(journal_cut(journal, 1, NULL), ERR_OK);
+    assert_true(journal_needed(journal, 1, &keep));
+    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
+    journal_release(journal);
+    assert_int_equal(read_folder(path).count, 3);
 }
 
 /* The commit of a cut may be sent again long after the cut was recorded. */
@@ -398,17 +397,9 @@ TEST_IN_FOLDER(p12_a_cut_that_is_named_again_lets_nothing_go_that_came_since)
 {
     const char *path = folder_path(state, "journal");
     struct journal journal = {0};
-    struct journal_name keep;
     assert_int_equal(journal_open(&file_ops_real, path, first, &journal, NULL), ERR_OK);
     assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
-    for (uint64_t ticket = 0; ticket < 3; ticket++)
-        put(&journal, ticket);
-    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
-    assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
-    assert_true(journal_needed(&journal, 1, &keep));
-    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
-    journal_release(&journal);
-    assert_int_equal(read_folder(path).count, 3);
+    prune_after_three_tickets(&journal, path);
 }
 
 /* A full disk begins no segment: then the one that goes on is needed, also when the cut is named
@@ -417,21 +408,13 @@ TEST_IN_FOLDER(p12_a_cut_whose_segment_did_not_begin_needs_the_one_before)
 {
     const char *path = folder_path(state, "journal");
     struct journal journal = {0};
-    struct journal_name keep;
     struct disk disk;
     disk_init(&disk, 1000);
     assert_int_equal(journal_open(&disk.ops, path, first, &journal, NULL), ERR_OK);
     disk.die_at = disk.count;
     assert_true(journal_cut(&journal, 1, NULL) != ERR_OK);
     disk.die_at = 1000;
-    for (uint64_t ticket = 0; ticket < 3; ticket++)
-        put(&journal, ticket);
-    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
-    assert_int_equal(journal_cut(&journal, 1, NULL), ERR_OK);
-    assert_true(journal_needed(&journal, 1, &keep));
-    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
-    journal_release(&journal);
-    assert_int_equal(read_folder(path).count, 3);
+    prune_after_three_tickets(&journal, path);
 }
 
 static enum err refuse(void *context, const struct journal_entry *entry, struct reason *reason)
@@ -442,11 +425,10 @@ static enum err refuse(void *context, const struct journal_entry *entry, struct 
 
 TEST_IN_FOLDER(an_error_of_the_taker_ends_the_reading)
 {
-    uint64_t committed, torn;
+    uint64_t torn;
     struct reason reason = {{0}};
     struct journal_reader reader = {NULL, refuse};
-    const char *path = folder_path(state, "journal");
-    assert_int_equal(write_tickets(&file_ops_real, path, 6, 99, &committed), ERR_OK);
+    const char *path = journal_of(state, 6);
     assert_int_equal(journal_read(&file_ops_real, path, &reader, &torn, &reason), ERR_CORRUPT);
     assert_string_equal(reason.text, "a gap before ticket 0");
 }

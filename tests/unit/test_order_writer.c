@@ -14,6 +14,7 @@ struct disk {
     struct file_ops ops;
     atomic_int fd; /* of its journal */
     atomic_bool full;
+    bool syncs_fail; /* a full one takes the bytes and cannot sync them */
     atomic_uint refused;
     atomic_uint logged, failed;
 };
@@ -31,7 +32,7 @@ static int disk_open(const struct file_ops *ops, const char *path, int flags, un
 static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
 {
     struct disk *disk = ops->context;
-    if (fd != atomic_load(&disk->fd) || !atomic_load(&disk->full))
+    if (disk->syncs_fail || fd != atomic_load(&disk->fd) || !atomic_load(&disk->full))
         return file_ops_real.write(ops, fd, data, bytes);
     atomic_fetch_add(&disk->refused, 1);
     errno = ENOSPC;
@@ -41,9 +42,7 @@ static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, 
 static void logged(void *owner, uint32_t thread, uint64_t generation, uint64_t durable)
 {
     struct disk *disk = owner;
-    (void)thread;
-    (void)generation;
-    (void)durable;
+    (void)thread, (void)generation, (void)durable;
     atomic_fetch_add(&disk->logged, 1);
 }
 
@@ -54,169 +53,151 @@ static void failed(void *owner, const struct reason *reason)
     atomic_fetch_add(&disk->failed, 1);
 }
 
-static void prepare(struct order_writer *writer, uint64_t generation, const char *folder)
+struct writer_fixture {
+    void *folder;
+    const char *checkpoints;
+    struct disk disk;
+    struct order_writer *writer;
+};
+
+static int broken_fsync(const struct file_ops *ops, int fd)
+{
+    struct disk *disk = ops->context;
+    if (!disk->syncs_fail || fd != atomic_load(&disk->fd) || !atomic_load(&disk->full))
+        return file_ops_real.fsync(ops, fd);
+    errno = ENOSPC; /* as a disk that allocates late reports it */
+    return -1;
+}
+
+static void writer_set_up(struct writer_fixture *f)
+{
+    static const struct logger quiet = {LOG_LEVEL_ERROR, -1};
+    assert_int_equal(folder_make(&f->folder), 0);
+    f->checkpoints = folder_path(&f->folder, "run/checkpoints");
+    f->disk.ops = file_ops_real;
+    f->disk.ops.open = disk_open;
+    f->disk.ops.write = disk_write;
+    f->disk.ops.fsync = broken_fsync;
+    f->disk.ops.context = &f->disk;
+    f->disk.fd = -1;
+    const struct order_writer_config config = {.ops = &f->disk.ops,
+                                               .logger = &quiet,
+                                               .threads = 1,
+                                               .boot = 1,
+                                               .logged = logged,
+                                               .failed = failed,
+                                               .owner = &f->disk};
+    assert_int_equal(order_writer_new(&config, &f->writer), ERR_OK);
+}
+
+static void writer_tear_down(struct writer_fixture *f)
+{
+    order_writer_free(f->writer);
+    folder_remove(&f->folder);
+}
+
+/* It writes what it has, and ends. */
+static void end(struct writer_fixture *f)
+{
+    order_writer_free(f->writer);
+    f->writer = NULL;
+}
+
+static void prepare(struct writer_fixture *f, uint64_t generation)
 {
     struct prepared *run = calloc(1, sizeof *run);
     assert_non_null(run);
     atomic_init(&run->references, 1);
     run->generation = generation;
     run->spec.checkpoint.durability = SPEC_DURABILITY_LOGGED;
-    run->checkpoint_dir = strdup(folder);
-    assert_int_equal(order_writer_prepare(writer, run), ERR_OK);
+    run->checkpoint_dir = strdup(f->checkpoints);
+    assert_int_equal(order_writer_prepare(f->writer, run), ERR_OK);
     prepared_unref(run);
 }
 
-static void take(struct order_writer *writer, uint64_t generation)
+static void take(struct writer_fixture *f, uint64_t generation)
 {
     struct counted *gradient = counted_new(4 * sizeof(float));
     assert_non_null(gradient);
     memset(gradient->data, 0, 4 * sizeof(float));
     const struct shard_order_entry entry = {.gradient = gradient};
     const struct shard_order order = {.kind = SHARD_ORDER_TAKE, .count = 1, .entries = &entry};
-    assert_int_equal(order_writer_add(writer, 0, generation, &order), ERR_OK);
+    assert_int_equal(order_writer_add(f->writer, 0, generation, &order), ERR_OK);
+}
+
+/* Generation 1 has an entry for which there is no room. */
+static void fill_disk(struct writer_fixture *f)
+{
+    prepare(f, 1);
+    order_writer_wait(f->writer, 1);
+    atomic_store(&f->disk.full, true);
+    take(f, 1);
 }
 
 static enum err count_one(void *context, const struct journal_entry *entry, struct reason *reason)
 {
-    (void)entry;
-    (void)reason;
+    (void)entry, (void)reason;
     ++*(unsigned *)context;
     return ERR_OK;
 }
 
-TEST_IN_FOLDER(a_new_generation_does_not_wait_for_room_for_the_old_one)
+static unsigned entries_of_journal(const struct writer_fixture *f)
 {
-    const char *folder = folder_path(state, "run/checkpoints");
-    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
-    struct disk disk = {.ops = file_ops_real, .fd = -1};
-    struct order_writer *writer;
+    char journal[512];
     unsigned count = 0;
     uint64_t torn;
-    disk.ops.open = disk_open;
-    disk.ops.write = disk_write;
-    disk.ops.context = &disk;
-    const struct order_writer_config config = {.ops = &disk.ops,
-                                               .logger = &quiet,
-                                               .threads = 1,
-                                               .boot = 1,
-                                               .logged = logged,
-                                               .failed = failed,
-                                               .owner = &disk};
-    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
-    order_writer_wait(writer, 1); /* nobody asked for it: at once */
-    prepare(writer, 1, folder);
-    order_writer_wait(writer, 1);
-    atomic_store(&disk.full, true);
-    take(writer, 1);
-    while (atomic_load(&disk.refused) == 0)
-        sched_yield();
-    prepare(writer, 2, folder);
-    order_writer_wait(writer, 2);
-    char journal[512];
-    snprintf(journal, sizeof journal, "%s/" JOURNAL_FOLDER, folder);
     const struct journal_reader reader = {&count, count_one};
+    snprintf(journal, sizeof journal, "%s/" JOURNAL_FOLDER, f->checkpoints);
     assert_int_equal(journal_read(&file_ops_real, journal, &reader, &torn, NULL), ERR_OK);
-    assert_int_equal(count, 0);
-    order_writer_free(writer);
-    assert_int_equal(atomic_load(&disk.logged), 0);
-    assert_int_equal(atomic_load(&disk.failed), 0);
+    return count;
 }
 
-TEST_IN_FOLDER(a_cut_does_not_wait_for_room_when_a_new_generation_begins)
+TEST_F(a_new_generation_does_not_wait_for_room_for_the_old_one, writer)
 {
-    const char *folder = folder_path(state, "run/checkpoints");
-    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
-    struct disk disk = {.ops = file_ops_real, .fd = -1};
-    struct order_writer *writer;
-    disk.ops.open = disk_open;
-    disk.ops.write = disk_write;
-    disk.ops.context = &disk;
-    const struct order_writer_config config = {.ops = &disk.ops,
-                                               .logger = &quiet,
-                                               .threads = 1,
-                                               .boot = 1,
-                                               .logged = logged,
-                                               .failed = failed,
-                                               .owner = &disk};
-    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
-    prepare(writer, 1, folder);
-    order_writer_wait(writer, 1);
-    atomic_store(&disk.full, true);
-    take(writer, 1);
-    assert_int_equal(order_writer_cut(writer, 1), ERR_OK);
-    while (atomic_load(&disk.refused) == 0)
+    order_writer_wait(f->writer, 1); /* nobody asked for it: at once */
+    fill_disk(f);
+    while (atomic_load(&f->disk.refused) == 0)
         sched_yield();
-    prepare(writer, 2, folder);
-    order_writer_wait(writer, 2);
-    order_writer_free(writer);
-    assert_int_equal(atomic_load(&disk.logged), 0);
-    assert_int_equal(atomic_load(&disk.failed), 0);
+    prepare(f, 2);
+    order_writer_wait(f->writer, 2);
+    assert_int_equal(entries_of_journal(f), 0);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.logged), 0);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
 }
 
-static int broken_fsync(const struct file_ops *ops, int fd)
+TEST_F(a_cut_does_not_wait_for_room_when_a_new_generation_begins, writer)
 {
-    struct disk *disk = ops->context;
-    if (fd != atomic_load(&disk->fd) || !atomic_load(&disk->full))
-        return file_ops_real.fsync(ops, fd);
-    errno = ENOSPC; /* as a disk that allocates late reports it */
-    return -1;
+    fill_disk(f);
+    assert_int_equal(order_writer_cut(f->writer, 1), ERR_OK);
+    while (atomic_load(&f->disk.refused) == 0)
+        sched_yield();
+    prepare(f, 2);
+    order_writer_wait(f->writer, 2);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.logged), 0);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
 }
 
 /* Appended again it would be in the journal twice. */
-TEST_IN_FOLDER(a_journal_that_cannot_be_synced_is_not_tried_again)
+TEST_F(a_journal_that_cannot_be_synced_is_not_tried_again, writer, .disk.syncs_fail = true)
 {
-    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
-    struct disk disk = {.ops = file_ops_real, .fd = -1};
-    struct order_writer *writer;
-    disk.ops.open = disk_open;
-    disk.ops.fsync = broken_fsync;
-    disk.ops.context = &disk;
-    const struct order_writer_config config = {.ops = &disk.ops,
-                                               .logger = &quiet,
-                                               .threads = 1,
-                                               .boot = 1,
-                                               .logged = logged,
-                                               .failed = failed,
-                                               .owner = &disk};
-    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
-    prepare(writer, 1, folder_path(state, "run/checkpoints"));
-    order_writer_wait(writer, 1);
-    atomic_store(&disk.full, true);
-    take(writer, 1);
-    while (atomic_load(&disk.failed) == 0)
+    fill_disk(f);
+    while (atomic_load(&f->disk.failed) == 0)
         sched_yield();
-    order_writer_free(writer);
-    assert_int_equal(atomic_load(&disk.logged), 0);
-    assert_int_equal(atomic_load(&disk.failed), 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.logged), 0);
+    assert_int_equal(atomic_load(&f->disk.failed), 1);
 }
 
-TEST_IN_FOLDER(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before)
+TEST_F(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before, writer)
 {
-    const char *folder = folder_path(state, "run/checkpoints");
-    const struct logger quiet = {LOG_LEVEL_ERROR, -1};
-    struct disk disk = {.fd = -1};
-    struct order_writer *writer;
-    unsigned before = 0, after = 0;
-    uint64_t torn;
-    const struct order_writer_config config = {.ops = &file_ops_real,
-                                               .logger = &quiet,
-                                               .threads = 1,
-                                               .boot = 1,
-                                               .logged = logged,
-                                               .failed = failed,
-                                               .owner = &disk};
-    assert_int_equal(order_writer_new(&config, &writer), ERR_OK);
-    prepare(writer, 1, folder);
+    prepare(f, 1);
     for (unsigned i = 0; i < 200; i++)
-        take(writer, 1);
-    prepare(writer, 2, folder);
-    order_writer_wait(writer, 2);
-    char journal[512];
-    snprintf(journal, sizeof journal, "%s/" JOURNAL_FOLDER, folder);
-    const struct journal_reader first = {&before, count_one}, second = {&after, count_one};
-    assert_int_equal(journal_read(&file_ops_real, journal, &first, &torn, NULL), ERR_OK);
-    order_writer_free(writer);
-    assert_int_equal(journal_read(&file_ops_real, journal, &second, &torn, NULL), ERR_OK);
-    assert_int_equal(before, 200);
-    assert_int_equal(after, 200);
+        take(f, 1);
+    prepare(f, 2);
+    order_writer_wait(f->writer, 2);
+    assert_int_equal(entries_of_journal(f), 200);
+    end(f);
+    assert_int_equal(entries_of_journal(f), 200);
 }

@@ -19,6 +19,8 @@ struct rpc_fixture {
     struct rpc_request *parked; /* waits for the test to answer it */
     struct rpc_peer peer;
     uint64_t numbers[2];
+    struct buf response; /* to the last call() */
+    struct reason reason;
 };
 
 static void echo(void *owner, struct rpc_request *request, struct slice bytes)
@@ -129,23 +131,33 @@ static void rpc_tear_down(struct rpc_fixture *world)
     tls_identity_release(&world->worker_identity);
     tls_identity_release(&world->operator_identity);
     authority_release(&world->authority);
+    buf_release(&world->response);
     thread_mutex_release(&world->lock);
     tally_release(&world->tally);
 }
 
+static enum err call(struct rpc_fixture *world, struct rpc_channel *channel, const char *path,
+                     struct slice request)
+{
+    buf_clear(&world->response);
+    return rpc_call(channel, path, request, 5000, &world->response, &world->reason);
+}
+
+/* A request of `bytes` bytes. */
+static enum err call_long(struct rpc_fixture *world, struct rpc_channel *channel, const char *path,
+                          size_t bytes)
+{
+    scoped(free_scoped) uint8_t *request = calloc(1, bytes);
+    assert_non_null(request);
+    return call(world, channel, path, (struct slice){request, bytes});
+}
+
 TEST_F(a_call_is_answered_and_the_handler_knows_who_calls, rpc)
 {
-    struct buf response = {0};
-    struct reason reason = {0};
-    for (int i = 0; i < 2; i++) {
-        buf_clear(&response);
-        assert_int_equal(
-            rpc_call(f->worker, "/test.T/Echo", slice_of("hello"), 5000, &response, &reason),
-            ERR_OK);
-    }
-    assert_int_equal(response.bytes, 5);
-    assert_memory_equal(response.data, "hello", 5);
-    buf_release(&response);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(call(f, f->worker, "/test.T/Echo", slice_of("hello")), ERR_OK);
+    assert_int_equal(f->response.bytes, 5);
+    assert_memory_equal(f->response.data, "hello", 5);
     assert_int_equal(f->peer.holder.role, TLS_ROLE_WORKER);
     assert_string_equal(f->peer.holder.name, "test-worker");
     assert_string_equal(f->peer.holder.cluster, "nest");
@@ -155,78 +167,46 @@ TEST_F(a_call_is_answered_and_the_handler_knows_who_calls, rpc)
 
 TEST_F(a_long_request_arrives_in_one_piece, rpc)
 {
-    struct buf request = {0}, response = {0};
-    assert_int_equal(buf_reserve(&request, 1000000), ERR_OK);
-    request.bytes = 1000000;
-    for (size_t i = 0; i < request.bytes; i++)
-        request.data[i] = (uint8_t)(i * 31 >> 3);
-    assert_int_equal(
-        rpc_call(f->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, NULL), ERR_OK);
-    assert_int_equal(response.bytes, request.bytes);
-    assert_memory_equal(response.data, request.data, request.bytes);
-    buf_release(&request);
-    buf_release(&response);
+    static uint8_t request[1000000];
+    for (size_t i = 0; i < sizeof request; i++)
+        request[i] = (uint8_t)(i * 31 >> 3);
+    assert_int_equal(call(f, f->worker, "/test.T/Echo", (struct slice){request, sizeof request}),
+                     ERR_OK);
+    assert_int_equal(f->response.bytes, sizeof request);
+    assert_memory_equal(f->response.data, request, sizeof request);
 }
 
 TEST_F(an_empty_message_is_a_message, rpc)
 {
-    scoped(buf_release) struct buf response = {0};
-    assert_int_equal(rpc_call(f->worker, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL),
-                     ERR_OK);
-    assert_int_equal(response.bytes, 0);
+    assert_int_equal(call(f, f->worker, "/test.T/Echo", (struct slice){0}), ERR_OK);
+    assert_int_equal(f->response.bytes, 0);
 }
 
 TEST_F(every_error_arrives_as_itself, rpc)
 {
     for (unsigned code = 1; code < ERR_COUNT; code++) {
         uint8_t byte = (uint8_t)code;
-        struct buf response = {0};
-        struct reason reason = {0};
-        assert_int_equal(
-            rpc_call(f->worker, "/test.T/Fail", (struct slice){&byte, 1}, 5000, &response, &reason),
-            code);
-        assert_string_equal(reason.text, "said so");
+        assert_int_equal(call(f, f->worker, "/test.T/Fail", (struct slice){&byte, 1}), code);
+        assert_string_equal(f->reason.text, "said so");
     }
 }
 
 TEST_F(an_unknown_method_is_unsupported, rpc)
 {
-    struct buf response = {0};
-    struct reason reason = {0};
-    assert_int_equal(
-        rpc_call(f->worker, "/test.T/Nothing", slice_of("x"), 5000, &response, &reason),
-        ERR_UNSUPPORTED);
+    assert_int_equal(call(f, f->worker, "/test.T/Nothing", slice_of("x")), ERR_UNSUPPORTED);
 }
 
 TEST_F(a_role_may_call_only_its_methods, rpc)
 {
-    scoped(buf_release) struct buf response = {0};
-    struct reason reason = {0};
-    assert_int_equal(
-        rpc_call(f->worker, "/test.T/Administer", slice_of("x"), 5000, &response, &reason),
-        ERR_DENIED);
-    assert_int_equal(
-        rpc_call(f->operator_, "/test.T/Administer", slice_of("x"), 5000, &response, NULL), ERR_OK);
+    assert_int_equal(call(f, f->worker, "/test.T/Administer", slice_of("x")), ERR_DENIED);
+    assert_int_equal(call(f, f->operator_, "/test.T/Administer", slice_of("x")), ERR_OK);
 }
 
 TEST_F(a_request_over_a_limit_is_refused, rpc)
 {
-    struct buf response = {0};
-    struct reason reason = {0};
-    assert_int_equal(rpc_call(f->operator_, "/test.T/Administer", slice_of("12345678901"), 5000,
-                              &response, &reason),
-                     ERR_MALFORMED);
-    struct buf request = {0};
-    assert_int_equal(buf_reserve(&request, (1 << 20) + 1), ERR_OK);
-    memset(request.data, 0, (1 << 20) + 1);
-    request.bytes = (1 << 20) + 1;
-    assert_int_equal(
-        rpc_call(f->worker, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
-        ERR_INVALID);
-    buf_release(&request);
-    assert_int_equal(
-        rpc_call(f->worker, "/test.T/TooLong", slice_of("x"), 5000, &response, &reason),
-        ERR_INVALID);
+    assert_int_equal(call_long(f, f->operator_, "/test.T/Administer", 11), ERR_MALFORMED);
+    assert_int_equal(call_long(f, f->worker, "/test.T/Echo", (1 << 20) + 1), ERR_INVALID);
+    assert_int_equal(call(f, f->worker, "/test.T/TooLong", slice_of("x")), ERR_INVALID);
 }
 
 TEST_F(a_message_over_the_servers_limit_is_refused_by_the_library, rpc)
@@ -237,28 +217,19 @@ TEST_F(a_message_over_the_servers_limit_is_refused_by_the_library, rpc)
     struct rpc_loop *loop = loop_new(&settings);
     struct rpc_channel *channel =
         channel_new(loop, rpc_server_port(f->server), &f->worker_identity);
-    struct buf request = {0}, response = {0};
-    struct reason reason = {0};
-    assert_int_equal(buf_reserve(&request, 2 << 20), ERR_OK);
-    memset(request.data, 0, 2 << 20);
-    request.bytes = 2 << 20;
-    assert_int_equal(
-        rpc_call(channel, "/test.T/Echo", buf_slice(&request), 5000, &response, &reason),
-        ERR_MALFORMED);
-    buf_release(&request);
+    assert_int_equal(call_long(f, channel, "/test.T/Echo", 2 << 20), ERR_MALFORMED);
     rpc_channel_free(channel);
     rpc_loop_free(loop);
 }
 
 TEST_F(a_deadline_that_passes_ends_the_call_at_both_ends, rpc)
 {
-    struct buf response = {0};
     /* The connection stands already: otherwise the time may pass before the server hears of it. */
     assert_int_equal(
-        rpc_call(f->worker, "/test.T/Echo", slice_of("x"), FIXTURE_WAIT_MS, &response, NULL),
+        rpc_call(f->worker, "/test.T/Echo", slice_of("x"), FIXTURE_WAIT_MS, &f->response, NULL),
         ERR_OK);
-    buf_clear(&response);
-    assert_int_equal(rpc_call(f->worker, "/test.T/Park", slice_of("x"), 1000, &response, NULL),
+    buf_clear(&f->response);
+    assert_int_equal(rpc_call(f->worker, "/test.T/Park", slice_of("x"), 1000, &f->response, NULL),
                      ERR_DEADLINE);
     tally_wait(&f->tally, CANCELLED, 1);
     rpc_fail(unpark(f), ERR_BUSY, "nobody hears this");
@@ -291,14 +262,26 @@ static void start(struct rpc_channel *channel, const char *path, struct answer *
     assert_int_equal(rpc_call_start(channel, &config, &request), ERR_OK);
 }
 
+/* A call whose request lies at the server. */
+static void start_parked(struct rpc_fixture *world, struct rpc_channel *channel,
+                         struct answer *answer)
+{
+    start(channel, "/test.T/Park", answer);
+    tally_wait(&world->tally, REQUESTED, 1);
+}
+
+static void answer_parked(struct rpc_fixture *world, const char *text)
+{
+    struct buf response = {0};
+    assert_int_equal(buf_append(&response, text, strlen(text)), ERR_OK);
+    rpc_reply(unpark(world), &response);
+}
+
 TEST_F(a_request_is_answered_later_from_another_thread, rpc)
 {
     struct answer answer = {.tally = &f->tally};
-    start(f->worker, "/test.T/Park", &answer);
-    tally_wait(&f->tally, REQUESTED, 1);
-    struct buf response = {0};
-    assert_int_equal(buf_append(&response, "late", 4), ERR_OK);
-    rpc_reply(unpark(f), &response);
+    start_parked(f, f->worker, &answer);
+    answer_parked(f, "late");
     tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     assert_string_equal(answer.text, "late");
@@ -310,8 +293,7 @@ TEST_F(a_channel_freed_cancels_its_calls, rpc)
     struct answer answer = {.tally = &f->tally};
     struct rpc_channel *channel =
         channel_new(f->loop, rpc_server_port(f->server), &f->worker_identity);
-    start(channel, "/test.T/Park", &answer);
-    tally_wait(&f->tally, REQUESTED, 1);
+    start_parked(f, channel, &answer);
     rpc_channel_free(channel);
     assert_int_equal(tally_of(&f->tally, ANSWERED), 1);
     assert_int_equal(answer.err, ERR_CANCELLED);
@@ -322,8 +304,7 @@ TEST_F(a_channel_freed_cancels_its_calls, rpc)
 TEST_F(a_request_may_be_answered_after_its_server_is_gone, rpc)
 {
     struct answer answer = {.tally = &f->tally};
-    start(f->worker, "/test.T/Park", &answer);
-    tally_wait(&f->tally, REQUESTED, 1);
+    start_parked(f, f->worker, &answer);
     rpc_server_free(f->server);
     f->server = NULL;
     tally_wait(&f->tally, ANSWERED, 1);
@@ -336,16 +317,10 @@ TEST_F(a_request_may_be_answered_after_its_server_is_gone, rpc)
 TEST_F(a_drained_server_answers_what_it_has_and_takes_no_more, rpc)
 {
     struct answer answer = {.tally = &f->tally};
-    start(f->worker, "/test.T/Park", &answer);
-    tally_wait(&f->tally, REQUESTED, 1);
+    start_parked(f, f->worker, &answer);
     rpc_server_drain(f->server);
-    struct buf response = {0};
-    struct reason reason = {0};
-    assert_int_equal(
-        rpc_call(f->operator_, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
-        ERR_UNREACHABLE);
-    assert_int_equal(buf_append(&response, "still", 5), ERR_OK);
-    rpc_reply(unpark(f), &response);
+    assert_int_equal(call(f, f->operator_, "/test.T/Echo", slice_of("x")), ERR_UNREACHABLE);
+    answer_parked(f, "still");
     tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     assert_string_equal(answer.text, "still");
@@ -357,14 +332,11 @@ TEST_F(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, rpc)
     rpc_server_free(f->server);
     f->server = NULL;
     struct rpc_channel *channel = channel_new(f->loop, port, &f->worker_identity);
-    struct buf response = {0};
-    struct reason reason = {0};
-    assert_int_equal(rpc_call(channel, "/test.T/Echo", slice_of("x"), 5000, &response, &reason),
-                     ERR_UNREACHABLE);
+    assert_int_equal(call(f, channel, "/test.T/Echo", slice_of("x")), ERR_UNREACHABLE);
     /* With the cause, unless the library saw the hang-up first. */
     char sentence[64];
     snprintf(sentence, sizeof sentence, "cannot connect to 127.0.0.1:%u", port);
-    assert_memory_equal(reason.text, sentence, strlen(sentence));
+    assert_memory_equal(f->reason.text, sentence, strlen(sentence));
     struct answer answer = {.tally = &f->tally};
     start(channel, "/test.T/Echo", &answer);
 
@@ -377,7 +349,7 @@ TEST_F(a_call_to_nobody_is_unreachable_unless_it_waits_for_the_server, rpc)
                                        .identity = &f->server_identity,
                                        .methods = methods,
                                        .method_count = METHODS};
-    assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
+    assert_int_equal(rpc_server_new(&config, &f->server, &f->reason), ERR_OK);
     tally_wait(&f->tally, ANSWERED, 1);
     assert_int_equal(answer.err, ERR_OK);
     rpc_channel_free(channel);

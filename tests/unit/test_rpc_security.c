@@ -17,6 +17,7 @@ struct security_fixture {
     struct authority authority, foreign;
     struct tls_identity server_identity;
     struct rpc_server *server;
+    struct reason reason; /* of the last call_as() */
 };
 
 static void echo(void *owner, struct rpc_request *request, struct slice bytes)
@@ -49,41 +50,53 @@ static void security_tear_down(struct security_fixture *world)
     authority_release(&world->foreign);
 }
 
-static enum err call_as(struct security_fixture *world, const struct tls_identity *identity,
-                        struct reason *reason)
+static enum err call_as(struct security_fixture *world, const struct tls_identity *identity)
 {
     struct rpc_channel *channel =
         channel_new(world->loop, rpc_server_port(world->server), identity);
     struct buf response = {0};
-    enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, reason);
+    world->reason.text[0] = 0;
+    enum err err =
+        rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, &world->reason);
     buf_release(&response);
     rpc_channel_free(channel);
     return err;
 }
 
-static struct tls_holder worker_of(const char *cluster)
+/* A worker's certificate as most have it. */
+static struct tls_identity worker_identity(const struct security_fixture *world)
 {
-    struct tls_holder holder = {.role = TLS_ROLE_WORKER, .name = "w1"};
-    snprintf(holder.cluster, sizeof holder.cluster, "%s", cluster);
-    return holder;
+    return identity_of_role(&world->authority, "nest", TLS_ROLE_WORKER);
 }
 
-TEST_F(a_certificate_of_the_cluster_is_let_in, security)
+TEST_F(a_certificate_is_let_in_when_both_ends_trust_it_now, security)
 {
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
-    assert_int_equal(call_as(f, &identity, NULL), ERR_OK);
-    tls_identity_release(&identity);
-}
-
-TEST_F(an_expired_certificate_is_refused_by_the_server, security)
-{
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s() - 3700);
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, &identity, &reason), ERR_UNREACHABLE);
-    assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
-    tls_identity_release(&identity);
+    const struct {
+        const char *what;
+        const struct authority *issuer, *trusted;
+        const char *cluster;
+        int64_t age_s;
+        enum err err;
+        const char *reason;
+    } rows[] = {
+        {"of the cluster", &f->authority, &f->authority, "nest", 0, ERR_OK, ""},
+        {"expired", &f->authority, &f->authority, "nest", 3700, ERR_UNREACHABLE,
+         "does the server trust worker.crt?"},
+        {"of another CA", &f->foreign, &f->authority, "nest", 0, ERR_UNREACHABLE,
+         "does the server trust worker.crt?"},
+        {"which trusts another CA", &f->authority, &f->foreign, "nest", 0, ERR_UNTRUSTED, ""},
+        {"of another cluster", &f->authority, &f->authority, "other", 0, ERR_UNTRUSTED, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tls_holder holder = {.role = TLS_ROLE_WORKER, .name = "w1"};
+        snprintf(holder.cluster, sizeof holder.cluster, "%s", rows[i].cluster);
+        struct tls_identity identity =
+            identity_new(rows[i].issuer, rows[i].trusted, holder, fixture_now_s() - rows[i].age_s);
+        enum err err = call_as(f, &identity);
+        tls_identity_release(&identity);
+        if (err != rows[i].err || strstr(f->reason.text, rows[i].reason) == NULL)
+            fail_msg("a certificate %s: %s, %s", rows[i].what, err_name(err), f->reason.text);
+    }
 }
 
 /* A directory of certificates by a CA of its own, made again each time. */
@@ -146,8 +159,7 @@ TEST_F(certificates_are_renewed_without_a_restart, security)
 
 TEST_F(an_expired_certificate_is_found_before_it_is_used, security)
 {
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    struct tls_identity identity = worker_identity(f);
     identity.not_after_s = 1000000000;
     struct rpc_channel *channel = NULL;
     struct reason reason = {0};
@@ -159,42 +171,12 @@ TEST_F(an_expired_certificate_is_found_before_it_is_used, security)
     tls_identity_release(&identity);
 }
 
-TEST_F(a_certificate_of_another_ca_is_refused_by_the_server, security)
-{
-    struct tls_identity identity =
-        identity_new(&f->foreign, &f->authority, worker_of("nest"), fixture_now_s());
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, &identity, &reason), ERR_UNREACHABLE);
-    assert_non_null(strstr(reason.text, "does the server trust worker.crt?"));
-    tls_identity_release(&identity);
-}
-
-TEST_F(a_server_of_another_ca_is_refused_by_the_client, security)
-{
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->foreign, worker_of("nest"), fixture_now_s());
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
-    tls_identity_release(&identity);
-}
-
-TEST_F(a_certificate_of_another_cluster_is_refused, security)
-{
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("other"), fixture_now_s());
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
-    tls_identity_release(&identity);
-}
-
 TEST_F(a_workers_certificate_does_not_make_a_server, security)
 {
     rpc_server_free(f->server);
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    struct tls_identity identity = worker_identity(f);
     f->server = server_new(f->loop, &identity, methods, 1);
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, &identity, &reason), ERR_UNTRUSTED);
+    assert_int_equal(call_as(f, &identity), ERR_UNTRUSTED);
     tls_identity_release(&identity);
 }
 
@@ -208,8 +190,7 @@ TEST_F(a_server_at_an_address_its_certificate_does_not_name_is_refused, security
     struct rpc_server *server = NULL;
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_OK);
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    struct tls_identity identity = worker_identity(f);
     char address[32];
     snprintf(address, sizeof address, "127.0.0.2:%u", rpc_server_port(server));
     struct rpc_channel *channel = NULL;
@@ -225,8 +206,7 @@ TEST_F(a_server_at_an_address_its_certificate_does_not_name_is_refused, security
 
 TEST_F(a_plain_client_gets_nothing_from_a_tls_server, security)
 {
-    struct reason reason = {0};
-    assert_int_equal(call_as(f, NULL, &reason), ERR_UNREACHABLE);
+    assert_int_equal(call_as(f, NULL), ERR_UNREACHABLE);
 }
 
 TEST_F(without_tls_only_loopback_is_allowed, security)
@@ -305,8 +285,7 @@ static bool server_talks(struct security_fixture *world, int version,
 
 TEST_F(a_client_needs_a_certificate, security)
 {
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    struct tls_identity identity = worker_identity(f);
     assert_true(server_talks(f, TLS1_3_VERSION, &identity));
     assert_false(server_talks(f, TLS1_3_VERSION, NULL));
     tls_identity_release(&identity);
@@ -314,8 +293,7 @@ TEST_F(a_client_needs_a_certificate, security)
 
 TEST_F(tls_1_2_is_refused, security)
 {
-    struct tls_identity identity =
-        identity_new(&f->authority, &f->authority, worker_of("nest"), fixture_now_s());
+    struct tls_identity identity = worker_identity(f);
     assert_false(server_talks(f, TLS1_2_VERSION, &identity));
     tls_identity_release(&identity);
 }
