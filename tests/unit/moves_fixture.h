@@ -154,6 +154,13 @@ static inline void lose(struct moves_fixture *f, uint32_t i)
     look(f);
 }
 
+/* It dies, and another start of it comes back. */
+static inline void restart(struct moves_fixture *f, uint32_t i)
+{
+    lose(f, i);
+    connect(f, i, 20 + i);
+}
+
 static inline void ready(struct moves_fixture *f, uint32_t i)
 {
     uint64_t version = status(f).version;
@@ -297,14 +304,30 @@ static inline void start(struct moves_fixture *f, const struct coordinator_run *
     look(f);
 }
 
-/* Servers 0 and 1 hold version 0, whose cut is recorded. */
-static inline void train_run(struct moves_fixture *f, const struct coordinator_run *run)
+/* On servers 0 and 1. */
+static inline void begin(struct moves_fixture *f, const struct coordinator_run *run,
+                         const struct coordinator_past *past)
 {
     connect(f, 0, 10);
     connect(f, 1, 11);
-    start(f, run, NULL);
+    start(f, run, past);
     ready(f, 0);
     ready(f, 1);
+}
+
+/* A cut of another start, with files of two servers. */
+static inline struct coordinator_past past_of(const char *first, const char *second)
+{
+    struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 7}, .server_count = 2}};
+    snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "%s", first);
+    snprintf(past.cut.servers[1].name, sizeof past.cut.servers[1].name, "%s", second);
+    return past;
+}
+
+/* Servers 0 and 1 hold version 0, whose cut is recorded. */
+static inline void train_run(struct moves_fixture *f, const struct coordinator_run *run)
+{
+    begin(f, run, NULL);
     manifest(f, 0, 0, ERR_OK);
     manifest(f, 1, 0, ERR_OK);
     assert_int_equal(status(f).state, RUN_TRAINING);

@@ -161,13 +161,32 @@ static void assert_weights(const struct async_fixture *f, uint32_t index, float 
         assert_true(shard_state(f->shard, index).weights[i] == value);
 }
 
+static void push_tickets(struct async_fixture *f, uint64_t first, uint64_t end)
+{
+    for (uint64_t ticket = first; ticket < end; ticket++)
+        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
+}
+
+static bool work_once(struct async_fixture *f)
+{
+    bool more;
+    clear(f);
+    assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+    return more;
+}
+
 static void work(struct async_fixture *f)
 {
-    for (bool more = true; more;) {
-        clear(f);
-        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+    while (work_once(f))
         shard_check(f->shard);
-    }
+    shard_check(f->shard);
+}
+
+static void commit(struct async_fixture *f, uint64_t step, bool cut)
+{
+    const struct commit commit = {.generation = GENERATION, .term = TERM, .step = step, .cut = cut};
+    clear(f);
+    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
 }
 
 /* ---- tickets ---- */
@@ -248,8 +267,7 @@ static enum err refusal_of(struct async_fixture *f, struct message *m)
 
 TEST_F(what_does_not_fit_is_refused_and_changes_nothing, async)
 {
-    for (uint64_t ticket = 0; ticket < 12; ticket++)
-        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
+    push_tickets(f, 0, 12);
     struct message m = message_of(f, 20);
     add(&m, FIRST, 1, 1); /* 11 behind */
     assert_int_equal(refusal_of(f, &m), ERR_STALE);
@@ -310,11 +328,6 @@ TEST_F(the_scale_clips_and_a_scale_of_0_leaves_the_weights, async)
 
 /* ---- steps ---- */
 
-static struct commit commit_of(uint64_t step, bool cut)
-{
-    return (struct commit){.generation = GENERATION, .term = TERM, .step = step, .cut = cut};
-}
-
 TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
 {
     for (uint64_t ticket = 2 * SLOTS; ticket-- > 1;) {
@@ -331,11 +344,8 @@ TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
     assert_int_equal(reduced->reduced.step, 0);
     assert_true(reduced->reduced.has_loss && reduced->reduced.loss_sum == 1 + 2 + 3 + 4);
     assert_true(reduced->reduced.seal_count == COUNT && reduced->reduced.seals[0].finite);
-    clear(f);
-    struct commit commit = commit_of(0, false);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
-    bool more;
-    assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+    commit(f, 0, false);
+    work_once(f);
     assert_int_equal(effect(f, SHARD_COMMITTED)->committed.step, 0);
     assert_int_equal(effect(f, SHARD_REDUCED)->reduced.step, 1); /* complete as well */
     assert_true(effect(f, SHARD_REDUCED)->reduced.loss_sum == 5 + 6 + 7 + 8);
@@ -347,10 +357,8 @@ TEST_F(a_step_is_reduced_when_every_chunk_has_all_its_tickets, async)
 
 TEST_F(the_step_after_one_that_is_being_committed_is_not_reduced_yet, async)
 {
-    for (uint64_t ticket = 0; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
-    struct commit commit = commit_of(0, false);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    push_tickets(f, 0, SLOTS);
+    commit(f, 0, false);
     clear(f);
     shard_report(f->shard, &f->effects);
     assert_null(effect(f, SHARD_REDUCED));
@@ -361,9 +369,8 @@ TEST_F(the_step_after_one_that_is_being_committed_is_not_reduced_yet, async)
 
 TEST_F(a_commit_may_run_ahead_of_a_shard_that_lost_tickets, async)
 {
-    struct commit commit = commit_of(6, false);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    commit(f, 6, false);
+    commit(f, 6, false);
     work(f);
     assert_int_equal(shard_version(f->shard), 7);
     for (uint64_t ticket = 0; ticket < 8 * SLOTS; ticket++) {
@@ -382,24 +389,19 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
     for (uint32_t s = 0; s < snapshot->snapshot.states; s++)
         memcpy(to.state[s], snapshot->snapshot.copy->data + (1 + s) * bytes, bytes);
     assert_int_equal(snapshot->snapshot.extra_bytes, shard_extra_bytes(shard));
-    assert_int_equal(
-        shard_load_extra(shard, index,
-                         snapshot->snapshot.copy->data + (1 + snapshot->snapshot.states) * bytes),
-        ERR_OK);
+    const uint8_t *extra = snapshot->snapshot.copy->data + (1 + snapshot->snapshot.states) * bytes;
+    assert_int_equal(shard_load_extra(shard, index, extra), ERR_OK);
 }
 
 TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
 {
     assert_int_equal(push_ticket(f, 0).code, ERR_OK);
     assert_int_equal(push_ticket(f, 5).code, ERR_OK);
-    clear(f);
-    struct commit commit = commit_of(0, true);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    commit(f, 0, true);
     struct shard *again = new_shard(f);
     uint32_t index = 0;
     for (bool more = true; more;) {
-        clear(f);
-        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        more = work_once(f);
         const struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot == NULL)
             continue;
@@ -430,8 +432,7 @@ TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
     const uint64_t extra[3 + WINDOW / 64] = {3, 3, 2, 1 << 3}; /* 0, 1 and, of step 1, 5 */
     for (uint32_t i = 0; i < COUNT; i++)
         assert_int_equal(shard_load_extra(f->shard, i, (const uint8_t *)extra), ERR_OK);
-    for (uint64_t ticket = 2; ticket < SLOTS; ticket++)
-        assert_int_equal(push_ticket(f, ticket).code, ERR_OK);
+    push_tickets(f, 2, SLOTS);
     const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
     assert_non_null(reduced);
     assert_true(reduced->reduced.sample_count == 2 + 3 + 4); /* of a ticket in the cut 1 each */
@@ -440,15 +441,18 @@ TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
 
 TEST_F(an_extra_of_another_run_is_corrupt, async)
 {
-    uint64_t extra[3 + WINDOW / 64] = {2, 2, 1, 2};
-    assert_int_equal(sizeof extra, shard_extra_bytes(f->shard));
-    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_OK);
-    extra[0] = 3; /* versions are tickets taken */
-    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
-    extra[0] = 2, extra[1] = 3;
-    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
-    extra[1] = 2, extra[3] = 1;
-    assert_int_equal(shard_load_extra(f->shard, 0, (uint8_t *)extra), ERR_CORRUPT);
+    /* A chunk's version is the count of its tickets. */
+    static const struct {
+        uint64_t extra[3 + WINDOW / 64];
+        enum err err;
+    } rows[] = {{{2, 2, 1, 2}, ERR_OK},
+                {{3, 2, 1, 2}, ERR_CORRUPT},
+                {{2, 3, 1, 2}, ERR_CORRUPT},
+                {{2, 2, 1, 1}, ERR_CORRUPT}};
+    assert_int_equal(sizeof rows[0].extra, shard_extra_bytes(f->shard));
+    for (size_t i = 0; i < 4; i++)
+        if (shard_load_extra(f->shard, 0, (const uint8_t *)rows[i].extra) != rows[i].err)
+            fail_msg("row %zu", i);
 }
 
 /* ---- logged ---- */
@@ -484,19 +488,14 @@ TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
 {
     bool more = true;
     assert_int_equal(push_ticket(f, 0).code, ERR_OK);
-    clear(f);
-    struct commit commit = commit_of(0, true);
-    assert_int_equal(shard_commit(f->shard, BOOT, &commit, NULL, &f->effects), ERR_OK);
+    commit(f, 0, true);
     while (more) {
-        clear(f);
-        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        more = work_once(f);
         assert_null(effect(f, SHARD_SNAPSHOT));
     }
     shard_logged(f->shard, COUNT);
-    while (effect(f, SHARD_SNAPSHOT) == NULL) {
-        clear(f);
-        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
-    }
+    while (effect(f, SHARD_SNAPSHOT) == NULL)
+        work_once(f);
     const float *weights =
         (const float *)(const void *)effect(f, SHARD_SNAPSHOT)->snapshot.copy->data;
     assert_true(weights[0] == -1);
@@ -511,8 +510,7 @@ TEST_F(a_step_is_reduced_only_when_it_is_on_disk, async, .logged = true)
     shard_logged(f->shard, SLOTS * COUNT);
     uint32_t reduced = 0;
     for (bool more = true; more;) {
-        clear(f);
-        assert_int_equal(shard_work(f->shard, &f->effects, &more), ERR_OK);
+        more = work_once(f);
         reduced += effect(f, SHARD_REDUCED) != NULL;
     }
     assert_int_equal(reduced, 1);

@@ -22,6 +22,14 @@ static float *tree_sum(struct executor_fixture *f, struct executor *single, uint
     return left;
 }
 
+/* What one ticket computes. */
+static float *gradients_of(struct executor_fixture *f, struct executor *executor,
+                           struct ticket ticket)
+{
+    fixture_run(f, executor, ticket);
+    return fixture_gradients(f, executor);
+}
+
 static void check_nodes(struct spec_model settings, uint32_t slots)
 {
     struct executor_fixture f = {.settings = settings, .train = fixture_train()};
@@ -30,8 +38,8 @@ static void check_nodes(struct spec_model settings, uint32_t slots)
     struct executor *single = fixture_executor(&f, 1);
     for (uint32_t level = 0; level <= tree_level(slots); level++) {
         for (uint32_t index = 0; node_valid((struct node){level, index}, slots); index++) {
-            fixture_run(&f, f.executor, fixture_ticket(3, level, index));
-            scoped(free_scoped) float *node = fixture_gradients(&f, f.executor);
+            scoped(free_scoped) float *node =
+                gradients_of(&f, f.executor, fixture_ticket(3, level, index));
             scoped(free_scoped) float *slot_by_slot =
                 tree_sum(&f, single, 3, (struct node){level, index});
             assert_memory_equal(node, slot_by_slot, fixture_gradient_floats(&f) * sizeof(float));
@@ -66,14 +74,11 @@ TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixtu
     struct executor *keeping = f->executor;
     f->train.recompute = true;
     struct executor *recomputing = fixture_executor(f, 8);
-    fixture_run(f, keeping, fixture_ticket(0, 1, 1));
-    fixture_run(f, recomputing, fixture_ticket(0, 1, 1));
-    float *kept = fixture_gradients(f, keeping), *again = fixture_gradients(f, recomputing);
+    scoped(free_scoped) float *kept = gradients_of(f, keeping, fixture_ticket(0, 1, 1));
+    scoped(free_scoped) float *again = gradients_of(f, recomputing, fixture_ticket(0, 1, 1));
     assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
     assert_true(executor_memory(recomputing).activations < executor_memory(keeping).activations);
     assert_int_equal(rows_of(executor_program(recomputing), ACT_RC), 3 * 2);
-    free(kept);
-    free(again);
     executor_free(recomputing);
 }
 
@@ -94,13 +99,10 @@ TEST_F(a_program_of_another_shape_runs_as_well, executor, .settings = fixture_ml
     struct executor *other = NULL;
     assert_int_equal(executor_new(&options, &other, NULL), ERR_OK);
     fixture_weights(f, other);
-    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
-    fixture_run(f, other, fixture_ticket(0, 2, 0));
-    float *a = fixture_gradients(f, f->executor), *b = fixture_gradients(f, other);
+    scoped(free_scoped) float *a = gradients_of(f, f->executor, fixture_ticket(0, 2, 0));
+    scoped(free_scoped) float *b = gradients_of(f, other, fixture_ticket(0, 2, 0));
     assert_memory_equal(a, b, fixture_gradient_floats(f) * sizeof(float));
     assert_true(executor_memory(other).activations > executor_memory(f->executor).activations);
-    free(a);
-    free(b);
     executor_free(other);
 }
 
@@ -143,34 +145,24 @@ TEST_F(local_steps_leave_the_pulled_weights_as_they_were, executor, .settings = 
     assert_true(executor_memory(local).local == 3 * executor_memory(local).weights);
     struct executor_loss loss = fixture_run(f, local, fixture_ticket(1, 0, 2));
     assert_int_equal(loss.samples, 3 * f->train.slot_samples);
-    float *first = fixture_gradients(f, local);
+    scoped(free_scoped) float *first = fixture_gradients(f, local);
     for (uint32_t p = 0; p < f->model.parameters_count; p++)
         assert_memory_equal(executor_weights(local, p), executor_weights(f->executor, p),
                             f->model.parameters[p].weights * sizeof(float));
     fixture_run(f, local, fixture_ticket(1, 0, 3)); /* another slot leaves no trace */
-    fixture_run(f, local, fixture_ticket(1, 0, 2));
-    float *again = fixture_gradients(f, local);
+    scoped(free_scoped) float *again = gradients_of(f, local, fixture_ticket(1, 0, 2));
     assert_memory_equal(first, again, fixture_gradient_floats(f) * sizeof(float));
-    free(first);
-    free(again);
     executor_free(local);
 }
 
 TEST_F(a_node_of_local_slots_is_the_sum_of_their_differences, executor, .settings = fixture_gpt())
 {
     struct executor *local = local_executor(f, 2);
-    size_t floats = fixture_gradient_floats(f);
-    fixture_run(f, local, fixture_ticket(0, 0, 2));
-    float *left = fixture_gradients(f, local);
-    fixture_run(f, local, fixture_ticket(0, 0, 3));
-    float *right = fixture_gradients(f, local);
-    fixture_run(f, local, fixture_ticket(0, 1, 1));
-    float *both = fixture_gradients(f, local);
-    for (size_t i = 0; i < floats; i++)
+    scoped(free_scoped) float *left = gradients_of(f, local, fixture_ticket(0, 0, 2));
+    scoped(free_scoped) float *right = gradients_of(f, local, fixture_ticket(0, 0, 3));
+    scoped(free_scoped) float *both = gradients_of(f, local, fixture_ticket(0, 1, 1));
+    for (size_t i = 0; i < fixture_gradient_floats(f); i++)
         assert_true(both[i] == left[i] + right[i]);
-    free(left);
-    free(right);
-    free(both);
     executor_free(local);
 }
 
@@ -256,14 +248,12 @@ TEST_F(an_error_of_a_hook_ends_the_run_there, executor, .settings = fixture_mlp(
 TEST_F(a_cancelled_run_ends_between_rows_and_the_next_one_is_right, executor,
        .settings = fixture_gpt())
 {
-    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
-    scoped(free_scoped) float *wanted = fixture_gradients(f, f->executor);
+    scoped(free_scoped) float *wanted = gradients_of(f, f->executor, fixture_ticket(0, 2, 0));
     for (uint32_t rows = 1; rows < 60; rows += 7) {
         struct record record = {.f = f, .rows_left = rows};
         assert_int_equal(run_recorded(f, &record, fixture_ticket(0, 2, 0)), ERR_CANCELLED);
     }
-    fixture_run(f, f->executor, fixture_ticket(0, 2, 0));
-    scoped(free_scoped) float *got = fixture_gradients(f, f->executor);
+    scoped(free_scoped) float *got = gradients_of(f, f->executor, fixture_ticket(0, 2, 0));
     assert_memory_equal(got, wanted, fixture_gradient_floats(f) * sizeof(float));
 }
 
@@ -304,15 +294,22 @@ static enum err read_training(void *context, enum ticket_kind kind, uint64_t fir
     return fixture_read(context, TICKET_TRAIN, first, count, ret_inputs, ret_targets);
 }
 
+/* The ticket on held-out samples. */
+static enum err validate(struct executor *executor, struct ticket ticket,
+                         const struct executor_samples *samples, struct executor_loss *ret_loss)
+{
+    const struct executor_hooks none = {0};
+    ticket.kind = TICKET_VALIDATE;
+    return executor_validate(executor, &ticket, samples, &none, ret_loss);
+}
+
 TEST_F(validation_is_the_training_loss_without_gradients, executor, .settings = fixture_gpt())
 {
     struct executor *executor = fixture_executor(f, 0);
     const struct executor_samples samples = {f, read_training, 24};
-    const struct executor_hooks none = {0};
     struct ticket ticket = fixture_ticket(0, 0, 2);
     struct executor_loss trained = fixture_run(f, f->executor, ticket), validated;
-    ticket.kind = TICKET_VALIDATE;
-    assert_int_equal(executor_validate(executor, &ticket, &samples, &none, &validated), ERR_OK);
+    assert_int_equal(validate(executor, ticket, &samples, &validated), ERR_OK);
     assert_true((float)validated.loss_sum == (float)trained.loss_sum);
     assert_int_equal(validated.samples, trained.samples);
     assert_int_equal(validated.correct, trained.correct);
@@ -322,15 +319,12 @@ TEST_F(validation_is_the_training_loss_without_gradients, executor, .settings = 
 
 TEST_F(held_out_samples_may_end_inside_a_slot, executor, .settings = fixture_gpt())
 {
-    const struct executor_hooks none = {0};
     struct executor_loss all, part, sum = {0};
-    struct ticket root = {.kind = TICKET_VALIDATE, .node = {2, 0}};
     f->samples.held_out = 11; /* slots of 4, 4 and 3 */
-    assert_int_equal(executor_validate(f->executor, &root, &f->samples, &none, &all), ERR_OK);
+    assert_int_equal(validate(f->executor, fixture_ticket(0, 2, 0), &f->samples, &all), ERR_OK);
     for (uint32_t slot = 0; slot < 3; slot++) {
-        struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, slot}};
-        assert_int_equal(executor_validate(f->executor, &ticket, &f->samples, &none, &part),
-                         ERR_OK);
+        struct ticket ticket = fixture_ticket(0, 0, slot);
+        assert_int_equal(validate(f->executor, ticket, &f->samples, &part), ERR_OK);
         sum.loss_sum += part.loss_sum;
         sum.samples += part.samples;
         sum.correct += part.correct;
@@ -339,8 +333,7 @@ TEST_F(held_out_samples_may_end_inside_a_slot, executor, .settings = fixture_gpt
     assert_int_equal(all.samples, 11);
     assert_int_equal(sum.samples, 11);
     assert_int_equal(sum.correct, all.correct);
-    struct ticket beyond = {.kind = TICKET_VALIDATE, .node = {0, 3}};
-    assert_int_equal(executor_validate(f->executor, &beyond, &f->samples, &none, &part),
+    assert_int_equal(validate(f->executor, fixture_ticket(0, 0, 3), &f->samples, &part),
                      ERR_MALFORMED);
 }
 
@@ -358,9 +351,7 @@ TEST(logits_are_never_more_than_the_limit)
     assert_int_equal(got.correct, wanted.correct);
     assert_true(executor_memory(blocked).scratch == whole - (14 - 9) * 1024 * sizeof(float));
     const struct executor_samples samples = {&f, read_training, 24};
-    const struct executor_hooks none = {0};
-    struct ticket ticket = {.kind = TICKET_VALIDATE};
-    assert_int_equal(executor_validate(blocked, &ticket, &samples, &none, &got), ERR_OK);
+    assert_int_equal(validate(blocked, fixture_ticket(0, 0, 0), &samples, &got), ERR_OK);
     assert_true(got.loss_sum - wanted.loss_sum < 1e-5 && wanted.loss_sum - got.loss_sum < 1e-5);
     executor_free(blocked);
     executor_tear_down(&f);

@@ -193,8 +193,7 @@ TEST_F(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest, moves)
 {
     train_on_a_slow_store(f);
     uint64_t generation = f->generation;
-    lose(f, 1);
-    connect(f, 1, 21);
+    restart(f, 1);
     assert_int_equal(f->generation, generation);
     store(f);
     assert_true(f->generation > generation);
@@ -213,8 +212,7 @@ TEST_F(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_m
     assert_int_equal(status(f).version, 1);
     assert_int_equal(owned(f, 0), CHUNKS);
     generation = f->generation;
-    lose(f, 0);
-    connect(f, 0, 20);
+    restart(f, 0);
     assert_true(f->generation > generation);
     assert_int_equal(owned(f, 0), CHUNKS);
 }
@@ -229,8 +227,7 @@ TEST_F(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut, moves)
     step(f);
     assert_int_equal(owned(f, 1), 0);
     uint64_t generation = f->generation;
-    lose(f, 2); /* what was added is lost, and the newest cut, of version 0, does not know it */
-    connect(f, 2, 22);
+    restart(f, 2); /* what was added is lost, and the newest cut, of version 0, does not know it */
     assert_true(f->generation > generation);
     assert_int_equal(status(f).version, 0);
     assert_int_equal(owned(f, 1), share);
@@ -267,8 +264,7 @@ TEST_F(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left, moves)
     acknowledge(f);
     assert_true(f->players[2].told_leave); /* it was the second of three */
     uint64_t generation = f->generation;
-    lose(f, 1);
-    connect(f, 1, 21);
+    restart(f, 1);
     assert_true(f->generation > generation);
     assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
 }
@@ -289,8 +285,7 @@ TEST_F(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins,
     acknowledge(f);
     manifest(f, 0, version, ERR_OK);
     lose(f, 2);
-    lose(f, 0);
-    connect(f, 0, 20); /* a rewind to the cut of three, which waits for server 2 */
+    restart(f, 0); /* a rewind to the cut of three, which waits for server 2 */
     assert_int_equal(f->generation, generation);
     manifest(f, 1, version, ERR_OK);
     assert_int_equal(f->stored.server_count, 2);
@@ -375,14 +370,8 @@ TEST_F(a_run_does_not_begin_on_a_server_that_may_leave, moves)
 TEST_F(p11_a_server_of_the_newest_cut_waits_for_one_without_it, moves)
 {
     struct coordinator_run run = run_of_two();
-    struct coordinator_past past = {
-        .generation = 4,
-        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
-    connect(f, 0, 10);
-    connect(f, 1, 11);
-    start(f, &run, &past);
-    ready(f, 0);
-    ready(f, 1);
+    struct coordinator_past past = past_of("s0", "s2");
+    begin(f, &run, &past);
     connect(f, 2, 12); /* the run goes on without it, from its file */
     assert_int_equal(drain(f, 2, NULL), ERR_OK);
     assert_false(f->drained.drained);
@@ -395,21 +384,14 @@ TEST_F(p11_a_server_of_the_newest_cut_waits_for_one_without_it, moves)
 TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves)
 {
     struct coordinator_run run = run_of_two();
-    struct coordinator_past past = {
-        .generation = 4,
-        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
-    connect(f, 0, 10);
-    connect(f, 1, 11);
-    start(f, &run, &past);
-    ready(f, 0);
-    ready(f, 1);
+    struct coordinator_past past = past_of("s0", "s1");
+    begin(f, &run, &past);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     step(f);
     assert_int_equal(owned(f, 1), 0);
     commit_said(f); /* its cut, which would let the server go, is not recorded */
     acknowledge(f);
-    lose(f, 0);
-    connect(f, 0, 20);
+    restart(f, 0);
     ready(f, 0);
     assert_int_equal(status(f).state, RUN_TRAINING);
     f->committed = false;
@@ -447,8 +429,7 @@ TEST_F(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it, move
     lose(f, 1);
     assert_int_equal(give_up(f, 1), ERR_OK);
     ready(f, 0);
-    lose(f, 0);
-    connect(f, 0, 20); /* before there is another cut */
+    restart(f, 0); /* before there is another cut */
     assert_int_equal(owned(f, 0), CHUNKS);
     ready(f, 0);
     step(f);

@@ -141,11 +141,7 @@ TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
     run.parameter_count = 1;
-    connect(f, 0, 10);
-    connect(f, 1, 11);
-    start(f, &run, NULL);
-    ready(f, 0);
-    ready(f, 1);
+    begin(f, &run, NULL);
     manifest(f, 0, 0, ERR_OK);
     manifest(f, 1, 0, ERR_OK);
     assert_int_equal(granted(f), 0);
@@ -199,8 +195,7 @@ TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves)
     record(f, 1);
     uint64_t generation = f->generation;
     assert_int_equal(f->stored.server_count, 3); /* it is being stored */
-    lose(f, 2);
-    connect(f, 2, 22);
+    restart(f, 2);
     assert_int_equal(f->generation, generation);
     assert_int_equal(granted(f), UINT64_MAX);
     coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
@@ -237,8 +232,7 @@ TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves
     assert_int_equal(granted(f), 0);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     commit(f);
-    lose(f, 0);
-    connect(f, 0, 20); /* its file of the cut may be there or not */
+    restart(f, 0); /* its file of the cut may be there or not */
     ready(f, 0);
     acknowledge_one(f, 0, f->commit.step);
     assert_int_equal(granted(f), 2);
@@ -302,9 +296,7 @@ TEST_F(a_drain_that_the_end_meets_is_over_with_it, moves)
 TEST_F(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then, moves)
 {
     struct coordinator_run run = async_run();
-    struct coordinator_past past = {
-        .generation = 4,
-        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
+    struct coordinator_past past = past_of("s0", "s1");
     connect(f, 1, 11);
     connect(f, 2, 12);
     start(f, &run, &past);
@@ -328,9 +320,7 @@ TEST_F(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then, moves)
 TEST_F(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs, moves)
 {
     struct coordinator_run run = async_run();
-    struct coordinator_past past = {
-        .generation = 4,
-        .cut = {.name = {4, 7}, .server_count = 2, .servers = {{"s0", {0}}, {"s2", {0}}}}};
+    struct coordinator_past past = past_of("s0", "s2");
     run.restarts = false;
     connect(f, 0, 10);
     connect(f, 1, 11);

@@ -172,11 +172,23 @@ static const struct shard_leave leave_5 = {.chunk = 5, .to = 7};
 static const struct shard_moves leaving = {.leave_count = 1, .leaves = &leave_5};
 static const struct shard_moves coming = {.take_count = 1, .takes = &chunk_list[1]};
 
-static void push_step(struct pair_fixture *f, uint64_t step)
+/* What stays on OLD; what NEW has once chunk 5 is its own; everything before chunk 5 has moved. */
+static void push_old(struct pair_fixture *f, uint64_t step)
 {
     push_all(f, OLD, step, 2);
-    push_all(f, OLD, step, 5);
     push_all(f, OLD, step, 6);
+}
+
+static void push_new(struct pair_fixture *f, uint64_t step)
+{
+    push_all(f, NEW, step, 5);
+    push_all(f, NEW, step, 9);
+}
+
+static void push_step(struct pair_fixture *f, uint64_t step)
+{
+    push_old(f, step);
+    push_all(f, OLD, step, 5);
     push_all(f, NEW, step, 9);
 }
 
@@ -218,8 +230,7 @@ TEST_F(p11_a_chunk_leaves_with_its_commit_and_arrives_once, pair)
     assert_int_equal(pull(f, OLD, 1, 5), ERR_MOVED);
     assert_int_equal(pull(f, NEW, 1, 5), ERR_OK);
     /* Step 1 is reduced where its chunks are now. */
-    push_all(f, OLD, 1, 2);
-    push_all(f, OLD, 1, 6);
+    push_old(f, 1);
     assert_int_equal(f->reduced[OLD], 2);
     push_all(f, NEW, 1, 9);
     assert_int_equal(f->reduced[NEW], 1);
@@ -239,10 +250,8 @@ TEST(a_moved_chunk_goes_on_with_the_same_bits)
     assert_int_equal(commit(&still, OLD, 0, false, NULL), ERR_OK);
     work(&still, OLD);
     for (uint64_t step = 1; step < 3; step++) {
-        push_all(&moved, OLD, step, 2);
-        push_all(&moved, OLD, step, 6);
-        push_all(&moved, NEW, step, 5);
-        push_all(&moved, NEW, step, 9);
+        push_old(&moved, step);
+        push_new(&moved, step);
         for (uint32_t server = 0; server < 2; server++) {
             assert_int_equal(commit(&moved, server, step, false, NULL), ERR_OK);
             work(&moved, server);
@@ -319,10 +328,8 @@ TEST_F(p11_a_chunk_leaves_after_its_cut, pair)
     work(f, NEW);
     assert_int_equal(f->snapshots[NEW], 1); /* … and not in the new one's */
     shard_transferred(f->shards[OLD], &f->transfer, ERR_OK);
-    push_all(f, OLD, 1, 2);
-    push_all(f, OLD, 1, 6);
-    push_all(f, NEW, 1, 5);
-    push_all(f, NEW, 1, 9);
+    push_old(f, 1);
+    push_new(f, 1);
     assert_int_equal(commit(f, OLD, 1, true, NULL), ERR_OK);
     assert_int_equal(commit(f, NEW, 1, true, NULL), ERR_OK);
     work(f, OLD);
@@ -340,8 +347,7 @@ TEST_F(what_was_not_taken_is_sent_again, pair)
     assert_true(f->has_transfer);
     assert_int_equal(arrive(f, &f->transfer), ERR_OK);
     /* The answer is lost: the next commit proves that the chunk is there. */
-    push_all(f, OLD, 1, 2);
-    push_all(f, OLD, 1, 6);
+    push_old(f, 1);
     assert_int_equal(commit(f, OLD, 1, false, NULL), ERR_OK);
     work(f, OLD);
     assert_int_equal(pull(f, OLD, 1, 5), ERR_MOVED);
@@ -352,8 +358,7 @@ TEST_F(what_was_not_taken_is_sent_again, pair)
 TEST_F(the_next_commit_waits_for_what_comes, pair)
 {
     move_begun(f, false);
-    push_all(f, NEW, 1, 5);
-    push_all(f, NEW, 1, 9);
+    push_new(f, 1);
     assert_int_equal(commit(f, NEW, 1, false, NULL), ERR_TOO_EARLY);
     assert_int_equal(arrive(f, &f->transfer), ERR_OK);
     assert_int_equal(commit(f, NEW, 1, false, NULL), ERR_OK);
@@ -367,8 +372,7 @@ TEST_F(p11_a_chunk_that_is_given_again_on_its_way_to_the_next_is_here_still, pai
     move_begun(f, false);
     const struct transfer first = f->transfer;
     assert_int_equal(arrive(f, &first), ERR_OK);
-    push_all(f, NEW, 1, 5);
-    push_all(f, NEW, 1, 9);
+    push_new(f, 1);
     assert_int_equal(commit(f, NEW, 1, false, &leaving), ERR_OK);
     work(f, NEW);
     assert_int_equal(f->transfer.version, 2);
@@ -433,8 +437,7 @@ TEST_F(p11_with_a_delay_old_versions_move, pair, .delay = 1)
 TEST_F(p11_what_leaves_may_be_all_that_a_later_step_misses, pair, .delay = 1)
 {
     push_step(f, 0);
-    push_all(f, OLD, 1, 2);
-    push_all(f, OLD, 1, 6); /* those of chunk 5 go to the new owner, who has heard of it first */
+    push_old(f, 1); /* those of chunk 5 go to the new owner, who has heard of it first */
     assert_int_equal(f->reduced[OLD], 1);
     assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
     assert_int_equal(f->reduced[OLD], 2);

@@ -74,10 +74,32 @@ static enum err say_held(struct succession_fixture *f, uint32_t i, struct server
     return report(&f->c, i, (struct server_report){.kind = SERVER_HELD, .held = held});
 }
 
+/* Server i holds what fits, of that version. */
+static void say(struct succession_fixture *f, uint32_t i, uint64_t version)
+{
+    assert_int_equal(say_held(f, i, held_of(f, i, version)), ERR_OK);
+}
+
 static void say_held_all(struct succession_fixture *f, uint64_t version)
 {
     for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_held(f, i, held_of(f, i, version)), ERR_OK);
+        say(f, i, version);
+}
+
+static enum err drain_s2(struct succession_fixture *f, struct coordinator_drained *drained)
+{
+    enum err err = coordinator_drain(f->c.coordinator, f->c.now_ms, "s2", drained, NULL);
+    look(&f->c);
+    return err;
+}
+
+/* A server's hello that is made by hand. */
+static void hello_so(struct succession_fixture *f, const struct server_report *hello)
+{
+    assert_int_equal(
+        coordinator_server_hello(f->c.coordinator, f->c.now_ms, hello, &f->c.link[0], NULL),
+        ERR_OK);
+    look(&f->c);
 }
 
 /* All are connected and asked. */
@@ -135,10 +157,10 @@ TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession)
 TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
 {
     ask_all(f);
-    assert_int_equal(say_held(f, 0, held_of(f, 0, 4)), ERR_OK);
-    assert_int_equal(say_held(f, 1, held_of(f, 1, 5)), ERR_OK);
+    say(f, 0, 4);
+    say(f, 1, 5);
     assert_null(seen(&f->c, EFFECT_ADOPT));
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 4)), ERR_OK);
+    say(f, 2, 4);
     assert_int_equal(status(&f->c).version, 5);
     struct commit wanted = decision_of(4);
     for (uint32_t i = 0; i < SERVERS; i++) {
@@ -210,16 +232,16 @@ TEST_F(workers_are_given_tickets_of_the_open_step, succession)
 TEST_F(p7_it_waits_for_a_server_that_was_asked, succession)
 {
     ask_all(f);
-    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 5)), ERR_OK);
+    say(f, 0, 5);
+    say(f, 2, 5);
     assert_int_equal(status(&f->c).state, RUN_STARTING);
     assert_false(has_rewound(f));
     /* Over another link it is asked again, and its first answer counts no more. */
     hello(&f->c, 2, GENERATION);
     assert_non_null(command(&f->c, 2, SERVER_ASK));
-    assert_int_equal(say_held(f, 1, held_of(f, 1, 5)), ERR_OK);
+    say(f, 1, 5);
     assert_int_equal(status(&f->c).state, RUN_STARTING);
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 6)), ERR_OK);
+    say(f, 2, 6);
     assert_int_equal(status(&f->c).version, 6);
 }
 
@@ -229,19 +251,16 @@ TEST_F(p7_a_drain_waits_until_it_is_known_whose_the_chunks_are, succession)
     struct coordinator_drained drained;
     f->past.cut.server_count = 2;
     ask_all(f);
-    assert_int_equal(coordinator_drain(f->c.coordinator, f->c.now_ms, "s2", &drained, NULL),
-                     ERR_OK);
-    look(&f->c);
+    assert_int_equal(drain_s2(f, &drained), ERR_OK);
     assert_false(drained.drained);
     assert_null(command(&f->c, 2, SERVER_LEAVE));
-    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
-    assert_int_equal(say_held(f, 1, held_of(f, 1, 5)), ERR_OK);
+    say(f, 0, 5);
+    say(f, 1, 5);
     assert_null(command(&f->c, 2, SERVER_LEAVE));
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 5)), ERR_OK);
+    say(f, 2, 5);
     assert_int_equal(status(&f->c).state, RUN_TRAINING);
     assert_null(command(&f->c, 2, SERVER_LEAVE));
-    assert_int_equal(coordinator_drain(f->c.coordinator, f->c.now_ms, "s2", &drained, NULL),
-                     ERR_OK);
+    assert_int_equal(drain_s2(f, &drained), ERR_OK);
     assert_int_equal(drained.chunks_left, 1);
 }
 
@@ -249,12 +268,10 @@ TEST_F(p7_a_drain_waits_until_it_is_known_whose_the_chunks_are, succession)
 TEST_F(p7_a_drain_is_refused_while_nobody_else_is_there, succession)
 {
     struct coordinator_drained drained;
-    struct reason reason;
     f->past.cut.server_count = 2;
     go_on(f);
     hello(&f->c, 2, GENERATION);
-    assert_int_equal(coordinator_drain(f->c.coordinator, f->c.now_ms, "s2", &drained, &reason),
-                     ERR_INVALID);
+    assert_int_equal(drain_s2(f, &drained), ERR_INVALID);
 }
 
 TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession)
@@ -294,7 +311,7 @@ TEST_F(p7_an_answer_that_was_not_asked_for_decides_nothing, succession)
     hello(&f->c, 0, GENERATION);
     hello(&f->c, 1, GENERATION - 1);
     assert_null(command(&f->c, 1, SERVER_ASK));
-    assert_int_equal(say_held(f, 1, held_of(f, 1, 5)), ERR_OK);
+    say(f, 1, 5);
     assert_false(has_rewound(f));
     assert_null(seen(&f->c, EFFECT_ADOPT));
 }
@@ -304,7 +321,7 @@ TEST_F(it_waits_a_lease_for_servers_that_are_late, succession)
 {
     go_on(f);
     hello(&f->c, 0, GENERATION);
-    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
+    say(f, 0, 5);
     assert_false(has_rewound(f));
     assert_true(coordinator_next_ms(f->c.coordinator) <= f->c.now_ms + LEASE_MS);
     tick(&f->c, LEASE_MS);
@@ -319,9 +336,9 @@ TEST_F(without_what_a_dead_server_held_it_rewinds_at_once, succession)
     hello(&f->c, 1, 0); /* another start of it */
     assert_null(command(&f->c, 1, SERVER_ASK));
     hello(&f->c, 2, GENERATION);
-    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
+    say(f, 0, 5);
     assert_false(has_rewound(f));
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 5)), ERR_OK);
+    say(f, 2, 5);
     assert_true(has_rewound(f));
 }
 
@@ -336,7 +353,7 @@ TEST_F(who_holds_nothing_while_others_hold_all_is_none_of_the_runs, succession)
     held.range_count = 2;
     held.ranges = two;
     assert_int_equal(say_held(f, 0, held), ERR_OK);
-    assert_int_equal(say_held(f, 2, held_of(f, 2, 5)), ERR_OK);
+    say(f, 2, 5);
     assert_non_null(seen(&f->c, EFFECT_ADOPT));
     assert_null(command(&f->c, 1, SERVER_COMMIT));
     assert_non_null(command(&f->c, 1, SERVER_END));
@@ -352,48 +369,27 @@ TEST_F(servers_that_hold_nothing_are_not_waited_for, succession)
     assert_true(has_rewound(f));
 }
 
-/* What does not fit, one at a time. */
-static void doubtful(struct server_held *held, uint32_t what)
-{
-    switch (what) {
-    case 0:
-        held->run++;
-        break;
-    case 1:
-        held->generation--;
-        break;
-    case 2:
-        held->spec++;
-        break;
-    case 3:
-        held->ranges = &ranges[0]; /* twice, and one not at all */
-        break;
-    case 4:
-        held->range_count = 0;
-        break;
-    case 5:
-        held->decision.step -= 2; /* P6 */
-        break;
-    case 6:
-        held->decision.scale = 0.25F;
-        break;
-    default:
-        held->generation = 0;
-        break;
-    }
-}
-
 TEST(p7_it_rewinds_when_one_answer_does_not_fit)
 {
-    for (uint32_t what = 0; what < 8; what++) {
+    enum { DOUBTS = 8 };
+    for (uint32_t what = 0; what < DOUBTS; what++) {
         struct succession_fixture f = {0};
+        struct server_held doubts[DOUBTS];
         succession_set_up(&f);
         ask_all(&f);
-        struct server_held held = held_of(&f, 1, 5);
-        doubtful(&held, what);
-        assert_int_equal(say_held(&f, 0, held_of(&f, 0, 5)), ERR_OK);
-        assert_int_equal(say_held(&f, 1, held), ERR_OK);
-        assert_int_equal(say_held(&f, 2, held_of(&f, 2, 5)), ERR_OK);
+        for (uint32_t i = 0; i < DOUBTS; i++)
+            doubts[i] = held_of(&f, 1, 5);
+        doubts[0].run++;
+        doubts[1].generation--;
+        doubts[2].spec++;
+        doubts[3].ranges = &ranges[0]; /* twice, and one not at all */
+        doubts[4].range_count = 0;
+        doubts[5].decision.step -= 2; /* P6 */
+        doubts[6].decision.scale = 0.25F;
+        doubts[7].generation = 0;
+        say(&f, 0, 5);
+        assert_int_equal(say_held(&f, 1, doubts[what]), ERR_OK);
+        say(&f, 2, 5);
         assert_true(has_rewound(&f));
         assert_null(seen(&f.c, EFFECT_ADOPT));
         succession_tear_down(&f);
@@ -475,9 +471,7 @@ TEST_F(p11_chunks_stay_while_sums_of_what_the_dead_one_granted_may_be_open, succ
     f->run.delay = 1;
     ask_all(f);
     say_held_all(f, 5);
-    assert_int_equal(coordinator_drain(f->c.coordinator, f->c.now_ms, "s2", &drained, NULL),
-                     ERR_OK);
-    look(&f->c);
+    assert_int_equal(drain_s2(f, &drained), ERR_OK);
     commit_all(&f->c, 4);
     for (uint64_t number = 5; number <= 7; number++) {
         reduce_all(&f->c, number);
@@ -497,21 +491,16 @@ TEST_F(p7_a_coordinator_whose_term_servers_would_refuse_takes_a_newer_one, succe
     assert_null(seen(&f->c, EFFECT_STORE_TERM));
     assert_int_equal(command(&f->c, 1, SERVER_ASK)->term, TERM);
     old.hello.term = TERM; /* its own */
-    assert_int_equal(
-        coordinator_server_hello(f->c.coordinator, f->c.now_ms, &old, &f->c.link[0], NULL), ERR_OK);
-    look(&f->c);
+    hello_so(f, &old);
     assert_null(seen(&f->c, EFFECT_STORE_TERM));
     old.hello.term = 40;
-    assert_int_equal(
-        coordinator_server_hello(f->c.coordinator, f->c.now_ms, &old, &f->c.link[0], NULL), ERR_OK);
-    look(&f->c);
+    hello_so(f, &old);
     assert_int_equal(seen(&f->c, EFFECT_STORE_TERM)->term, 41);
     assert_ptr_equal(seen(&f->c, EFFECT_STORE_TERM), &f->c.seen[0]); /* before it is acted on */
     assert_int_equal(command(&f->c, 0, SERVER_ASK)->term, 41);
     assert_int_equal(status(&f->c).term, 41);
     hello(&f->c, 2, GENERATION);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        say_held(f, i, held_of(f, i, 5));
+    say_held_all(f, 5);
     assert_int_equal(command(&f->c, 0, SERVER_COMMIT)->term, 41);
     assert_int_equal(command(&f->c, 0, SERVER_COMMIT)->commit.term, 41);
 }
@@ -521,13 +510,9 @@ TEST_F(who_has_no_chunks_forgets_what_it_holds, succession)
 {
     ask_all(f);
     say_held_all(f, 5);
-    struct server_report late = {.kind = SERVER_HELLO, .boot = 99, .hello = {.name = "s9"}};
-    uint64_t link;
-    late.hello.generation = GENERATION;
-    assert_int_equal(coordinator_server_hello(f->c.coordinator, f->c.now_ms, &late, &link, NULL),
-                     ERR_OK);
-    look(&f->c);
-    f->c.link[0] = link;
+    hello_so(f, &(struct server_report){.kind = SERVER_HELLO,
+                                        .boot = 99,
+                                        .hello = {.name = "s9", .generation = GENERATION}});
     assert_non_null(command(&f->c, 0, SERVER_END));
     assert_non_null(command(&f->c, 0, SERVER_PREPARE));
     assert_true(command(&f->c, 0, SERVER_END) < command(&f->c, 0, SERVER_PREPARE));
