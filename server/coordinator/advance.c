@@ -7,6 +7,7 @@
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/overdue.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
@@ -108,6 +109,7 @@ void advance_run(struct coordinator *coordinator, uint64_t now_ms)
     commit_try(coordinator, now_ms);
     ending_try(coordinator);
     answer_parked(coordinator, now_ms);
+    overdue_note(coordinator, now_ms);
 }
 
 /* ---- time ---- */
@@ -148,9 +150,10 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     if (lapsed > 0)
         effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",
                     (unsigned long long)run->steps.version, lapsed);
+    overdue_send(coordinator, now_ms);
     advance_run(coordinator, now_ms);
-    uint64_t stall_ms = stall_due_ms(coordinator);
-    due_ms = stall_ms < due_ms ? stall_ms : due_ms;
+    run_due(coordinator, overdue_due_ms(coordinator));
+    run_due(coordinator, stall_due_ms(coordinator));
     if (run_ends(run) && run->ending.by_ms < due_ms)
         due_ms = run->ending.by_ms;
     *ret_due_ms = due_ms;

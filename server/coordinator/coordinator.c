@@ -211,6 +211,10 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
                              struct reason *reason)
 {
     struct server_entry *server = servers_named(&coordinator->servers, name);
+    /* A new coordinator has not met a server that died before. */
+    if (server == NULL && cuts_file(&coordinator->run.cuts.newest, name) != WIRE_SERVERS_MAX &&
+        servers_make(&coordinator->servers, name, &server) != ERR_OK)
+        server = NULL;
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);
     TRY(leaving_give_up(coordinator, server, reason));

@@ -36,10 +36,11 @@
  * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c and owners.c (who
  * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
- * leaving.c (servers go), hello.c (the answer to a server's hello), start.c and ending.c (a run
- * starts and ends), commit.c (a step is decided), advance.c (the run moves on), wrong_bits.c (who
- * computes wrongly), reports.c (what servers report), coordinator.c (the calls below). Each calls
- * only those before it; run.h is what they share, and most write their own part of that alone. */
+ * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello),
+ * start.c and ending.c (a run starts and ends), commit.c (a step is decided), advance.c (the run
+ * moves on), wrong_bits.c (who computes wrongly), reports.c (what servers report), coordinator.c
+ * (the calls below). Each calls only those before it; run.h is what they share, and most write their
+ * own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 

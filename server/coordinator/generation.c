@@ -246,9 +246,11 @@ static bool enough_servers(const struct coordinator *coordinator,
                            const struct server_entry *without)
 {
     uint32_t wanted = coordinator->run.settings.servers_min;
+    uint32_t gone = servers_given_up(&coordinator->servers);
+    wanted = wanted > gone ? wanted - gone : 1;
     if (begins_on_cut(&coordinator->run))
         return generation_awaits(coordinator) == NULL;
-    return servers_available(&coordinator->servers, without) >= (wanted > 0 ? wanted : 1);
+    return servers_available(&coordinator->servers, without) >= wanted;
 }
 
 bool generation_can_begin_without(const struct coordinator *coordinator,

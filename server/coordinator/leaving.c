@@ -74,12 +74,19 @@ enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *s
     const struct run *run = &coordinator->run;
     if (server->link != 0)
         return reason_set(reason, ERR_INVALID, "server %s is there: it can drain", server->name);
-    if (!run_active(run) || server->map_index == SERVERS_NONE)
+    bool undecided = run->phase == PHASE_GATHER && coordinator->servers.chosen_count == 0;
+    if (!run_active(run) || (!undecided && server->map_index == SERVERS_NONE))
         return ERR_OK; /* only its files are needed */
     if (run->settings.async)
         return reason_set(reason, ERR_UNSUPPORTED,
                           "an async run goes on without %s only when it is stopped and resumed",
                           server->name);
+    if (undecided) { /* P7: an operator's call waits until the coordinator adopts or rewinds */
+        effects_log(&coordinator->effects, true,
+                    "server given up  server=%s next=no generation waits for it", server->name);
+        servers_give_up(server);
+        return ERR_OK;
+    }
     if (moves_want_servers(coordinator, server) == 0)
         return nobody_takes(server, reason);
     effects_log(&coordinator->effects, true, "server given up  server=%s next=rewind without it",

@@ -62,6 +62,11 @@ void moves_invite(struct coordinator *coordinator)
     }
 }
 
+void moves_invite_again(struct coordinator *coordinator, struct server_entry *server)
+{
+    invite(coordinator, server); /* with a number of its own, which the answer names */
+}
+
 /* async: with those that are ready more servers would have chunks than have now. */
 static bool would_own(struct coordinator *coordinator)
 {

@@ -44,6 +44,8 @@ bool moves_owns_chunks(const struct run *run, const struct server_entry *server)
 uint32_t moves_want_servers(struct coordinator *coordinator, const struct server_entry *lost);
 /* Sends connected servers without chunks the command to join. */
 void moves_invite(struct coordinator *coordinator);
+/* Repeats the invitation of a server that has not answered it. */
+void moves_invite_again(struct coordinator *coordinator, struct server_entry *server);
 /* A server that joins is ready, or cannot be. */
 void moves_ready(struct coordinator *coordinator, struct server_entry *server,
                  const struct server_report *report);

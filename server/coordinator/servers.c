@@ -6,8 +6,10 @@
 
 static const bool may_follow[SERVER_STATES][SERVER_STATES] = {
     [SERVER_IS_IDLE] = {[SERVER_IS_INVITED] = true, [SERVER_IS_CHOSEN] = true},
-    [SERVER_IS_INVITED] =
-        {[SERVER_IS_IDLE] = true, [SERVER_HAS_JOINED] = true, [SERVER_IS_CHOSEN] = true},
+    [SERVER_IS_INVITED] = {[SERVER_IS_IDLE] = true,
+                           [SERVER_IS_INVITED] = true, /* once more */
+                           [SERVER_HAS_JOINED] = true,
+                           [SERVER_IS_CHOSEN] = true},
     [SERVER_HAS_JOINED] = {[SERVER_IS_IDLE] = true,
                            [SERVER_HAS_JOINED] = true, /* reported again */
                            [SERVER_IS_CHOSEN] = true,  /* P12: with a new generation */
@@ -74,22 +76,30 @@ static void begin_boot(struct server_entry *server, uint64_t boot)
         server->leaving = SERVER_STAYS;
 }
 
-enum err servers_hello(struct servers *servers, const struct server_report *hello,
-                       struct server_entry **ret_server, uint64_t *ret_older)
+enum err servers_make(struct servers *servers, const char *name, struct server_entry **ret_server)
 {
-    struct server_entry *server = servers_named(servers, hello->hello.name);
+    struct server_entry *server = servers_named(servers, name);
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
     if (server == NULL) {
         server = &servers->list[servers->count++];
         *server = (struct server_entry){.map_index = SERVERS_NONE};
-        memcpy(server->name, hello->hello.name, sizeof server->name);
+        snprintf(server->name, sizeof server->name, "%s", name);
     }
+    *ret_server = server;
+    return ERR_OK;
+}
+
+enum err servers_hello(struct servers *servers, const struct server_report *hello,
+                       struct server_entry **ret_server, uint64_t *ret_older)
+{
+    struct server_entry *server;
+    TRY(servers_make(servers, hello->hello.name, &server));
     memcpy(server->address, hello->hello.address, sizeof server->address);
     if (server->boot != hello->boot)
         begin_boot(server, hello->boot);
     server->rival_boot = 0;
-    server->lives = false;
+    server->lives = server->given_up = false;
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;
@@ -261,6 +271,7 @@ void servers_invite(struct server_entry *server, uint64_t invitation)
     check(server->map_index == SERVERS_NONE);
     check(invitation > server->invitation);
     server->invitation = invitation;
+    servers_await_anew(server);
     enter(server, SERVER_IS_INVITED);
 }
 
@@ -270,6 +281,7 @@ void servers_prepare(struct server_entry *server)
     /* Nobody waits for one that is emptied: it prepares without chunks. */
     enter(server, server->state == SERVER_IS_EMPTIED ? SERVER_IS_EMPTIED : SERVER_PREPARES);
     server->acknowledged = true;
+    servers_await_anew(server);
 }
 
 bool servers_was_told(const struct server_entry *server)
@@ -318,6 +330,7 @@ void servers_empty(struct server_entry *server)
 void servers_tell_commit(struct server_entry *server)
 {
     server->acknowledged = false;
+    servers_await_anew(server);
 }
 
 void servers_tell_new_commit(struct server_entry *server)
@@ -370,4 +383,42 @@ void servers_leave(struct server_entry *server)
 void servers_note_unfit(struct server_entry *server)
 {
     server->unfit = true;
+}
+
+/* ---- what is awaited ---- */
+
+bool servers_await(struct server_entry *server, enum server_awaited awaited, uint64_t until_ms)
+{
+    if (server->awaited == awaited)
+        return false;
+    server->awaited = awaited;
+    server->awaited_until_ms = until_ms;
+    return true;
+}
+
+void servers_await_anew(struct server_entry *server)
+{
+    server->awaited = SERVER_AWAITED_NOTHING;
+}
+
+/* ---- who will not come back ---- */
+
+void servers_give_up(struct server_entry *server)
+{
+    check(server->link == 0);
+    server->given_up = true;
+}
+
+void servers_expect_all(struct servers *servers)
+{
+    for (uint32_t i = 0; i < servers->count; i++)
+        servers->list[i].given_up = false;
+}
+
+uint32_t servers_given_up(const struct servers *servers)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < servers->count; i++)
+        count += servers->list[i].given_up ? 1 : 0;
+    return count;
 }

@@ -46,6 +46,14 @@ enum server_leaving {
     SERVER_LEAVINGS
 };
 
+/* The answer that a server owes (overdue.h). */
+enum server_awaited {
+    SERVER_AWAITED_NOTHING,
+    SERVER_AWAITED_JOINS, /* to an invitation */
+    SERVER_AWAITED_READY, /* to PREPARE */
+    SERVER_AWAITED_COMMITTED
+};
+
 struct server_entry {
     char name[64];
     char address[256];
@@ -56,6 +64,9 @@ struct server_entry {
     enum server_state state;
     uint64_t invitation; /* P11: its READY repeats it; 0: it was not invited */
     enum server_leaving leaving;
+    enum server_awaited awaited;
+    uint64_t awaited_until_ms; /* then the command is sent again */
+    bool given_up;     /* an operator's word: no generation waits for it before it is back */
     bool unfit;        /* this start of it cannot hold chunks of the run */
     bool wanted;       /* servers_choose_wanted(): to be one of the run's */
     bool acknowledged; /* the newest commit (P6) */
@@ -95,6 +106,9 @@ struct server_entry *servers_of_map(const struct servers *servers, uint32_t map_
 /* The same, but NULL also for an emptied server, of which at most files are needed. */
 struct server_entry *servers_active(const struct servers *servers, uint32_t map_index);
 struct server_entry *servers_named(const struct servers *servers, const char *name); /* NULL */
+/* The same, made when it is not known. ERR_BUSY: too many names. */
+enum err servers_make(struct servers *servers, const char *name,
+                      struct server_entry **ret_server) MUST_USE;
 /* Whether every server of the run is connected (and some are chosen). */
 bool servers_connected(const struct servers *servers);
 /* Whether each of them has its chunks. */
@@ -149,7 +163,19 @@ void servers_miss_cut(struct server_entry *server);
 /* Its number in the cut that is being ordered; WIRE_FILE_NONE: it writes no file. */
 void servers_number_file(struct server_entry *server, uint32_t file);
 
+/* It owes that answer, until that moment where it did not before; true: it did not. */
+bool servers_await(struct server_entry *server, enum server_awaited awaited, uint64_t until_ms);
+/* Its command is sent once more. */
+void servers_await_anew(struct server_entry *server);
+
 /* ---- leaving ---- */
+
+/* It will not come back. */
+void servers_give_up(struct server_entry *server);
+/* Another run starts, about which nobody has given a word yet. */
+void servers_expect_all(struct servers *servers);
+/* How many are given up. */
+uint32_t servers_given_up(const struct servers *servers);
 
 bool servers_drains(const struct server_entry *server);
 /* It is to give its chunks away; `ends`: it asked for that itself. */

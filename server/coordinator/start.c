@@ -129,6 +129,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     start_release(&coordinator->run);
     coordinator->run = run;
     servers_unchoose(&coordinator->servers);
+    servers_expect_all(&coordinator->servers);
     succession_begin(coordinator, now_ms, past);
     send_state(coordinator);
     return ERR_OK;

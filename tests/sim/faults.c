@@ -442,6 +442,16 @@ static bool add_coordinator(struct sim *sim)
     return true;
 }
 
+/* The next PREPARE or COMMIT that comes to it is lost, although its link is up. */
+static bool lose_command(struct sim *sim)
+{
+    struct sim_server *server = pick_server(sim, true);
+    if (server == NULL)
+        return false;
+    server->loses_command = true;
+    return true;
+}
+
 static bool inject(struct sim *sim, enum fault_kind kind)
 {
     switch (kind) {
@@ -487,6 +497,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return fill_disk(sim);
     case FAULT_SYNC_FAILS:
         return break_sync(sim);
+    case FAULT_LOSE_COMMAND:
+        return lose_command(sim);
     case FAULT_STORE_GONE:
         return lose_store(sim);
     case FAULT_LOSE_DIR:
@@ -528,6 +540,8 @@ void faults_end(struct sim *sim)
     sim->calm = true;
     sim->calm_us = sim->now_us;
     sim->faults.trap = TRAP_NONE;
+    for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
+        sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
         somebody |= sim->workers[i].life != NULL && !sim->workers[i].leaving;

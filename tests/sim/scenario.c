@@ -261,10 +261,11 @@ static void choose_faults(struct scenario *scenario, struct rand_state *random)
             (struct fault){choose_fault(scenario, random), rand_below(random, scenario->calm_us)};
 }
 
-/* What a disk does to a run, in some seeds: beside the other faults, and chosen apart from them. */
+/* What disks and servers do to a run, in some seeds: beside the other faults, and chosen apart from
+ * them. */
 static void choose_losses(struct scenario *scenario)
 {
-    static const enum fault_kind kinds[] = {FAULT_SYNC_FAILS};
+    static const enum fault_kind kinds[] = {FAULT_SYNC_FAILS, FAULT_LOSE_COMMAND};
     struct rand_state random = {scenario->seed + 0x6c6f7373};
     if (scenario->fault_count == 0 || !chance(&random, 20))
         return;

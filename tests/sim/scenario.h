@@ -52,6 +52,7 @@ enum {
     X(SUCCESSOR, "second coordinators at once")                                                    \
     X(ASK_CUT, "cuts asked for")                                                                   \
     X(STOP_RUN, "runs stopped")                                                                    \
+    X(LOSE_COMMAND, "commands lost in a server")                                                   \
     X(LOSE_CALL, "calls lost")                                                                     \
     X(REPEAT_CALL, "calls repeated")                                                               \
     X(LATE_MESSAGE, "messages very late")                                                          \

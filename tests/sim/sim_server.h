@@ -55,6 +55,7 @@ struct sim_server {
     uint64_t term;                /* the highest that it has heard of */
     uint32_t thread_count;
     struct sim_thread threads[SIM_THREADS_MAX];
+    bool loses_command;                  /* the next one that it has to answer */
     bool spoilt;                         /* the push that is being handled */
     bool ending;                         /* told to (SIGTERM): it drains first */
     uint32_t give_ups;                   /* so often more an operator asks to go on without it */

@@ -533,6 +533,12 @@ void __wrap_shards_command(struct shards *shards, const struct server_command *c
             command->prepare.generation > server->newest.prepare.generation)
             server->newest = *command;
     }
+    bool can_lose = command->kind == SERVER_PREPARE || command->kind == SERVER_COMMIT;
+    if (server != NULL && server->loses_command && can_lose) {
+        server->loses_command = false;
+        sim_trace(world.sim, "s%u loses a command", server->index);
+        return;
+    }
     __real_shards_command(shards, command);
 }
 

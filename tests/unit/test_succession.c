@@ -274,6 +274,58 @@ TEST_F(p7_a_drain_is_refused_while_nobody_else_is_there, succession)
     assert_int_equal(drain_s2(f, &drained), ERR_INVALID);
 }
 
+static enum err give_up(struct succession_fixture *f, const char *name)
+{
+    enum err err = coordinator_give_up(f->c.coordinator, f->c.now_ms, name, NULL);
+    look(&f->c);
+    return err;
+}
+
+/* Both have died: the new coordinator has never met s2. */
+TEST_F(p7_a_give_up_of_a_server_that_never_came_waits_and_then_counts, succession)
+{
+    f->run.servers_min = 3;
+    f->run.restarts = true;
+    go_on(f);
+    hello(&f->c, 0, 0);
+    hello(&f->c, 1, 0);
+    tick(&f->c, LEASE_MS);
+    assert_false(has_rewound(f)); /* three are wanted */
+    assert_int_equal(give_up(f, "nobody"), ERR_NOT_FOUND);
+    assert_int_equal(give_up(f, "s0"), ERR_INVALID); /* it is there */
+    assert_int_equal(give_up(f, "s2"), ERR_OK);
+    assert_true(has_rewound(f));
+    assert_non_null(command(&f->c, 0, SERVER_PREPARE));
+}
+
+TEST_F(p7_a_give_up_decides_nothing_before_the_others_have_answered, succession)
+{
+    f->run.servers_min = 3;
+    f->run.restarts = true;
+    ask_all(f);
+    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
+    coordinator_server_lost(f->c.coordinator, f->c.now_ms, f->c.link[2]);
+    look(&f->c);
+    assert_int_equal(give_up(f, "s2"), ERR_OK);
+    assert_false(has_rewound(f)); /* s1 has not answered */
+    tick(&f->c, LEASE_MS);
+    assert_true(has_rewound(f));
+}
+
+TEST_F(who_was_given_up_and_is_back_is_waited_for_again, succession)
+{
+    f->run.servers_min = 3;
+    f->run.restarts = true;
+    go_on(f);
+    hello(&f->c, 0, 0);
+    assert_int_equal(give_up(f, "s2"), ERR_OK);
+    hello(&f->c, 2, 0);
+    tick(&f->c, LEASE_MS);
+    assert_false(has_rewound(f));
+    hello(&f->c, 1, 0);
+    assert_true(has_rewound(f));
+}
+
 TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession)
 {
     ask_all(f);
