@@ -225,14 +225,29 @@ static inline void step(struct coordinator_fixture *f, uint64_t step_number)
     commit_all(f, step_number);
 }
 
-/* A run on both servers, which are told to prepare; `past`: NULL: it has none. */
+/* A step that must be a cut, or must be none. */
+static inline void step_cuts(struct coordinator_fixture *f, uint64_t step_number, bool cuts)
+{
+    reduce_all(f, step_number);
+    assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.cut, cuts);
+    commit_all(f, step_number);
+}
+
+/* With the servers that are there; `past`: NULL: it has none. */
+static inline void begin(struct coordinator_fixture *f, const struct coordinator_run *run,
+                         const struct coordinator_past *past)
+{
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
+    look(f);
+}
+
+/* A run on both servers, which are told to prepare. */
 static inline void start_preparing(struct coordinator_fixture *f, const struct coordinator_run *run,
                                    const struct coordinator_past *past)
 {
     for (uint32_t i = 0; i < SERVERS; i++)
         hello(f, i, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, run, past, NULL), ERR_OK);
-    look(f);
+    begin(f, run, past);
     f->generation = status(f).generation;
 }
 
@@ -256,6 +271,24 @@ static inline void start_whole_steps(struct coordinator_fixture *f, uint64_t ste
 {
     struct coordinator_run run = run_of(steps);
     run.node_slots = SLOTS;
+    start(f, &run);
+}
+
+/* … of nine steps, with a cut every so many. */
+static inline void start_cutting(struct coordinator_fixture *f, uint64_t cut_every)
+{
+    struct coordinator_run run = run_of(9);
+    run.cut_every = cut_every;
+    start(f, &run);
+}
+
+/* … with validation every second step. */
+static inline void start_validated(struct coordinator_fixture *f, uint64_t steps)
+{
+    struct coordinator_run run = run_of(steps);
+    run.node_slots = SLOTS;
+    run.validate_every = 2;
+    run.validation_samples = 5; /* three pieces of two, two and one */
     start(f, &run);
 }
 
@@ -387,15 +420,6 @@ static inline void tick(struct coordinator_fixture *f, uint64_t after_ms)
     f->now_ms += after_ms;
     coordinator_tick(f->coordinator, f->now_ms);
     look(f);
-}
-
-static inline struct coordinator_run validated_run(void)
-{
-    struct coordinator_run run = run_of(4);
-    run.node_slots = SLOTS;
-    run.validate_every = 2;
-    run.validation_samples = 5; /* three pieces of two, two and one */
-    return run;
 }
 
 #endif

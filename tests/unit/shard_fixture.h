@@ -228,12 +228,24 @@ static inline void work_until_committed(struct shard_fixture *f, uint64_t step)
     fail_msg("step %d is never committed", (int)step);
 }
 
+/* The commit, until it is reported as carried out. */
+static inline void carry_out(struct shard_fixture *f, struct commit c)
+{
+    assert_int_equal(commit(f, &c), ERR_OK);
+    work_until_committed(f, c.step);
+}
+
 static inline void do_step(struct shard_fixture *f, uint64_t step)
 {
     push_step(f, step);
+    carry_out(f, decision(step));
+}
+
+static inline struct commit cut_decision(uint64_t step)
+{
     struct commit c = decision(step);
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, step);
+    c.cut = true;
+    return c;
 }
 
 /* ---- pulls ---- */

@@ -11,6 +11,12 @@ static struct coordinator_run async_run(uint64_t steps)
     return run;
 }
 
+static void start_async(struct coordinator_fixture *f, uint64_t steps)
+{
+    struct coordinator_run run = async_run(steps);
+    start(f, &run);
+}
+
 static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, uint64_t number,
                                const uint64_t *boots)
 {
@@ -61,8 +67,7 @@ static enum err say_taken(struct coordinator_fixture *f, uint32_t i, uint64_t ve
 
 TEST_F(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     uint64_t worker = join(f);
     for (uint64_t i = 0; i < 8; i++) {
         struct ticket ticket = ticket_of(f, worker, 1 + i);
@@ -82,8 +87,7 @@ TEST_F(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits, coordina
 
 TEST_F(p12_a_complete_that_names_an_older_boot_does_not_count, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     uint64_t worker = join(f);
     const uint64_t older[] = {f->boot[0], f->boot[1] - 1};
     assert_int_equal(complete_boots(f, worker, 0, older), ERR_OK);
@@ -94,8 +98,7 @@ TEST_F(p12_a_complete_that_names_an_older_boot_does_not_count, coordinator)
 
 TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     uint64_t worker = join(f), generation = f->generation;
     complete_tickets(f, worker, 0, 5);
     assert_int_equal(granted(f), 6);
@@ -116,8 +119,7 @@ TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinato
 
 TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     uint64_t worker = join(f);
     complete_tickets(f, worker, 0, 7);
     step(f, 0);
@@ -137,8 +139,7 @@ TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinato
 
 TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
     restart_server(f, 1);
     assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
@@ -174,8 +175,7 @@ TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator)
     hello(f, 1, 4);
     lose_server(f, 1);
     hello(f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, &past);
     assert_null(command(f, 0, SERVER_PREPARE));
     hello(f, 1, 4);
     assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
@@ -188,8 +188,7 @@ TEST_F(p12_an_operator_who_resumes_answers_for_the_servers_of_the_cut, coordinat
     snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
     run.servers_min = 1;
     hello(f, 0, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, &past);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 1);
 }
 
@@ -199,9 +198,7 @@ TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)
     run.cut_every = 2;
     start(f, &run);
     step(f, 0);
-    reduce_all(f, 1);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 1);
+    step_cuts(f, 1, true);
     assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK); /* s1 has written its file */
     restart_server(f, 1);
     assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
@@ -220,8 +217,7 @@ TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)
 
 TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     uint64_t worker = join(f);
     complete_tickets(f, worker, 0, 3);
     assert_int_equal(granted(f), 4);
@@ -234,8 +230,7 @@ TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator)
 
 TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator)
 {
-    struct coordinator_run run = async_run(1);
-    start(f, &run);
+    start_async(f, 1);
     uint64_t generation = f->generation;
     reduce_all(f, 0); /* before the workers' words came */
     assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
@@ -253,8 +248,7 @@ TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordin
 
 TEST_F(async_a_bitmap_of_no_such_run_is_malformed, coordinator)
 {
-    struct coordinator_run run = async_run(5);
-    start(f, &run);
+    start_async(f, 5);
     restart_server(f, 1);
     assert_int_equal(say_taken(f, 1, 0, 5 * SLOTS + 1, 0), ERR_MALFORMED);
     assert_int_equal(say_taken(f, 1, 0, 3, 1), ERR_MALFORMED);

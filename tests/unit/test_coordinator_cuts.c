@@ -5,15 +5,9 @@
 
 TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 2;
-    start(f, &run);
-    reduce_all(f, 0);
-    assert_false(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 0);
-    reduce_all(f, 1);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 1);
+    start_cutting(f, 2);
+    step_cuts(f, 0, false);
+    step_cuts(f, 1, true);
     assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK);
     assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK); /* twice is not both */
     assert_null(seen(f, EFFECT_STORE_CUT));
@@ -85,8 +79,7 @@ TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinat
         assert_string_equal(status(f).reason, "s0 says so");
         run.run++;
         past.generation++;
-        assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
-        look(f);
+        begin(f, &run, &past);
     }
 }
 
@@ -104,9 +97,7 @@ TEST_F(p12_an_async_run_does_not_fall_back_by_itself, coordinator)
 
 TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 1;
-    start(f, &run);
+    start_cutting(f, 1);
     step(f, 0);
     step(f, 1);
     record_all(f, 2);
@@ -120,9 +111,7 @@ TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator)
 {
     start_steps(f, 1);
     uint64_t worker = join(f);
-    reduce_all(f, 0);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 0);
+    step_cuts(f, 0, true);
     assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
     assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
     assert_int_equal(status(f).state, RUN_TRAINING);
@@ -156,9 +145,7 @@ TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coord
 
 TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 1;
-    start(f, &run);
+    start_cutting(f, 1);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
     assert_string_equal(
@@ -172,9 +159,7 @@ TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
 
 TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 1;
-    start(f, &run);
+    start_cutting(f, 1);
     step(f, 0);
     f->store = ERR_NO_SPACE;
     record_all(f, 1);
@@ -199,9 +184,7 @@ TEST_F(an_operator_can_ask_for_a_cut, coordinator)
 {
     start_steps(f, 9);
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
-    reduce_all(f, 0);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 0);
+    step_cuts(f, 0, true);
     reduce_all(f, 1);
     assert_false(command(f, 0, SERVER_COMMIT)->commit.cut);
 }
@@ -219,9 +202,7 @@ TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator)
     step(f, 1);
     stop(f);
     assert_int_equal(ticket_of(f, worker, 2).step, 2); /* it is still computed */
-    reduce_all(f, 2);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 2);
+    step_cuts(f, 2, true);
     assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER)); /* nothing of step 3 is granted */
     record_all(f, 3);
@@ -231,18 +212,21 @@ TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator)
     assert_int_equal(answer(f, worker).result, ACQUIRE_END);
 }
 
+static void take_a_pause(struct coordinator_fixture *f)
+{
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
+    look(f);
+}
+
 TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator)
 {
     start_steps(f, 9);
     uint64_t worker = join(f);
     step(f, 0);
-    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
-    look(f);
+    take_a_pause(f);
     assert_false(status(f).paused); /* the step in flight comes first */
     assert_int_equal(ticket_of(f, worker, 1).step, 1);
-    reduce_all(f, 1);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 1);
+    step_cuts(f, 1, true);
     assert_int_equal(acquire(f, worker, 2, 5000), ERR_OK);
     record_all(f, 2);
     assert_true(status(f).paused);
@@ -266,8 +250,7 @@ TEST_F(a_run_that_ends_before_its_pause_does_is_over, coordinator)
     start_steps(f, 1);
     uint64_t worker = join(f);
     step(f, 0);
-    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
-    look(f);
+    take_a_pause(f);
     record_all(f, 1);
     assert_int_equal(status(f).state, RUN_ENDED);
     assert_false(status(f).paused);
@@ -279,8 +262,7 @@ TEST_F(a_pause_does_not_wait_for_ever, coordinator)
 {
     start_steps(f, 9);
     step(f, 0);
-    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_OK);
-    look(f);
+    take_a_pause(f);
     assert_false(status(f).paused);
     tick(f, STOP_MS);
     assert_true(status(f).paused);
@@ -324,14 +306,11 @@ TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
 
 TEST_F(a_stop_does_not_wait_for_validation, coordinator)
 {
-    struct coordinator_run run = validated_run();
-    start(f, &run);
+    start_validated(f, 4);
     step(f, 0);
     step(f, 1);
     stop(f);
-    reduce_all(f, 2);
-    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
-    commit_all(f, 2);
+    step_cuts(f, 2, true);
     record_all(f, 3);
     assert_int_equal(status(f).state, RUN_STOPPED);
 }
@@ -353,8 +332,7 @@ TEST_F(after_one_run_another_can_start_under_a_higher_generation, coordinator)
     stop(f);
     struct coordinator_past past = {.generation = first};
     run.run = 2;
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, &past);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, first + 1);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.run, 2);
     assert_false(command(f, 0, SERVER_PREPARE)->prepare.from_cut);

@@ -207,8 +207,7 @@ TEST_F(members_of_another_run_are_forgotten, coordinator)
     tick(f, STOP_MS);
     assert_int_equal(status(f).state, RUN_STOPPED);
     run.run++;
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, NULL);
     assert_int_equal(status(f).member_count, 0);
     assert_int_equal(status(f).members_lost, 0);
 }

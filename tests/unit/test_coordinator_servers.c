@@ -30,9 +30,7 @@ TEST_F(the_same_boot_goes_on_where_it_was, coordinator)
 /* Server 1 restarts; both are there afterwards, told to prepare. */
 TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 2;
-    start(f, &run);
+    start_cutting(f, 2);
     for (uint64_t i = 0; i < 3; i++)
         step(f, i);
     record_all(f, 2);
@@ -134,9 +132,7 @@ TEST_F(p10_a_parked_question_of_the_old_generation_is_answered_so, coordinator)
 
 TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator)
 {
-    struct coordinator_run run = run_of(9);
-    run.cut_every = 1;
-    start(f, &run);
+    start_cutting(f, 1);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
     restart_server(f, 1);
@@ -201,8 +197,7 @@ TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator)
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
     hello(f, 0, 4); /* both still hold the old generation */
     hello(f, 1, 4);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, &past);
     assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, 5);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
     f->generation = 5;
@@ -259,8 +254,7 @@ TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator)
     struct coordinator_run run = run_of(9);
     hello(f, 0, 41); /* of a cluster whose store was lost */
     hello(f, 1, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
-    look(f);
+    begin(f, &run, NULL);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, 42);
 }
 

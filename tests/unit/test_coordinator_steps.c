@@ -26,10 +26,15 @@ static struct coordinator_run delayed_run(uint64_t steps, uint32_t delay)
     return run;
 }
 
+static void start_delayed(struct coordinator_fixture *f, uint64_t steps, uint32_t delay)
+{
+    struct coordinator_run run = delayed_run(steps, delay);
+    start(f, &run);
+}
+
 TEST_F(with_a_delay_steps_overlap_on_versions_that_are_there, coordinator)
 {
-    struct coordinator_run run = delayed_run(4, 2);
-    start(f, &run);
+    start_delayed(f, 4, 2);
     uint64_t worker = join(f);
     for (uint64_t i = 0; i < 3; i++) {
         struct ticket ticket = ticket_of(f, worker, 1 + i);
@@ -50,8 +55,7 @@ TEST_F(with_a_delay_steps_overlap_on_versions_that_are_there, coordinator)
 
 TEST_F(p6_with_a_delay_a_later_step_may_be_reduced_first, coordinator)
 {
-    struct coordinator_run run = delayed_run(4, 1);
-    start(f, &run);
+    start_delayed(f, 4, 1);
     reduce_all(f, 1);
     assert_null(command(f, 0, SERVER_COMMIT));
     assert_int_equal(say_reduced(f, 0, 2, 1), ERR_OLD_TERM); /* its version is not known */
@@ -67,8 +71,7 @@ TEST_F(p6_with_a_delay_a_later_step_may_be_reduced_first, coordinator)
 /* A server whose link broke reports the last commit that it carried out again. */
 TEST_F(p6_the_acknowledgement_of_an_earlier_commit_counts_for_nothing, coordinator)
 {
-    struct coordinator_run run = delayed_run(4, 1);
-    start(f, &run);
+    start_delayed(f, 4, 1);
     reduce_all(f, 0);
     commit_all(f, 0);
     reduce_all(f, 1);
@@ -85,15 +88,12 @@ TEST_F(p6_the_acknowledgement_of_an_earlier_commit_counts_for_nothing, coordinat
 
 TEST_F(with_a_delay_a_rewind_forgets_what_later_steps_had, coordinator)
 {
-    struct coordinator_run run = delayed_run(9, 1);
-    start(f, &run);
+    start_delayed(f, 9, 1);
     step(f, 0);
     reduce_all(f, 2);
     uint64_t worker = join(f);
     ticket_of(f, worker, 1);
-    coordinator_server_lost(f->coordinator, f->now_ms, f->link[1]);
-    f->boot[1]++;
-    hello(f, 1, 0);
+    restart_server(f, 1);
     f->generation++;
     ready_all(f, 0);
     worker = join(f);
@@ -189,8 +189,7 @@ TEST_F(each_step_leaves_a_row, coordinator)
 
 TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
 {
-    struct coordinator_run run = validated_run();
-    start(f, &run);
+    start_validated(f, 4);
     uint64_t worker = join(f);
     step(f, 0);
     step(f, 1);
@@ -219,9 +218,7 @@ TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
 
 TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator)
 {
-    struct coordinator_run run = validated_run();
-    run.steps = 1;
-    start(f, &run);
+    start_validated(f, 1);
     uint64_t worker = join(f);
     step(f, 0);
     record_all(f, 1);
@@ -237,9 +234,7 @@ TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator)
 
 TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordinator)
 {
-    struct coordinator_run run = validated_run();
-    run.steps = 1;
-    start(f, &run);
+    start_validated(f, 1);
     uint64_t worker = join(f);
     step(f, 0);
     record_all(f, 1);
@@ -258,9 +253,7 @@ TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordina
 /* The piece has two samples of one prediction each. */
 TEST_F(a_validation_that_cannot_be_is_malformed, coordinator)
 {
-    struct coordinator_run run = validated_run();
-    run.steps = 1;
-    start(f, &run);
+    start_validated(f, 1);
     uint64_t worker = join(f);
     step(f, 0);
     const struct complete_request right = {.member = worker,

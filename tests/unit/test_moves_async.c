@@ -28,13 +28,24 @@ static void commit(struct moves_fixture *f)
     acknowledge(f);
 }
 
+static void ready_up_to(struct moves_fixture *f, uint32_t last)
+{
+    for (uint32_t i = 0; i <= last; i++)
+        ready(f, i);
+}
+
+static void commit_cuts(struct moves_fixture *f, bool cuts)
+{
+    commit(f);
+    assert_int_equal(f->commit.cut, cuts);
+}
+
 /* Server 1 drains, nothing was granted beyond step 0, whose cut is recorded: server 0 prepares. */
 static void drain_until_change(struct moves_fixture *f)
 {
     assert_int_equal(granted(f), 0);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     record(f, 1);
     assert_int_equal(owned(f, 0), CHUNKS);
 }
@@ -45,8 +56,7 @@ static void add_until_change(struct moves_fixture *f)
     connect(f, 2, 12);
     assert_int_equal(owned(f, 2), 0);
     ready(f, 2);
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     record(f, 1);
 }
 
@@ -57,12 +67,10 @@ TEST_F(p12_before_chunks_move_a_cut_has_all_that_was_granted, moves)
         assert_int_equal(granted(f), ticket);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     assert_int_equal(granted(f), 3); /* step 1 is begun, */
-    commit(f);
-    assert_false(f->commit.cut);
+    commit_cuts(f, false);
     assert_int_equal(granted(f), UINT64_MAX); /* step 2 is not */
     uint64_t generation = f->generation;
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     assert_int_equal(granted(f), UINT64_MAX);
     assert_int_equal(f->generation, generation);
     record(f, 2);
@@ -97,14 +105,12 @@ TEST_F(a_server_that_is_added_gets_its_share, moves)
     add_until_change(f);
     assert_in_range(owned(f, 2), 1, 2);
     assert_int_equal(owned(f, 0) + owned(f, 1) + owned(f, 2), CHUNKS);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        ready(f, i);
+    ready_up_to(f, 2);
     record(f, 1);
     assert_int_equal(status(f).moves.servers_added, 1);
     assert_int_equal(granted(f), 2);
     uint64_t generation = f->generation;
-    commit(f);
-    assert_false(f->commit.cut);
+    commit_cuts(f, false);
     assert_int_equal(f->generation, generation); /* even: nothing moves any more */
 }
 
@@ -127,11 +133,9 @@ TEST_F(one_that_would_get_nothing_is_not_worth_a_generation, moves)
     record(f, 0);
     connect(f, 1, 11);
     ready(f, 1);
-    commit(f);
-    assert_false(f->commit.cut);
+    commit_cuts(f, false);
     assert_int_equal(drain(f, 0, NULL), ERR_OK); /* but it can take over */
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     record(f, 2);
     assert_int_equal(owned(f, 1), CHUNKS);
 }
@@ -168,8 +172,7 @@ TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves)
     assert_int_equal(granted(f), 2);
     connect(f, 2, 13);
     ready(f, 2);
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     uint64_t generation = f->generation;
     record(f, 2);
     assert_true(f->generation > generation);
@@ -179,8 +182,7 @@ TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves)
     assert_true(f->generation > generation);
     assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
     assert_false(f->players[0].cuts);
-    ready(f, 0);
-    ready(f, 1);
+    ready_up_to(f, 1);
     assert_int_equal(granted(f), 4);
     assert_int_equal(status(f).moves.servers_added, 0);
 }
@@ -189,8 +191,7 @@ TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves)
 {
     train(f);
     add_until_change(f);
-    for (uint32_t i = 0; i < SERVERS; i++)
-        ready(f, i);
+    ready_up_to(f, 2);
     f->store_is_slow = true;
     record(f, 1);
     uint64_t generation = f->generation;
@@ -213,15 +214,13 @@ TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves)
     commit(f);
     manifest(f, 0, 1, ERR_NO_SPACE);
     assert_int_equal(granted(f), 2); /* a step more, and another cut */
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     record(f, 2);
     assert_int_equal(owned(f, 0), CHUNKS);
     ready(f, 0);
     manifest(f, 0, 2, ERR_NO_SPACE); /* the new generation's own */
     assert_true(owned(f, 1) > 0);
-    ready(f, 0);
-    ready(f, 1);
+    ready_up_to(f, 1);
     assert_int_equal(granted(f), 4);
     assert_false(f->players[1].told_leave);
 }
@@ -236,8 +235,7 @@ TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves
     ready(f, 0);
     acknowledge_one(f, 0, f->commit.step);
     assert_int_equal(granted(f), 2);
-    commit(f);
-    assert_true(f->commit.cut);
+    commit_cuts(f, true);
     record(f, 2);
     assert_int_equal(owned(f, 0), CHUNKS);
 }
@@ -250,12 +248,10 @@ TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves)
     drain_until_change(f);
     cannot_prepare(f, 0, ERR_NOT_FOUND, "no such file");
     assert_int_equal(owned(f, 1), share);
-    ready(f, 0);
-    ready(f, 1);
+    ready_up_to(f, 1);
     assert_int_equal(granted(f), 2);
     assert_int_equal(drain(f, 1, &reason), ERR_INVALID);
-    commit(f);
-    assert_false(f->commit.cut);
+    commit_cuts(f, false);
 }
 
 TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves)
@@ -263,12 +259,10 @@ TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves)
     train(f);
     add_until_change(f);
     cannot_prepare(f, 2, ERR_NOT_FOUND, "no such file");
-    ready(f, 0);
-    ready(f, 1);
+    ready_up_to(f, 1);
     assert_int_equal(owned(f, 2), 0);
     assert_int_equal(granted(f), 2);
-    commit(f);
-    assert_false(f->commit.cut);
+    commit_cuts(f, false);
     assert_int_equal(drain(f, 1, NULL), ERR_OK); /* the others can */
 }
 
@@ -307,11 +301,8 @@ TEST_F(p12_a_successor_begins_on_the_servers_of_the_cut_and_drains_then, moves)
     assert_true(owned(f, 1) > 0);
     assert_int_equal(owned(f, 2), 0);
     assert_false(f->players[0].cuts);
-    ready(f, 0);
-    ready(f, 1);
-    ready(f, 2);
-    commit(f);
-    assert_true(f->commit.cut);
+    ready_up_to(f, 2);
+    commit_cuts(f, true);
     record(f, 8);
     assert_true(owned(f, 2) > 0);
     assert_int_equal(owned(f, 0) + owned(f, 2), CHUNKS);
@@ -326,8 +317,7 @@ TEST_F(p12_resumed_on_other_servers_a_run_begins_with_a_cut_of_theirs, moves)
     connect(f, 1, 11);
     start(f, &run, &past);
     assert_true(f->players[0].cuts && f->players[1].cuts);
-    ready(f, 0);
-    ready(f, 1);
+    ready_up_to(f, 1);
     assert_int_equal(granted(f), UINT64_MAX);
     record(f, 7);
     assert_int_equal(granted(f), 14);

@@ -20,6 +20,8 @@ struct service_fixture {
     struct service service;
     struct rpc_server *server;
     struct rpc_channel *channel;
+    struct buf response; /* to the last call() */
+    struct reason reason;
 };
 
 static const struct rpc_stream_events no_events = {0};
@@ -57,6 +59,7 @@ static void service_tear_down(struct service_fixture *world)
     rpc_loop_free(world->loop);
     service_release(&world->service);
     inbox_free(world->inbox);
+    buf_release(&world->response);
 }
 
 static struct event take(struct service_fixture *world)
@@ -68,10 +71,10 @@ static struct event take(struct service_fixture *world)
     return event;
 }
 
-static enum err call(struct service_fixture *world, const char *path, struct slice request,
-                     struct buf *ret_response, struct reason *reason)
+static enum err call(struct service_fixture *world, const char *path, struct slice request)
 {
-    return rpc_call(world->channel, path, request, CALL_MS, ret_response, reason);
+    buf_clear(&world->response);
+    return rpc_call(world->channel, path, request, CALL_MS, &world->response, &world->reason);
 }
 
 /* How something ended; the tally counts that it did. */
@@ -141,35 +144,26 @@ TEST_F(a_cancelled_call_is_told_by_its_number, service, .coordinator = true)
 
 TEST_F(a_server_that_is_not_the_coordinator_says_so, service)
 {
-    struct buf response = {0};
-    struct reason reason;
-    assert_int_equal(call(f, "/roost.v1.Cluster/Status", (struct slice){0}, &response, &reason),
-                     ERR_NOT_COORDINATOR);
+    assert_int_equal(call(f, "/roost.v1.Cluster/Status", (struct slice){0}), ERR_NOT_COORDINATOR);
 }
 
 TEST_F(nonsense_is_refused_before_it_gets_anywhere, service, .coordinator = true)
 {
-    struct buf response = {0};
-    struct reason reason;
     struct event event;
     size_t count;
-    assert_int_equal(
-        call(f, "/roost.v1.Cluster/Join", slice_of("\xff\xff\xff"), &response, &reason),
-        ERR_MALFORMED);
+    assert_int_equal(call(f, "/roost.v1.Cluster/Join", slice_of("\xff\xff\xff")), ERR_MALFORMED);
     assert_int_equal(inbox_take(f->inbox, 0, 1, &event, &count), ERR_DEADLINE);
 }
 
 TEST_F(a_full_inbox_is_busy, service, .coordinator = true)
 {
     static struct ending answers[INBOX_EVENTS]; /* the tear-down ends the calls */
-    struct buf response = {0};
-    struct reason reason;
     for (int i = 0; i < INBOX_EVENTS; i++)
         start_acquire(f, &answers[i]);
     enum err err = ERR_DEADLINE; /* while there is room, a call waits inside for nobody */
     for (int i = 0; i <= INBOX_EVENTS && err == ERR_DEADLINE; i++)
-        err = rpc_call(f->channel, "/roost.v1.Cluster/Status", (struct slice){0}, 200, &response,
-                       &reason);
+        err = rpc_call(f->channel, "/roost.v1.Cluster/Status", (struct slice){0}, 200, &f->response,
+                       &f->reason);
     assert_int_equal(err, ERR_BUSY);
 }
 
@@ -183,54 +177,52 @@ static struct proof some_secret(void)
     return proof_member(&key, 6, 0);
 }
 
+/* Serves the samples of run 6. */
+static void serve(struct service_fixture *world)
+{
+    struct spec spec;
+    struct data *data;
+    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, NULL), ERR_OK);
+    assert_int_equal(run_data_open(&spec, NULL, &data, NULL), ERR_OK);
+    assert_int_equal(service_serve(&world->service, 6, no_key, &spec, data), ERR_OK);
+}
+
+static enum err call_samples(struct service_fixture *world, const struct samples_request *wanted)
+{
+    scoped(buf_release) struct buf request = {0};
+    assert_int_equal(wire_encode_samples_request(wanted, &request), ERR_OK);
+    return call(world, "/roost.v1.Cluster/Samples", buf_slice(&request));
+}
+
 TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true)
 {
     struct proof secret = some_secret();
-    struct spec spec;
-    struct data *data;
-    struct reason reason = {0};
-    scoped(buf_release) struct buf request = {0}, response = {0};
-    struct samples_request wanted = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
-    assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
-    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-                     ERR_NO_RUN); /* none are served yet */
-    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
-    assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
-    assert_int_equal(service_serve(&f->service, 6, no_key, &spec, data), ERR_OK);
-    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-                     ERR_UNKNOWN_MEMBER); /* of another run */
+    const struct samples_request other_run = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
+    assert_int_equal(call_samples(f, &other_run), ERR_NO_RUN); /* none are served yet */
+    serve(f);
+    assert_int_equal(call_samples(f, &other_run), ERR_UNKNOWN_MEMBER);
     const struct samples_request bad[] = {
         {.run = 6, .secret = secret, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
         {.run = 6, .secret = secret, .ticket = {.kind = TICKET_TRAIN, .step = 10}},
         {.run = 6, .secret = secret, .ticket = {.kind = TICKET_VALIDATE, .node = {0, 2}}},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        buf_clear(&request);
-        assert_int_equal(wire_encode_samples_request(&bad[i], &request), ERR_OK);
-        assert_int_equal(
-            call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-            ERR_MALFORMED);
-    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(call_samples(f, &bad[i]), ERR_MALFORMED);
 }
 
 TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator = true)
 {
     struct spec spec;
-    struct data *data, *own;
-    struct reason reason = {0};
-    struct buf request = {0}, response = {0};
-    struct arena arena = {.bytes_max = 1 << 20};
+    scoped(data_free_scoped) struct data *own = NULL;
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
     struct samples_reply reply;
     const struct samples_request wanted = {
         .run = 6, .secret = some_secret(), .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
-    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, &reason), ERR_OK);
-    assert_int_equal(run_data_open(&spec, NULL, &data, &reason), ERR_OK);
-    assert_int_equal(run_data_open(&spec, NULL, &own, &reason), ERR_OK);
-    assert_int_equal(service_serve(&f->service, 6, no_key, &spec, data), ERR_OK);
-    assert_int_equal(wire_encode_samples_request(&wanted, &request), ERR_OK);
-    assert_int_equal(call(f, "/roost.v1.Cluster/Samples", buf_slice(&request), &response, &reason),
-                     ERR_OK);
-    assert_int_equal(wire_decode_samples_reply(buf_slice(&response), &arena, &reply, &reason),
+    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, NULL), ERR_OK);
+    assert_int_equal(run_data_open(&spec, NULL, &own, NULL), ERR_OK);
+    serve(f);
+    assert_int_equal(call_samples(f, &wanted), ERR_OK);
+    assert_int_equal(wire_decode_samples_reply(buf_slice(&f->response), &arena, &reply, NULL),
                      ERR_OK);
     assert_int_equal(reply.sample_count, 3);
     assert_int_equal(reply.inputs.bytes, 3 * 2 * sizeof(float));
@@ -243,10 +235,6 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
         assert_memory_equal(reply.inputs.data + i * sizeof point, point, sizeof point);
         assert_memory_equal(reply.targets.data + i * sizeof label, &label, sizeof label);
     }
-    data_free(own);
-    arena_release(&arena);
-    buf_release(&request);
-    buf_release(&response);
 }
 
 /* ---- streams ---- */
@@ -287,15 +275,11 @@ TEST_F(a_stream_is_a_guest_from_its_first_word_to_its_end, service, .coordinator
 
 TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
 {
-    scoped(buf_release) struct buf response = {0};
-    struct reason reason;
     for (int serving = 0; serving <= 1; serving++) {
         health_set(&f->service.health, serving == 1);
-        buf_clear(&response);
-        assert_int_equal(
-            call(f, "/grpc.health.v1.Health/Check", (struct slice){0}, &response, &reason), ERR_OK);
-        assert_int_equal(response.bytes, 2);
-        assert_int_equal(response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
+        assert_int_equal(call(f, "/grpc.health.v1.Health/Check", (struct slice){0}), ERR_OK);
+        assert_int_equal(f->response.bytes, 2);
+        assert_int_equal(f->response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
     }
 }
 

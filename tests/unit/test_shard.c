@@ -32,8 +32,7 @@ TEST_F(a_step_goes_from_pushes_to_published_weights, shard)
 
     struct commit c = decision(0);
     memcpy(weights, shard_state(f->shard, 0).weights, sizeof weights);
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 0);
+    carry_out(f, c);
     assert_int_equal(shard_version(f->shard), 1);
     struct kernels_momentum step = {
         .scale = 0.25f, .lr = 0.5f, .weight_decay = 0.125f, .momentum = 0.5f};
@@ -115,9 +114,7 @@ TEST(every_arrival_ends_in_the_same_bits)
                 push_step(&f, step);
             else
                 push_step_at_random(&f, step, &rand);
-            struct commit c = decision(step);
-            assert_int_equal(commit(&f, &c), ERR_OK);
-            work_until_committed(&f, step);
+            carry_out(&f, decision(step));
         }
         float weights[N_ALL], *out = weights;
         for (uint32_t c = 0; c < COUNT; out += chunks[c].n, c++)
@@ -139,8 +136,7 @@ TEST_F(p5_a_skipped_step_raises_the_version_and_shares_the_weights, shard)
     c.apply = false;
     float weights[N_FIRST];
     memcpy(weights, shard_state(f->shard, 0).weights, sizeof weights);
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 1);
+    carry_out(f, c);
     assert_memory_equal(shard_state(f->shard, 0).weights, weights, sizeof weights);
     assert_int_equal(shard_version(f->shard), 2);
     assert_int_equal(refusal(pull_one(f, 1, FIRST)), ERR_TOO_LATE);
@@ -168,8 +164,7 @@ TEST_F(p2_commits_are_fenced, shard)
     assert_int_equal(commit(f, &c), ERR_TOO_EARLY);
     c = decision(0);
     c.term = TERM + 1;
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 0);
+    carry_out(f, c);
     c.term = TERM; /* P7: the newer term was adopted */
     assert_int_equal(commit(f, &c), ERR_OLD_TERM);
 }
@@ -195,24 +190,23 @@ TEST_F(p6_a_commit_asked_again_gets_the_same_answer, shard)
     assert_int_equal(f->effects.count, 0);
 }
 
+static void expect_report(struct shard_fixture *f, uint32_t count)
+{
+    clear(f);
+    shard_report(f->shard, &f->effects);
+    assert_int_equal(f->effects.count, count);
+}
+
 TEST_F(a_report_can_be_asked_for_again, shard)
 {
     start(f);
-    clear(f);
-    shard_report(f->shard, &f->effects);
-    assert_int_equal(f->effects.count, 0);
+    expect_report(f, 0);
     push_step(f, 0);
-    clear(f);
-    shard_report(f->shard, &f->effects);
-    assert_int_equal(f->effects.count, 1);
+    expect_report(f, 1);
     assert_int_equal(f->effects.items[0].kind, SHARD_REDUCED);
     assert_true(f->effects.items[0].reduced.sample_count == 20);
-    struct commit c = decision(0);
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 0);
-    clear(f);
-    shard_report(f->shard, &f->effects);
-    assert_int_equal(f->effects.count, 0);
+    carry_out(f, decision(0));
+    expect_report(f, 0);
 }
 
 TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard)
@@ -235,15 +229,12 @@ TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard)
     assert_true(version0[1] == 1 + 1.0f / 64);
     assert_memory_not_equal(version0, version1, sizeof version0);
     push_step(f, 2);
-    c = decision(1);
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 1);
+    carry_out(f, decision(1));
     assert_int_equal(refusal(pull_one(f, 0, FIRST)), ERR_TOO_LATE);
     assert_memory_equal(pull_one(f, 1, FIRST)->weights.copies[0]->data, version1, sizeof version1);
     c = decision(2);
     c.apply = false;
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 2);
+    carry_out(f, c);
     struct counted *copy = pull_one(f, 2, FIRST)->weights.copies[0];
     assert_ptr_equal(pull_one(f, 3, FIRST)->weights.copies[0], copy);
 }

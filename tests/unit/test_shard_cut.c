@@ -8,10 +8,7 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
     start(f);
     do_step(f, 0);
     push_step(f, 1);
-    struct commit c = decision(1);
-    c.cut = true;
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 1);
+    carry_out(f, cut_decision(1));
     float expected[COUNT][2 * N_FIRST];
     for (uint32_t i = 0; i < COUNT; i++) {
         memcpy(expected[i], shard_state(f->shard, i).weights, chunks[i].n * 4);
@@ -19,7 +16,7 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
     }
     /* The next step is applied while the one copy buffer is with a slow writer. */
     push_step(f, 2);
-    c = decision(2);
+    struct commit c = decision(2);
     assert_int_equal(commit(f, &c), ERR_OK);
     uint32_t handed = 0;
     bool committed = false;
@@ -62,12 +59,9 @@ static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct cou
     start(f);
     do_step(f, 0);
     push_step(f, 1);
-    struct commit c = decision(1);
-    c.cut = true;
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 1);
+    carry_out(f, cut_decision(1));
     push_step(f, 2);
-    c = decision(2);
+    struct commit c = decision(2);
     assert_int_equal(commit(f, &c), ERR_OK);
     bool more = true, committed = false;
     for (uint32_t held = 0; more;) {
@@ -172,11 +166,8 @@ TEST_F(a_shard_without_chunks_follows, shard)
 {
     f->config.chunk_count = 0;
     start(f);
-    struct commit c = decision(0);
-    c.cut = true;
-    assert_int_equal(commit(f, &c), ERR_OK);
-    work_until_committed(f, 0);
-    c = decision(1);
+    carry_out(f, cut_decision(0));
+    struct commit c = decision(1);
     assert_int_equal(commit(f, &c), ERR_OK);
     assert_true(work(f));
     struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);

@@ -341,6 +341,14 @@ TEST(what_is_printed_is_the_same_spec)
     }
 }
 
+/* What differs, when the run may go on so. */
+static struct spec_changes changed(const struct spec *stored, const struct spec *wanted)
+{
+    struct spec_changes changes;
+    assert_int_equal(spec_compare_for_resume(stored, wanted, &changes, NULL), ERR_OK);
+    return changes;
+}
+
 /* inner_state was a setting with one value: stored runs and files still have it. */
 TEST(a_key_of_older_specs_is_read_and_dropped)
 {
@@ -369,8 +377,7 @@ TEST(a_key_of_older_specs_is_read_and_dropped)
 TEST(the_same_spec_can_be_resumed_without_a_word)
 {
     struct spec spec = parsed(full);
-    struct spec_changes changes;
-    assert_int_equal(spec_compare_for_resume(&spec, &spec, &changes, NULL), ERR_OK);
+    struct spec_changes changes = changed(&spec, &spec);
     assert_int_equal(changes.count, 0);
 }
 
@@ -411,9 +418,8 @@ TEST(each_change_has_its_verdict)
 TEST(more_steps_move_a_decay_that_ends_with_the_run)
 {
     struct spec stored = parsed(full), wanted;
-    struct spec_changes changes;
     assert_int_equal(parse(full, "train.steps=400", &wanted, NULL), ERR_OK);
-    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    struct spec_changes changes = changed(&stored, &wanted);
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.changes[1].text, "optimizer.decay_samples: 19200 -> 25600");
     assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_DIGEST);
@@ -423,12 +429,11 @@ TEST(node_slots_change_the_bits_of_a_bf16_run)
 {
     struct spec stored = parsed(TEXT "train: {precision: bf16}");
     struct spec wanted = parsed(TEXT "train: {precision: bf16, node_slots: 2}");
-    struct spec_changes changes;
-    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    struct spec_changes changes = changed(&stored, &wanted);
     assert_int_equal(changes.count, 1);
     assert_int_equal(changes.changes[0].verdict, SPEC_RESUME_DIGEST);
     wanted = parsed(TEXT);
-    assert_int_equal(spec_compare_for_resume(&stored, &wanted, &changes, NULL), ERR_OK);
+    changes = changed(&stored, &wanted);
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.changes[1].text, "train.node_slots: 1 -> 0");
     assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_FREE);
@@ -451,8 +456,7 @@ TEST(another_model_is_refused_by_name)
 TEST(a_schedule_that_comes_or_goes_is_said)
 {
     struct spec cosine = parsed(TEXT), constant = parsed(TEXT "optimizer: {schedule: constant}");
-    struct spec_changes changes;
-    assert_int_equal(spec_compare_for_resume(&cosine, &constant, &changes, NULL), ERR_OK);
+    struct spec_changes changes = changed(&cosine, &constant);
     assert_int_equal(changes.count, 3);
     assert_string_equal(changes.changes[0].text, "optimizer.schedule: cosine -> constant");
     assert_string_equal(changes.changes[1].text, "optimizer.decay_samples: 19200 -> unset");
