@@ -77,10 +77,9 @@ struct ticket {
     uint64_t version;
     struct node node;
     uint64_t attempt;
-    bool speculative;
     uint64_t member; /* that it is granted to */
     struct number_range chunks, parts;
-    struct proof grant; /* that all of it but `speculative` is what the coordinator granted */
+    struct proof grant; /* that all of it is what the coordinator granted */
 };
 
 /* ---- Shard.Exchange, worker to server ---- */
@@ -553,6 +552,16 @@ struct move_status {
     uint64_t servers_added, servers_drained;
 };
 
+/* Tickets that a second worker computed on purpose. */
+struct audit_status {
+    double share; /* of tickets; 0: none */
+    uint64_t chosen, agreed, differed, not_compared;
+    uint64_t ms; /* of the attempts that came second */
+    /* as a mean, until a worker is named that computes 1 in 100 of its tickets wrongly: of its own
+     * tickets; of the run, with the workers that are there (0: none is) */
+    double tickets_to_name, steps_to_name;
+};
+
 struct member_status {
     uint64_t member;
     const char *name;
@@ -583,6 +592,7 @@ struct status_reply {
     uint64_t member_ms, useful_ms, wasted_ms;
     uint64_t map_number;
     struct move_status moves;
+    struct audit_status audits;
     uint32_t member_count;
     const struct member_status *members;
     uint32_t server_count;

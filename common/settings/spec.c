@@ -157,6 +157,9 @@ static const struct config_field fields[] = {
      .initial = "67108864"},
     {"train.skip_max", "non-finite steps in a row before the run stops", CONFIG_U32,
      ROW(train, skip_max, FREE), .max = STEPS_MAX, .initial = "10"},
+    {"train.audit", "share of tickets that a second worker computes as well, to find a worker that "
+     "computes wrongly", CONFIG_REAL,
+     ROW(train, audit, FREE), .real_max = 1, .initial = "0"},
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
@@ -493,6 +496,24 @@ static enum err check_nodes(struct draft *draft)
     return ERR_OK;
 }
 
+/* Servers compare bits by name: an async ticket's depend on when it was pulled, and other numerics
+ * give other bits. */
+static enum err check_audit(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    if (spec->train.audit > 0 && spec->consistency.kind == SPEC_ASYNC)
+        return COMPLAIN(draft, "train.audit", "consistency.kind",
+                        "train.audit (%g) must be 0 when consistency.kind is async: two workers "
+                        "compute a ticket on different weights",
+                        spec->train.audit);
+    if (spec->train.audit > 0 && spec->numerics == SPEC_ANY)
+        return COMPLAIN(draft, "train.audit", "numerics",
+                        "train.audit (%g) must be 0 with numerics any: workers may bring different "
+                        "bits",
+                        spec->train.audit);
+    return ERR_OK;
+}
+
 static enum err check_train(struct draft *draft)
 {
     const struct spec *spec = &draft->spec;
@@ -502,6 +523,7 @@ static enum err check_train(struct draft *draft)
                         "train.microbatch (%u) must divide train.slot_samples (%u)",
                         train->microbatch, train->slot_samples);
     TRY(check_nodes(draft));
+    TRY(check_audit(draft));
     if (!is_gemm_core(train->gemm_core))
         return COMPLAIN(draft, "train.gemm_core", NULL,
                         "train.gemm_core must be auto or a core type of OpenBLAS as it writes "

@@ -73,6 +73,7 @@ struct spec_train {
     bool recompute;                  /* activations of a unit again in backward (act RC) */
     uint64_t logits_bytes_max;       /* rows of logits are computed in blocks up to this */
     uint32_t skip_max;               /* non-finite steps in a row before the run stops */
+    double audit;                    /* share of tickets that a second worker computes as well */
 };
 
 struct spec_optimizer {

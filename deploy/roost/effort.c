@@ -28,6 +28,7 @@ void effort_see(struct effort *effort, const struct status_reply *status)
     count(&effort->member_ms, status->member_ms);
     count(&effort->wasted_ms, status->wasted_ms);
     count(&effort->useful_ms, status->useful_ms);
+    count(&effort->audit_ms, status->audits.ms);
 }
 
 /* ---- the steps that stayed ---- */
@@ -82,13 +83,15 @@ struct effort_shares effort_shares(const struct effort *effort)
     uint64_t member_ms = effort_total(&effort->member_ms);
     uint64_t wasted_ms = effort_total(&effort->wasted_ms);
     uint64_t useful_ms = effort_total(&effort->useful_ms);
+    uint64_t audit_ms = effort_total(&effort->audit_ms);
     double up_ms = (double)effort->up_ms;
     if (effort->up_ms == 0)
         return (struct effort_shares){0};
     return (struct effort_shares){
         .goodput = (double)effort->kept_ms / up_ms,
         .starting = less(effort->up_ms, member_ms) / up_ms,
-        .waiting = less(member_ms, useful_ms + wasted_ms) / up_ms,
+        .waiting = less(member_ms, useful_ms + wasted_ms + audit_ms) / up_ms,
         .redone = ((double)wasted_ms + less(useful_ms, effort->kept_ms)) / up_ms,
+        .audited = (double)audit_ms / up_ms,
     };
 }

@@ -27,7 +27,8 @@ struct effort_counter {
 
 struct effort {
     struct effort_counter joined, lost, redone, duplicates; /* workers, workers, slots, pushes */
-    struct effort_counter member_ms, wasted_ms, useful_ms;  /* as the coordinators saw them */
+    /* as the coordinators saw them */
+    struct effort_counter member_ms, wasted_ms, useful_ms, audit_ms;
     uint64_t up_ms;
     uint64_t kept_ms; /* useful, of the steps that stayed */
     double gap_s;     /* the longest time between two steps that follow each other */
@@ -41,7 +42,7 @@ enum err effort_read_steps(struct effort *effort, const char *name, struct slice
                            uint64_t first_step, struct reason *reason) MUST_USE;
 
 struct effort_shares {
-    double goodput, starting, waiting, redone; /* 0 to 1; all 0 when nobody was up */
+    double goodput, starting, waiting, redone, audited; /* 0 to 1; all 0 when nobody was up */
 };
 struct effort_shares effort_shares(const struct effort *effort);
 

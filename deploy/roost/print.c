@@ -1,5 +1,7 @@
 #include "deploy/roost/print.h"
 
+#include <inttypes.h>
+
 void print_uint(struct json_writer *writer, const char *key, uint64_t value)
 {
     json_put_key(writer, key);
@@ -55,4 +57,32 @@ const char *print_state(enum run_state state)
     static const char *const names[RUN_STATE_COUNT] = {"none",  "starting", "training",
                                                        "ended", "stopped",  "failed"};
     return names[state];
+}
+
+void print_audits(struct json_writer *writer, const struct audit_status *audits)
+{
+    json_put_key(writer, "audits");
+    json_put_object(writer);
+    print_real(writer, "share", audits->share);
+    print_uint(writer, "chosen", audits->chosen);
+    print_uint(writer, "agreed", audits->agreed);
+    print_uint(writer, "differed", audits->differed);
+    print_uint(writer, "not_compared", audits->not_compared);
+    print_real(writer, "tickets_to_name", audits->tickets_to_name);
+    print_real(writer, "steps_to_name", audits->steps_to_name);
+    json_put_end(writer);
+}
+
+void print_audits_line(const char *head, const struct audit_status *audits)
+{
+    if (audits->share == 0)
+        return;
+    printf("%s%" PRIu64 " tickets: %" PRIu64 " agreed, %" PRIu64 " differed, %" PRIu64
+           " not compared; a worker that is wrong in 1 of 100 is named after about %.0f of its "
+           "tickets",
+           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared,
+           audits->tickets_to_name);
+    if (audits->steps_to_name > 0)
+        printf(", %.0f steps", audits->steps_to_name);
+    printf("\n");
 }

@@ -13,6 +13,9 @@ void print_bool(struct json_writer *writer, const char *key, bool value);
 void print_array(struct json_writer *writer, const char *key);
 /* Member "moves": chunks that changed their server, and the longest step meanwhile. */
 void print_moves(struct json_writer *writer, const struct move_status *moves);
+void print_audits(struct json_writer *writer, const struct audit_status *audits);
+/* The same as a line for people, which begins with `head`; nothing where no ticket is audited. */
+void print_audits_line(const char *head, const struct audit_status *audits);
 /* The finished object as one line on stdout. */
 void print_json(struct json_writer *writer);
 

@@ -60,6 +60,7 @@ static void print_tool(const struct status_reply *status)
     print_uint(&writer, "workers_joined", status->workers_joined);
     print_uint(&writer, "workers_lost", status->workers_lost);
     print_moves(&writer, &status->moves);
+    print_audits(&writer, &status->audits);
     print_array(&writer, "workers");
     for (uint32_t i = 0; i < status->member_count; i++)
         put_member(&writer, &status->members[i]);
@@ -108,6 +109,7 @@ static void print_people(const struct status_reply *status)
                " drained; longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
                status->moves.chunks, (double)status->moves.bytes / 1e6, status->moves.servers_added,
                status->moves.servers_drained, status->moves.gap_ms_max, status->moves.step_ms);
+    print_audits_line("audited: ", &status->audits);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
 }

@@ -165,6 +165,7 @@ static void print_effort_tool(struct json_writer *writer, const struct effort *e
     print_real(writer, "share_starting", shares.starting);
     print_real(writer, "share_waiting", shares.waiting);
     print_real(writer, "share_redone", shares.redone);
+    print_real(writer, "share_audited", shares.audited);
 }
 
 static void print_tool(const struct summary *summary)
@@ -198,6 +199,7 @@ static void print_tool(const struct summary *summary)
     print_uint(&writer, "duplicates", counts.duplicates);
     print_uint(&writer, "skipped_steps", status->skipped_steps);
     print_moves(&writer, &status->moves);
+    print_audits(&writer, &status->audits);
     print_uint(&writer, "pushed_bytes", status->pushed_bytes);
     print_uint(&writer, "pulled_bytes", status->pulled_bytes);
     if (summary->effort != NULL)
@@ -259,6 +261,7 @@ static void print_people(const struct summary *summary)
                " drained; longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
                status->moves.chunks, status->moves.servers_added, status->moves.servers_drained,
                status->moves.gap_ms_max, status->moves.step_ms);
+    print_audits_line("audited    ", &status->audits);
     if (status->skipped_steps > 0)
         printf("skipped    %" PRIu64 " steps with a non-finite gradient\n", status->skipped_steps);
     if (status->cut_state[0] != 0)

@@ -53,6 +53,7 @@ static void fill_settings(struct control_run *run)
         .ssp = spec->consistency.kind == SPEC_SSP,
         .window = spec->consistency.window,
         .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
+        .audit = spec->train.audit,
         .numerics_any = spec->numerics == SPEC_ANY,
         .data_served = spec->data.serve,
         .validate_every = spec->train.validate_every,

@@ -205,6 +205,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .wasted_ms = now.wasted_ms,
         .map_number = now.map_number,
         .moves = now.moves,
+        .audits = now.audits,
     };
     status_traffic(facts, &reply);
     TRY(status_members(facts, &call->arena, &reply));

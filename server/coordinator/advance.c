@@ -1,6 +1,7 @@
 /* The run moves on. */
 #include "server/coordinator/advance.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/ended.h"
 #include "server/coordinator/ending.h"
@@ -23,6 +24,7 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
                          enum member_state state, const char *why)
 {
     uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id);
+    audits_lost(&coordinator->run, member->id, 0);
     bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
     effects_log(
         &coordinator->effects, lost,
@@ -40,13 +42,17 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
 {
     struct run *run = &coordinator->run;
     const struct lease *lease;
-    if (!tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
+    bool second = audits_grant(coordinator, now_ms, member, &lease);
+    if (!second &&
+        !tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
         return;
     bool train = lease->kind == TICKET_TRAIN;
     check(member->parked);
     check(!train || run->phase == PHASE_STEPS);
     if (train)
         steps_granted(run, lease->step);
+    if (train && !second)
+        audits_granted(coordinator, member, lease);
     member->ticket = (struct ticket){
         .kind = lease->kind,
         .generation = run->generation,
@@ -54,7 +60,6 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .version = lease->version,
         .node = lease->node,
         .attempt = lease->attempt,
-        .speculative = lease->speculative,
         .member = member->id,
         .chunks = {.count = run->chunk_count},
         .parts = {.count = SHARD_PARTS_MAX},
@@ -72,7 +77,7 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
         !servers_connected(&coordinator->servers))
         return;
     struct member *member = members_first_parked(&coordinator->members);
-    while (member != NULL && tickets_any(&run->tickets, now_ms)) {
+    while (member != NULL && (tickets_any(&run->tickets, now_ms) || audits_wait(run))) {
         struct member *next = members_next_parked(&coordinator->members, member);
         grant(coordinator, now_ms, member);
         member = next;

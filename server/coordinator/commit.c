@@ -1,6 +1,7 @@
 /* The coordinator's decision of a step. */
 #include "server/coordinator/commit.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
@@ -106,6 +107,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     tell_commit(coordinator);
     moves_apply(coordinator);
     steps_next(run);
+    audits_decided(coordinator, commit.step);
     if (run->settings.async)
         window_sealed(run, commit.step);
     commit_open_version(coordinator);

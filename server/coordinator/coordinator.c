@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/advance.h"
+#include "server/coordinator/audits.h"
 #include "server/coordinator/ended.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
@@ -269,6 +270,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     if (member == NULL)
         return;
     tickets_drop_member(&coordinator->run.tickets, now_ms, previous);
+    audits_lost(&coordinator->run, previous, 0);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
@@ -485,6 +487,14 @@ static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct
     member->slots_done += done;
 }
 
+static void drop(struct run *run, uint64_t now_ms, const struct member *member,
+                 const struct ticket *ticket)
+{
+    tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
+    if (ticket->kind == TICKET_TRAIN)
+        audits_lost(run, member->id, ticket->attempt);
+}
+
 enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
                               const struct complete_request *request)
 {
@@ -499,12 +509,14 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     if (!was_granted(coordinator, request))
         return ERR_NO_GRANT;
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
+    if (train && request->outcome == ERR_OK)
+        audits_done(run, ticket);
     if (!run_active(run) || (!async && ticket->step < run->steps.version))
         return ERR_OK; /* the step was committed without it */
     if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_ok(coordinator, now_ms, member, request);
     else
-        tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
+        drop(run, now_ms, member, ticket);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
         run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     advance_run(coordinator, now_ms);
@@ -608,6 +620,7 @@ void coordinator_status(const struct coordinator *coordinator,
         .redone = run->tickets.redone,
         .speculative = run->tickets.speculative,
         .skipped = run->steps.skipped,
+        .audits = audits_status(coordinator),
         .map_number = run->map_number,
         .moves = run->moves.status,
     };

@@ -33,7 +33,7 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
- * window.c (which tickets of an async run), cuts.c (which cut is durable), map.c and owners.c (who
+ * window.c (which tickets of an async run), audits.c (which are computed twice), cuts.c (which cut is durable), map.c and owners.c (who
  * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
  * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello),
@@ -89,6 +89,7 @@ struct coordinator_run {
     uint32_t delay;  /* a ticket of step t is computed on version max(0, t - delay), with ssp on one
                         from there to t: so many steps behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
+    double audit;        /* share of tickets that a second worker computes as well (audits.h) */
     bool numerics_any;   /* any fingerprint may join */
     bool data_served;    /* workers without a copy of the data may join */
     uint8_t data_digest[WIRE_DIGEST_BYTES];
@@ -367,6 +368,7 @@ struct coordinator_status {
     uint64_t useful_ms; /* of attempts that were counted first, from lease to completion */
     uint64_t wasted_ms; /* the same of all others that are over */
     uint64_t redone, speculative, skipped; /* slots, slots, steps */
+    struct audit_status audits;
     uint64_t map_number;
     struct move_status moves;
 };

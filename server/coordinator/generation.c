@@ -1,6 +1,7 @@
 /* Generations: who takes part, from which cut, and who has lost what. */
 #include "server/coordinator/generation.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
 #include "server/coordinator/phase.h"
@@ -145,6 +146,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     run->next_map = NEXT_MAP_PRESENT;
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
+    audits_forget(run);
     moves_forget(coordinator);
     owners_count_change(run);
     tickets_open(&run->tickets, (struct tickets_open){0});

@@ -28,6 +28,7 @@ struct lease {
     uint64_t granted_ms;
     uint64_t out_ms; /* since when nobody was given the node: the youngest twin's granted_ms */
     bool speculative;
+    bool audit;                  /* second on purpose */
     struct ring all;             /* in the order of granting */
     struct ring granted, out;    /* of the class, in the order of granted_ms and of out_ms; out:
                                     unless the node is known to be done */

@@ -211,6 +211,8 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member->joined_ms = before->joined_ms;
         member->slots_done = before->slots_done;
         member->wrong_bits = before->wrong_bits;
+        member->watched = before->watched;
+        member->confirmed = before->confirmed;
         memcpy(member->contradicted_by, before->contradicted_by, sizeof member->contradicted_by);
         memcpy(member->reason, before->reason, sizeof member->reason);
         take_out(members, before);

@@ -47,6 +47,8 @@ struct member {
     uint64_t slots_done;
     uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
     char contradicted_by[64]; /* the name of the first worker whose bits differed; "": nobody */
+    uint32_t watched;         /* tickets that were audited because of that */
+    uint64_t confirmed; /* an audit of the step before this one agreed; 0: none did (audits.h) */
     /* Its newest acquire. */
     uint64_t sequence;
     struct ticket ticket; /* the answer's ticket; attempt 0: none was given */

@@ -1,5 +1,6 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
+#include "server/coordinator/audits.h"
 
 #include "server/coordinator/advance.h"
 #include "server/coordinator/commit.h"
@@ -20,6 +21,7 @@ static void begin_training(struct coordinator *coordinator)
 {
     phase_enter_state(&coordinator->run, RUN_TRAINING);
     send_state(coordinator);
+    audits_announce(coordinator);
     commit_open_version(coordinator);
 }
 

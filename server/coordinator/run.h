@@ -117,6 +117,29 @@ struct window {
     bool known; /* a server has reported its own since the generation began */
 };
 
+/* Tickets that two workers compute on purpose (audits.c). */
+struct audit {
+    bool begun;
+    bool waits; /* for a second worker */
+    bool apart; /* the second has another name than the first, and another opinion */
+    bool differs;
+    uint64_t step, version;
+    struct node node;
+    struct audit_side {
+        uint64_t member, attempt;
+        bool done;
+    } first, second;  /* second.member 0: it has none */
+    struct ring link; /* waits: among those that do, the oldest first */
+};
+
+struct audits {
+    uint32_t steps;        /* that have a place */
+    struct audit *list;    /* by step % steps and slot; NULL: no ticket is audited */
+    struct ring *waiting;  /* by itself: a struct run may move */
+    struct digest_mac mac; /* chooses */
+    uint64_t chosen, agreed, differed, not_compared;
+};
+
 /* That and how the run is to end (ending.c). */
 enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
 
@@ -145,6 +168,7 @@ struct run {
     struct steps steps;
     struct tickets tickets;
     struct window window;
+    struct audits audits;
     struct validation validation;
 
     struct cuts cuts;

@@ -1,6 +1,7 @@
 /* A run starts. */
 #include "server/coordinator/start.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
@@ -18,6 +19,7 @@ void start_release(struct run *run)
     succession_release(&run->succession);
     steps_release(run);
     window_release(run);
+    audits_release(run);
     tickets_release(&run->tickets);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
@@ -101,6 +103,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     };
     TRY(steps_init(run));
     TRY(window_init(run));
+    TRY(audits_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
     return validation_init(&run->validation, tickets.pieces);

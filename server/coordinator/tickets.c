@@ -388,6 +388,37 @@ static bool grant_overdue(struct tickets *tickets, struct lease lease,
     return true;
 }
 
+/* ---- audits ---- */
+
+static bool is_held(const struct work *work, struct node node)
+{
+    for (uint32_t i = node_first(node); i < end_of(work, node); i++)
+        if (work->slots[i].holders > 0)
+            return true;
+    return false;
+}
+
+bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t member,
+                        const struct tickets_twin *twin, const struct lease **ret_lease)
+{
+    const struct lease lease = {.kind = TICKET_TRAIN,
+                                .step = twin->step,
+                                .version = twin->version,
+                                .node = twin->node,
+                                .member = member,
+                                .granted_ms = now_ms,
+                                .audit = true};
+    if (tickets->leases.count == tickets->settings.leases_max || !is_open(tickets, twin->step) ||
+        holds_some_of(tickets, member, &lease))
+        return false;
+    struct lease *first = leases_find(&tickets->leases, twin->attempt);
+    if (first == NULL &&
+        (is_held(train_of(tickets, twin->step), twin->node) || !is_done(tickets, &lease)))
+        return false;
+    *ret_lease = lease_add(tickets, lease, first);
+    return true;
+}
+
 bool tickets_any(struct tickets *tickets, uint64_t now_ms)
 {
     bool any = tickets->validate.free_count > 0;
@@ -464,9 +495,10 @@ static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *le
     check(made_done <= lease->slots);
     uint64_t held_ms = now_ms - lease->granted_ms;
     uint64_t useful_ms = held_ms * made_done / lease->slots;
+    uint64_t *rest_ms = lease->audit ? &tickets->audit_ms : &tickets->wasted_ms;
     work_of(tickets, lease->kind, lease->step)->useful_ms += useful_ms;
     tickets->useful_ms += useful_ms;
-    tickets->wasted_ms += held_ms - useful_ms;
+    *rest_ms += held_ms - useful_ms;
     lease_remove(tickets, lease);
 }
 
@@ -477,6 +509,18 @@ static void learn(struct tickets *tickets, const struct lease *lease, uint64_t n
     /* A slot that took no time still gets a usual time. */
     slot_ms = slot_ms > 0 ? slot_ms : 0.01;
     *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
+}
+
+/* An audit's second lease was faster: its ticket is what counts, and the first lease's is the audit.
+ */
+static void change_roles(struct lease *faster)
+{
+    struct lease *twin = faster;
+    do {
+        twin = RING_ITEM(twin->twins.behind, struct lease, twins);
+    } while (twin != faster && (twin->audit || twin->speculative));
+    twin->audit = true;
+    faster->audit = false;
 }
 
 /* Returns how many slots of the node were not done before. */
@@ -507,22 +551,30 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
         learn(tickets, lease, now_ms);
+        if (lease->audit && newly_done > 0)
+            change_roles(lease);
         lease_end(tickets, now_ms, lease, newly_done);
     }
     return newly_done;
 }
 
-uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
+static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
 {
     struct work *work = train_of(tickets, tickets->step);
     struct lease *lease = leases_youngest(&tickets->leases);
     while (lease != NULL) {
         struct lease *before = leases_before(&tickets->leases, lease);
-        if (lease_work(tickets, lease) == work)
+        if (lease_work(tickets, lease) == work && lease->audit == audits)
             lease_end(tickets, now_ms, lease, mark_done(work, lease->node));
         lease = before;
     }
-    return work->useful_ms;
+}
+
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
+{
+    settle(tickets, now_ms, false);
+    settle(tickets, now_ms, true);
+    return train_of(tickets, tickets->step)->useful_ms;
 }
 
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)

@@ -78,6 +78,7 @@ struct tickets {
     /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
      * share once, and the rest (lost, dropped or second). */
     uint64_t useful_ms, wasted_ms;
+    uint64_t audit_ms; /* the rest of those that were second on purpose */
 };
 
 enum err tickets_init(struct tickets *tickets, const struct tickets_settings *settings) MUST_USE;
@@ -106,6 +107,17 @@ bool tickets_any(struct tickets *tickets, uint64_t now_ms);
  * now. The lease is borrowed until the next call that changes leases. */
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease);
+/* Gives `member` a second lease of a training ticket, on purpose (audits.h): `attempt` is the first.
+ * False: the step is not open, the member holds the ticket or a part of it, or the ticket is not
+ * leased as that node any more, nor done. */
+struct tickets_twin {
+    uint64_t step;
+    struct node node;
+    uint64_t version;
+    uint64_t attempt;
+};
+bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t member,
+                        const struct tickets_twin *twin, const struct lease **ret_lease);
 /* When tickets_grant() for some idle worker could succeed without anything else happening, by
  * speculation; UINT64_MAX: never. */
 uint64_t tickets_overdue_ms(struct tickets *tickets);
@@ -117,7 +129,7 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
 /* The oldest step is over, by the shards' seals: so its leased slots were counted too, although
- * nobody completed them. Its leases end, the youngest first, which gets the credit. Returns the
+ * nobody completed them. Its leases end, the youngest first, which gets the credit, and those of audits last. Returns the
  * useful time of the step, in milliseconds. */
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
 /* That member will not complete the attempt. */

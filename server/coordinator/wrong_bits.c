@@ -2,6 +2,7 @@
 #include "server/coordinator/wrong_bits.h"
 
 #include "server/coordinator/advance.h"
+#include "server/coordinator/audits.h"
 
 #include <string.h>
 
@@ -57,6 +58,7 @@ static void clear_of(struct coordinator *coordinator, const char *name)
         member->contradicted_by[0] = 0;
         member->reason[0] = 0;
         member->wrong_bits = 0;
+        member->watched = 0;
     }
 }
 
@@ -102,6 +104,7 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
         contradicts_itself(coordinator, now_ms, report);
         return;
     }
+    audits_differ(&coordinator->run, report->wrong_bits.step, report->wrong_bits.node);
     struct side second = side_of(coordinator, report->wrong_bits.member);
     struct side first = side_of(coordinator, report->wrong_bits.first_member);
     bool second_before = contradicted_before(&second, &first);

@@ -414,7 +414,6 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     check(generation < LEDGER_GENERATIONS_MAX);
     uint64_t version = sim->ledger.versions[generation], used = version, delay = delay_of(sim);
     bool open = ticket->step == version;
-    sim->options.progress->speculative += ticket->speculative;
     if (ticket->kind == TICKET_TRAIN && sim->run.async) {
         check_window(sim, ticket, generation, version);
         return;

@@ -194,6 +194,7 @@ static void add(struct progress *sum, const struct progress *one)
     sum->rewinds += one->rewinds;
     sum->adopted += one->adopted;
     sum->speculative += one->speculative;
+    sum->audits += one->audits;
     sum->skipped += one->skipped;
     sum->moved += one->moved;
     sum->left += one->left;
@@ -228,11 +229,11 @@ static void print_summary(const struct progress *sum, unsigned found, double too
         printf("%10llu %s\n", (unsigned long long)sum->faults[kind],
                fault_text((enum fault_kind)kind));
     printf("%10llu duplicates, %llu noticed to differ, %llu BUSY, %llu rewinds, %llu "
-           "adopted, %llu speculative tickets, %llu steps skipped\n",
+           "adopted, %llu speculative tickets, %llu audits, %llu steps skipped\n",
            (unsigned long long)sum->duplicates, (unsigned long long)sum->wrong_bits,
            (unsigned long long)sum->busy, (unsigned long long)sum->rewinds,
            (unsigned long long)sum->adopted, (unsigned long long)sum->speculative,
-           (unsigned long long)sum->skipped);
+           (unsigned long long)sum->audits, (unsigned long long)sum->skipped);
     printf("%10llu chunks moved, %llu servers left\n", (unsigned long long)sum->moved,
            (unsigned long long)sum->left);
     print_pairs(sum);

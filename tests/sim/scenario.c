@@ -276,6 +276,15 @@ static void choose_losses(struct scenario *scenario)
                            rand_below(&random, scenario->calm_us)};
 }
 
+/* In a third of the seeds that may have audits; chosen apart from the rest. */
+static void choose_audits(struct scenario *scenario)
+{
+    static const double shares[] = {0.05, 0.3, 0.3, 1};
+    struct rand_state random = {scenario->seed + 0x61756469};
+    if (scenario->spec.consistency.kind != SPEC_ASYNC && chance(&random, 33))
+        scenario->spec.train.audit = PICK(&random, shares);
+}
+
 static const uint32_t state_share[STATE_COUNT] = {
     [STATE_ABSENT] = 1, [STATE_UNADOPTED] = 6, [STATE_TWO] = 2,    [STATE_GATHER] = 2,
     [STATE_REWIND] = 4, [STATE_LOST] = 3,      [STATE_DRAIN] = 5,  [STATE_LEAVE] = 3,
@@ -322,6 +331,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_network(scenario, &random);
     choose_faults(scenario, &random);
     choose_losses(scenario);
+    choose_audits(scenario);
 }
 
 /* ---- the toy model ---- */
@@ -444,6 +454,7 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
         .window = spec->consistency.window,
         .ssp = spec->consistency.kind == SPEC_SSP,
         .delay = spec_staleness(spec),
+        .audit = spec->train.audit,
         .node_slots = spec->train.node_slots,
         .data_served = true,
         .validate_every = spec->train.validate_every,
@@ -495,7 +506,8 @@ void scenario_print(const struct scenario *scenario)
         [SPEC_SGD] = "sgd", [SPEC_MOMENTUM] = "momentum", [SPEC_ADAMW] = "adamw"};
     const struct spec_train *train = &scenario->spec.train;
     printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
-           "validation %llu, bad %u %%; %u servers of %u threads, %u workers, ahead_max %u, lease "
+           "validation %llu, bad %u %%, audit %g; %u servers of %u threads, %u workers, ahead_max "
+           "%u, lease "
            "%u ms, "
            "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
            "repeated %u/1000; %u faults before %.3f s\n",
@@ -505,9 +517,10 @@ void scenario_print(const struct scenario *scenario)
            precisions[train->precision], (unsigned long long)train->steps, train->slots,
            train->node_slots, optimizers[scenario->spec.optimizer.kind],
            scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
-           scenario->bad_percent, scenario->servers, scenario->threads, scenario->workers,
-           scenario->ahead_max, scenario->office.lease_ms, scenario->office.speculation_percent,
-           (unsigned long long)scenario->delay_us, scenario->late_permille,
-           (unsigned long long)scenario->late_us_max, scenario->lost_permille,
-           scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6);
+           scenario->bad_percent, train->audit, scenario->servers, scenario->threads,
+           scenario->workers, scenario->ahead_max, scenario->office.lease_ms,
+           scenario->office.speculation_percent, (unsigned long long)scenario->delay_us,
+           scenario->late_permille, (unsigned long long)scenario->late_us_max,
+           scenario->lost_permille, scenario->repeat_permille, scenario->fault_count,
+           (double)scenario->calm_us / 1e6);
 }

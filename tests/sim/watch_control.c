@@ -376,10 +376,15 @@ static void tell_granted(struct sim *sim, const struct sim_coordinator *coordina
     struct coordinator *core = coordinator->core;
     const struct lease *lease = tickets_find(&core->run.tickets, ticket->attempt);
     const char *name = lease != NULL ? members_name(&core->members, lease->member) : NULL;
-    if (name != NULL)
-        story_tell(sim, "c%u grants slot %u of step %llu to %s%s", coordinator->index,
-                   ticket->node.index, (unsigned long long)ticket->step, name,
-                   lease->speculative ? ", as a second attempt" : "");
+    if (name == NULL)
+        return;
+    sim->options.progress->speculative += lease->speculative ? 1 : 0;
+    sim->options.progress->audits += lease->audit ? 1 : 0;
+    story_tell(sim, "c%u grants slot %u of step %llu to %s%s", coordinator->index,
+               ticket->node.index, (unsigned long long)ticket->step, name,
+               lease->audit         ? ", as an audit"
+               : lease->speculative ? ", as a second attempt"
+                                    : "");
 }
 
 enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, struct buf *out)

@@ -51,11 +51,13 @@ TEST(shares_are_of_the_time_that_workers_were_up)
 {
     struct effort effort = {.up_ms = 1000, .kept_ms = 700};
     effort_see(&effort,
-               &(struct status_reply){.member_ms = 950, .useful_ms = 750, .wasted_ms = 80});
+               &(struct status_reply){
+                   .member_ms = 950, .useful_ms = 750, .wasted_ms = 80, .audits = {.ms = 20}});
     struct effort_shares shares = effort_shares(&effort);
     assert_true(shares.goodput == 0.7);
     assert_true(shares.starting == 0.05);
-    assert_true(shares.waiting == 0.12);
+    assert_true(shares.waiting == 0.1);
+    assert_true(shares.audited == 0.02);
     assert_true(shares.redone == 0.13); /* 80 wasted, 50 undone by a rewind */
     effort = (struct effort){0};
     assert_true(effort_shares(&effort).goodput == 0);

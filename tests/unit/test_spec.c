@@ -239,6 +239,12 @@ TEST(every_refusal_names_the_place)
         {GPT TEXT "train: {precision: bf16, node_slots: 0}",
          "run.yaml:3: train.node_slots must be set with bf16: where sums are rounded is part of "
          "the run"},
+        {GPT TEXT "train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
+         "run.yaml:3: train.audit (0.01) must be 0 when consistency.kind is async: two workers "
+         "compute a ticket on different weights"},
+        {GPT TEXT "train: {audit: 0.01}\nnumerics: any",
+         "run.yaml:3: train.audit (0.01) must be 0 with numerics any: workers may bring different "
+         "bits"},
         {GPT TEXT "train: {precision: fp16}",
          "run.yaml:3: train.precision must be one of fp32, bf16, not \"fp16\""},
         {GPT TEXT "train: {gemm_core: skylakex}",

@@ -1,0 +1,297 @@
+/* Tickets that two workers compute on purpose. */
+#include "server/coordinator/audits.h"
+
+#include "server/shard/audited.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Beside the open steps: the two whose audits are not over yet. */
+enum { STEPS_BEHIND = 2 };
+
+double audits_expected(double share)
+{
+    return share > 0 ? (1 + share) / (2 * share) + 1 : 0;
+}
+
+enum err audits_init(struct run *run)
+{
+    struct audits *audits = &run->audits;
+    uint8_t key[DIGEST_KEY_BYTES];
+    if (run->settings.audit == 0)
+        return ERR_OK;
+    audits->steps = run->settings.delay + 1 + STEPS_BEHIND;
+    audits->list = calloc((size_t)audits->steps * run->settings.slots, sizeof *audits->list);
+    audits->waiting = malloc(sizeof *audits->waiting);
+    if (audits->list == NULL || audits->waiting == NULL)
+        return ERR_NOMEM;
+    ring_init(audits->waiting);
+    TRY(digest_mac_init(&audits->mac));
+    audited_key(&audits->mac, run->settings.secret, key);
+    digest_mac_set_key(&audits->mac, key);
+    return ERR_OK;
+}
+
+void audits_release(struct run *run)
+{
+    free(run->audits.list);
+    free(run->audits.waiting);
+    digest_mac_release(&run->audits.mac);
+    run->audits = (struct audits){0};
+}
+
+/* The place of a step's audits, one for each slot that a node may begin with. */
+static struct audit *of_step(const struct run *run, uint64_t step)
+{
+    return &run->audits.list[step % run->audits.steps * run->settings.slots];
+}
+
+/* NULL: the ticket is not audited. */
+static struct audit *find(const struct run *run, uint64_t step, struct node node)
+{
+    if (run->audits.list == NULL || step + STEPS_BEHIND < run->steps.version)
+        return NULL;
+    struct audit *audit = &of_step(run, step)[node_first(node)];
+    return audit->begun && audit->step == step && node_equal(audit->node, node) ? audit : NULL;
+}
+
+static void end(struct audit *audit)
+{
+    if (audit->waits)
+        ring_take(&audit->link);
+    *audit = (struct audit){0};
+}
+
+static void wait_for_second(struct run *run, struct audit *audit)
+{
+    audit->second = (struct audit_side){0};
+    audit->waits = true;
+    ring_add(run->audits.waiting, &audit->link);
+}
+
+static void wait_no_more(struct audit *audit)
+{
+    if (audit->waits)
+        ring_take(&audit->link);
+    audit->waits = false;
+}
+
+void audits_forget(struct run *run)
+{
+    uint32_t count = run->audits.list != NULL ? run->audits.steps * run->settings.slots : 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (run->audits.list[i].begun)
+            end(&run->audits.list[i]);
+}
+
+/* ---- who is the second ---- */
+
+/* Whether `other` may judge the member: another worker, and not the one whose opinion is known. */
+static bool may_judge(const struct member *member, const struct member *other)
+{
+    return other->id != member->id && strcmp(other->name, member->name) != 0 &&
+           strcmp(other->name, member->contradicted_by) != 0;
+}
+
+static bool somebody_may_judge(const struct members *members, const struct member *member)
+{
+    for (uint32_t i = 0; i < members->count; i++)
+        if (may_judge(member, members->list[i]))
+            return true;
+    return false;
+}
+
+static bool may_be_second(struct coordinator *coordinator, const struct audit *audit,
+                          const struct member *member)
+{
+    const struct member *first = members_find(&coordinator->members, audit->first.member);
+    if (member->id == audit->first.member)
+        return false;
+    return !audit->apart || first == NULL || may_judge(first, member);
+}
+
+bool audits_wait(const struct run *run)
+{
+    return run->audits.list != NULL && !ring_is_empty(run->audits.waiting);
+}
+
+bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                  const struct lease **ret_lease)
+{
+    struct run *run = &coordinator->run;
+    struct ring *link = audits_wait(run) ? run->audits.waiting->behind : NULL;
+    for (uint32_t i = 0; link != NULL && link != run->audits.waiting && i < AUDITS_LOOK_MAX; i++) {
+        struct audit *audit = RING_ITEM(link, struct audit, link);
+        const struct tickets_twin twin = {.step = audit->step,
+                                          .node = audit->node,
+                                          .version = audit->version,
+                                          .attempt = audit->first.attempt};
+        link = link->behind;
+        if (!may_be_second(coordinator, audit, member) ||
+            !tickets_grant_twin(&run->tickets, now_ms, member->id, &twin, ret_lease))
+            continue;
+        wait_no_more(audit);
+        audit->second = (struct audit_side){member->id, (*ret_lease)->attempt, false};
+        return true;
+    }
+    return false;
+}
+
+/* ---- which tickets ---- */
+
+/* Whether the member is suspected, and a third worker can still tell. */
+static bool is_watched(const struct coordinator *coordinator, const struct member *member)
+{
+    return member->contradicted_by[0] != 0 && member->watched < AUDITS_WATCH_MAX &&
+           somebody_may_judge(&coordinator->members, member);
+}
+
+void audits_granted(struct coordinator *coordinator, struct member *member,
+                    const struct lease *lease)
+{
+    struct run *run = &coordinator->run;
+    if (run->audits.list == NULL || lease->speculative)
+        return;
+    struct audit *audit = &of_step(run, lease->step)[node_first(lease->node)];
+    if (audit->begun)
+        end(audit); /* of a lease that was lost */
+    bool watched = is_watched(coordinator, member);
+    if (!watched &&
+        !audited(&run->audits.mac, run->settings.audit, lease->step, node_first(lease->node)))
+        return;
+    member->watched += watched ? 1 : 0;
+    *audit = (struct audit){.begun = true,
+                            .step = lease->step,
+                            .node = lease->node,
+                            .version = lease->version,
+                            .apart = somebody_may_judge(&coordinator->members, member),
+                            .first = {member->id, lease->attempt, false}};
+    run->audits.chosen++;
+    wait_for_second(run, audit);
+}
+
+/* ---- what becomes of them ---- */
+
+void audits_done(struct run *run, const struct ticket *ticket)
+{
+    struct audit *audit = find(run, ticket->step, ticket->node);
+    /* Servers have forgotten the names of a step when commit(t + 1) is there. */
+    if (audit == NULL || ticket->step + 1 < run->steps.version)
+        return;
+    if (audit->first.attempt == ticket->attempt)
+        audit->first.done = true;
+    if (audit->second.attempt == ticket->attempt)
+        audit->second.done = true;
+}
+
+static bool is_side(const struct audit_side *side, uint64_t member, uint64_t attempt)
+{
+    return side->member == member && !side->done && (attempt == 0 || side->attempt == attempt);
+}
+
+/* Another worker takes the place of the one that was lost, while the step is open. */
+static void lose(struct run *run, struct audit *audit, uint64_t member, uint64_t attempt)
+{
+    bool first = is_side(&audit->first, member, attempt);
+    if (!first && !is_side(&audit->second, member, attempt))
+        return;
+    if (audit->step < run->steps.version)
+        return;
+    if (first && audit->second.member == 0) {
+        end(audit); /* the ticket is free again: its next lease is the first */
+        return;
+    }
+    if (first)
+        audit->first = audit->second;
+    wait_no_more(audit);
+    wait_for_second(run, audit);
+}
+
+void audits_lost(struct run *run, uint64_t member, uint64_t attempt)
+{
+    uint32_t count = run->audits.list != NULL ? run->audits.steps * run->settings.slots : 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (run->audits.list[i].begun)
+            lose(run, &run->audits.list[i], member, attempt);
+}
+
+void audits_differ(struct run *run, uint64_t step, struct node node)
+{
+    struct audit *audit = find(run, step, node);
+    if (audit != NULL)
+        audit->differs = true;
+}
+
+/* What the member brought up to that step was looked at. */
+static void confirm(struct coordinator *coordinator, uint64_t id, uint64_t step)
+{
+    struct member *member = members_find(&coordinator->members, id);
+    if (member != NULL && member->confirmed <= step)
+        member->confirmed = step + 1;
+}
+
+static void conclude(struct coordinator *coordinator, struct audit *audit)
+{
+    struct audits *count = &coordinator->run.audits;
+    if (audit->differs) {
+        count->differed++;
+    } else if (audit->first.done && audit->second.done) {
+        count->agreed++;
+        confirm(coordinator, audit->first.member, audit->step);
+        confirm(coordinator, audit->second.member, audit->step);
+    } else {
+        count->not_compared++;
+    }
+    end(audit);
+}
+
+void audits_decided(struct coordinator *coordinator, uint64_t step)
+{
+    struct run *run = &coordinator->run;
+    if (run->audits.list == NULL)
+        return;
+    for (uint32_t i = 0; i < run->settings.slots; i++)
+        wait_no_more(&of_step(run, step)[i]);
+    if (step < STEPS_BEHIND)
+        return;
+    /* P6: all have acknowledged commit(step - 1), so all of step - 2 is reported. */
+    struct audit *audits = of_step(run, step - STEPS_BEHIND);
+    for (uint32_t i = 0; i < run->settings.slots; i++)
+        if (audits[i].begun && audits[i].step == step - STEPS_BEHIND)
+            conclude(coordinator, &audits[i]);
+}
+
+/* ---- for people ---- */
+
+enum { WRONG_IN = 100 }; /* tickets of the worker that is spoken of */
+
+struct audit_status audits_status(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    double share = run->settings.audit;
+    double tickets = audits_expected(share) * WRONG_IN;
+    double step_tickets = run->settings.slots * (1 + share) / coordinator->members.count;
+    return (struct audit_status){
+        .share = share,
+        .chosen = run->audits.chosen,
+        .agreed = run->audits.agreed,
+        .differed = run->audits.differed,
+        .not_compared = run->audits.not_compared,
+        .ms = run->tickets.audit_ms,
+        .tickets_to_name = tickets,
+        .steps_to_name = coordinator->members.count > 0 && share > 0 ? tickets / step_tickets : 0,
+    };
+}
+
+void audits_announce(struct coordinator *coordinator)
+{
+    const struct coordinator_run *settings = &coordinator->run.settings;
+    if (settings->audit == 0)
+        return;
+    double tickets = audits_expected(settings->audit) * WRONG_IN;
+    effects_log(
+        &coordinator->effects, false,
+        "tickets are audited  share=%g wrong_in=\"1 of %d tickets\" named_after_tickets=%.0f "
+        "named_after_steps=\"%.0f x workers\"",
+        settings->audit, WRONG_IN, tickets, tickets / (settings->slots * (1 + settings->audit)));
+}

@@ -1,0 +1,75 @@
+/* Audits: tickets that two workers compute on purpose, so that a worker that computes wrongly is
+ * found although nobody was slow (train.audit; server/shard/audited.h has which tickets).
+ *
+ * Both leases are one decision: the ticket's first lease is granted, and from then on the audit
+ * waits for another worker that asks, before that worker gets anything else. It is the same node on
+ * the same version, and no ticket says so. The second worker has another name than the first, where
+ * there is one. Nothing waits for an audit: the step is committed when its sums are complete. The
+ * servers compare a push until commit(t + 1); a second push that comes later, or never, is not
+ * compared.
+ *
+ * When the bits of two workers differ, nobody knows which of the two is wrong (wrong_bits.h). From
+ * then on all tickets of both are audited by a third worker, AUDITS_WATCH_MAX of each at most, and
+ * the one that the third contradicts as well is the wrong one.
+ *
+ * How long that takes. The audited share is a. A worker is wrong in a share q of the tickets that it
+ * computes, on its own and as a second worker alike. Of all tickets computed, 1 in 1 + a is a first
+ * one, which is audited with probability a, and a in 1 + a is a second one, which always is
+ * compared. So a computed ticket is compared with probability 2a / (1 + a), and the first difference
+ * comes after (1 + a) / (2aq) of the worker's tickets. From then on all are compared, and the second
+ * difference comes after another 1 / q. Together the worker is named after
+ *
+ *     ((1 + a) / (2a) + 1) / q        of its tickets, as a mean,
+ *
+ * as long as every second push comes in time; with a compared share c of the audits it is 1 / c of
+ * that. audits_expected() is the numerator. (A worker that can tell second tickets, by the order in
+ * which it gets them, and is right in those, is compared in a / (1 + a) of its tickets at first.)
+ *
+ * An audit of step t is over when every server has acknowledged commit(t + 1) (P6): what differs has
+ * been reported by then. It has agreed when both workers completed it before commit(t + 1) was
+ * decided and nothing was reported. So each worker is known to have been right at some step, and
+ * what it brought later is unconfirmed.
+ *
+ * Part of the coordinator's core; audits.c alone writes run->audits. */
+#ifndef ROOST_SERVER_COORDINATOR_AUDITS_H
+#define ROOST_SERVER_COORDINATOR_AUDITS_H
+
+#include "server/coordinator/run.h"
+
+enum {
+    AUDITS_WATCH_MAX = 2000, /* tickets; who is wrong in 1 of 200 is missed once in 20,000 times */
+    AUDITS_LOOK_MAX = 8,     /* audits that a worker who asks is tried for */
+};
+
+/* The tickets of a worker until it is named, times the share in which it is wrong; 0: never. */
+double audits_expected(double share);
+
+enum err audits_init(struct run *run) MUST_USE; /* ERR_NOMEM */
+void audits_release(struct run *run);
+
+/* A generation begins: nothing of the one before is compared any more. */
+void audits_forget(struct run *run);
+
+/* Whether some audit waits for a second worker. */
+bool audits_wait(const struct run *run);
+/* Gives the member the second lease of an audit. False: there is none for it. */
+bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                  const struct lease **ret_lease);
+/* The member has got the first lease of a training ticket: it may be audited. */
+void audits_granted(struct coordinator *coordinator, struct member *member,
+                    const struct lease *lease);
+/* The ticket is complete: its pushes are acknowledged. */
+void audits_done(struct run *run, const struct ticket *ticket);
+/* A lease ended without that; attempt 0: all of the member's. */
+void audits_lost(struct run *run, uint64_t member, uint64_t attempt);
+/* Two workers' bits of that ticket differ. */
+void audits_differ(struct run *run, uint64_t step, struct node node);
+/* The step is decided, and the decision before is acknowledged by all. */
+void audits_decided(struct coordinator *coordinator, uint64_t step);
+
+/* The counts, and how long it takes to name a worker. */
+struct audit_status audits_status(const struct coordinator *coordinator);
+/* Training begins: logs how long that takes. */
+void audits_announce(struct coordinator *coordinator);
+
+#endif

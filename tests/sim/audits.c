@@ -1,0 +1,538 @@
+/* How long it takes to find a worker that computes wrongly: the coordinator's core and the names that
+ * a server remembers (server/shard/names.h), with made-up workers that join, compute, lie, vanish and
+ * come back. Only what decides about audits is there, so that thousands of steps take a second.
+ *
+ *   audits --find 1-20      a worker flips a bit in 1 of 200 tickets, train.audit is 0.05: it is named
+ *                           within 8 times the expected number of its tickets in each seed, and in
+ *                           the median within 1.5 times
+ *   audits --honest 1-1000  workers come and go, many tickets are audited, one worker lies often:
+ *                           nobody else is ever expelled
+ */
+#include "server/coordinator/audits.h"
+#include "common/err.h"
+#include "common/rand.h"
+#include "server/coordinator/coordinator.h"
+#include "server/shard/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    WORKERS_MAX = 6,
+    SLOTS = 8,
+    LEASE_MS = 2000,
+    LIAR = 0,
+    SEEDS_MAX = 4096,
+    TIMES_MAX = 8, /* the expected number, in each seed */
+};
+#define TIMES_MEDIAN 1.5
+#define NEVER UINT64_MAX
+
+struct plan {
+    double share;        /* train.audit */
+    uint32_t wrong_in;   /* the liar is wrong in 1 of so many tickets */
+    uint32_t vanish_in;  /* a worker vanishes after 1 of so many; 0: never */
+    uint32_t workers;    /* the liar among them */
+    uint32_t node_slots; /* 0: the coordinator chooses */
+    bool speculates;     /* second attempts at slow tickets are compared as well */
+    uint64_t steps_max;
+    uint64_t tickets_max; /* of the liar */
+};
+
+enum doing { AWAY, ASKING, FETCHING, COMPUTING };
+
+struct worker {
+    enum doing doing;
+    uint64_t at_ms; /* when it is through with that; ASKING: NEVER */
+    uint64_t member, previous;
+    struct proof secret, previous_secret;
+    uint64_t sequence;
+    uint64_t slow; /* its speed */
+    uint64_t tickets;
+    struct ticket ticket;
+};
+
+struct world {
+    const struct plan *plan;
+    uint64_t seed, now_ms;
+    struct rand_state random;
+    struct coordinator *coordinator;
+    struct worker workers[WORKERS_MAX];
+    uint64_t link, generation;
+    /* The server, which has the one chunk. */
+    struct names names;
+    struct name name_list[2 * NAMES_PLACES_MAX];
+    bool held[SLOTS];
+    uint64_t version;
+    uint64_t committed_ms; /* it acknowledges its newest commit then; NEVER: it has */
+    bool named;            /* the liar is */
+};
+
+static void carry_out(struct world *world);
+
+static uint64_t between(struct world *world, uint64_t min, uint64_t max)
+{
+    return min + rand_below(&world->random, max - min + 1);
+}
+
+static bool one_in(struct world *world, uint32_t count)
+{
+    return count > 0 && rand_below(&world->random, count) == 0;
+}
+
+/* ---- the server ---- */
+
+static void report(struct world *world, struct server_report report)
+{
+    report.boot = 1;
+    enum err err =
+        coordinator_server_report(world->coordinator, world->now_ms, world->link, &report);
+    check(err == ERR_OK);
+    carry_out(world);
+}
+
+static void report_ready(struct world *world, const struct server_command *prepare)
+{
+    struct server_report ready = {.kind = SERVER_READY}, manifest = {.kind = SERVER_MANIFEST};
+    world->generation = prepare->prepare.generation;
+    ready.ready.cut = (struct cut_name){world->generation, 0};
+    manifest.manifest.cut = ready.ready.cut;
+    report(world, ready);
+    report(world, manifest);
+}
+
+static void take_command(struct world *world, const struct server_command *command)
+{
+    if (command->kind == SERVER_PREPARE)
+        report_ready(world, command);
+    if (command->kind != SERVER_COMMIT)
+        return;
+    check(command->commit.step == world->version);
+    world->version++;
+    memset(world->held, 0, sizeof world->held);
+    world->committed_ms = world->now_ms + between(world, 1, 5);
+}
+
+static void acknowledge(struct world *world)
+{
+    struct server_report committed = {.kind = SERVER_COMMITTED};
+    committed.committed.generation = world->generation;
+    committed.committed.step = world->version - 1;
+    world->committed_ms = NEVER;
+    report(world, committed);
+}
+
+static void report_reduced(struct world *world, uint64_t step)
+{
+    static const struct chunk_seal seal = {0, true, 1};
+    struct server_report reduced = {.kind = SERVER_REDUCED};
+    reduced.reduced = (struct reduced){.generation = world->generation,
+                                       .step = step,
+                                       .seal_count = 1,
+                                       .seals = &seal,
+                                       .has_loss = true,
+                                       .loss_sum = 1,
+                                       .sample_count = SLOTS};
+    report(world, reduced);
+}
+
+/* Returns whether the push has made the step complete. */
+static bool count_push(struct world *world, const struct push *push)
+{
+    bool complete = true;
+    uint32_t first = node_first(push->node), end = first + node_slots(push->node, SLOTS);
+    for (uint32_t i = first; i < end; i++)
+        world->held[i] = true;
+    for (uint32_t i = 0; i < SLOTS; i++)
+        complete = complete && world->held[i];
+    return complete;
+}
+
+static void take_push(struct world *world, const struct push *push, uint64_t digest)
+{
+    check(push->step <= world->version);
+    if (push->step == world->version && !world->held[node_first(push->node)]) {
+        names_remember(&world->names, push, digest);
+        if (count_push(world, push))
+            report_reduced(world, push->step);
+        return;
+    }
+    const struct name *first = names_first(&world->names, push);
+    if (first == NULL || first->digest == digest)
+        return;
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = push->member;
+    wrong.wrong_bits.first_member = first->member;
+    wrong.wrong_bits.step = push->step;
+    wrong.wrong_bits.node = push->node;
+    report(world, wrong);
+}
+
+/* ---- workers ---- */
+
+static uint32_t index_of(const struct world *world, const struct worker *worker)
+{
+    return (uint32_t)(worker - world->workers);
+}
+
+static struct worker *worker_of(struct world *world, uint64_t member)
+{
+    for (uint32_t i = 0; i < world->plan->workers; i++)
+        if (world->workers[i].member == member && world->workers[i].doing != AWAY)
+            return &world->workers[i];
+    return NULL;
+}
+
+static void ask(struct world *world, struct worker *worker)
+{
+    worker->doing = ASKING;
+    worker->at_ms = NEVER;
+    enum err err = coordinator_acquire(world->coordinator, world->now_ms,
+                                       &(struct acquire_request){.member = worker->member,
+                                                                 .secret = worker->secret,
+                                                                 .generation = world->generation,
+                                                                 .sequence = ++worker->sequence,
+                                                                 .wait_ms = LEASE_MS / 2});
+    check(err == ERR_OK);
+    carry_out(world);
+}
+
+static void join(struct world *world, struct worker *worker)
+{
+    struct join_reply reply;
+    struct join_request request = {.wire_version = WIRE_VERSION,
+                                   .device = "cpu",
+                                   .previous_member = worker->previous,
+                                   .previous_secret = worker->previous_secret};
+    snprintf(request.name, sizeof request.name, "w%u", index_of(world, worker));
+    enum err err = coordinator_join(world->coordinator, world->now_ms, &request, &reply, NULL);
+    if (err == ERR_WRONG_BITS) {
+        worker->at_ms = NEVER;
+        return;
+    }
+    check(err == ERR_OK);
+    worker->member = reply.member;
+    worker->secret = reply.secret;
+    worker->sequence = 0;
+    worker->slow = between(world, 1, 3);
+    carry_out(world);
+    ask(world, worker);
+}
+
+/* Its process ends; another one of its name comes later, which may know its earlier membership. */
+static void vanish(struct world *world, struct worker *worker)
+{
+    uint64_t member = worker->member;
+    bool knows = one_in(world, 2), silent = one_in(world, 3);
+    worker->doing = AWAY;
+    worker->previous = knows ? worker->member : 0;
+    worker->previous_secret = worker->secret;
+    worker->at_ms = world->now_ms + between(world, 1, 3 * (uint64_t)LEASE_MS / 2);
+    if (!silent)
+        coordinator_member_lost(world->coordinator, world->now_ms, member, "stream broke");
+    carry_out(world);
+}
+
+static void fetch(struct world *world, struct worker *worker)
+{
+    worker->doing = worker->ticket.version == world->version ? COMPUTING : FETCHING;
+    worker->at_ms = world->now_ms + between(world, 5, 15) * worker->slow;
+}
+
+static void complete(struct world *world, struct worker *worker, enum err outcome)
+{
+    const struct complete_request request = {.member = worker->member,
+                                             .secret = worker->secret,
+                                             .ticket = worker->ticket,
+                                             .outcome = outcome};
+    ignore(coordinator_complete(world->coordinator, world->now_ms, &request)); /* as it may be */
+    carry_out(world);
+}
+
+static void bring(struct world *world, struct worker *worker)
+{
+    const struct ticket ticket = worker->ticket;
+    const struct push push = {.step = ticket.step, .node = ticket.node, .member = worker->member};
+    uint64_t member = worker->member, digest = ticket.step * 1000 + ticket.node.index;
+    bool lies = index_of(world, worker) == LIAR && one_in(world, world->plan->wrong_in);
+    worker->tickets++;
+    take_push(world, &push, lies ? digest ^ between(world, 1, UINT32_MAX) : digest);
+    if (worker->member != member || worker->doing == AWAY)
+        return; /* expelled */
+    complete(world, worker, ERR_OK);
+    if (worker->doing != AWAY && one_in(world, world->plan->vanish_in))
+        vanish(world, worker);
+    else if (worker->doing != AWAY)
+        ask(world, worker);
+}
+
+static void act(struct world *world, struct worker *worker)
+{
+    switch (worker->doing) {
+    case AWAY:
+        join(world, worker);
+        return;
+    case FETCHING: /* that version is gone */
+        complete(world, worker, ERR_TOO_LATE);
+        if (worker->doing != AWAY)
+            ask(world, worker);
+        return;
+    case COMPUTING:
+        bring(world, worker);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ---- what the coordinator wants ---- */
+
+/* Whoever is expelled for wrong bits must be the liar. */
+static void judge_ends(struct world *world)
+{
+    struct coordinator_member member;
+    for (uint32_t i = 0; coordinator_member(world->coordinator, i, &member); i++) {
+        if (strcmp(member.state, "wrong bits") != 0)
+            continue;
+        if (strcmp(member.name, "w0") != 0) {
+            printf("seed %llu: %s is honest, and was expelled: %s\n",
+                   (unsigned long long)world->seed, member.name, member.reason);
+            exit(1);
+        }
+        world->named = true;
+    }
+}
+
+static void take_answer(struct world *world, uint64_t member, enum err err,
+                        const struct acquire_reply *reply)
+{
+    struct worker *worker = worker_of(world, member);
+    if (worker == NULL || worker->doing != ASKING || err != ERR_OK)
+        return;
+    if (reply->result == ACQUIRE_TICKET) {
+        worker->ticket = reply->ticket;
+        fetch(world, worker);
+    } else {
+        worker->at_ms = world->now_ms + 1; /* it asks again */
+        worker->doing = FETCHING;
+        worker->ticket = (struct ticket){0};
+    }
+}
+
+static void take_effect(struct world *world, const struct effect *effect)
+{
+    struct worker *worker;
+    if (effect->kind == EFFECT_COMMAND)
+        take_command(world, &effect->command.command);
+    else if (effect->kind == EFFECT_ANSWER)
+        take_answer(world, effect->answer.member, effect->answer.err, &effect->answer.reply);
+    else if (effect->kind == EFFECT_STORE_CUT)
+        coordinator_cut_stored(world->coordinator, world->now_ms, effect->cut->name, ERR_OK);
+    if (effect->kind != EFFECT_EXPEL || (worker = worker_of(world, effect->member)) == NULL)
+        return;
+    worker->doing = AWAY;
+    worker->previous = worker->member;
+    worker->previous_secret = worker->secret;
+    worker->at_ms = world->now_ms + LEASE_MS;
+    judge_ends(world);
+}
+
+/* Effects may have effects: the list grows behind the one that is carried out. */
+static void carry_out(struct world *world)
+{
+    size_t count;
+    const struct effect *effects = coordinator_effects(world->coordinator, &count);
+    struct effect *copies = malloc((count + 1) * sizeof *copies);
+    check(copies != NULL);
+    memcpy(copies, effects, count * sizeof *copies);
+    coordinator_effects_clear(world->coordinator);
+    for (size_t i = 0; i < count; i++)
+        take_effect(world, &copies[i]);
+    free(copies);
+    coordinator_effects(world->coordinator, &count);
+    if (count > 0)
+        carry_out(world);
+}
+
+/* ---- a run ---- */
+
+static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
+{
+    static const struct map_parameter parameter = {0, 1, 400, 400};
+    const struct coordinator_settings settings = {.term = 1,
+                                                  .heartbeat_ms = LEASE_MS / 4,
+                                                  .lease_ms = LEASE_MS,
+                                                  .speculation_percent = 200,
+                                                  .speculation_ms_min =
+                                                      plan->speculates ? 20 : UINT32_MAX,
+                                                  .stop_ms = 1000};
+    struct coordinator_run run = {
+        .run = 1,
+        .steps = plan->steps_max,
+        .servers_min = 1,
+        .slots = SLOTS,
+        .slot_samples = 1,
+        .node_slots = plan->node_slots,
+        .audit = plan->share,
+        .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
+                 .sample_predictions = 1},
+        .parameter_count = 1,
+        .parameters = &parameter,
+        .parameter_bytes_max = 1 << 20,
+        .spec = "",
+        .checkpoint_dir = ""};
+    struct server_report hello = {.kind = SERVER_HELLO, .boot = 1};
+    *world = (struct world){
+        .plan = plan,
+        .seed = seed,
+        .now_ms = 1,
+        .random = {seed},
+        .committed_ms = NEVER,
+        .names = {.steps = 2, .places = names_places(SLOTS), .root_level = tree_level(SLOTS)}};
+    world->names.names = world->name_list;
+    for (size_t i = 0; i < sizeof run.secret; i++)
+        run.secret[i] = (uint8_t)rand_next(&world->random);
+    world->coordinator = coordinator_new(&settings);
+    check(world->coordinator != NULL);
+    snprintf(hello.hello.name, sizeof hello.hello.name, "s");
+    enum err err =
+        coordinator_server_hello(world->coordinator, world->now_ms, &hello, &world->link, NULL);
+    if (err == ERR_OK)
+        err = coordinator_start(world->coordinator, world->now_ms, &run, NULL, NULL);
+    check(err == ERR_OK);
+    carry_out(world);
+    for (uint32_t i = 0; i < plan->workers; i++)
+        world->workers[i].at_ms = between(world, 2, 50);
+}
+
+static void next_event(struct world *world)
+{
+    struct worker *first = NULL;
+    uint64_t at_ms = coordinator_next_ms(world->coordinator);
+    bool acknowledges = world->committed_ms <= at_ms;
+    at_ms = acknowledges ? world->committed_ms : at_ms;
+    for (uint32_t i = 0; i < world->plan->workers; i++)
+        if (world->workers[i].at_ms < at_ms) {
+            first = &world->workers[i];
+            at_ms = first->at_ms;
+        }
+    check(at_ms != NEVER);
+    world->now_ms = at_ms > world->now_ms ? at_ms : world->now_ms;
+    for (uint32_t i = 0; i < world->plan->workers; i++)
+        if (world->workers[i].doing != AWAY)
+            ignore(coordinator_heartbeat(world->coordinator, world->now_ms,
+                                         world->workers[i].member)); /* it may have lapsed */
+    coordinator_effects_clear(world->coordinator);
+    if (first != NULL) {
+        act(world, first);
+    } else if (acknowledges) {
+        acknowledge(world);
+    } else {
+        coordinator_tick(world->coordinator, world->now_ms);
+        carry_out(world);
+    }
+    coordinator_check(world->coordinator);
+}
+
+/* Audits of all seeds. */
+struct sums {
+    uint64_t compared, not_compared;
+};
+
+/* Returns the liar's tickets until it was named; 0: it was not. */
+static uint64_t run_seed(const struct plan *plan, uint64_t seed, struct sums *sums)
+{
+    static struct world world;
+    set_up(&world, plan, seed);
+    while (!world.named && world.version < plan->steps_max &&
+           world.workers[LIAR].tickets < plan->tickets_max)
+        next_event(&world);
+    uint64_t tickets = world.named ? world.workers[LIAR].tickets : 0;
+    struct coordinator_status status;
+    coordinator_status(world.coordinator, &status);
+    sums->compared += status.audits.agreed + status.audits.differed;
+    sums->not_compared += status.audits.not_compared;
+    coordinator_free(world.coordinator);
+    return tickets;
+}
+
+/* ---- what is shown ---- */
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
+    return first < second ? -1 : first > second;
+}
+
+static void print_compared(const struct sums *sums)
+{
+    uint64_t audits = sums->compared + sums->not_compared;
+    printf("%.1f %% of %llu audits were compared\n", 100 * (double)sums->compared / (double)audits,
+           (unsigned long long)audits);
+}
+
+static int find(uint64_t first, uint64_t last)
+{
+    struct sums sums = {0};
+    static uint64_t tickets[SEEDS_MAX];
+    uint32_t count = 0;
+    struct plan plan = {
+        .share = 0.05, .wrong_in = 200, .workers = 4, .node_slots = 1, .steps_max = UINT32_MAX};
+    double expected = audits_expected(plan.share) * plan.wrong_in;
+    plan.tickets_max = (uint64_t)(TIMES_MAX * expected);
+    for (uint64_t seed = first; seed <= last && count < SEEDS_MAX; seed++) {
+        tickets[count] = run_seed(&plan, seed, &sums);
+        if (tickets[count++] == 0) {
+            printf("seed %llu: not named after %llu of its tickets\n", (unsigned long long)seed,
+                   (unsigned long long)plan.tickets_max);
+            return 1;
+        }
+    }
+    qsort(tickets, count, sizeof *tickets, compare);
+    double median = (double)tickets[count / 2], sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += (double)tickets[i];
+    printf(
+        "%u seeds: named after %.0f of its tickets in the median, %.0f in the mean, %llu at most; "
+        "%.0f expected\n",
+        count, median, sum / count, (unsigned long long)tickets[count - 1], expected);
+    print_compared(&sums);
+    return median <= TIMES_MEDIAN * expected ? 0 : 1;
+}
+
+static int honest(uint64_t first, uint64_t last)
+{
+    struct sums sums = {0};
+    static const uint32_t node_slots[] = {1, 1, 2, 0};
+    uint64_t named = 0;
+    for (uint64_t seed = first; seed <= last; seed++) {
+        struct rand_state random = {~seed};
+        const struct plan plan = {.share = 0.05 + 0.3 * rand_unit(&random),
+                                  .wrong_in = 5 + (uint32_t)rand_below(&random, 60),
+                                  .vanish_in = 5 + (uint32_t)rand_below(&random, 60),
+                                  .workers = 2 + (uint32_t)rand_below(&random, WORKERS_MAX - 1),
+                                  .node_slots = node_slots[rand_below(&random, 4)],
+                                  .speculates = rand_below(&random, 2) == 0,
+                                  .steps_max = 400,
+                                  .tickets_max = UINT64_MAX};
+        named += run_seed(&plan, seed, &sums) > 0 ? 1 : 0;
+    }
+    printf("%llu seeds: no honest worker was expelled; the liar was in %llu\n",
+           (unsigned long long)(last - first + 1), (unsigned long long)named);
+    print_compared(&sums);
+    return named > (last - first + 1) / 2 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long long first, last;
+    bool finds = argc == 3 && strcmp(argv[1], "--find") == 0;
+    bool is_honest = argc == 3 && strcmp(argv[1], "--honest") == 0;
+    if ((!finds && !is_honest) || sscanf(argv[2], "%llu-%llu", &first, &last) != 2 ||
+        first > last) {
+        fprintf(stderr, "usage: audits --find A-B | --honest A-B\n");
+        return 2;
+    }
+    return finds ? find(first, last) : honest(first, last);
+}

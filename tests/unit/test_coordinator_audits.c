@@ -1,0 +1,180 @@
+/* The coordinator: tickets that a second worker computes on purpose. */
+#include "tests/unit/coordinator_fixture.h"
+
+#include "server/coordinator/audits.h"
+
+static uint64_t join_named(struct coordinator_fixture *f, const char *name)
+{
+    struct join_request request = join_request();
+    struct join_reply reply;
+    snprintf(request.name, sizeof request.name, "%s", name);
+    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
+    look(f);
+    return reply.member;
+}
+
+static void start_audited(struct coordinator_fixture *f, double share)
+{
+    struct coordinator_run run = run_of(9);
+    run.audit = share;
+    start(f, &run);
+}
+
+static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t first,
+                   const struct ticket *ticket)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = member;
+    wrong.wrong_bits.first_member = first;
+    wrong.wrong_bits.step = ticket->step;
+    wrong.wrong_bits.node = ticket->node;
+    assert_int_equal(report(f, 0, wrong), ERR_OK);
+}
+
+/* Steps are decided until those audits are over. */
+static void steps_to(struct coordinator_fixture *f, uint64_t version)
+{
+    while (status(f).version < version)
+        step(f, status(f).version);
+}
+
+TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    assert_int_equal(second.step, first.step);
+    assert_int_equal(second.version, first.version);
+    assert_true(node_equal(second.node, first.node));
+    assert_true(second.attempt > first.attempt);
+    first.attempt = second.attempt;
+    first = sign(first, b);
+    assert_memory_equal(&first, &second, sizeof second);
+}
+
+TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    steps_to(f, 1);
+    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK); /* before commit(1) */
+    steps_to(f, 2);
+    assert_int_equal(status(f).audits.agreed, 0); /* a report may be under way */
+    steps_to(f, 3);
+    assert_int_equal(status(f).audits.agreed, 1);
+    assert_int_equal(status(f).audits.chosen, 1);
+}
+
+TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    steps_to(f, 2); /* nobody waits for it */
+    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK);
+    steps_to(f, 3);
+    assert_int_equal(status(f).audits.agreed, 0);
+    assert_int_equal(status(f).audits.not_compared, 1);
+}
+
+TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a");
+    struct ticket first = ticket_of(f, a, 1);
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(ticket_of(f, a, 2).node.index, 1); /* its own it does not get again */
+    uint64_t b = join_named(f, "b");
+    assert_true(node_equal(ticket_of(f, b, 1).node, first.node));
+    steps_to(f, 1);
+    assert_int_equal(ticket_of(f, b, 2).step, 1);
+}
+
+TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    f->now_ms += 20;
+    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK); /* the second is faster */
+    f->now_ms += 10;
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(status(f).useful_ms, 20);
+    assert_int_equal(status(f).wasted_ms, 0);
+    assert_int_equal(status(f).audits.ms, 30);
+    assert_int_equal(status(f).redone, 0);
+    assert_int_equal(status(f).speculative, 0);
+}
+
+TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1);
+    ticket_of(f, b, 1);
+    coordinator_member_lost(f->coordinator, f->now_ms, b, "stream broke");
+    look(f);
+    b = join_named(f, "b");
+    struct ticket again = ticket_of(f, b, 1);
+    assert_true(node_equal(again.node, first.node));
+    coordinator_member_lost(f->coordinator, f->now_ms, a, "stream broke"); /* b is the first now */
+    look(f);
+    uint64_t c = join_named(f, "c");
+    assert_true(node_equal(ticket_of(f, c, 1).node, first.node));
+    assert_int_equal(status(f).redone, 0);
+}
+
+TEST_F(a_second_that_drops_its_ticket_leaves_the_audit_to_another, coordinator)
+{
+    start_audited(f, 1);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    assert_int_equal(complete(f, b, second, ERR_TOO_LATE), ERR_OK);
+    uint64_t c = join_named(f, "c");
+    assert_true(node_equal(ticket_of(f, c, 1).node, first.node));
+}
+
+TEST_F(without_a_share_nothing_is_audited_and_a_small_one_chooses_few, coordinator)
+{
+    start_audited(f, 0.25);
+    uint64_t a = join_named(f, "a"), sequence = 0;
+    for (uint64_t version = 0; version < 8; version++) {
+        for (uint32_t slot = 0; slot < SLOTS; slot++)
+            assert_int_equal(complete(f, a, ticket_of(f, a, ++sequence), ERR_OK), ERR_OK);
+        steps_to(f, version + 1);
+    }
+    assert_in_range(status(f).audits.chosen, 4,
+                    14); /* of 32; the same in each run of this secret */
+}
+
+TEST_F(tickets_of_both_suspects_are_audited_by_a_third, coordinator)
+{
+    start_audited(f, 1e-9);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket of_a = ticket_of(f, a, 1), of_b = ticket_of(f, b, 1);
+    assert_int_equal(status(f).audits.chosen, 0);
+    differ(f, b, a, &of_a);
+    assert_int_equal(complete(f, a, of_a, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, b, of_b, ERR_OK), ERR_OK);
+    ticket_of(f, a, 2);
+    assert_int_equal(status(f).audits.chosen, 0); /* there is no third */
+    uint64_t c = join_named(f, "c");
+    struct ticket watched = ticket_of(f, b, 2);
+    assert_int_equal(status(f).audits.chosen, 1);
+    assert_int_equal(acquire(f, a, 3, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER)); /* a's opinion is known */
+    struct ticket third = ticket_of(f, c, 1);
+    assert_true(node_equal(third.node, watched.node));
+    differ(f, c, b, &third);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, b);
+}
+
+TEST_F(how_long_it_takes_is_known_beforehand, coordinator)
+{
+    assert_true(audits_expected(0) == 0);
+    assert_true(fabs(audits_expected(1) - 2) < 1e-12);       /* the first lie, and the second */
+    assert_true(fabs(audits_expected(0.05) - 11.5) < 1e-12); /* 1.05 / 0.1 + 1 */
+}
