@@ -190,4 +190,14 @@ UNUSED static struct slice slice_of(const char *text)
     return (struct slice){(const uint8_t *)text, strlen(text)};
 }
 
+/* ---- The program: its main(), unless it has one of its own ---- */
+
+#ifndef RPC_FIXTURE_OWN_MAIN
+int main(void)
+{
+    rpc_process_init(false);
+    return unit_run(NULL, NULL);
+}
+#endif
+
 #endif

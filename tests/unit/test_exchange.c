@@ -184,9 +184,3 @@ TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
     rpc_stream_unref(other);
     f->stream = stays;
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}

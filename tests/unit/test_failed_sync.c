@@ -50,9 +50,3 @@ TEST_F(a_cut_that_is_synced_does_not, shards, .threads = 2)
     assert_int_equal(wait_report(f, SERVER_MANIFEST, 1).manifest.code, ERR_OK);
     assert_int_equal(atomic_load(&ended), 0);
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}

@@ -47,6 +47,7 @@ struct link_fixture {
     struct rpc_method method;
     struct link *link;
     struct logger logger;
+    char address[32];         /* of `server` */
     struct thread_mutex lock; /* guards the rest */
     struct rpc_stream *stream;
     struct server_report hello;
@@ -124,10 +125,16 @@ static void open_link(struct link_fixture *world, const char *coordinator)
     link_attach(world->link, &world->shards);
 }
 
-static void open_server(struct link_fixture *world, char *ret_address, size_t bytes)
+static void open_server(struct link_fixture *world)
 {
     world->server = server_new(world->loop, NULL, &world->method, 1);
-    snprintf(ret_address, bytes, "127.0.0.1:%u", rpc_server_port(world->server));
+    snprintf(world->address, sizeof world->address, "127.0.0.1:%u", rpc_server_port(world->server));
+}
+
+static void open_both(struct link_fixture *world)
+{
+    open_server(world);
+    open_link(world, world->address);
 }
 
 static void link_tear_down(struct link_fixture *world)
@@ -163,19 +170,16 @@ static void turn_until(struct link_fixture *world, unsigned what, unsigned count
     assert_true(tally_of(&world->shards.tally, what) >= count);
 }
 
-static struct server_report committed(uint64_t step)
+static void report_committed(struct link_fixture *world, uint64_t step)
 {
-    struct server_report report = {.kind = SERVER_COMMITTED, .boot = 5};
-    report.committed.generation = 7;
-    report.committed.step = step;
-    return report;
+    const struct server_report report = {
+        .kind = SERVER_COMMITTED, .boot = 5, .committed = {.generation = 7, .step = step}};
+    link_report(world->link, &report);
 }
 
 TEST_F(a_connection_begins_with_a_hello_and_then_everything_again, link)
 {
-    char address[32];
-    open_server(f, address, sizeof address);
-    open_link(f, address);
+    open_both(f);
     turn_until(f, HELLO, 1);
     assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
     thread_lock(&f->lock);
@@ -199,14 +203,10 @@ static bool comes_to_be_connected(struct link_fixture *world)
 
 TEST_F(reports_go_out_from_any_thread, link)
 {
-    char address[32];
-    open_server(f, address, sizeof address);
-    open_link(f, address);
-    struct server_report early = committed(1);
-    link_report(f->link, &early); /* before there is a stream: said again later, by the shards */
+    open_both(f);
+    report_committed(f, 1); /* before there is a stream: said again later, by the shards */
     turn_until(f, HELLO, 1);
-    struct server_report report = committed(9);
-    link_report(f->link, &report);
+    report_committed(f, 9);
     turn_until(f, REPORT, 1);
     assert_int_equal(f->reported_step, 9);
     assert_true(comes_to_be_connected(f));
@@ -214,10 +214,8 @@ TEST_F(reports_go_out_from_any_thread, link)
 
 TEST_F(commands_reach_the_shards, link)
 {
-    char address[32];
     struct buf bytes = {0};
-    open_server(f, address, sizeof address);
-    open_link(f, address);
+    open_both(f);
     turn_until(f, HELLO, 1);
     struct server_command command = {.kind = SERVER_COMMIT, .term = 3, .boot = 5};
     command.commit.step = 41;
@@ -232,9 +230,7 @@ TEST_F(commands_reach_the_shards, link)
 
 TEST_F(a_broken_stream_is_opened_again_with_a_new_hello, link)
 {
-    char address[32];
-    open_server(f, address, sizeof address);
-    open_link(f, address);
+    open_both(f);
     for (unsigned i = 1; i <= 3; i++) {
         turn_until(f, HELLO, i);
         thread_lock(&f->lock);
@@ -247,14 +243,13 @@ TEST_F(a_broken_stream_is_opened_again_with_a_new_hello, link)
 
 TEST_F(a_coordinator_that_comes_later_is_found, link)
 {
-    char address[32];
-    open_server(f, address, sizeof address);
+    open_server(f);
     rpc_server_free(f->server); /* now nobody listens there */
     f->server = NULL;
-    open_link(f, address);
+    open_link(f, f->address);
     turn_until(f, AGAIN, 2); /* at least one attempt was refused */
     struct rpc_server_config config = {
-        .loop = f->loop, .address = address, .methods = &f->method, .method_count = 1};
+        .loop = f->loop, .address = f->address, .methods = &f->method, .method_count = 1};
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
     turn_until(f, HELLO, 1);
@@ -265,8 +260,7 @@ TEST_F(the_coordinators_own_reports_go_through_its_inbox, link)
     struct event event;
     size_t count;
     open_link(f, NULL);
-    struct server_report report = committed(6);
-    link_report(f->link, &report);
+    report_committed(f, 6);
     assert_int_equal(inbox_take(f->inbox, 0, 1, &event, &count), ERR_OK);
     assert_int_equal(event.kind, EVENT_REPORT);
     assert_true(event.message->bytes > 0);
@@ -277,20 +271,13 @@ TEST_F(the_coordinators_own_reports_go_through_its_inbox, link)
 TEST_F(an_own_report_without_room_is_asked_for_again, link)
 {
     open_link(f, NULL);
-    struct server_report report = committed(6);
     for (int i = 0; i < 64; i++)
-        link_report(f->link, &report);
+        report_committed(f, 6);
     link_tick(f->link, time_now_ns());
     assert_int_equal(tally_of(&f->shards.tally, AGAIN), 0);
-    link_report(f->link, &report); /* the inbox is full */
+    report_committed(f, 6); /* the inbox is full */
     link_tick(f->link, time_now_ns());
     assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
     link_tick(f->link, time_now_ns());
     assert_int_equal(tally_of(&f->shards.tally, AGAIN), 1);
-}
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
 }

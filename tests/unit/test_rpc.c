@@ -390,9 +390,3 @@ TEST_F(locks_taken_in_both_orders_do_not_end_the_process, rpc)
     for (unsigned i = 0; i < 2; i++)
         gpr_mu_destroy(&locks[i]);
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}

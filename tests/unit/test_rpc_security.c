@@ -297,9 +297,3 @@ TEST_F(tls_1_2_is_refused, security)
     assert_false(server_talks(f, TLS1_2_VERSION, &identity));
     tls_identity_release(&identity);
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}

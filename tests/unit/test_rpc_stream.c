@@ -1,4 +1,5 @@
 /* Streams over real loopback sockets, without TLS. */
+#define RPC_FIXTURE_OWN_MAIN
 #include "tests/unit/rpc_fixture.h"
 
 #include <signal.h>

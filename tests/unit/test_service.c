@@ -341,9 +341,3 @@ TEST_F(a_watcher_of_health_hears_each_change, service, .coordinator = true)
         tally_release(&watchers[i].tally);
     }
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}

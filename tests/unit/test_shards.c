@@ -268,9 +268,3 @@ TEST_F(a_disk_that_refuses_fails_the_cut_only, shards, .threads = 2)
     tally_wait(&f->tally, WEIGHTS, answers(f, 2));
     assert_initial(f);
 }
-
-int main(void)
-{
-    rpc_process_init(false);
-    return unit_run(NULL, NULL);
-}
