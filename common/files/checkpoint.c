@@ -79,6 +79,15 @@ static void put_servers(struct json_writer *writer, const struct checkpoint_reco
     json_put_end(writer);
 }
 
+static void put_seed(struct json_writer *writer, const struct checkpoint_arrays *arrays)
+{
+    json_put_key(writer, "by_seed");
+    json_put_bool(writer, true);
+    put_number(writer, "states", arrays->states);
+    put_number(writer, "versions", arrays->versions);
+    put_number(writer, "extra_bytes", arrays->extra_bytes);
+}
+
 enum err checkpoint_record_print(const struct checkpoint_record *record, struct buf *out)
 {
     struct json_writer writer = json_writer(out);
@@ -97,6 +106,8 @@ enum err checkpoint_record_print(const struct checkpoint_record *record, struct 
     put_digest(&writer, "fingerprint", &record->fingerprint);
     put_digest(&writer, "data_digest", &record->data_digest);
     put_servers(&writer, record);
+    if (record->by_seed)
+        put_seed(&writer, &record->arrays);
     json_put_key(&writer, "spec");
     json_put_text(&writer, record->spec);
     json_put_end(&writer);
@@ -163,6 +174,34 @@ static enum err get_servers(const struct json *object, struct checkpoint_record 
     return ERR_OK;
 }
 
+static enum err get_arrays(const struct json *object, struct checkpoint_arrays *ret_arrays,
+                           struct reason *reason)
+{
+    uint64_t states, versions, extra_bytes;
+    TRY(json_get_uint(object, "states", &states, reason));
+    TRY(json_get_uint(object, "versions", &versions, reason));
+    TRY(json_get_uint(object, "extra_bytes", &extra_bytes, reason));
+    if (states > CHECKPOINT_STATES_MAX || versions > CHECKPOINT_VERSIONS_MAX ||
+        extra_bytes > CHECKPOINT_EXTRA_BYTES_MAX || extra_bytes % 4 != 0)
+        return reason_set(reason, ERR_MALFORMED, "by_seed is beyond the limits");
+    *ret_arrays =
+        (struct checkpoint_arrays){(uint32_t)states, (uint32_t)versions, (uint32_t)extra_bytes};
+    return ERR_OK;
+}
+
+static enum err get_seed(const struct json *json, struct checkpoint_record *record,
+                         struct reason *reason)
+{
+    record->by_seed = false;
+    record->arrays = (struct checkpoint_arrays){0};
+    if (!json_has(json, "by_seed"))
+        return ERR_OK;
+    TRY(json_get_bool(json, "by_seed", &record->by_seed, reason));
+    if (!record->by_seed || record->name.version != 0)
+        return reason_set(reason, ERR_MALFORMED, "only version 0 is recorded by its seed");
+    return get_arrays(json, &record->arrays, reason);
+}
+
 static enum err get_record(const struct json *json, struct checkpoint_record *record,
                            char **ret_spec, struct reason *reason)
 {
@@ -181,6 +220,7 @@ static enum err get_record(const struct json *json, struct checkpoint_record *re
     TRY(get_digest(json, "fingerprint", &record->fingerprint, reason));
     TRY(get_digest(json, "data_digest", &record->data_digest, reason));
     TRY(get_servers(json, record, reason));
+    TRY(get_seed(json, record, reason));
     TRY(json_get_text(json, "spec", &spec, reason));
     *ret_spec = strdup(spec);
     record->spec = *ret_spec;
@@ -201,6 +241,13 @@ enum err checkpoint_record_parse(struct slice bytes, const char *path,
 
 /* ---- which cuts there are ---- */
 
+static enum err make_folder(const struct file_ops *ops, const char *checkpoint_dir,
+                            const char *folder, struct reason *reason)
+{
+    TRY(file_make_dirs(folder, 0755, reason));
+    return file_sync_dir(ops, checkpoint_dir, reason);
+}
+
 enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_dir,
                            const struct checkpoint_record *record, struct reason *reason)
 {
@@ -208,6 +255,8 @@ enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_di
     struct checkpoint_path folder, path;
     TRY(checkpoint_folder(checkpoint_dir, record->name, &folder));
     TRY(file_in(folder.text, CHECKPOINT_JSON, &path));
+    if (record->by_seed) /* else the servers' files are in the folder */
+        TRY(make_folder(ops, checkpoint_dir, folder.text, reason));
     scoped(buf_release) struct buf bytes = {0};
     if (checkpoint_record_print(record, &bytes) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory to write %s", path.text);

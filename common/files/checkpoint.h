@@ -16,7 +16,8 @@
  *             "cut-ends"
  * So every bit is covered: blocks by the table, head and table by the tail (that digest is the
  * file's *manifest*, which cut.json repeats), the rest of the tail by its fixed values. cut.json is
- * covered by its last member, the SHA-256 of the object without it.
+ * covered by its last member, the SHA-256 of the object without it. Version 0 of a fresh run is a
+ * cut.json with `by_seed` and no files: its values are made anew from the spec (P9).
  *
  * A block's digest is compared when it is read, everything else when the cut is opened; so a
  * flipped bit is found before use. Chunks are found in whatever file they are: a run may go on with
@@ -104,6 +105,10 @@ struct checkpoint_record {
     const char *spec; /* YAML */
     uint32_t server_count;
     struct digest manifests[CHECKPOINT_SERVERS_MAX]; /* of server-0 … */
+    /* P9: version 0 of a fresh run is recorded by its seed, without files: the spec defines it, and
+     * the manifests are zeros. What its chunks' blocks would have: */
+    bool by_seed;
+    struct checkpoint_arrays arrays;
 };
 
 /* Makes the cut a recorded one: every server's file must be there and durable. */
@@ -169,6 +174,7 @@ SCOPED_FREE(struct checkpoint, checkpoint_free)
 const struct checkpoint_record *checkpoint_about(const struct checkpoint *checkpoint);
 const char *checkpoint_path(const struct checkpoint *checkpoint); /* of the folder */
 struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint);
+bool checkpoint_is_by_seed(const struct checkpoint *checkpoint);
 
 /* Whether it has exactly the chunks of this model, with so many states. ERR_SPEC_DIFFERS names the
  * first difference. */

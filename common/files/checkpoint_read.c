@@ -1,5 +1,6 @@
 /* An opened cut: mapped files and an index over their tables. */
 #include "common/files/checkpoint_format.h"
+#include "common/files/checkpoint_seed.h"
 
 #include <inttypes.h>
 
@@ -17,8 +18,9 @@ struct checkpoint {
     struct checkpoint_path *paths; /* one per server */
     struct file_map *maps;
     struct checkpoint_view *views;
-    uint32_t count;       /* chunks in all files */
-    struct place *places; /* ascending by chunk */
+    struct checkpoint_seed *seed; /* in place of the files; NULL: there are files */
+    uint32_t count;               /* chunks in all files */
+    struct place *places;         /* ascending by chunk */
 };
 
 /* ---- one file ---- */
@@ -162,6 +164,21 @@ static int by_chunk(const void *a, const void *b)
     return (left->chunk > right->chunk) - (left->chunk < right->chunk);
 }
 
+/* P9: version 0 by its seed, without files. */
+static enum err open_seed(struct checkpoint *checkpoint, struct reason *reason)
+{
+    checkpoint->arrays = checkpoint->record.arrays;
+    TRY(checkpoint_seed_new(checkpoint->spec, checkpoint->arrays, checkpoint->folder.text,
+                            &checkpoint->seed, reason));
+    checkpoint->count = checkpoint_seed_count(checkpoint->seed);
+    checkpoint->places = calloc((size_t)checkpoint->count + 1, sizeof *checkpoint->places);
+    if (checkpoint->places == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to open %s", checkpoint->folder.text);
+    for (uint32_t c = 0; c < checkpoint->count; c++)
+        checkpoint->places[c] = (struct place){.chunk = c, .entry = c};
+    return ERR_OK;
+}
+
 static enum err index_chunks(struct checkpoint *checkpoint, struct reason *reason)
 {
     checkpoint->places = calloc((size_t)checkpoint->count + 1, sizeof *checkpoint->places);
@@ -177,6 +194,19 @@ static enum err index_chunks(struct checkpoint *checkpoint, struct reason *reaso
             return reason_set(reason, ERR_CORRUPT, "%s: chunk %" PRIu32 " is in two files",
                               checkpoint->folder.text, checkpoint->places[i].chunk);
     return ERR_OK;
+}
+
+static enum err open_files(struct checkpoint *checkpoint, const char *folder, struct reason *reason)
+{
+    size_t servers = checkpoint->record.server_count;
+    checkpoint->paths = calloc(servers, sizeof *checkpoint->paths);
+    checkpoint->maps = calloc(servers, sizeof *checkpoint->maps);
+    checkpoint->views = calloc(servers, sizeof *checkpoint->views);
+    if (checkpoint->paths == NULL || checkpoint->maps == NULL || checkpoint->views == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to open %s", folder);
+    for (uint32_t i = 0; i < servers; i++)
+        TRY(open_file(checkpoint, folder, i, reason));
+    return index_chunks(checkpoint, reason);
 }
 
 static enum err read_record(struct checkpoint *checkpoint, struct reason *reason)
@@ -202,15 +232,8 @@ enum err checkpoint_open_folder(const char *folder, struct checkpoint **ret_chec
     if (length < 0 || length >= CHECKPOINT_PATH_BYTES)
         return reason_set(reason, ERR_INVALID, "%.100s…: path is too long", folder);
     TRY(read_record(checkpoint, reason));
-    size_t servers = checkpoint->record.server_count;
-    checkpoint->paths = calloc(servers, sizeof *checkpoint->paths);
-    checkpoint->maps = calloc(servers, sizeof *checkpoint->maps);
-    checkpoint->views = calloc(servers, sizeof *checkpoint->views);
-    if (checkpoint->paths == NULL || checkpoint->maps == NULL || checkpoint->views == NULL)
-        return reason_set(reason, ERR_NOMEM, "no memory to open %s", folder);
-    for (uint32_t i = 0; i < servers; i++)
-        TRY(open_file(checkpoint, folder, i, reason));
-    TRY(index_chunks(checkpoint, reason));
+    TRY(checkpoint->record.by_seed ? open_seed(checkpoint, reason)
+                                   : open_files(checkpoint, folder, reason));
     *ret_checkpoint = checkpoint;
     checkpoint = NULL;
     return ERR_OK;
@@ -242,6 +265,7 @@ void checkpoint_free(struct checkpoint *checkpoint)
     free(checkpoint->maps);
     free(checkpoint->views);
     free(checkpoint->places);
+    checkpoint_seed_free(checkpoint->seed);
     free(checkpoint->spec);
     free(checkpoint);
 }
@@ -261,7 +285,19 @@ struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint)
     return checkpoint->arrays;
 }
 
+bool checkpoint_is_by_seed(const struct checkpoint *checkpoint)
+{
+    return checkpoint->seed != NULL;
+}
+
 /* ---- chunks ---- */
+
+static uint32_t weights_of(const struct checkpoint *checkpoint, const struct place *place)
+{
+    return checkpoint->seed != NULL
+               ? checkpoint_seed_weights(checkpoint->seed, place->chunk)
+               : checkpoint_view_entry(&checkpoint->views[place->file], place->entry).n;
+}
 
 enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model *model,
                          uint32_t states, struct reason *reason)
@@ -276,18 +312,26 @@ enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model
         if (c >= checkpoint->count || checkpoint->places[c].chunk != c)
             return reason_set(reason, ERR_SPEC_DIFFERS, "%s: chunk %" PRIu32 " is missing", folder,
                               c);
-        const struct place *place = &checkpoint->places[c];
-        struct checkpoint_entry entry =
-            checkpoint_view_entry(&checkpoint->views[place->file], place->entry);
-        if (entry.n != model->chunks[c].weights)
+        uint32_t n = weights_of(checkpoint, &checkpoint->places[c]);
+        if (n != model->chunks[c].weights)
             return reason_set(reason, ERR_SPEC_DIFFERS,
                               "%s: chunk %" PRIu32 " has %" PRIu32 " weights, the model's %" PRIu32,
-                              folder, c, entry.n, model->chunks[c].weights);
+                              folder, c, n, model->chunks[c].weights);
     }
     if (checkpoint->count != model->chunks_count)
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: has %" PRIu32 " chunks, the model %" PRIu32, folder,
                           checkpoint->count, model->chunks_count);
+    return ERR_OK;
+}
+
+static enum err read_seed(const struct checkpoint *checkpoint, uint32_t chunk,
+                          struct checkpoint_chunk *ret_chunk, struct reason *reason)
+{
+    struct checkpoint_chunk made = checkpoint_seed_read(checkpoint->seed, chunk);
+    if (made.values == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read %s", checkpoint->folder.text);
+    *ret_chunk = made;
     return ERR_OK;
 }
 
@@ -300,6 +344,8 @@ enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
     if (place == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "%s: no chunk %" PRIu32, checkpoint->folder.text,
                           chunk);
+    if (checkpoint->seed != NULL)
+        return read_seed(checkpoint, chunk, ret_chunk, reason);
     const struct checkpoint_view *view = &checkpoint->views[place->file];
     struct checkpoint_entry entry = checkpoint_view_entry(view, place->entry);
     struct slice block = {view->bytes.data + entry.offset,
@@ -332,7 +378,8 @@ enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const st
 
 enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason)
 {
-    for (uint32_t i = 0; i < checkpoint->count; i++) {
+    /* Values that a seed makes have no digest to compare. */
+    for (uint32_t i = 0; checkpoint->seed == NULL && i < checkpoint->count; i++) {
         struct checkpoint_chunk chunk;
         TRY(checkpoint_read(checkpoint, checkpoint->places[i].chunk, &chunk, reason));
     }

@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "server/control/replies.h"
+#include "server/disk/prepared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
         .counters = {cut->counters.samples, cut->counters.applied, cut->counters.skips_in_row},
         .spec = run->stored.spec,
         .server_count = cut->server_count,
+        .by_seed = cut->by_seed,
+        .arrays = prepared_arrays(&run->spec),
     };
     check(cut->server_count <= WIRE_SERVERS_MAX);
     memcpy(record.fingerprint.bytes, run->stored.fingerprint, WIRE_DIGEST_BYTES);

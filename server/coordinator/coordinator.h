@@ -114,6 +114,7 @@ struct cut_record {
         char name[64];
         uint8_t digest[WIRE_DIGEST_BYTES];
     } servers[WIRE_SERVERS_MAX];
+    bool by_seed; /* P9: version 0 of a fresh run, without files; until it is recorded */
 };
 
 /* The store's facts: of the cluster, and of a run that is continued. */

@@ -158,6 +158,15 @@ const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, 
     return pending->complete ? &pending->record : NULL;
 }
 
+const struct cut_record *cuts_by_seed(struct cuts *cuts, struct cut_name name)
+{
+    struct pending_cut *pending = find_pending(cuts, name);
+    if (pending == NULL || !pending->record.by_seed || pending->complete)
+        return NULL;
+    pending->complete = true;
+    return &pending->record;
+}
+
 bool cuts_recorded(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find_pending(cuts, name);

@@ -36,6 +36,10 @@ void cuts_ask_done(struct cuts *cuts);
 bool cuts_same(struct cut_name a, struct cut_name b);
 bool cuts_is_newer(struct cut_name a, struct cut_name b); /* a than b */
 
+/* The pending cut of this name is one that is recorded by its seed: it is being written down from
+ * now on, and this is its record, as of cuts_manifest(). NULL: there is none. */
+const struct cut_record *cuts_by_seed(struct cuts *cuts, struct cut_name name);
+
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
  * that is not being written down is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);

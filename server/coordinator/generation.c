@@ -27,6 +27,14 @@ static void number_files(struct coordinator *coordinator, struct cut_record *rec
     }
 }
 
+/* P9: of a fresh run version 0 is recorded by its seed. A file with initial weights may change or
+ * go, so what was read of it is written. */
+static bool begins_by_seed(const struct run *run)
+{
+    const char *restore = run->settings.restore;
+    return run->cuts.newest.name.generation == 0 && (restore == NULL || restore[0] == 0);
+}
+
 /* `map`: a copy of the run's, which is given away. */
 static void order_cut(struct coordinator *coordinator, uint64_t version, struct map *map)
 {
@@ -34,6 +42,7 @@ static void order_cut(struct coordinator *coordinator, uint64_t version, struct 
     struct cut_record record = {
         .name = {run->generation, version},
         .counters = run->steps.counters,
+        .by_seed = begins_by_seed(run),
     };
     number_files(coordinator, &record);
     for (uint32_t i = 0; i < map->range_count; i++) {
@@ -72,7 +81,8 @@ void generation_prepare_part(struct coordinator *coordinator, struct server_entr
     servers_prepare(server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
-    command->prepare.cuts = generation_lacks_first_cut(run);
+    command->prepare.cuts =
+        generation_lacks_first_cut(run) || (!command->prepare.from_cut && !begins_by_seed(run));
     command->prepare.restore = run->settings.restore;
     command->prepare.server = server->map_index;
     command->prepare.range_count = run->map.range_count;
@@ -157,7 +167,6 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
         if (server != NULL && server->link != 0)
             generation_prepare_part(coordinator, server);
     }
-    /* P9: servers write version 0 without being asked. */
     if (writes_cut)
         order_cut(coordinator, run->steps.version, &map);
     phase_enter(run, PHASE_PREPARE);

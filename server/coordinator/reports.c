@@ -89,6 +89,10 @@ static void all_ready(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     phase_enter(run, PHASE_FIRST_CUT);
+    struct cut_name first = {run->generation, run->steps.version};
+    const struct cut_record *record = cuts_by_seed(&run->cuts, first);
+    if (record != NULL)
+        effects_add(&coordinator->effects, EFFECT_STORE_CUT)->cut = record;
     if (run->cuts.newest.name.generation > 0 && run->moves.change != CHANGE_BEGUN)
         begin_training(coordinator);
 }

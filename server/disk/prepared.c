@@ -9,26 +9,33 @@
 
 /* ---- the command ---- */
 
+struct checkpoint_arrays prepared_arrays(const struct spec *spec)
+{
+    struct shard_config config = prepare_config(spec);
+    return (struct checkpoint_arrays){
+        .states = optimizer_states(config.optimizer.kind),
+        .versions = config.cut_versions,
+        .extra_bytes = config.async.on ? async_extra_bytes(config.async.window) : 0};
+}
+
 static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct reason *reason)
 {
     struct checkpoint_name name = {cut.generation, cut.version};
     prepared->version = cut.version;
     TRY(checkpoint_open(prepared->checkpoint_dir, name, &prepared->checkpoint, reason));
-    struct shard_config wanted = prepare_config(&prepared->spec);
+    struct checkpoint_arrays wanted = prepared_arrays(&prepared->spec);
     uint32_t versions = checkpoint_arrays(prepared->checkpoint).versions;
-    if (versions != wanted.cut_versions)
+    if (versions != wanted.versions)
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: holds %u versions before its own, the run's consistency needs %u",
-                          checkpoint_path(prepared->checkpoint), versions, wanted.cut_versions);
+                          checkpoint_path(prepared->checkpoint), versions, wanted.versions);
     uint32_t extra = checkpoint_arrays(prepared->checkpoint).extra_bytes;
-    uint32_t extra_wanted = wanted.async.on ? async_extra_bytes(wanted.async.window) : 0;
-    if (extra != extra_wanted)
+    if (extra != wanted.extra_bytes)
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "%s: holds %u bytes of each chunk's tickets, the run needs %u "
                           "(consistency.window)",
-                          checkpoint_path(prepared->checkpoint), extra, extra_wanted);
-    return checkpoint_fits(prepared->checkpoint, &prepared->model,
-                           optimizer_states(wanted.optimizer.kind), reason);
+                          checkpoint_path(prepared->checkpoint), extra, wanted.extra_bytes);
+    return checkpoint_fits(prepared->checkpoint, &prepared->model, wanted.states, reason);
 }
 
 static enum err prepared_init(struct prepared *prepared, const struct server_command *command,
@@ -68,7 +75,7 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
     prepared->server = command->prepare.server;
     prepared->from_cut = command->prepare.from_cut;
     prepared->joins = command->prepare.joins;
-    prepared->cuts = command->prepare.cuts || !(prepared->from_cut || prepared->joins);
+    prepared->cuts = command->prepare.cuts;
     enum err err = rand_system(prepared->key, sizeof prepared->key);
     if (err != ERR_OK)
         ignore(reason_set(reason, err, "no random key for the digests of pushes"));
@@ -163,7 +170,8 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
 static enum err fill_chunks(const struct prepared *prepared, struct shard *shard,
                             const struct shard_chunk *chunks, uint32_t count, struct reason *reason)
 {
-    if (prepared->checkpoint != NULL)
+    /* P9: a rewind to version 0 that is recorded by its seed makes the values anew. */
+    if (prepared->checkpoint != NULL && !checkpoint_is_by_seed(prepared->checkpoint))
         return fill_from_cut(prepared, shard, chunks, count, reason);
     if (prepared->restore == NULL)
         prepare_initial(shard, &prepared->model, prepared->spec.train.seed, chunks, count);

@@ -18,7 +18,7 @@ struct prepared {
     uint8_t key[DIGEST_KEY_BYTES]; /* of the shards' digests: random, and nowhere else */
     bool from_cut;
     bool joins; /* without chunks, while the run goes on */
-    bool cuts;  /* what it begins with is a cut of its generation (P9: version 0 always is) */
+    bool cuts;  /* what it begins with is a cut of its generation */
     struct spec spec;
     struct model model;
     struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */
@@ -27,6 +27,9 @@ struct prepared {
     uint32_t chunk_count; /* of this server */
     struct shard_chunk *chunks;
 };
+
+/* What the blocks of the run's cuts have beside the weights. */
+struct checkpoint_arrays prepared_arrays(const struct spec *spec);
 
 /* The reason names the wrong field of the command, and the file. */
 enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,

@@ -293,6 +293,7 @@ static inline struct server_command prepare_command(const struct shards_fixture 
                                                .spec = spec,
                                                .checkpoint_dir = world->dir,
                                                .restore = "",
+                                               .cuts = true,
                                                .range_count = 1,
                                                .ranges = &all}};
 }

@@ -101,6 +101,54 @@ static void write_cut(struct cut_fixture *f, struct checkpoint_name name, bool r
         assert_int_equal(checkpoint_record(&ops, f->dir, &f->record, &f->reason), ERR_OK);
 }
 
+TEST_F(p9_version_0_is_recorded_by_its_seed_without_files, cut)
+{
+    const struct checkpoint_name first = {1, 0};
+    char spec[] = "model: {kind: mlp, layers: [2, 4, 3]}\ndata: {kind: spiral}\n"
+                  "train: {seed: 7, steps: 3}\n";
+    struct checkpoint_record record = f->record;
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    struct model model;
+    struct spec parsed;
+    float expected[MODEL_CHUNK_WEIGHTS_MAX];
+    record.name = first;
+    record.spec = spec;
+    record.by_seed = true;
+    record.arrays = (struct checkpoint_arrays){.states = 2, .versions = 1, .extra_bytes = 8};
+    memset(record.manifests, 0, sizeof record.manifests);
+    assert_int_equal(checkpoint_record(&file_ops_real, f->dir, &record, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_judge(f->dir, first, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_open(f->dir, first, &checkpoint, &f->reason), ERR_OK);
+    assert_true(checkpoint_is_by_seed(checkpoint));
+    assert_int_equal(spec_parse((struct slice){(const uint8_t *)spec, strlen(spec)}, "spec", NULL,
+                                &parsed, &f->reason),
+                     ERR_OK);
+    assert_int_equal(model_init(&model, &parsed.model, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_fits(checkpoint, &model, 2, &f->reason), ERR_OK);
+    for (uint32_t c = 0; c < model.chunks_count; c++) {
+        struct checkpoint_chunk chunk;
+        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &f->reason), ERR_OK);
+        assert_int_equal(chunk.n, model.chunks[c].weights);
+        model_initial(&model, 7, c, expected);
+        size_t bytes = chunk.n * sizeof *expected;
+        assert_memory_equal(chunk.values, expected, bytes);
+        assert_memory_equal(chunk.values + 3 * chunk.n, expected, bytes); /* the version before */
+        for (uint32_t i = 0; i < 2 * chunk.n; i++)
+            assert_float_equal(chunk.values[chunk.n + i], 0, 0);
+    }
+    model_release(&model);
+}
+
+TEST_F(only_version_0_is_recorded_by_its_seed, cut)
+{
+    struct checkpoint_record record = f->record;
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    record.by_seed = true;
+    record.name.version = 3;
+    assert_int_equal(checkpoint_record(&file_ops_real, f->dir, &record, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_open(f->dir, record.name, &checkpoint, &f->reason), ERR_MALFORMED);
+}
+
 /* Opens and reads everything: OK only when every byte is as it was written. */
 static enum err read_all(struct cut_fixture *f)
 {

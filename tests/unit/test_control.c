@@ -119,10 +119,9 @@ TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
 {
     uint64_t term;
     assert_int_equal(start_run(f), ERR_OK);
-    ready(f);
     assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
     assert_int_equal(control_failed(f->control), ERR_OK);
-    manifest(f, 0); /* a fact to store */
+    ready(f); /* version 0 is a fact to store */
     assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
     assert_int_equal(say(f, call_new(f, CALL_STATUS)),
                      ERR_CANCELLED); /* it came just before the end */
@@ -145,11 +144,8 @@ TEST_F(a_failed_sync_of_the_steps_ends_the_daemon_before_the_cut_is_recorded, co
 {
     struct coordinator_past past;
     assert_int_equal(start_run(f), ERR_OK);
-    ready(f);
-    assert_int_equal(file_make_dirs(folder_path(&f->folder, "run/checkpoints/g1-v0"), 0755, NULL),
-                     ERR_OK);
     syncs_fail = true;
-    manifest(f, 0);
+    ready(f);
     syncs_fail = false;
     assert_int_equal(control_failed(f->control), ERR_NOT_SYNCED);
     assert_int_equal(store_get_past(f->store, 1, &past, NULL), ERR_OK);

@@ -91,19 +91,41 @@ TEST_F(p3_commands_name_the_boot_they_are_for, coordinator)
 TEST_F(p9_version_0_is_a_recorded_cut_before_the_first_grant, coordinator)
 {
     prepare_three_steps(f);
+    assert_false(command(f, 0, SERVER_PREPARE)->prepare.cuts);
+    uint64_t worker = join(f);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_int_equal(say_ready(f, 0, 0), ERR_OK);
+    assert_null(seen(f, EFFECT_STORE_CUT));
+    assert_int_equal(say_ready(f, 1, 0), ERR_OK); /* by its seed: no file is waited for */
+    assert_true(f->stored.by_seed);
+    assert_int_equal(answer(f, worker).ticket.version, 0);
+    assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_ANSWER));
+}
+
+static void prepare_from_file(struct coordinator_fixture *f)
+{
+    struct coordinator_run run = run_of(3);
+    run.restore = "weights.safetensors";
+    start_preparing(f, &run, NULL);
+}
+
+TEST_F(p9_version_0_of_a_file_with_weights_is_written, coordinator)
+{
+    prepare_from_file(f);
+    assert_true(command(f, 0, SERVER_PREPARE)->prepare.cuts);
     uint64_t worker = join(f);
     assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
     ready_all(f, 0);
     assert_int_equal(say_manifest(f, 0, 0, ERR_OK), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
     assert_int_equal(say_manifest(f, 1, 0, ERR_OK), ERR_OK);
+    assert_false(f->stored.by_seed);
     assert_int_equal(answer(f, worker).ticket.version, 0);
-    assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_ANSWER));
 }
 
 TEST_F(a_full_disk_at_the_first_cut_fails_the_run_by_name, coordinator)
 {
-    prepare_three_steps(f);
+    prepare_from_file(f);
     assert_int_equal(say_manifest(f, 1, 0, ERR_NO_SPACE), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
     assert_string_equal(
