@@ -136,6 +136,7 @@ struct file_info {
     enum file_kind kind;
     uint64_t bytes;
     uint64_t modified_ns; /* of the wall clock */
+    unsigned mode;        /* 0600 */
 };
 /* How many files this process may have open, raised as far as it may raise that itself. */
 uint32_t file_limit_raise(void);

@@ -287,6 +287,7 @@ enum err file_stat(const char *path, struct file_info *ret_info, struct reason *
         .bytes = (uint64_t)status.st_size,
         .modified_ns =
             (uint64_t)status.st_mtim.tv_sec * 1000000000 + (uint64_t)status.st_mtim.tv_nsec,
+        .mode = status.st_mode & 07777,
     };
     return ERR_OK;
 }

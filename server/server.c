@@ -76,8 +76,9 @@ struct server {
     struct control *control; /* NULL: not the coordinator */
     unsigned signals_said;
     bool ready, stopping;
-    uint64_t drained_by_ns; /* stopping: its chunks are awaited elsewhere until then; 0: not */
-    uint64_t status_ns, alive_ns; /* when each is due */
+    uint64_t drained_by_ns;    /* stopping: its chunks are awaited elsewhere until then; 0: not */
+    struct tls_identity shown; /* the newest certificate's names and times */
+    uint64_t status_ns, alive_ns, certificate_ns; /* when each is due */
 };
 
 static bool is_coordinator(const struct server *server)
@@ -120,6 +121,8 @@ static enum err open_loop(struct server *server, struct reason *reason)
     if (!server->settings->insecure)
         TRY(tls_identity_read(server->settings->certs, TLS_ROLE_SERVER, (int64_t)time_wall_s(),
                               &server->identity, reason));
+    if (!server->settings->insecure)
+        server->shown = tls_identity_names(&server->identity);
     rpc_process_init(server->settings->log_level >= LOG_LEVEL_INFO);
     return rpc_loop_new(&rpc, &server->loop);
 }
@@ -404,8 +407,26 @@ static void tell_systemd(struct server *server, uint64_t now_ns)
                                                    : "connecting to the coordinator");
 }
 
+/* Once a day, from a week before the end of the certificate that lies there then. */
+static void watch_certificate(struct server *server, uint64_t now_ns)
+{
+    enum { DAY_MS = 86400000, HOUR_MS = 3600000 };
+    int64_t now_s = (int64_t)time_wall_s();
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    struct reason soon;
+    if (server->settings->insecure || now_ns < server->certificate_ns)
+        return;
+    if (tls_identity_renewed(&server->shown, now_s, &renewed))
+        server->shown = tls_identity_names(&renewed);
+    bool ends = tls_identity_ends_soon(&server->shown, now_s, &soon);
+    if (ends)
+        log_warning(&server->logger, "certificate ends soon", log_text("reason", soon.text));
+    server->certificate_ns = time_after_ms(now_ns, ends ? DAY_MS : HOUR_MS);
+}
+
 static void tick(struct server *server, uint64_t now_ns)
 {
+    watch_certificate(server, now_ns);
     link_tick(server->link, now_ns);
     if (server->control != NULL)
         control_tick(server->control, now_ns);

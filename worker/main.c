@@ -96,6 +96,9 @@ static enum err run(struct settings *settings, struct reason *reason)
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
                               reason));
+    struct reason soon;
+    if (!settings->insecure && tls_identity_ends_soon(&identity, (int64_t)time_wall_s(), &soon))
+        log_warning(&logger, "certificate ends soon", log_text("reason", soon.text));
     rpc_process_init(false);
     struct worker_config config = {
         .coordinator = settings->coordinator,

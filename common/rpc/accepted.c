@@ -28,6 +28,8 @@ struct accepted_table {
     struct id_table by_address;
     struct ring all, half_open;
     uint32_t connections, half_open_count;
+    uint64_t *revoked; /* certificates */
+    uint32_t revoked_count;
     uint64_t ended, closed;
 };
 
@@ -68,6 +70,7 @@ void accepted_table_unref(struct accepted_table *table)
         return;
     check(ring_is_empty(&table->all));
     id_table_release(&table->by_address);
+    free(table->revoked);
     thread_mutex_release(&table->lock);
     free(table);
 }
@@ -251,12 +254,42 @@ static uint32_t with_certificate_locked(const struct accepted_table *table, uint
     return count;
 }
 
+static bool is_revoked_locked(const struct accepted_table *table, uint64_t certificate)
+{
+    for (uint32_t i = 0; i < table->revoked_count; i++)
+        if (table->revoked[i] == certificate)
+            return true;
+    return false;
+}
+
+enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked *revoked)
+{
+    size_t bytes = revoked->count * sizeof revoked->certificates[0];
+    uint64_t *certificates = malloc(bytes + 1);
+    if (certificates == NULL)
+        return ERR_NOMEM;
+    memcpy(certificates, revoked->certificates, bytes);
+    thread_lock(&table->lock);
+    uint64_t *before = table->revoked;
+    table->revoked = certificates;
+    table->revoked_count = revoked->count;
+    for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
+        struct accepted *accepted = RING_ITEM(link, struct accepted, all);
+        if (accepted->proved && is_revoked_locked(table, atomic_load(&accepted->certificate)))
+            close_locked(accepted);
+    }
+    thread_unlock(&table->lock);
+    free(before);
+    return ERR_OK;
+}
+
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
 {
     struct accepted_table *table = accepted->table;
     thread_lock(&table->lock);
     end_half_open_locked(accepted);
-    bool room = with_certificate_locked(table, peer->certificate) < table->limits.certificate_max;
+    bool room = with_certificate_locked(table, peer->certificate) < table->limits.certificate_max &&
+                !is_revoked_locked(table, peer->certificate);
     atomic_store(&accepted->certificate, peer->certificate);
     accepted->role = peer->holder.role;
     accepted->proved = true;

@@ -44,6 +44,9 @@ struct accepted *accepted_add(struct accepted_table *table, const struct sockadd
 /* The connection that came first of those half open goes. False: there is none. */
 bool accepted_shed(struct accepted_table *table);
 
+/* Connections with these certificates (copied) go, now and when they come. ERR_NOMEM. */
+enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked *revoked) MUST_USE;
+
 /* The peer proved this certificate. */
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer);
 void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns);

@@ -18,8 +18,10 @@
 enum {
     BACKDATE_S = 300, /* clocks of a cluster differ by less */
     DAY_S = 86400,
+    WARNING_DAYS = 7,
     VALID_DAYS_MAX = 36500,
-    CHAIN_MAX = 16 /* certificates in one file */
+    CHAIN_MAX = 16,       /* certificates in one file */
+    NUMBER_BYTES_MAX = 20 /* RFC 5280 4.1.2.2 */
 };
 
 SCOPED_FREE(ASN1_TIME, ASN1_TIME_free)
@@ -219,12 +221,15 @@ bool tls_watch_end(void)
     return made;
 }
 
+static uint64_t number_digest(const uint8_t *number, size_t bytes)
+{
+    return digest_fast64((struct slice){number, bytes}) | 1;
+}
+
 static uint64_t certificate_digest(X509 *certificate)
 {
-    const ASN1_INTEGER *serial = X509_get0_serialNumber(certificate);
-    struct slice bytes = {ASN1_STRING_get0_data(serial), (size_t)ASN1_STRING_length(serial)};
-    uint64_t parts[2] = {X509_issuer_name_hash(certificate), digest_fast64(bytes)};
-    return digest_fast64((struct slice){(const uint8_t *)parts, sizeof parts}) | 1;
+    const ASN1_INTEGER *number = X509_get0_serialNumber(certificate);
+    return number_digest(ASN1_STRING_get0_data(number), (size_t)ASN1_STRING_length(number));
 }
 
 static void proved(const SSL *connection, const struct watch *watch)
@@ -260,6 +265,9 @@ static void connection_made(void *connection, void *pointer, CRYPTO_EX_DATA *dat
 {
     (void)pointer, (void)number, (void)argument;
     SSL_set_mode(connection, SSL_MODE_RELEASE_BUFFERS);
+    /* A session that is resumed proves no certificate: it would outlive the end of one. */
+    (void)SSL_set_num_tickets(connection, 0);
+    SSL_set_options(connection, SSL_OP_NO_TICKET);
     if (next_watch.observer == NULL)
         return;
     struct watch *watch = malloc(sizeof *watch);
@@ -327,6 +335,16 @@ static struct validity validity_of(const X509 *certificate, int64_t now_s)
     return (struct validity){.from_s = seconds_of(X509_get0_notBefore(certificate)),
                              .to_s = seconds_of(X509_get0_notAfter(certificate)),
                              .now_s = now_s};
+}
+
+bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
+                            struct reason *ret_sentence)
+{
+    if (identity->not_after_s - now_s > (int64_t)WARNING_DAYS * DAY_S)
+        return false;
+    reason_set(ret_sentence, ERR_OK, "%s ends at %s; make a new one (roost cert)", identity->path,
+               moment_text(identity->not_after_s).text);
+    return true;
 }
 
 enum err tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
@@ -552,6 +570,8 @@ static enum err names_text(const struct tls_request *request, struct buf *text,
     const struct tls_holder *holder = &request->holder;
     TRY(buf_printf(text, "URI:spiffe://%s/%s/%s", holder->cluster, tls_role_name(holder->role),
                    holder->name));
+    if (holder->role == TLS_ROLE_WORKER)
+        TRY(buf_printf(text, ",DNS:%s", TLS_WORKER_HOST));
     if (holder->role != TLS_ROLE_SERVER)
         return ERR_OK;
     if (request->host_count > TLS_HOSTS_MAX)
@@ -574,7 +594,7 @@ static bool leaf_sign(X509 *certificate, X509 *ca, EVP_PKEY *ca_key, enum tls_ro
 {
     X509V3_CTX context;
     X509V3_set_ctx(&context, ca, certificate, NULL, NULL, 0);
-    const char *use = role == TLS_ROLE_SERVER ? "serverAuth,clientAuth" : "clientAuth";
+    const char *use = role == TLS_ROLE_OPERATOR ? "clientAuth" : "serverAuth,clientAuth";
     return extension_add(certificate, &context, NID_basic_constraints, "critical,CA:FALSE") &&
            extension_add(certificate, &context, NID_key_usage, "critical,digitalSignature") &&
            extension_add(certificate, &context, NID_ext_key_usage, use) &&
@@ -634,5 +654,61 @@ enum err tls_ca_cluster(struct slice ca, const char *path,
         return reason_set(reason, ERR_UNTRUSTED, "%s: is not a CA of roost (names no cluster)",
                           path);
     memcpy(ret_cluster, cluster, sizeof cluster);
+    return ERR_OK;
+}
+
+/* ---- Revoked certificates ---- */
+
+enum err tls_revoked_line(struct slice certificate, const char *path, int64_t now_s,
+                          struct buf *ret_line, struct reason *reason)
+{
+    scoped(chain_release) struct chain chain = {0};
+    struct tls_holder holder;
+    TRY(chain_parse(certificate, path, &chain, reason));
+    TRY(holder_of(chain.certificates[0], path, &holder, reason));
+    const ASN1_INTEGER *number = X509_get0_serialNumber(chain.certificates[0]);
+    const uint8_t *bytes = ASN1_STRING_get0_data(number);
+    for (int i = 0; i < ASN1_STRING_length(number); i++)
+        TRY(buf_printf(ret_line, "%02x", bytes[i]));
+    return buf_printf(ret_line, " %s/%s %s\n", tls_role_name(holder.role), holder.name,
+                      moment_text(now_s).text);
+}
+
+/* The number at the beginning of a line, as tls_revoked_line() writes it. 0: there is none. */
+static uint64_t line_digest(const char *line, size_t bytes)
+{
+    uint8_t number[NUMBER_BYTES_MAX];
+    size_t digits = 0;
+    while (digits < bytes && line[digits] != ' ')
+        digits++;
+    if (digits == 0 || digits % 2 != 0 || digits > 2 * sizeof number)
+        return 0;
+    for (size_t i = 0; i < digits; i++) {
+        char c = line[i];
+        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0)
+            return 0;
+        number[i / 2] = (uint8_t)(i % 2 == 0 ? value << 4 : number[i / 2] | value);
+    }
+    return number_digest(number, digits / 2);
+}
+
+enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revoked *ret_revoked,
+                           struct reason *reason)
+{
+    uint32_t count = 0;
+    const char *from = (const char *)text.data, *end = from + text.bytes;
+    for (unsigned line = 1; from < end; line++) {
+        const char *next = memchr(from, '\n', (size_t)(end - from));
+        size_t bytes = (size_t)((next != NULL ? next : end) - from);
+        uint64_t certificate = line_digest(from, bytes);
+        if (certificate == 0 || count == TLS_REVOKED_MAX)
+            return reason_set(
+                reason, ERR_UNTRUSTED, "%s: line %u %s (roost cert --revoke)", path, line,
+                certificate == 0 ? "begins with no certificate's number" : "is one too many");
+        ret_revoked->certificates[count++] = certificate;
+        from = next != NULL ? next + 1 : end;
+    }
+    ret_revoked->count = count;
     return ERR_OK;
 }

@@ -4,6 +4,9 @@
  * `spiffe://CLUSTER/ROLE/NAME`; the role decides which methods it may call (common/rpc/rpc.h).
  * Servers also carry the host names and addresses that workers reach them by. Keys are ECDSA P-256.
  *
+ * A file `revoked` beside a server's certificate names certificates that it takes no longer: a line
+ * for each, which begins with its number. It is read again when it changes.
+ *
  * A certificate directory holds ca.crt and, per role, ROLE.crt and ROLE.key (server, worker,
  * operator); ca.key only where certificates are made. Key files have mode 0600. All functions may
  * be called from any thread; the clock is an argument (Unix seconds). */
@@ -44,6 +47,9 @@ enum {
     TLS_PATH_BYTES_MAX = 512
 };
 
+/* Workers talk to each other by this name alone, which is the address of nothing (RFC 2606). */
+#define TLS_WORKER_HOST "worker.roost.invalid"
+
 /* The holder of a certificate, as the certificate names it. */
 struct tls_holder {
     enum tls_role role;
@@ -55,8 +61,7 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* Whom a peer's certificate names, and which certificate it is: a digest of issuer and serial
- * number, never 0. */
+/* Whom a peer's certificate names, and which certificate it is: a digest of its number, never 0. */
 struct tls_peer {
     struct tls_holder holder;
     uint64_t certificate;
@@ -75,6 +80,26 @@ struct tls_observer {
 void tls_watch_begin(const struct tls_observer *observer, void *owner);
 bool tls_watch_end(void);
 
+enum { TLS_REVOKED_MAX = 4096 };
+struct tls_revoked {
+    uint32_t count;
+    uint64_t modified_ns;                   /* its file, when it was read; 0: there was none */
+    uint64_t certificates[TLS_REVOKED_MAX]; /* as in struct tls_peer */
+};
+/* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. */
+enum err tls_revoked_line(struct slice certificate, const char *path, int64_t now_s,
+                          struct buf *ret_line, struct reason *reason) MUST_USE;
+/* ERR_UNTRUSTED: a line that is none, or too many; nothing is written. */
+enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revoked *ret_revoked,
+                           struct reason *reason) MUST_USE;
+/* Reads the list beside the certificate at `path` if it is another file than *revoked is from.
+ * *ret_news: it was read. On an error *revoked stays as it was. */
+enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
+                          struct reason *reason) MUST_USE;
+/* Adds the certificate in the file `path` to the list in `dir`. */
+enum err tls_revoke(const char *dir, const char *path, int64_t now_s,
+                    struct reason *reason) MUST_USE;
+
 /* One certificate with its key and its CA, checked. PEM texts end in a 0 behind their bytes. */
 struct tls_identity {
     struct tls_holder holder;
@@ -86,7 +111,7 @@ struct tls_identity {
 
 /* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
  * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
- * ERR_UNTRUSTED: a file is missing or not PEM; expired, not yet valid, of another CA, another role,
+ * ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, not yet valid, of another CA, another role,
  * or the key does not fit. `reason` names the file and the remedy. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
@@ -109,6 +134,9 @@ struct tls_expected {
 enum err tls_identity_check(struct tls_identity *identity, const struct tls_expected *expected,
                             struct reason *reason) MUST_USE;
 
+/* Whether the certificate ends within a week; *ret_sentence says when, and what to do. */
+bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
+                            struct reason *ret_sentence);
 /* ERR_UNTRUSTED when the certificate is not valid at `now_s`; `reason` names the file. */
 enum err tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
                             struct reason *reason) MUST_USE;
@@ -129,7 +157,7 @@ struct tls_request {
 };
 
 /* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
- * a connection, workers and operators only its client end. ERR_INVALID: a name or host that cannot
+ * a connection, workers too, but under TLS_WORKER_HOST alone; operators only its client end. ERR_INVALID: a name or host that cannot
  * be one; ERR_UNTRUSTED: the CA does not parse, or its time is over. */
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key,

@@ -57,6 +57,20 @@ static enum err pem_write(const char *path, const struct buf *pem, unsigned mode
     return file_write_atomic(&file_ops_real, path, mode, buf_slice(pem), reason);
 }
 
+/* The key of a machine's other users is nobody's proof. Groups may read it: some systems hand out
+ * secrets that way. */
+static enum err key_check(const char *path, struct reason *reason)
+{
+    struct file_info info = {0};
+    enum { OTHERS = 07 };
+    if (file_stat(path, &info, NULL) == ERR_OK && (info.mode & OTHERS) != 0)
+        return reason_set(reason, ERR_UNTRUSTED,
+                          "%s: everybody on this machine may read or write this key (mode %04o); "
+                          "chmod 600 it, or make a new one (roost cert)",
+                          path, info.mode);
+    return ERR_OK; /* reading it gives a better reason */
+}
+
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason)
 {
@@ -73,6 +87,7 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
     TRY(pem_read(ca_path.text, &identity.ca, reason));
     TRY(pem_read(path.text, &identity.certificate, reason));
     TRY(pem_read(key_path.text, &identity.key, reason));
+    TRY(key_check(key_path.text, reason));
     struct tls_expected expected = {
         .ca_path = ca_path.text, .key_path = key_path.text, .role = role, .now_s = now_s};
     TRY(tls_identity_check(&identity, &expected, reason));
@@ -107,6 +122,44 @@ bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
     *ret_identity = renewed;
     renewed = (struct tls_identity){0};
     return true;
+}
+
+enum { REVOKED_BYTES_MAX = TLS_REVOKED_MAX * 160 };
+
+enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
+                          struct reason *reason)
+{
+    struct tls_path list;
+    struct file_info info = {0};
+    const char *end = strrchr(path, '/');
+    *ret_news = false;
+    int bytes = snprintf(list.text, sizeof list.text, "%.*srevoked",
+                         end == NULL ? 0 : (int)(end - path) + 1, path);
+    if (bytes < 0 || (size_t)bytes >= sizeof list.text)
+        return reason_set(reason, ERR_INVALID, "%.100s…: path is too long", path);
+    enum err err = file_stat(list.text, &info, reason);
+    if (err == ERR_NOT_FOUND || (err == ERR_OK && info.modified_ns == revoked->modified_ns))
+        return ERR_OK; /* a list that is gone revokes what it did */
+    TRY(err);
+    scoped(buf_release) struct buf text = {0};
+    TRY(file_read(list.text, REVOKED_BYTES_MAX, &text, reason));
+    TRY(tls_revoked_parse(buf_slice(&text), list.text, revoked, reason));
+    revoked->modified_ns = info.modified_ns;
+    *ret_news = true;
+    return ERR_OK;
+}
+
+enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct reason *reason)
+{
+    struct tls_path list;
+    scoped(buf_release) struct buf text = {0}, certificate = {0};
+    TRY(path_of(dir, "revoked", "", &list, reason));
+    enum err err = file_read(list.text, REVOKED_BYTES_MAX, &text, reason);
+    if (err != ERR_NOT_FOUND)
+        TRY(err);
+    TRY(pem_read(path, &certificate, reason));
+    TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &text, reason));
+    return file_write_atomic(&file_ops_real, list.text, 0644, buf_slice(&text), reason);
 }
 
 struct authority {

@@ -10,6 +10,7 @@ struct cert_options {
     const char *dir;
     struct tls_certificates wanted;
     const char *hosts[TLS_HOSTS_MAX];
+    const char *revoked; /* a certificate's file */
 };
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -36,6 +37,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             argp_error(state, "more than %d hosts", TLS_HOSTS_MAX);
         options->hosts[options->wanted.host_count++] = argument;
         return 0;
+    case 'R':
+        options->revoked = argument;
+        return 0;
     case 'D':
         seconds = (int64_t)(arguments_positive(argument, "days", DAYS_MAX, state) * DAY_S);
         options->wanted.valid_s = seconds > 0 ? seconds : 1;
@@ -54,6 +58,8 @@ int command_cert(int argc, char **argv)
         {"name", 'n', "NAME", 0, "the holder's name; default: the role", 0},
         {"host", 'h', "HOST", 0, "a name or address workers reach a server by; repeatable", 0},
         {"days", 'D', "N", 0, "validity (30)", 0},
+        {"revoke", 'R', "FILE", 0, "add that certificate to DIR/revoked, which servers read again",
+         0},
         {0},
     };
     static const struct argp own = {.options = options, .parser = parse_option};
@@ -70,9 +76,11 @@ int command_cert(int argc, char **argv)
     arguments_parse(&about, argc, argv, &arguments);
     chosen.wanted.hosts = chosen.hosts;
     chosen.wanted.now_s = (int64_t)time_wall_s();
-    enum err err = tls_make_cluster_certificates(chosen.dir, &chosen.wanted, &reason);
+    enum err err = chosen.revoked != NULL
+                       ? tls_revoke(chosen.dir, chosen.revoked, chosen.wanted.now_s, &reason)
+                       : tls_make_cluster_certificates(chosen.dir, &chosen.wanted, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
-    printf("%s\n", chosen.dir);
+    printf("%s%s\n", chosen.dir, chosen.revoked != NULL ? "/revoked" : "");
     return EXIT_SUCCESS;
 }

@@ -80,6 +80,10 @@ enum err client_open(const struct client_options *options, struct client *ret_cl
     if (!options->insecure)
         TRY(tls_identity_read(options->certs, TLS_ROLE_OPERATOR, (int64_t)time_wall_s(),
                               &ret_client->identity, reason));
+    struct reason soon;
+    if (!options->insecure &&
+        tls_identity_ends_soon(&ret_client->identity, (int64_t)time_wall_s(), &soon))
+        fprintf(stderr, "warning: %s\n", soon.text);
     enum err err = rpc_loop_new(&settings, &ret_client->loop);
     if (err == ERR_OK)
         err = rpc_channel_new(ret_client->loop, options->cluster,

@@ -33,7 +33,6 @@ enum {
     START_MS = 30000, /* until the coordinator answers */
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
-    CERTIFICATE_S = 7 * 86400,
     FAILED_STARTS_MAX = 5,
     DIRECTORIES_MAX = 1000, /* runs/NAME, runs/NAME-2, … */
     STEPS_BYTES_MAX = 1 << 30,
@@ -230,7 +229,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
 static enum err make_certificates(const struct up *up, struct reason *reason)
 {
     char path[512];
-    struct tls_certificates wanted = {.now_s = (int64_t)time_wall_s(), .valid_s = CERTIFICATE_S};
+    struct tls_certificates wanted = {.now_s = (int64_t)time_wall_s()};
     TRY(join_path(up, "certs", path, sizeof path, reason));
     return up->options->insecure ? ERR_OK : tls_make_cluster_certificates(path, &wanted, reason);
 }

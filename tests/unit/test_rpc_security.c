@@ -157,6 +157,42 @@ TEST_F(certificates_are_renewed_without_a_restart, security)
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 
+/* The list is read again while the server runs. A connection that stands is reset, too. */
+TEST_F(a_revoked_certificate_is_let_in_no_longer, security)
+{
+    char dir[] = "/tmp/roost-revoked-XXXXXX", path[PATH_MAX];
+    assert_non_null(mkdtemp(dir));
+    certificates_make(dir);
+    struct tls_identity server_identity = identity_in(dir, TLS_ROLE_SERVER);
+    struct tls_identity worker_identity = identity_in(dir, TLS_ROLE_WORKER);
+    struct tls_identity operator_identity = identity_in(dir, TLS_ROLE_OPERATOR);
+    struct rpc_server *server = server_new(f->loop, &server_identity, methods, 1);
+    unsigned port = rpc_server_port(server);
+    struct rpc_channel *standing = channel_new(f->loop, port, &worker_identity);
+    struct rpc_channel *other = channel_new(f->loop, port, &operator_identity);
+    struct buf response = {0};
+    enum err before, after, others;
+    before = rpc_call(standing, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+    snprintf(path, sizeof path, "%s/worker.crt", dir);
+    assert_int_equal(tls_revoke(dir, path, fixture_now_s(), NULL), ERR_OK);
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    do
+        after = rpc_call(standing, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+    while (after == ERR_OK && time_now_ns() < deadline_ns);
+    others = rpc_call(other, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+    rpc_channel_free(standing);
+    rpc_channel_free(other);
+    rpc_server_free(server);
+    tls_identity_release(&server_identity);
+    tls_identity_release(&worker_identity);
+    tls_identity_release(&operator_identity);
+    buf_release(&response);
+    assert_int_equal(before, ERR_OK);
+    assert_int_equal(after, ERR_UNREACHABLE);
+    assert_int_equal(others, ERR_OK);
+    assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
+}
+
 TEST_F(an_expired_certificate_is_found_before_it_is_used, security)
 {
     struct tls_identity identity = worker_identity(f);
@@ -295,5 +331,36 @@ TEST_F(tls_1_2_is_refused, security)
 {
     struct tls_identity identity = worker_identity(f);
     assert_false(server_talks(f, TLS1_2_VERSION, &identity));
+    tls_identity_release(&identity);
+}
+
+static int count_session(SSL *connection, SSL_SESSION *session)
+{
+    (void)session;
+    ++*(unsigned *)SSL_get_app_data(connection);
+    return 0;
+}
+
+/* Who resumes a session shows no certificate: it would go on when its certificate has ended. */
+TEST_F(no_session_can_be_resumed, security)
+{
+    unsigned sessions = 0;
+    char byte;
+    struct tls_identity identity = identity_of_role(&f->authority, "nest", TLS_ROLE_WORKER);
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT);
+    SSL_CTX_sess_set_new_cb(context, count_session);
+    SSL_CTX_set_alpn_protos(context, (const uint8_t *)"\x02h2", 3);
+    use_certificate(context, &identity);
+    BIO *connection_bio = BIO_new_socket(connect_to(rpc_server_port(f->server)), BIO_CLOSE);
+    SSL *connection = SSL_new(context);
+    SSL_set_app_data(connection, &sessions);
+    SSL_clear_options(connection, SSL_OP_NO_TICKET); /* which tls_process_init() sets at each */
+    SSL_set_bio(connection, connection_bio, connection_bio);
+    assert_int_equal(SSL_connect(connection), 1);
+    assert_int_equal(SSL_read(connection, &byte, 1), 1); /* behind what would be a ticket */
+    assert_int_equal(sessions, 0);
+    SSL_free(connection);
+    SSL_CTX_free(context);
     tls_identity_release(&identity);
 }

@@ -1,4 +1,5 @@
 /* A certificate directory on disk. The clock is 2026-01-01. */
+#include "common/file.h"
 #include "common/rpc/tls.h"
 #include "tests/unit/folder.h"
 
@@ -100,6 +101,66 @@ TEST_F(a_missing_file_is_named_and_what_to_do, dir)
     assert_non_null(strstr(reason.text, "where the CA's key lies"));
     assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_OK); /* who only uses certificates needs no CA's key */
+}
+
+TEST_F(a_key_that_everybody_may_read_is_refused, dir)
+{
+    scoped(tls_identity_release) struct tls_identity identity = {0};
+    struct reason reason = {0};
+    char path[320];
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    file_of(f, "worker.key", path);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
+                     ERR_UNTRUSTED);
+    assert_non_null(strstr(reason.text, "chmod 600"));
+    assert_int_equal(chmod(path, 0440), 0); /* as some systems hand out secrets */
+    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
+                     ERR_OK);
+}
+
+TEST_F(a_week_before_its_end_a_certificate_is_reported, dir)
+{
+    scoped(tls_identity_release) struct tls_identity identity = {0};
+    struct reason soon = {0};
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, NULL), ERR_OK);
+    assert_false(tls_identity_ends_soon(&identity, NOW_S + 22 * 86400, &soon));
+    assert_true(tls_identity_ends_soon(&identity, NOW_S + 23 * 86400, &soon));
+    assert_non_null(strstr(soon.text, "worker.crt ends at "));
+}
+
+TEST_F(a_revoked_certificate_is_in_the_list, dir)
+{
+    static struct tls_revoked revoked;
+    bool news = true;
+    struct reason reason = {0};
+    char path[320], list[320];
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    file_of(f, "server.crt", path);
+    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+    assert_false(news);
+    static const char *const names[] = {"worker.crt", "operator.crt"};
+    for (uint32_t i = 0; i < 2; i++) {
+        char certificate[320];
+        file_of(f, names[i], certificate);
+        if (tls_revoke(f->path, certificate, NOW_S, &reason) != ERR_OK)
+            fail_msg("%s", reason.text);
+        revoked.modified_ns = 0; /* two within one tick of the file system's clock */
+        assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+        assert_true(news);
+        assert_int_equal(revoked.count, i + 1);
+    }
+    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+    assert_false(news);
+    file_of(f, "revoked", list);
+    static const char bad[] = "worker/w7\n";
+    assert_int_equal(file_write_atomic(&file_ops_real, list, 0644,
+                                       (struct slice){(const uint8_t *)bad, sizeof bad - 1}, NULL),
+                     ERR_OK);
+    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_UNTRUSTED);
+    assert_non_null(strstr(reason.text, "line 1"));
+    assert_int_equal(revoked.count, 2); /* the list before */
 }
 
 TEST_F(a_file_that_is_no_certificate_is_named, dir)

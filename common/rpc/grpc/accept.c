@@ -31,14 +31,17 @@ enum {
     PORTS_MAX = 8,    /* addresses of one host name */
     ACCEPTS_MAX = 64, /* from one port, before the others are looked at */
     FULL_MS = 50,     /* no file is left: the next attempt */
-    QUIET_MS = 5000,  /* no connection came: memory goes back to the system … */
-    ENDED_MIN = 64,   /* … if so many ended since it last did, or one was closed */
+    LOOK_MS = 1000,   /* how often the list of revoked certificates is looked at */
+    ENDED_MIN = 64,   /* connections; or one that a limit closed: memory goes back */
     CONNECTIONS_MAX = 65536,
     HALF_OPEN_MAX = 1024,           /* 22 KiB of memory each */
     UNPROVED_BYTES_MAX = 256 << 10, /* a handshake with the longest chain */
     READ_AHEAD_BYTES = 4 << 20,     /* a message that nobody reads: 3 to 4 MiB were seen */
     RESETS_MAX = 512
 };
+
+#define LOOK_NS 1000000000ull
+#define QUIET_NS 5000000000ull /* no connection came: memory goes back to the system */
 
 /* ---- The library's side ---- */
 
@@ -85,6 +88,9 @@ struct rpc_listener {
     struct handler *handler;
     struct accepted_table *table;
     struct thread thread;
+    char path[TLS_PATH_BYTES_MAX]; /* of the certificate, beside which revoked ones are listed */
+    struct tls_revoked revoked;
+    uint64_t quiet_since_ns, looked_ns;
     uint64_t ended, closed; /* connections, when memory went back last */
 };
 
@@ -168,6 +174,32 @@ static void give_memory_back(struct rpc_listener *listener)
     (void)malloc_trim(0);
 }
 
+/* A list that cannot be read leaves the one before. */
+static void read_revoked(struct rpc_listener *listener)
+{
+    bool news = false;
+    if (listener->tls &&
+        tls_revoked_read(listener->path, &listener->revoked, &news, NULL) == ERR_OK && news &&
+        accepted_revoke(listener->table, &listener->revoked) != ERR_OK)
+        listener->revoked.modified_ns = 0; /* no memory: once more */
+}
+
+/* After each connection, and each second without one. */
+static void look_around(struct rpc_listener *listener, bool came)
+{
+    uint64_t now_ns = time_now_ns();
+    if (now_ns - listener->looked_ns >= LOOK_NS) {
+        listener->looked_ns = now_ns;
+        read_revoked(listener);
+    }
+    if (came || listener->quiet_since_ns == 0)
+        listener->quiet_since_ns = now_ns;
+    if (now_ns - listener->quiet_since_ns < QUIET_NS)
+        return;
+    listener->quiet_since_ns = now_ns;
+    give_memory_back(listener);
+}
+
 static void accept_connections(void *argument)
 {
     struct rpc_listener *listener = argument;
@@ -177,9 +209,8 @@ static void accept_connections(void *argument)
         files[i] = (struct pollfd){.fd = listener->ports[i], .events = POLLIN};
     files[count] = (struct pollfd){.fd = listener->stopping, .events = POLLIN};
     for (;;) {
-        int ready = poll(files, count + 1, QUIET_MS);
-        if (ready == 0)
-            give_memory_back(listener);
+        int ready = poll(files, count + 1, LOOK_MS);
+        look_around(listener, ready > 0);
         if (ready <= 0)
             continue;
         if (files[count].revents != 0)
@@ -295,6 +326,13 @@ static struct accepted_limits limits_of(const struct rpc_settings *settings, uin
     return limits;
 }
 
+static enum err first_revoked(struct rpc_listener *listener, struct reason *reason)
+{
+    bool news = false;
+    TRY(tls_revoked_read(listener->path, &listener->revoked, &news, reason));
+    return news ? accepted_revoke(listener->table, &listener->revoked) : ERR_OK;
+}
+
 enum err rpc_listener_new(const struct rpc_listener_config *config,
                           struct rpc_listener **ret_listener, unsigned *ret_port,
                           struct reason *reason)
@@ -302,7 +340,9 @@ enum err rpc_listener_new(const struct rpc_listener_config *config,
     struct rpc_listener *listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return ERR_NOMEM;
-    listener->tls = config->tls;
+    listener->tls = config->identity != NULL;
+    if (listener->tls)
+        memcpy(listener->path, config->identity->path, sizeof listener->path);
     listener->keepalive_timeout_ms = config->settings->keepalive_timeout_ms;
     uint32_t file_max = file_limit_raise();
     file_max -= file_max / 8 + 32; /* for checkpoints, journals and what a process has open */
@@ -312,6 +352,8 @@ enum err rpc_listener_new(const struct rpc_listener_config *config,
     listener->stopping = eventfd(0, EFD_CLOEXEC);
     if (err == ERR_OK && listener->stopping < 0)
         err = reason_set(reason, ERR_BUSY, "no file is left to listen with");
+    if (err == ERR_OK && listener->tls)
+        err = first_revoked(listener, reason);
     if (err == ERR_OK)
         err = bind_all(listener, config->address, reason);
     if (err != ERR_OK) {

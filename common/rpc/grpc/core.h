@@ -91,11 +91,12 @@ enum err rpc_address_check(const char *address, bool loopback_only, struct reaso
 struct rpc_listener;
 struct rpc_listener_config {
     const struct rpc_settings *settings;
-    const char *address; /* checked */
-    bool tls;
+    const char *address;                 /* checked */
+    const struct tls_identity *identity; /* NULL: no TLS. Borrowed for the call */
 };
 /* Listens; the argument goes to the library's server, which gets the port RPC_LISTENER_PORT and is
- * started, then the listener is. ERR_INVALID, ERR_EXISTS: the address. */
+ * started, then the listener is. ERR_INVALID, ERR_EXISTS: the address; ERR_UNTRUSTED: the
+ * list of revoked certificates. */
 enum err rpc_listener_new(const struct rpc_listener_config *config,
                           struct rpc_listener **ret_listener, unsigned *ret_port,
                           struct reason *reason) MUST_USE;

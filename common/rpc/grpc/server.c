@@ -107,6 +107,8 @@ static enum err holder_of_call(const struct rpc_server *server, grpc_call *call,
     const grpc_auth_property *uri = grpc_auth_property_iterator_next(&uris);
     enum err err = uri == NULL ? reason_set(reason, ERR_UNTRUSTED, "certificate names no role")
                                : tls_holder_of_uri(uri->value, ret_holder, reason);
+    if (err == ERR_OK && strlen(uri->value) != uri->value_length)
+        err = reason_set(reason, ERR_UNTRUSTED, "certificate's role has a 0 in its name");
     if (err == ERR_OK && grpc_auth_property_iterator_next(&uris) != NULL)
         err = reason_set(reason, ERR_UNTRUSTED, "certificate names more than one role");
     grpc_auth_context_release(context);
@@ -325,7 +327,7 @@ enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_serve
     struct rpc_listener *listener = NULL;
     unsigned port = 0;
     const struct rpc_listener_config where = {&config->loop->settings, config->address,
-                                              config->identity != NULL};
+                                              config->identity};
     TRY(rpc_listener_new(&where, &listener, &port, reason));
     struct rpc_server *server = server_new(config, listener, port);
     if (server == NULL)
