@@ -41,6 +41,10 @@ enum err file_failed(const char *verb, const char *path, struct reason *reason);
 enum err file_read(const char *path, size_t bytes_max, struct buf *bytes,
                    struct reason *reason) MUST_USE;
 
+/* At most `bytes` from `offset` on, appended to `part`; nothing behind its end. */
+enum err file_read_part(const char *path, uint64_t offset, size_t bytes, struct buf *part,
+                        struct reason *reason) MUST_USE;
+
 /* A file in memory, read only. The bytes live until file_map_release(); when somebody truncates the
  * file meanwhile, the process gets SIGBUS: map only finished files. */
 struct file_map {
@@ -89,6 +93,8 @@ enum err file_log_append(struct file_log *log, struct slice bytes, struct reason
 enum err file_log_sync(struct file_log *log, struct reason *reason) MUST_USE;
 /* Cuts the file to `bytes`; ERR_CORRUPT: the file is shorter than that. */
 enum err file_log_truncate(struct file_log *log, uint64_t bytes, struct reason *reason) MUST_USE;
+/* Whether its path still leads to it: another process may have replaced it. */
+bool file_log_in_place(const struct file_log *log);
 void file_log_release(struct file_log *log); /* {0} is fine */
 
 /* A claim on a file, which is made when it is not there: several share one, or one has it alone. It

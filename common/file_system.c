@@ -301,6 +301,36 @@ enum err file_resolve(const char *path, char **ret_path, struct reason *reason)
     return ERR_OK;
 }
 
+enum err file_read_part(const char *path, uint64_t offset, size_t bytes, struct buf *part,
+                        struct reason *reason)
+{
+    scoped(close_scoped) int fd = -1;
+    struct stat status;
+    TRY(open_to_read(path, &fd, &status, reason));
+    if (buf_reserve(part, bytes) != ERR_OK)
+        return reason_set(reason, ERR_NOMEM, "no memory to read %s", path);
+    while (bytes > 0) {
+        ssize_t got = pread(fd, part->data + part->bytes, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return file_failed("read", path, reason);
+        if (got == 0)
+            break;
+        part->bytes += (size_t)got;
+        offset += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return ERR_OK;
+}
+
+bool file_log_in_place(const struct file_log *log)
+{
+    struct stat ours, theirs;
+    return fstat(log->fd, &ours) == 0 && stat(log->path, &theirs) == 0 &&
+           ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
+}
+
 enum err file_claim_take(const char *path, bool shared, struct file_claim *ret_claim,
                          struct reason *reason)
 {

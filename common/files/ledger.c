@@ -118,6 +118,8 @@ static bool follows(struct ledger *ledger, const struct ledger_row *row)
         return false;
     }
     if (step > next)
+        ledger->whole_from = row->step;
+    if (step > next)
         ledger_fault(ledger, "steps %llu to %llu are missing", next, step - 1);
     if (step < next || first < position) {
         ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step, next - 1);
@@ -141,20 +143,29 @@ static struct ledger_epoch *last_epoch(struct ledger *ledger)
     return count == 0 ? NULL : (struct ledger_epoch *)(void *)ledger->epochs.data + count - 1;
 }
 
+static enum err clear_seen(struct ledger *ledger, uint64_t epoch_samples)
+{
+    size_t bytes = (size_t)(epoch_samples / 8 + 1);
+    ledger->seen.bytes = 0;
+    TRY(buf_reserve(&ledger->seen, bytes));
+    memset(ledger->seen.data, 0, bytes);
+    ledger->seen.bytes = bytes;
+    return ERR_OK;
+}
+
 static enum err open_epoch(struct ledger *ledger, const struct ledger_row *row, uint64_t number,
                            uint64_t ticket)
 {
-    size_t bytes = (size_t)(row->epoch_samples / 8 + 1);
     struct ledger_epoch epoch = {
         .epoch = number,
         .samples = row->epoch_samples,
         .first_step = row->step,
         .first_ticket = ticket,
     };
-    ledger->seen.bytes = 0;
-    TRY(buf_reserve(&ledger->seen, bytes));
-    memset(ledger->seen.data, 0, bytes);
-    ledger->seen.bytes = bytes;
+    if (ledger->by_positions)
+        ledger->epochs.bytes = 0;
+    else
+        TRY(clear_seen(ledger, row->epoch_samples));
     return buf_append(&ledger->epochs, &epoch, sizeof epoch);
 }
 
@@ -197,6 +208,12 @@ static enum err count(struct ledger *ledger, const struct ledger_row *row)
             epoch = last_epoch(ledger);
         }
         note_step(epoch, row);
+        if (ledger->by_positions) {
+            uint64_t counted = (end < epoch_end ? end : epoch_end) - position;
+            epoch->counted += counted;
+            epoch->discarded += row->skipped ? counted : 0;
+            position += counted;
+        }
         for (; position < end && position < epoch_end; position++)
             tick_off(ledger, epoch, &sampler, position, row);
         epoch->last_ticket = (position - 1) / row->slot_samples;
@@ -215,12 +232,29 @@ enum err ledger_add(struct ledger *ledger, const struct ledger_row *row)
                      (unsigned long long)row->step, (unsigned long long)row->step_samples,
                      (unsigned long long)(row->slots * row->slot_samples));
     TRY(count(ledger, row));
-    if (row->skipped)
+    ledger->skipped_count += row->skipped ? 1 : 0;
+    if (row->skipped && !ledger->by_positions)
         TRY(buf_append(&ledger->skipped, row, sizeof *row));
     ledger->step_count++;
     ledger->samples += row->step_samples;
     ledger->last = *row;
     return ERR_OK;
+}
+
+enum err ledger_go_on(struct ledger *ledger, const struct ledger *sums)
+{
+    check(ledger->step_count == 0 && sums->by_positions);
+    ledger->step_count = sums->step_count;
+    ledger->position = sums->position;
+    ledger->samples = sums->samples;
+    ledger->whole_from = sums->whole_from;
+    ledger->skipped_count = sums->skipped_count;
+    ledger->fault_count += sums->fault_count;
+    ledger->last = sums->last;
+    if (ledger_epoch_count(sums) == 0 || sums->position % sums->last.epoch_samples == 0)
+        return ERR_OK; /* the next row begins an epoch */
+    TRY(buf_append(&ledger->epochs, ledger_epochs(sums), sizeof(struct ledger_epoch)));
+    return clear_seen(ledger, sums->last.epoch_samples);
 }
 
 /* ---- results ---- */

@@ -63,9 +63,14 @@ struct ledger_fault {
 /* {.seed = the run's} is an empty one; the arrays in `buf`s are to be read only. */
 struct ledger {
     uint64_t seed;
+    /* Positions are counted instead of samples: rule 4 follows from rules 1 to 3, because each
+     * position of an epoch is another sample. Only the newest epoch is kept, and no skipped row. */
+    bool by_positions;
     uint64_t step_count;
-    uint64_t position; /* where the next step's samples begin */
-    uint64_t samples;  /* counted with the gradients of all steps */
+    uint64_t position;   /* where the next step's samples begin */
+    uint64_t samples;    /* counted with the gradients of all steps */
+    uint64_t whole_from; /* from this step on none is missing */
+    uint64_t skipped_count;
     struct ledger_row last;
     struct buf epochs;  /* struct ledger_epoch; the last one may be incomplete */
     struct buf skipped; /* struct ledger_row */
@@ -76,6 +81,9 @@ struct ledger {
 
 /* ERR_NOMEM. */
 enum err ledger_add(struct ledger *ledger, const struct ledger_row *row) MUST_USE;
+/* An empty ledger goes on behind another one, by positions, whose rows are not read again. Its
+ * newest epoch goes on; those before it are not listed. ERR_NOMEM. */
+enum err ledger_go_on(struct ledger *ledger, const struct ledger *sums) MUST_USE;
 /* A fault that the caller found. */
 void ledger_fault(struct ledger *ledger, const char *format, ...) PRINTF_LIKE(2, 3);
 void ledger_release(struct ledger *ledger);

@@ -33,12 +33,7 @@ void effort_see(struct effort *effort, const struct status_reply *status)
 
 /* ---- the steps that stayed ---- */
 
-struct rows {
-    uint64_t first_step;
-    double newest_s; /* of a step's row; 0: none yet */
-};
-
-static enum err read_row(struct effort *effort, struct rows *rows, const struct json *row,
+static enum err read_row(struct effort *effort, struct effort_rows *rows, const struct json *row,
                          struct reason *reason)
 {
     uint64_t step, slot_ms;
@@ -58,15 +53,14 @@ static enum err read_row(struct effort *effort, struct rows *rows, const struct 
     return ERR_OK;
 }
 
-enum err effort_read_steps(struct effort *effort, const char *name, struct slice text,
-                           uint64_t first_step, struct reason *reason)
+enum err effort_read_steps(struct effort *effort, struct effort_rows *so_far, const char *name,
+                           struct slice rows, struct reason *reason)
 {
-    struct rows rows = {.first_step = first_step};
-    const uint8_t *at = text.data, *all_end = text.data + text.bytes, *end;
+    const uint8_t *at = rows.data, *all_end = rows.data + rows.bytes, *end;
     for (; (end = memchr(at, '\n', (size_t)(all_end - at))) != NULL; at = end + 1) {
         scoped(json_free_scoped) struct json *row = NULL;
         TRY(json_parse(name, (struct slice){at, (size_t)(end - at)}, &row, reason));
-        TRY(read_row(effort, &rows, row, reason));
+        TRY(read_row(effort, so_far, row, reason));
     }
     return ERR_OK;
 }

@@ -37,9 +37,13 @@ struct effort {
 /* Each look's status, in order. */
 void effort_see(struct effort *effort, const struct status_reply *status);
 uint64_t effort_total(const struct effort_counter *counter);
-/* The rows of steps.jsonl from `first_step` on. ERR_MALFORMED: it is none. */
-enum err effort_read_steps(struct effort *effort, const char *name, struct slice rows,
-                           uint64_t first_step, struct reason *reason) MUST_USE;
+/* Rows of the step log, in their order, from `first_step` on. ERR_MALFORMED: one is none. */
+struct effort_rows {
+    uint64_t first_step;
+    double newest_s; /* of a step's row; 0: none yet */
+};
+enum err effort_read_steps(struct effort *effort, struct effort_rows *so_far, const char *name,
+                           struct slice rows, struct reason *reason) MUST_USE;
 
 struct effort_shares {
     double goodput, starting, waiting, redone, audited; /* 0 to 1; all 0 when nobody was up */

@@ -3,6 +3,7 @@
 
 #include "common/file.h"
 #include "common/files/checkpoint.h"
+#include "common/files/step_log.h"
 #include "common/scoped.h"
 #include "common/settings/spec.h"
 #include "deploy/roost/arguments.h"
@@ -12,11 +13,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20, ROWS_BYTES_MAX = 1 << 30 };
+enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20 };
 
 /* What the directory holds beside the rows. */
 struct facts {
     struct ledger ledger;
+    bool full;                  /* rows of closed segments are read, too */
+    uint64_t segment_count;     /* closed ones */
+    uint64_t closed_steps;      /* in these */
     bool torn;                  /* the last line is unfinished */
     bool has_cut;               /* a recorded one */
     struct checkpoint_name cut; /* the newest */
@@ -51,30 +55,80 @@ static enum err read_seed(const char *directory, uint64_t *ret_seed, struct reas
     return ERR_OK;
 }
 
-static enum err read_rows(const char *directory, struct facts *facts, struct reason *reason)
+/* Where rows go: those below `first_step` are passed over. */
+struct rows {
+    struct ledger *ledger;
+    uint64_t first_step;
+};
+
+static enum err take_row(void *context, const char *path, uint64_t line, struct slice text,
+                         struct reason *reason)
 {
-    scoped(buf_release) struct buf rows = {0}; /* no map: a rewind may cut the file meanwhile */
-    char path[PATH_BYTES];
-    TRY(join_path(path, directory, "steps.jsonl", reason));
-    TRY(file_read(path, ROWS_BYTES_MAX, &rows, reason));
-    size_t at = 0;
-    for (uint64_t line = 1; at < rows.bytes; line++) {
-        const uint8_t *begin = rows.data + at;
-        const uint8_t *end = memchr(begin, '\n', rows.bytes - at);
-        struct ledger_row row;
-        bool is_step;
-        facts->torn = end == NULL;
-        if (end == NULL)
-            return ERR_OK; /* a daemon was killed while it wrote, or is writing */
-        struct slice text = {begin, (size_t)(end - begin)};
-        TRY(ledger_parse(path, line, text, &row, &is_step, reason));
-        if (is_step && ledger_add(&facts->ledger, &row) != ERR_OK)
-            return reason_set(reason, ERR_NOMEM,
-                              "%s:%" PRIu64 ": no memory for %" PRIu64 " samples of an epoch", path,
-                              line, row.epoch_samples);
-        at += text.bytes + 1;
+    const struct rows *rows = context;
+    struct ledger_row row;
+    bool is_step;
+    TRY(ledger_parse(path, line, text, &row, &is_step, reason));
+    if (is_step && row.step >= rows->first_step && ledger_add(rows->ledger, &row) != ERR_OK)
+        return reason_set(reason, ERR_NOMEM,
+                          "%s:%" PRIu64 ": no memory for %" PRIu64 " samples of an epoch", path,
+                          line, row.epoch_samples);
+    return ERR_OK;
+}
+
+/* Whether the rows are those that the footer was made from, and come to its sums. */
+static enum err read_segment(const char *path, const struct step_log_footer *footer,
+                             struct ledger *ledger, struct reason *reason)
+{
+    struct rows rows = {.ledger = ledger};
+    const struct step_log_reader reader = {take_row, &rows};
+    const struct ledger *sums = &footer->state.sums;
+    struct digest digest;
+    bool torn;
+    TRY(step_log_digest(path, footer, &digest, reason));
+    if (memcmp(&digest, &footer->rows, sizeof digest) != 0)
+        ledger_fault(ledger, "%.100s: its rows do not match the digest at its end", path);
+    TRY(step_log_read(path, &reader, &torn, reason));
+    if (ledger->step_count != sums->step_count || ledger->samples != sums->samples ||
+        ledger->position != sums->position)
+        ledger_fault(ledger, "%.100s: its rows do not come to the sums at its end", path);
+    return ERR_OK;
+}
+
+/* A footer that follows the one before is added: it has the sums so far. */
+static enum err read_closed(const char *directory, struct facts *facts, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names segments = {0};
+    struct digest before = {{0}};
+    TRY(step_log_segments(directory, &segments, reason));
+    for (size_t i = 0; i < segments.count; i++) {
+        const char *path = segments.names[i];
+        struct step_log_footer footer = {0};
+        TRY(step_log_read_footer(path, &footer, reason));
+        if (memcmp(&footer.before, &before, sizeof before) != 0)
+            ledger_fault(&facts->ledger, "%.100s does not follow the segment before it", path);
+        before = footer.state.newest;
+        facts->segment_count++;
+        facts->closed_steps = footer.state.sums.last.step + 1;
+        enum err err = ERR_OK;
+        if (facts->full)
+            err = read_segment(path, &footer, &facts->ledger, reason);
+        else if (i + 1 == segments.count)
+            err = ledger_go_on(&facts->ledger, &footer.state.sums);
+        ledger_release(&footer.state.sums);
+        TRY(err);
     }
     return ERR_OK;
+}
+
+/* A daemon that was killed while it wrote, or is writing, leaves a torn line. */
+static enum err read_rows(const char *directory, struct facts *facts, struct reason *reason)
+{
+    char path[PATH_BYTES];
+    TRY(join_path(path, directory, "steps.jsonl", reason));
+    TRY(read_closed(directory, facts, reason));
+    struct rows rows = {&facts->ledger, facts->closed_steps};
+    const struct step_log_reader reader = {take_row, &rows};
+    return step_log_read(path, &reader, &facts->torn, reason);
 }
 
 /* What is recorded must be in the ledger. */
@@ -138,6 +192,10 @@ static void print_epoch(const struct ledger_epoch *epoch)
 static void print_people(const struct facts *facts)
 {
     const struct ledger *ledger = &facts->ledger;
+    if (facts->segment_count > 0 && !facts->full)
+        printf("closed segments: %" PRIu64 ", steps 0 to %" PRIu64
+               ", by the sums at their ends; --full reads their rows\n",
+               facts->segment_count, facts->closed_steps - 1);
     for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
         print_epoch(&ledger_epochs(ledger)[i]);
     for (size_t i = 0; i < ledger_skipped_count(ledger); i++) {
@@ -205,6 +263,11 @@ static void print_tool(const struct facts *facts)
     print_uint(&writer, "generation", ledger->last.generation);
     if (facts->has_cut)
         print_uint(&writer, "cut_version", facts->cut.version);
+    if (facts->segment_count > 0) {
+        print_uint(&writer, "closed_segments", facts->segment_count);
+        print_uint(&writer, "closed_steps", facts->closed_steps);
+    }
+    print_uint(&writer, "skipped_count", ledger->skipped_count);
     print_array(&writer, "epochs");
     for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
         put_epoch(&writer, &ledger_epochs(ledger)[i]);
@@ -222,17 +285,33 @@ static void print_tool(const struct facts *facts)
     print_json(&writer);
 }
 
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    bool *full = state->input;
+    (void)argument;
+    if (key != 'F')
+        return ARGP_ERR_UNKNOWN;
+    *full = true;
+    return 0;
+}
+
 int command_ledger(int argc, char **argv)
 {
-    static const struct arguments_about about = {
+    static const struct argp_option options[] = {
+        {"full", 'F', NULL, 0, "read the rows of closed segments, too", 0}, {0}};
+    static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
+    scoped(facts_release) struct facts facts = {0};
+    const struct arguments_about about = {
         .subject = "DIR",
         .json = true,
+        .own = &own,
+        .own_input = &facts.full,
         .summary = "Reads a run's directory and proves, per epoch, that every sample was counted "
                    "exactly once: from which steps and tickets, with the digest of their "
                    "gradients' sums. Lists skipped steps, and whatever does not hold. Exit code 0: "
-                   "everything holds; 1: not."};
+                   "everything holds; 1: not. Of a long run's closed "
+                   "segments the sums at their ends are added."};
     struct arguments arguments;
-    scoped(facts_release) struct facts facts = {0};
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);
     enum err err = read_all(arguments.subject, &facts, &reason);

@@ -7,77 +7,7 @@
 
 #include <string.h>
 
-enum {
-    BATCH_BYTES = 64 * 1024,
-    LATE_BYTES_MAX = 8 << 20,
-    STEPS_BYTES_MAX = 1 << 30,
-    PATH_BYTES = 4096
-};
-
-/* ---- which rows stay ---- */
-
-/* The number behind `key` at the beginning of a row; false: the row begins otherwise. */
-static bool row_number(const char *row, size_t bytes, const char *key, uint64_t *ret_number)
-{
-    size_t length = strlen(key);
-    if (bytes <= length || memcmp(row, key, length) != 0)
-        return false;
-    uint64_t number = 0;
-    for (size_t i = length; i < bytes && row[i] >= '0' && row[i] <= '9'; i++)
-        number = number * 10 + (uint64_t)(row[i] - '0');
-    *ret_number = number;
-    return true;
-}
-
-/* A step leads to the next version; a validation is of its version. */
-static bool row_stays(const char *row, size_t bytes, uint64_t version)
-{
-    uint64_t number;
-    if (row_number(row, bytes, "{\"step\":", &number))
-        return number < version;
-    return row_number(row, bytes, "{\"version\":", &number) && number < version;
-}
-
-size_t record_keep(struct slice text, uint64_t version)
-{
-    const char *rows = (const char *)text.data;
-    size_t at = 0;
-    while (at < text.bytes) {
-        const char *end = memchr(rows + at, '\n', text.bytes - at);
-        if (end == NULL || !row_stays(rows + at, (size_t)(end - rows) - at, version))
-            break;
-        at = (size_t)(end - rows) + 1;
-    }
-    return at;
-}
-
-uint64_t record_reach(struct slice text, uint64_t version)
-{
-    const char *rows = (const char *)text.data;
-    size_t at = 0;
-    while (at < text.bytes) {
-        uint64_t number;
-        const char *end = memchr(rows + at, '\n', text.bytes - at);
-        if (end == NULL)
-            break;
-        if (row_number(rows + at, (size_t)(end - rows) - at, "{\"step\":", &number) &&
-            number == version)
-            version++;
-        at = (size_t)(end - rows) + 1;
-    }
-    return version;
-}
-
-static enum err cut_back(struct record *record, uint64_t version, struct reason *reason)
-{
-    scoped(buf_release) struct buf text = {0};
-    if (record->steps.bytes == 0)
-        return ERR_OK;
-    TRY(file_read(record->steps.path, STEPS_BYTES_MAX, &text, reason));
-    size_t kept = record_keep(buf_slice(&text), version);
-    check(kept <= text.bytes);
-    return file_log_truncate(&record->steps, kept, reason);
-}
+enum { BATCH_BYTES = 64 * 1024, LATE_BYTES_MAX = 8 << 20, PATH_BYTES = 4096 };
 
 /* ---- open ---- */
 
@@ -88,20 +18,6 @@ static enum err join_path(char *ret_path, const char *directory, const char *nam
         return reason_set(reason, ERR_INVALID, "the run's directory has too long a name: %s",
                           directory);
     return ERR_OK;
-}
-
-/* Whole rows alone stay. Another coordinator may not have heard yet that its term is over: what it
- * still appends is in the file that is replaced. */
-static enum err open_steps(struct record *record, const char *path, uint64_t version,
-                           uint64_t *ret_reached, struct reason *reason)
-{
-    scoped(buf_release) struct buf text = {0};
-    enum err err = file_read(path, STEPS_BYTES_MAX, &text, reason);
-    if (err != ERR_OK && err != ERR_NOT_FOUND)
-        return err;
-    const struct slice rows = {text.data, record_keep(buf_slice(&text), UINT64_MAX)};
-    *ret_reached = record_reach(rows, version);
-    return file_log_replace(&file_ops_real, path, rows, &record->steps, reason);
 }
 
 static enum err open_files(struct record *record, const struct record_run *run,
@@ -115,8 +31,8 @@ static enum err open_files(struct record *record, const struct record_run *run,
     TRY(join_path(path, directory, "run.yaml", reason));
     TRY(file_write_atomic(&file_ops_real, path, 0644,
                           (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
-    TRY(join_path(path, directory, "steps.jsonl", reason));
-    return open_steps(record, path, run->version, ret_reached, reason);
+    return step_log_open(&file_ops_real, directory, run->version, &record->steps, ret_reached,
+                         reason);
 }
 
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,
@@ -132,7 +48,7 @@ enum err record_open(struct record *record, const struct record_run *run, uint64
 void record_release(struct record *record)
 {
     record_flush(record);
-    file_log_release(&record->steps);
+    step_log_release(&record->steps);
     tfevents_release(&record->events);
     buf_release(&record->lines);
     buf_release(&record->scalars);
@@ -149,7 +65,8 @@ static void note(struct record *record, enum err err)
 
 static bool takes_rows(const struct record *record)
 {
-    return record->steps.path != NULL && (record->err == ERR_OK || record->err == ERR_NO_SPACE);
+    return record->steps.file.path != NULL &&
+           (record->err == ERR_OK || record->err == ERR_NO_SPACE);
 }
 
 static void put_real(struct json_writer *writer, const char *key, double value)
@@ -195,7 +112,7 @@ void record_step(struct record *record, const struct step_row *row)
         return;
     check(row->slots > 0 && row->step_samples % row->slots == 0); /* all slots are alike */
     json_put_object(&writer);
-    put_uint(&writer, "step", row->step); /* first: record_keep() looks for it */
+    put_uint(&writer, "step", row->step); /* first: the step log looks for it */
     put_real(&writer, "loss", row->metrics.loss);
     put_real(&writer, "accuracy", row->metrics.accuracy);
     put_real(&writer, "norm", row->metrics.norm);
@@ -231,7 +148,7 @@ void record_validation(struct record *record, const struct validation_row *row)
     if (!takes_rows(record))
         return;
     json_put_object(&writer);
-    put_uint(&writer, "version", row->version); /* first: record_keep() looks for it */
+    put_uint(&writer, "version", row->version); /* first: the step log looks for it */
     put_real(&writer, "validation_loss", row->loss);
     put_real(&writer, "validation_accuracy", row->accuracy);
     put_uint(&writer, "validation_samples", row->samples);
@@ -243,21 +160,32 @@ void record_validation(struct record *record, const struct validation_row *row)
     put_scalar(record, row->version, "validation/accuracy", row->accuracy);
 }
 
-/* Appends what is there. On a full disk it stays for the next time, up to a limit. */
-static enum err write_out(struct file_log *log, struct buf *bytes, struct reason *reason)
+/* On a full disk rows stay for the next time, up to a limit. */
+static void done(struct buf *bytes, enum err err)
 {
-    if (bytes->bytes == 0)
-        return ERR_OK;
-    enum err err = file_log_append(log, buf_slice(bytes), reason);
     if (err != ERR_NO_SPACE || bytes->bytes > LATE_BYTES_MAX)
         bytes->bytes = 0;
-    return err;
 }
 
 void record_write(struct record *record)
 {
-    if (takes_rows(record))
-        record->err = write_out(&record->steps, &record->lines, &record->reason);
+    if (!takes_rows(record))
+        return;
+    record->err = ERR_OK;
+    if (record->lines.bytes == 0)
+        return;
+    record->err = step_log_append(&record->steps, buf_slice(&record->lines), &record->reason);
+    done(&record->lines, record->err);
+}
+
+static enum err write_scalars(struct record *record)
+{
+    if (record->scalars.bytes == 0)
+        return ERR_OK;
+    enum err err =
+        file_log_append(&record->events.log, buf_slice(&record->scalars), &record->reason);
+    done(&record->scalars, err);
+    return err;
 }
 
 void record_flush(struct record *record)
@@ -265,17 +193,16 @@ void record_flush(struct record *record)
     if (!takes_rows(record))
         return;
     record_write(record);
-    note(record, write_out(&record->events.log, &record->scalars, &record->reason));
+    note(record, write_scalars(record));
 }
 
 enum err record_sync(struct record *record, struct reason *reason)
 {
     record_flush(record);
     if (takes_rows(record))
-        note(record, file_log_sync(&record->steps, &record->reason));
-    return record->err == ERR_OK || record->err == ERR_MALFORMED
-               ? ERR_OK
-               : reason_set(reason, record->err, "%s", record->reason.text);
+        note(record, step_log_sync(&record->steps, &record->reason));
+    return record->err == ERR_OK ? ERR_OK
+                                 : reason_set(reason, record->err, "%s", record->reason.text);
 }
 
 void record_rewind(struct record *record, uint64_t version)
@@ -283,8 +210,8 @@ void record_rewind(struct record *record, uint64_t version)
     record_flush(record);
     if (!takes_rows(record))
         return;
-    size_t kept = record_keep(buf_slice(&record->lines), version);
+    size_t kept = step_log_keep(buf_slice(&record->lines), version);
     check(kept <= record->lines.bytes);
     record->lines.bytes = kept;
-    note(record, cut_back(record, version, &record->reason));
+    note(record, step_log_rewind(&record->steps, version, &record->reason));
 }

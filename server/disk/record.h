@@ -1,16 +1,17 @@
-/* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl (one
- * JSON object a step or validation) and events/ (TensorBoard). The coordinator's daemon writes them
+/* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl and steps/ (one
+ * JSON object a step or validation: common/files/step_log.h) and events/ (TensorBoard). The coordinator's daemon writes them
  * in batches, and a step's row before its commit is sent. They are synced only with a cut: when the
  * machine crashes, the last rows may be missing, and a run that is continued from the cut writes
  * those rows again. One thread. */
 #ifndef ROOST_SERVER_DISK_RECORD_H
 #define ROOST_SERVER_DISK_RECORD_H
 
+#include "common/files/step_log.h"
 #include "common/files/tfevents.h"
 #include "server/coordinator/coordinator.h"
 
 struct record {
-    struct file_log steps;
+    struct step_log steps;
     struct tfevents events;
     struct buf lines;       /* rows not yet written */
     struct buf scalars;     /* the same for TensorBoard */
@@ -41,15 +42,9 @@ void record_write(struct record *record);
 /* Writes the rows that are there; to be called at least each second. */
 void record_flush(struct record *record);
 /* Also makes them durable. To be called before a cut is recorded: so rows that led to a recorded
- * cut are never missing. Not OK: the rows are not on disk, and the cut must not be recorded. A log
- * that was given up before, being too long to be read back, is no reason. */
+ * cut are never missing. Not OK: the rows are not on disk, and the cut must not be recorded. */
 enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
 /* A rewind: rows beyond `version` will come again. */
 void record_rewind(struct record *record, uint64_t version);
-
-/* Where the rows end that led to `version`: the rest of a steps.jsonl. Pure. */
-size_t record_keep(struct slice text, uint64_t version);
-/* The version that the rows lead to from `version` without a gap. Pure. */
-uint64_t record_reach(struct slice text, uint64_t version);
 
 #endif

@@ -355,6 +355,22 @@ enum err file_read(const char *path, size_t bytes_max, struct buf *bytes, struct
     return buf_append(bytes, file->bytes.data, file->bytes.bytes);
 }
 
+enum err file_read_part(const char *path, uint64_t offset, size_t bytes, struct buf *part,
+                        struct reason *reason)
+{
+    const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);
+    if (file == NULL)
+        return not_found(path, reason);
+    size_t left = offset < file->bytes.bytes ? file->bytes.bytes - (size_t)offset : 0;
+    return buf_append(part, file->bytes.data + (left > 0 ? offset : 0),
+                      left < bytes ? left : bytes);
+}
+
+bool file_log_in_place(const struct file_log *log)
+{
+    return !is_dead() && opened(log->fd) == find(world.sim, log->path);
+}
+
 enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason)
 {
     const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);

@@ -16,7 +16,7 @@ void ledger_init(struct sim *sim)
     check(sim->ledger.owners != NULL);
 }
 
-void ledger_release(struct ledger *ledger)
+void ledger_drop(struct sim_ledger *ledger)
 {
     free(ledger->owners);
 }
@@ -643,7 +643,7 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
 
 void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers)
 {
-    struct ledger *ledger = &sim->ledger;
+    struct sim_ledger *ledger = &sim->ledger;
     if (run->phase < PHASE_STEPS)
         return; /* the map is not sent to anybody yet */
     uint64_t digest =

@@ -13,7 +13,7 @@ struct sim_thread;
 
 enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 
-struct ledger {
+struct sim_ledger {
     uint64_t generation;                       /* the newest */
     uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
     /* the newest adopted generation, and the term of the coordinator that adopted it */
@@ -31,7 +31,7 @@ struct ledger {
 };
 
 void ledger_init(struct sim *sim);
-void ledger_release(struct ledger *ledger);
+void ledger_drop(struct sim_ledger *ledger);
 
 /* ---- a shard; invariants 1, 2, 4, 11, 12, 15 ---- */
 

@@ -177,7 +177,7 @@ static void release(struct sim *sim)
     rpc_calls_release(&sim->calls);
     disk_release(sim);
     free(sim->watch.taken);
-    ledger_release(&sim->ledger);
+    ledger_drop(&sim->ledger);
     expected_release(&sim->expected);
     order_release(&sim->order);
     history_release(sim);

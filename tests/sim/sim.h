@@ -108,7 +108,7 @@ struct sim {
     struct watch watch;
     struct life *dead;        /* to be buried */
     uint64_t waits, requests; /* of threads, of processes; ever */
-    struct ledger ledger;
+    struct sim_ledger ledger;
     struct faults faults;
     struct pairs pairs;
     struct coordinator_run run;

@@ -5,9 +5,9 @@
 static enum err read_rows(struct effort *effort, const char *rows, uint64_t first_step,
                           struct reason *reason)
 {
-    return effort_read_steps(effort, "steps.jsonl",
-                             (struct slice){(const uint8_t *)rows, strlen(rows)}, first_step,
-                             reason);
+    struct effort_rows so_far = {.first_step = first_step};
+    return effort_read_steps(effort, &so_far, "steps.jsonl",
+                             (struct slice){(const uint8_t *)rows, strlen(rows)}, reason);
 }
 
 TEST(a_coordinator_that_begins_again_adds_to_what_was)

@@ -141,7 +141,7 @@ TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
     struct reason reason = {0};
     struct file_ops ops = file_ops_real;
     open_at(f, 0);
-    f->record.steps.ops = &ops;
+    f->record.steps.file.ops = &ops;
     step(f, 0);
     assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
     ops.write = full_write;
@@ -157,7 +157,7 @@ TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
     assert_int_equal(record_sync(&f->record, &reason), ERR_NOT_SYNCED);
     ops.fsync = file_ops_real.fsync;
     assert_int_equal(record_sync(&f->record, &reason), ERR_NOT_SYNCED); /* final */
-    f->record.steps.ops = &file_ops_real;
+    f->record.steps.file.ops = &file_ops_real;
 }
 
 TEST_F(a_continued_run_goes_on_behind_its_cut, record)
@@ -175,7 +175,7 @@ TEST_F(a_continued_run_goes_on_behind_its_cut, record)
 
 static uint64_t reach_of(const char *text, uint64_t version)
 {
-    return record_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
+    return step_log_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
 }
 
 /* Its store refuses it at its next cut; until then it writes rows, and some at its end. */
@@ -218,11 +218,11 @@ TEST(a_torn_or_foreign_row_ends_what_is_kept)
 {
     static const char torn[] = "{\"step\":0,\"loss\":1}\n{\"step\":1,\"lo";
     static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\n";
-    assert_int_equal(record_keep((struct slice){(const uint8_t *)torn, strlen(torn)}, 9),
+    assert_int_equal(step_log_keep((struct slice){(const uint8_t *)torn, strlen(torn)}, 9),
                      strlen("{\"step\":0,\"loss\":1}\n"));
-    assert_int_equal(record_keep((struct slice){(const uint8_t *)foreign, strlen(foreign)}, 9),
+    assert_int_equal(step_log_keep((struct slice){(const uint8_t *)foreign, strlen(foreign)}, 9),
                      strlen("{\"step\":0}\n"));
-    assert_int_equal(record_keep((struct slice){NULL, 0}, 9), 0);
+    assert_int_equal(step_log_keep((struct slice){NULL, 0}, 9), 0);
 }
 
 TEST(a_run_whose_directory_cannot_be_is_refused_by_name)

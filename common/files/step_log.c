@@ -1,0 +1,379 @@
+/* The step log as it is written. */
+#include "common/files/step_log.h"
+
+#include "common/files/step_log_format.h"
+#include "common/scoped.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    PIECE_BYTES = 1 << 20,
+    AGAIN_SHARE = 8 /* of a segment, until it is tried again to close it */
+};
+
+/* ---- which rows stay ---- */
+
+/* A step leads to the next version; a validation is of its version. */
+static bool row_stays(struct slice row, uint64_t version)
+{
+    uint64_t number;
+    bool is_step;
+    return step_log_row_number(row, &is_step, &number) && number < version;
+}
+
+/* The next row at `at`, without its end; false: there is none that is whole. */
+static bool next_row(struct slice rows, size_t at, struct slice *ret_row)
+{
+    const uint8_t *end = at < rows.bytes ? memchr(rows.data + at, '\n', rows.bytes - at) : NULL;
+    if (end == NULL)
+        return false;
+    *ret_row = (struct slice){rows.data + at, (size_t)(end - rows.data) - at};
+    return true;
+}
+
+size_t step_log_keep(struct slice rows, uint64_t version)
+{
+    struct slice row;
+    size_t at = 0;
+    while (next_row(rows, at, &row) && row_stays(row, version))
+        at += row.bytes + 1;
+    return at;
+}
+
+uint64_t step_log_reach(struct slice rows, uint64_t version)
+{
+    struct slice row;
+    for (size_t at = 0; next_row(rows, at, &row); at += row.bytes + 1) {
+        uint64_t number;
+        bool is_step;
+        if (step_log_row_number(row, &is_step, &number) && is_step && number == version)
+            version++;
+    }
+    return version;
+}
+
+/* ---- sums ---- */
+
+static enum err copy_sums(const struct ledger *from, struct ledger *to)
+{
+    struct ledger copy = *from;
+    copy.epochs = copy.skipped = copy.faults = copy.seen = (struct buf){0};
+    TRY(buf_append(&copy.epochs, from->epochs.data, from->epochs.bytes));
+    ledger_release(to);
+    *to = copy;
+    return ERR_OK;
+}
+
+/* Rows that an older roost wrote, or that somebody changed, are a fault of the sums and no more. */
+static enum err add_rows(struct ledger *sums, struct slice rows)
+{
+    struct slice text;
+    for (size_t at = 0; next_row(rows, at, &text); at += text.bytes + 1) {
+        struct ledger_row row;
+        struct reason reason;
+        bool is_step;
+        enum err err = ledger_parse("row", 1, text, &row, &is_step, &reason);
+        if (err == ERR_NOMEM)
+            return err;
+        if (err != ERR_OK)
+            ledger_fault(sums, "%s", reason.text);
+        else if (is_step)
+            TRY(ledger_add(sums, &row));
+    }
+    return ERR_OK;
+}
+
+/* The sums at the end of these rows, which are all of steps.jsonl. */
+static enum err sum_up(struct step_log *log, struct slice rows)
+{
+    TRY(copy_sums(&log->closed.sums, &log->sums));
+    return add_rows(&log->sums, rows);
+}
+
+/* ---- closing a segment ---- */
+
+static enum err segment_path(const struct step_log *log, struct slice rows,
+                             char path[static STEP_LOG_PATH_BYTES], struct reason *reason)
+{
+    struct slice row = {0};
+    uint64_t number = 0;
+    bool is_step, found = next_row(rows, 0, &row) && step_log_row_number(row, &is_step, &number);
+    check(found);
+    if (snprintf(path, STEP_LOG_PATH_BYTES, "%s/%012" PRIu64 ".jsonl", log->folder, number) >=
+        STEP_LOG_PATH_BYTES)
+        return reason_set(reason, ERR_INVALID, "%s has too long a name", log->folder);
+    return ERR_OK;
+}
+
+/* `rows`: from the end of the closed segments on; the sums are those at their end. */
+static enum err write_segment(struct step_log *log, struct slice rows, struct reason *reason)
+{
+    scoped(file_writer_release) struct file_writer writer = {0};
+    scoped(buf_release) struct buf line = {0};
+    char path[STEP_LOG_PATH_BYTES];
+    struct step_log_footer footer = {.state.sums = log->sums,
+                                     .state.segment_count = log->closed.segment_count + 1,
+                                     .before = log->closed.newest,
+                                     .rows_bytes = rows.bytes};
+    TRY(segment_path(log, rows, path, reason));
+    TRY(file_make_dirs(log->folder, 0755, reason));
+    TRY(digest_sha256(rows, &footer.rows));
+    TRY(step_log_print_footer(&footer, &line));
+    TRY(file_writer_open(log->file.ops, path, 0644, &writer, reason));
+    TRY(file_writer_write(&writer, rows, reason));
+    TRY(file_writer_write(&writer, buf_slice(&line), reason));
+    TRY(file_writer_commit(&writer, reason));
+    TRY(copy_sums(&log->sums, &log->closed.sums));
+    log->closed.segment_count++;
+    struct step_log_footer written = {0};
+    TRY(step_log_read_footer(path, &written, reason));
+    log->closed.newest = written.state.newest;
+    ledger_release(&written.state.sums);
+    return ERR_OK;
+}
+
+static enum err close_segment(struct step_log *log, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0};
+    /* P7: another coordinator goes on in another file of that name: this one's rows are nobody's. */
+    if (!file_log_in_place(&log->file))
+        return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
+    TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
+    if (rows.bytes != log->file.bytes)
+        return reason_set(reason, ERR_CORRUPT, "%s is shorter than what was written",
+                          log->file.path);
+    TRY(write_segment(log, buf_slice(&rows), reason));
+    return file_log_truncate(&log->file, 0, reason);
+}
+
+static enum err close_where_due(struct step_log *log, struct reason *reason)
+{
+    if (log->file.bytes < log->close_at)
+        return ERR_OK;
+    enum err err = close_segment(log, reason);
+    log->close_at = log->segment_bytes;
+    if (err != ERR_NO_SPACE)
+        return err;
+    log->close_at = log->file.bytes + log->segment_bytes / AGAIN_SHARE;
+    return ERR_OK; /* steps.jsonl has the rows */
+}
+
+/* ---- opening ---- */
+
+static enum err read_newest(struct step_log *log, const struct file_names *segments,
+                            struct step_log_footer *footer, struct reason *reason)
+{
+    if (segments->count == 0)
+        return ERR_OK;
+    TRY(step_log_read_footer(segments->names[segments->count - 1], footer, reason));
+    ledger_release(&log->closed.sums);
+    log->closed = footer->state;
+    return ERR_OK;
+}
+
+static enum err begins_with(const char *path, const struct step_log_footer *footer, bool *ret_does,
+                            struct reason *reason)
+{
+    struct digest digest;
+    enum err err = step_log_digest_part(path, 0, footer->rows_bytes, &digest, reason);
+    *ret_does = err == ERR_OK && memcmp(&digest, &footer->rows, sizeof digest) == 0;
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* So many bytes at the beginning of steps.jsonl are in closed segments: those of the newest, when a
+ * crash kept it from being emptied; or those of all, when a log of the older layout was being
+ * divided. */
+static enum err count_doubled(const char *path, const struct file_names *segments,
+                              const struct step_log_footer *newest, uint64_t *ret_bytes,
+                              struct reason *reason)
+{
+    bool doubled = false;
+    *ret_bytes = 0;
+    if (segments->count == 0)
+        return ERR_OK;
+    TRY(begins_with(path, newest, &doubled, reason));
+    if (doubled)
+        *ret_bytes = newest->rows_bytes;
+    for (size_t i = 0; !doubled && i < segments->count; i++) {
+        struct step_log_footer footer;
+        bool begins = true;
+        TRY(step_log_read_footer(segments->names[i], &footer, reason));
+        ledger_release(&footer.state.sums);
+        if (i == 0)
+            TRY(begins_with(path, &footer, &begins, reason));
+        if (!begins)
+            break;
+        *ret_bytes += footer.rows_bytes;
+    }
+    return ERR_OK;
+}
+
+/* Moves the rows of steps.jsonl into *rows, and all but the last of them into segments when there are
+ * many. */
+static enum err divide(struct step_log *log, const char *path, uint64_t offset, struct buf *rows,
+                       struct reason *reason)
+{
+    size_t whole = 0;
+    for (;;) {
+        size_t before = rows->bytes;
+        enum err err = file_read_part(path, offset, PIECE_BYTES, rows, reason);
+        if (err != ERR_OK && err != ERR_NOT_FOUND)
+            return err;
+        offset += rows->bytes - before;
+        size_t kept =
+            step_log_keep((struct slice){rows->data + whole, rows->bytes - whole}, UINT64_MAX);
+        TRY(add_rows(&log->sums, (struct slice){rows->data + whole, kept}));
+        whole += kept;
+        if (rows->bytes == before || kept == 0)
+            break; /* the end, or a row that is none */
+        if (whole < log->segment_bytes)
+            continue;
+        TRY(write_segment(log, (struct slice){rows->data, whole}, reason));
+        memmove(rows->data, rows->data + whole, rows->bytes - whole);
+        rows->bytes -= whole;
+        whole = 0;
+    }
+    rows->bytes = whole;
+    return ERR_OK;
+}
+
+/* Where a reader of steps.jsonl begins to look for what follows `version`. */
+static uint64_t reach_closed(const struct step_log *log, uint64_t version)
+{
+    const struct ledger *sums = &log->closed.sums;
+    uint64_t end = sums->step_count > 0 ? sums->last.step + 1 : 0;
+    return version < end && sums->whole_from <= version ? end : version;
+}
+
+static enum err open_log(struct step_log *log, const char *directory, uint64_t version,
+                         uint64_t *ret_reached, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names segments = {0};
+    scoped(buf_release) struct buf rows = {0};
+    scoped(free_scoped) char *path = NULL;
+    struct step_log_footer newest = {0};
+    uint64_t doubled;
+    if (asprintf(&path, "%s/steps.jsonl", directory) < 0 ||
+        asprintf(&log->folder, "%s/steps", directory) < 0)
+        return reason_set(reason, ERR_NOMEM, "no memory to open %s/steps.jsonl", directory);
+    TRY(step_log_segments(directory, &segments, reason));
+    TRY(read_newest(log, &segments, &newest, reason));
+    TRY(count_doubled(path, &segments, &newest, &doubled, reason));
+    TRY(copy_sums(&log->closed.sums, &log->sums));
+    TRY(divide(log, path, doubled, &rows, reason));
+    *ret_reached = step_log_reach(buf_slice(&rows), reach_closed(log, version));
+    return file_log_replace(log->file.ops, path, buf_slice(&rows), &log->file, reason);
+}
+
+enum err step_log_open(const struct file_ops *ops, const char *directory, uint64_t version,
+                       struct step_log *ret_log, uint64_t *ret_reached, struct reason *reason)
+{
+    struct step_log log = {.file.ops = ops,
+                           .file.fd = -1,
+                           .closed.sums.by_positions = true,
+                           .sums.by_positions = true,
+                           .segment_bytes = STEP_LOG_SEGMENT_BYTES,
+                           .close_at = STEP_LOG_SEGMENT_BYTES};
+    enum err err = open_log(&log, directory, version, ret_reached, reason);
+    if (err != ERR_OK) {
+        step_log_release(&log);
+        return err;
+    }
+    *ret_log = log;
+    return ERR_OK;
+}
+
+void step_log_release(struct step_log *log)
+{
+    file_log_release(&log->file);
+    ledger_release(&log->closed.sums);
+    ledger_release(&log->sums);
+    free(log->folder);
+    *log = (struct step_log){0};
+}
+
+/* ---- rows ---- */
+
+enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason)
+{
+    TRY(file_log_append(&log->file, rows, reason));
+    TRY(add_rows(&log->sums, rows));
+    return close_where_due(log, reason);
+}
+
+enum err step_log_sync(struct step_log *log, struct reason *reason)
+{
+    return file_log_sync(&log->file, reason);
+}
+
+/* The rows of steps.jsonl, when no closed segment has one that goes. */
+static enum err cut_open(struct step_log *log, uint64_t version, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0};
+    if (log->file.bytes == 0)
+        return sum_up(log, buf_slice(&rows));
+    TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
+    size_t kept = step_log_keep(buf_slice(&rows), version);
+    TRY(file_log_truncate(&log->file, kept, reason));
+    return sum_up(log, (struct slice){rows.data, kept});
+}
+
+static enum err take_back(struct step_log *log, const char *path, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0};
+    struct step_log_footer footer = {0};
+    TRY(step_log_read_footer(path, &footer, reason));
+    ledger_release(&footer.state.sums);
+    TRY(file_read_part(path, 0, (size_t)footer.rows_bytes, &rows, reason));
+    TRY(file_log_append(&log->file, buf_slice(&rows), reason));
+    return file_log_sync(&log->file, reason);
+}
+
+/* Its name has the number of its first row. */
+static bool goes_whole(const char *path, uint64_t version)
+{
+    return strtoull(strrchr(path, '/') + 1, NULL, 10) >= version;
+}
+
+/* The newest closed segment goes; the rows of it that may stay are those of steps.jsonl then. A crash in
+ * between leaves them twice. `before`: NULL: it was the only one. */
+static enum err open_newest(struct step_log *log, uint64_t version, const char *path,
+                            const char *before, struct reason *reason)
+{
+    struct step_log_footer footer = {0};
+    TRY(file_log_truncate(&log->file, 0, reason));
+    if (!goes_whole(path, version))
+        TRY(take_back(log, path, reason));
+    TRY(file_remove_tree(path, reason));
+    ledger_release(&log->closed.sums);
+    log->closed = (struct step_log_state){.sums.by_positions = true};
+    if (before == NULL)
+        return ERR_OK;
+    TRY(step_log_read_footer(before, &footer, reason));
+    log->closed = footer.state;
+    return ERR_OK;
+}
+
+/* Whether a closed segment may have a row that does not lead to `version`: also a validation of it. */
+static bool goes_back(const struct step_log *log, uint64_t version)
+{
+    return log->closed.segment_count > 0 && log->closed.sums.last.step + 1 >= version;
+}
+
+enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names segments = {0};
+    char folder[STEP_LOG_PATH_BYTES];
+    if (!goes_back(log, version))
+        return cut_open(log, version, reason);
+    if (!file_log_in_place(&log->file)) /* P7: the segments are another coordinator's */
+        return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
+    snprintf(folder, sizeof folder, "%.*s", (int)(strlen(log->folder) - strlen("/steps")),
+             log->folder);
+    TRY(step_log_segments(folder, &segments, reason));
+    for (size_t i = segments.count; i-- > 0 && goes_back(log, version);)
+        TRY(open_newest(log, version, segments.names[i], i > 0 ? segments.names[i - 1] : NULL,
+                        reason));
+    return cut_open(log, version, reason);
+}

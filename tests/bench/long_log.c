@@ -1,0 +1,160 @@
+/* A step log of a long run, for tests and figures:
+ *     long_log make DIR STEPS     rows of that many steps, written as a coordinator does
+ *     long_log skip DIR STEPS     the same, but all closed segments are holes with a footer at their
+ *                                 end: what 100 million steps come to without 37 GB of rows
+ *     long_log open DIR VERSION   opens it as a coordinator that goes on at VERSION, and prints the
+ *                                 seconds and the memory that this takes
+ *     long_log rewind DIR VERSION goes back, and prints the same */
+#include "common/file.h"
+#include "common/files/step_log.h"
+#include "common/files/step_log_format.h"
+#include "common/scoped.h"
+#include "common/time.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { SLOTS = 8, SLOT_SAMPLES = 4, EPOCH_SAMPLES = 240, BATCH_BYTES = 65536, SKIP_STEPS = 22000 };
+
+static void must(enum err err, const struct reason *reason)
+{
+    if (err == ERR_OK)
+        return;
+    fprintf(stderr, "long_log: %s\n", reason_text(err, reason));
+    exit(EXIT_FAILURE);
+}
+
+static void print_row(struct buf *out, uint64_t step)
+{
+    const struct reason none = {{0}};
+    must(buf_printf(out,
+                    "{\"step\":%" PRIu64
+                    ",\"loss\":1.0986122886681098,\"accuracy\":0.34375,\"norm\":0.4811252243246881,"
+                    "\"lr\":0.01,\"samples\":%" PRIu64 ",\"skipped\":false,\"ticket\":%" PRIu64
+                    ",\"slots\":%d,\"slot_samples\":%d,\"step_samples\":%d,\"epoch_samples\":%d,"
+                    "\"digest\":\"%016" PRIx64
+                    "\",\"behind\":0,\"workers\":2,\"redone\":0,\"speculative\":0,"
+                    "\"duration_ms\":3,\"slot_ms\":5,\"generation\":1,\"time\":1763838000.125}\n",
+                    step, (step + 1) * SLOTS * SLOT_SAMPLES, step * SLOTS, SLOTS, SLOT_SAMPLES,
+                    SLOTS * SLOT_SAMPLES, EPOCH_SAMPLES, step * UINT64_C(0x9e3779b97f4a7c15)),
+         &none);
+}
+
+static void append(struct step_log *log, uint64_t first, uint64_t end)
+{
+    scoped(buf_release) struct buf rows = {0};
+    struct reason reason = {{0}};
+    for (uint64_t i = first; i < end; i++) {
+        print_row(&rows, i);
+        if (rows.bytes < BATCH_BYTES && i + 1 < end)
+            continue;
+        must(step_log_append(log, buf_slice(&rows), &reason), &reason);
+        rows.bytes = 0;
+    }
+}
+
+static void open_log(const char *directory, uint64_t version, struct step_log *log,
+                     uint64_t *ret_reached)
+{
+    struct reason reason = {{0}};
+    must(step_log_open(&file_ops_real, directory, version, log, ret_reached, &reason), &reason);
+}
+
+static void make(const char *directory, uint64_t steps)
+{
+    struct step_log log;
+    uint64_t reached;
+    open_log(directory, 0, &log, &reached);
+    append(&log, 0, steps);
+    step_log_release(&log);
+}
+
+/* The sums after `end` steps. */
+static struct ledger sums_at(uint64_t end)
+{
+    uint64_t position = end * SLOTS * SLOT_SAMPLES;
+    return (struct ledger){
+        .by_positions = true,
+        .step_count = end,
+        .position = position,
+        .samples = position,
+        .last = {
+            .step = end - 1, .generation = 1, .samples = position, .epoch_samples = EPOCH_SAMPLES}};
+}
+
+static struct digest write_hole(const char *directory, uint64_t number, const struct digest *before)
+{
+    char path[STEP_LOG_PATH_BYTES];
+    struct reason reason = {{0}};
+    struct step_log_footer written = {0},
+                           footer = {.state.sums = sums_at((number + 1) * SKIP_STEPS),
+                                     .state.segment_count = number + 1,
+                                     .before = *before,
+                                     .rows_bytes = STEP_LOG_SEGMENT_BYTES};
+    scoped(buf_release) struct buf line = {0};
+    snprintf(path, sizeof path, "%s/steps/%012" PRIu64 ".jsonl", directory, number * SKIP_STEPS);
+    must(step_log_print_footer(&footer, &line), &reason);
+    must(file_write_atomic(&file_ops_real, path, 0644, (struct slice){NULL, 0}, &reason), &reason);
+    scoped(file_log_release) struct file_log log = {0};
+    must(file_log_open(&file_ops_real, path, &log, &reason), &reason);
+    if (ftruncate(log.fd, STEP_LOG_SEGMENT_BYTES - 1) != 0)
+        must(file_failed("lengthen", path, &reason), &reason);
+    must(file_log_append(&log, (struct slice){(const uint8_t *)"\n", 1}, &reason), &reason);
+    must(file_log_append(&log, buf_slice(&line), &reason), &reason);
+    must(step_log_read_footer(path, &written, &reason), &reason);
+    ledger_release(&written.state.sums);
+    return written.state.newest;
+}
+
+static void skip(const char *directory, uint64_t steps)
+{
+    char folder[STEP_LOG_PATH_BYTES];
+    struct reason reason = {{0}};
+    struct step_log log;
+    uint64_t reached, segments = steps / SKIP_STEPS;
+    struct digest before = {{0}};
+    snprintf(folder, sizeof folder, "%s/steps", directory);
+    must(file_make_dirs(folder, 0755, &reason), &reason);
+    for (uint64_t i = 0; i < segments; i++)
+        before = write_hole(directory, i, &before);
+    open_log(directory, segments * SKIP_STEPS, &log, &reached);
+    append(&log, segments * SKIP_STEPS, steps);
+    step_log_release(&log);
+}
+
+static void open_or_rewind(const char *directory, uint64_t version, bool rewinds)
+{
+    struct step_log log;
+    struct reason reason = {{0}};
+    struct rusage usage;
+    uint64_t reached, begin_ns = time_now_ns();
+    open_log(directory, version, &log, &reached);
+    if (rewinds)
+        begin_ns = time_now_ns();
+    if (rewinds)
+        must(step_log_rewind(&log, version, &reason), &reason);
+    double seconds = (double)(time_now_ns() - begin_ns) / 1e9;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%s  version=%" PRIu64 " reached=%" PRIu64 " seconds=%.3f memory=%.1f MiB\n",
+           rewinds ? "rewind" : "open", version, reached, seconds, (double)usage.ru_maxrss / 1024);
+    step_log_release(&log);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        fprintf(stderr, "usage: long_log make|skip|open|rewind DIR NUMBER\n");
+        return 2;
+    }
+    uint64_t number = strtoull(argv[3], NULL, 10);
+    if (strcmp(argv[1], "make") == 0)
+        make(argv[2], number);
+    else if (strcmp(argv[1], "skip") == 0)
+        skip(argv[2], number);
+    else
+        open_or_rewind(argv[2], number, strcmp(argv[1], "rewind") == 0);
+    return EXIT_SUCCESS;
+}

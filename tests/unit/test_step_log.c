@@ -1,0 +1,349 @@
+/* The step log: segments, footers, rewinds, what a crash leaves. */
+#include "tests/unit/folder.h"
+
+#include "common/files/step_log.h"
+#include "common/scoped.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SLOTS = 4, SLOT_SAMPLES = 2, EPOCH_SAMPLES = 30, SEGMENT_BYTES = 1000 };
+
+struct step_log_fixture {
+    void *folder;
+    const char *directory;
+    struct step_log log;
+    uint64_t reached;
+    struct reason reason;
+};
+
+static enum err open_with(struct step_log_fixture *f, const struct file_ops *ops, uint64_t version)
+{
+    enum err err = step_log_open(ops, f->directory, version, &f->log, &f->reached, &f->reason);
+    if (err == ERR_OK)
+        f->log.segment_bytes = f->log.close_at = SEGMENT_BYTES;
+    return err;
+}
+
+static void open_at(struct step_log_fixture *f, uint64_t version)
+{
+    assert_int_equal(open_with(f, &file_ops_real, version), ERR_OK);
+}
+
+static void step_log_set_up(struct step_log_fixture *f)
+{
+    assert_int_equal(folder_make(&f->folder), 0);
+    f->directory = folder_path(&f->folder, ".");
+    open_at(f, 0);
+}
+
+static void step_log_tear_down(struct step_log_fixture *f)
+{
+    step_log_release(&f->log);
+    folder_remove(&f->folder);
+}
+
+/* The row of a step, as record.c writes what the ledger reads of it. */
+static void print_row(struct buf *out, uint64_t step)
+{
+    assert_int_equal(
+        buf_printf(
+            out,
+            "{\"step\":%" PRIu64 ",\"samples\":%" PRIu64 ",\"skipped\":%s,\"ticket\":%" PRIu64
+            ",\"slots\":%d,\"slot_samples\":%d,\"step_samples\":%d,"
+            "\"epoch_samples\":%d,\"digest\":\"%016" PRIx64 "\",\"generation\":1}\n",
+            step, (step + 1) * SLOTS * SLOT_SAMPLES, step == 7 ? "true" : "false", step * SLOTS,
+            SLOTS, SLOT_SAMPLES, SLOTS * SLOT_SAMPLES, EPOCH_SAMPLES, step * 77),
+        ERR_OK);
+}
+
+static enum err append(struct step_log_fixture *f, uint64_t first, uint64_t end)
+{
+    for (uint64_t i = first; i < end; i++) {
+        scoped(buf_release) struct buf row = {0};
+        print_row(&row, i);
+        TRY(step_log_append(&f->log, buf_slice(&row), &f->reason));
+    }
+    return ERR_OK;
+}
+
+static size_t segments(struct step_log_fixture *f)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    return paths.count;
+}
+
+/* All rows in all files, in order. */
+struct seen {
+    uint64_t next;
+    bool in_order;
+};
+
+static enum err see(void *context, const char *path, uint64_t line, struct slice row,
+                    struct reason *reason)
+{
+    struct seen *seen = context;
+    uint64_t number = 0;
+    bool is_step;
+    (void)path, (void)line, (void)reason;
+    assert_true(step_log_row_number(row, &is_step, &number));
+    seen->in_order = seen->in_order && (!is_step || number == seen->next);
+    seen->next += is_step ? 1 : 0;
+    return ERR_OK;
+}
+
+static void assert_rows(struct step_log_fixture *f, uint64_t count)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    struct seen seen = {.in_order = true};
+    const struct step_log_reader reader = {see, &seen};
+    char path[200];
+    bool torn;
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    snprintf(path, sizeof path, "%s/steps.jsonl", f->directory);
+    assert_int_equal(file_names_add(&paths, path), ERR_OK); /* behind the others */
+    for (size_t i = 0; i < paths.count; i++)
+        assert_int_equal(step_log_read(paths.names[i], &reader, &torn, &f->reason), ERR_OK);
+    assert_true(seen.in_order && !torn);
+    assert_int_equal(seen.next, count);
+    assert_int_equal(f->log.sums.step_count, count);
+    assert_int_equal(f->log.sums.fault_count, 0);
+}
+
+TEST_F(full_segments_are_closed_and_the_newest_rows_are_in_steps_jsonl, step_log)
+{
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    assert_true(segments(f) > 5);
+    assert_true(f->log.file.bytes > 0 && f->log.file.bytes < 2 * SEGMENT_BYTES);
+    assert_rows(f, 50);
+}
+
+TEST_F(footers_have_the_sums_from_the_beginning, step_log)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    struct digest before = {{0}}, digest;
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    for (size_t i = 0; i < paths.count; i++) {
+        struct step_log_footer footer = {0};
+        assert_int_equal(step_log_read_footer(paths.names[i], &footer, &f->reason), ERR_OK);
+        const struct ledger *sums = &footer.state.sums;
+        assert_int_equal(sums->step_count, sums->last.step + 1);
+        assert_int_equal(sums->samples, sums->step_count * SLOTS * SLOT_SAMPLES);
+        assert_int_equal(sums->position, sums->samples);
+        assert_int_equal(sums->skipped_count, sums->last.step >= 7 ? 1 : 0);
+        assert_int_equal(footer.state.segment_count, i + 1);
+        assert_memory_equal(&footer.before, &before, sizeof before);
+        assert_int_equal(step_log_digest(paths.names[i], &footer, &digest, &f->reason), ERR_OK);
+        assert_memory_equal(&digest, &footer.rows, sizeof digest);
+        before = footer.state.newest;
+        ledger_release(&footer.state.sums);
+    }
+}
+
+TEST_F(a_damaged_footer_is_found, step_log)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    scoped(buf_release) struct buf bytes = {0};
+    struct step_log_footer footer;
+    assert_int_equal(append(f, 0, 9), ERR_OK);
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    assert_int_equal(file_read(paths.names[0], 1 << 20, &bytes, NULL), ERR_OK);
+    char *steps = strstr((char *)bytes.data, "\"steps\":");
+    steps[strlen("\"steps\":")] ^= 1;
+    assert_int_equal(
+        file_write_atomic(&file_ops_real, paths.names[0], 0644, buf_slice(&bytes), NULL), ERR_OK);
+    assert_int_equal(step_log_read_footer(paths.names[0], &footer, &f->reason), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "footer is damaged"));
+    step_log_release(&f->log);
+    assert_int_equal(open_with(f, &file_ops_real, 0), ERR_CORRUPT);
+}
+
+TEST_F(a_log_goes_on_behind_its_newest_footer, step_log)
+{
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    size_t before = segments(f);
+    step_log_release(&f->log);
+    open_at(f, 20);
+    assert_int_equal(f->reached, 50);
+    assert_rows(f, 50);
+    assert_int_equal(append(f, 50, 60), ERR_OK);
+    assert_rows(f, 60);
+    assert_true(segments(f) > before);
+}
+
+TEST_F(a_rewind_opens_the_one_segment_that_it_goes_back_into, step_log)
+{
+    for (uint64_t version = 50; version-- > 0;) {
+        assert_int_equal(append(f, f->log.sums.step_count, 50), ERR_OK);
+        assert_int_equal(step_log_rewind(&f->log, version, &f->reason), ERR_OK);
+        assert_rows(f, version);
+        step_log_release(&f->log);
+        open_at(f, version);
+        assert_int_equal(f->reached, version);
+        assert_rows(f, version);
+    }
+    assert_int_equal(segments(f), 0);
+}
+
+TEST_F(rows_reach_as_far_as_none_is_missing_in_any_segment, step_log)
+{
+    assert_int_equal(append(f, 0, 20), ERR_OK);
+    assert_int_equal(append(f, 21, 50), ERR_OK);
+    step_log_release(&f->log);
+    open_at(f, 25);
+    assert_int_equal(f->reached, 50);
+    assert_true(f->log.sums.fault_count > 0);
+    step_log_release(&f->log);
+    open_at(f, 10);
+    assert_int_equal(f->reached, 10); /* not beyond the hole */
+}
+
+/* As the older layout has it, and as it is when somebody copies rows together. */
+TEST_F(a_log_in_one_file_is_divided, step_log)
+{
+    scoped(buf_release) struct buf rows = {0};
+    step_log_release(&f->log);
+    for (uint64_t i = 0; i < 60000; i++)
+        print_row(&rows, i);
+    assert_true(rows.bytes > STEP_LOG_SEGMENT_BYTES);
+    assert_int_equal(buf_printf(&rows, "{\"step\":60000,\"sam"), ERR_OK);
+    assert_int_equal(file_write_atomic(&file_ops_real, folder_path(&f->folder, "steps.jsonl"), 0644,
+                                       buf_slice(&rows), NULL),
+                     ERR_OK);
+    open_at(f, 100);
+    assert_int_equal(f->reached, 60000);
+    assert_true(segments(f) >= 1);
+    assert_true(f->log.file.bytes < STEP_LOG_SEGMENT_BYTES);
+    assert_rows(f, 60000);
+}
+
+/* ---- what a crash leaves ---- */
+
+/* The operation that fails, and all behind it: the process is dead. */
+struct crash {
+    struct file_ops ops;
+    int left;
+};
+
+static bool is_dead(const struct file_ops *ops)
+{
+    struct crash *crash = ops->context;
+    errno = EIO;
+    return crash->left == 0 || --crash->left == 0;
+}
+
+static ssize_t dead_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    return is_dead(ops) ? -1 : file_ops_real.write(ops, fd, data, bytes);
+}
+
+static int dead_fsync(const struct file_ops *ops, int fd)
+{
+    return is_dead(ops) ? -1 : file_ops_real.fsync(ops, fd);
+}
+
+static int dead_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
+{
+    return is_dead(ops) ? -1 : file_ops_real.truncate(ops, fd, bytes);
+}
+
+static int dead_rename(const struct file_ops *ops, const char *from, const char *to)
+{
+    return is_dead(ops) ? -1 : file_ops_real.rename(ops, from, to);
+}
+
+static struct crash crash_after(int operations)
+{
+    return (struct crash){.ops = {.open = file_ops_real.open,
+                                  .close = file_ops_real.close,
+                                  .unlink = file_ops_real.unlink,
+                                  .write = dead_write,
+                                  .fsync = dead_fsync,
+                                  .truncate = dead_truncate,
+                                  .rename = dead_rename},
+                          .left = operations};
+}
+
+TEST_F(a_crash_while_a_segment_is_closed_loses_and_doubles_no_row, step_log)
+{
+    for (int operations = 1; operations < 60; operations++) {
+        struct crash crash = crash_after(operations);
+        crash.ops.context = &crash;
+        assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+        step_log_release(&f->log);
+        crash.left = 1000;
+        assert_int_equal(open_with(f, &crash.ops, 0), ERR_OK);
+        crash.left = operations;
+        ignore(append(f, 0, 20)); /* it dies on the way */
+        step_log_release(&f->log);
+        open_at(f, 0);
+        assert_rows(f, f->reached);
+        assert_int_equal(append(f, f->reached, 30), ERR_OK);
+        assert_rows(f, 30);
+    }
+}
+
+static int full_rename(const struct file_ops *ops, const char *from, const char *to)
+{
+    (void)ops, (void)from, (void)to;
+    errno = ENOSPC;
+    return -1;
+}
+
+TEST_F(without_room_a_segment_is_closed_later, step_log)
+{
+    struct file_ops ops = file_ops_real;
+    ops.rename = full_rename;
+    f->log.file.ops = &ops;
+    assert_int_equal(append(f, 0, 20), ERR_OK);
+    assert_int_equal(segments(f), 0);
+    assert_rows(f, 20);
+    ops.rename = file_ops_real.rename;
+    assert_int_equal(append(f, 20, 25), ERR_OK);
+    assert_int_equal(segments(f), 1);
+    assert_rows(f, 25);
+    f->log.file.ops = &file_ops_real;
+}
+
+/* P7: its store refuses it at its next cut; until then it writes rows. */
+TEST_F(p7_who_was_followed_closes_no_segment, step_log)
+{
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    struct step_log older = f->log;
+    open_at(f, 0);
+    struct step_log newer = f->log;
+    f->log = older;
+    assert_int_equal(append(f, 3, 20), ERR_OLD_TERM);
+    older = f->log;
+    f->log = newer;
+    assert_int_equal(segments(f), 0);
+    assert_rows(f, 3);
+    assert_int_equal(append(f, 3, 20), ERR_OK);
+    size_t closed = segments(f);
+    older.closed.segment_count = 1; /* as if it had closed one before */
+    assert_int_equal(step_log_rewind(&older, 0, &f->reason), ERR_OLD_TERM);
+    assert_int_equal(segments(f), closed);
+    step_log_release(&older);
+}
+
+TEST_F(a_validation_of_the_version_that_a_rewind_goes_to_is_done_again, step_log)
+{
+    scoped(buf_release) struct buf row = {0};
+    assert_int_equal(append(f, 0, 4), ERR_OK);
+    f->log.close_at = 1;
+    assert_int_equal(buf_printf(&row, "{\"version\":4,\"validation_loss\":1}\n"), ERR_OK);
+    assert_int_equal(step_log_append(&f->log, buf_slice(&row), &f->reason), ERR_OK);
+    assert_int_equal(f->log.file.bytes, 0);
+    assert_int_equal(step_log_rewind(&f->log, 4, &f->reason), ERR_OK);
+    assert_int_equal(segments(f), 0);
+    row.bytes = 0;
+    assert_int_equal(file_read(f->log.file.path, 1 << 20, &row, NULL), ERR_OK);
+    assert_int_equal(buf_append(&row, "", 1), ERR_OK);
+    assert_null(strstr((const char *)row.data, "version"));
+    assert_rows(f, 4);
+}
