@@ -559,14 +559,63 @@ static bool host_is_name(const char *host)
         if (label > 63)
             return false;
     }
-    return label > 0 && strlen(host) <= 253;
+    return label > 0 && strlen(host) <= TLS_HOST_BYTES_MAX;
+}
+
+static const char *const local_hosts[] = {"localhost", "127.0.0.1", "::1"};
+enum { LOCAL_HOSTS = sizeof local_hosts / sizeof local_hosts[0] };
+
+enum err tls_hosts_add(struct tls_hosts *hosts, const char *host, struct reason *reason)
+{
+    for (size_t i = 0; i < LOCAL_HOSTS; i++)
+        if (strcmp(local_hosts[i], host) == 0)
+            return ERR_OK;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (strcmp(hosts->names[i], host) == 0)
+            return ERR_OK;
+    if (hosts->count == TLS_HOSTS_MAX)
+        return reason_set(reason, ERR_INVALID, "more than %d hosts for one certificate",
+                          TLS_HOSTS_MAX);
+    if (strlen(host) > TLS_HOST_BYTES_MAX)
+        return reason_set(reason, ERR_INVALID, "host \"%.80s…\": neither a name nor an address",
+                          host);
+    memcpy(hosts->names[hosts->count++], host, strlen(host) + 1);
+    return ERR_OK;
+}
+
+static enum err host_add(struct tls_hosts *hosts, const GENERAL_NAME *name)
+{
+    char text[TLS_HOST_BYTES_MAX + 1] = "";
+    const ASN1_STRING *value = name->type == GEN_DNS     ? name->d.dNSName
+                               : name->type == GEN_IPADD ? name->d.iPAddress
+                                                         : NULL;
+    if (value == NULL)
+        return ERR_OK;
+    const uint8_t *bytes = ASN1_STRING_get0_data(value);
+    size_t count = (size_t)ASN1_STRING_length(value);
+    if (name->type == GEN_IPADD)
+        (void)inet_ntop(count == 4 ? AF_INET : AF_INET6, bytes, text, sizeof text);
+    else if (count < sizeof text)
+        memcpy(text, bytes, count);
+    return text[0] == 0 ? ERR_OK : tls_hosts_add(hosts, text, NULL);
+}
+
+enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts)
+{
+    scoped(chain_release) struct chain chain = {0};
+    *ret_hosts = (struct tls_hosts){0};
+    TRY(chain_parse(certificate, "certificate", &chain, NULL));
+    scoped(GENERAL_NAMES_free_scoped) GENERAL_NAMES *names =
+        X509_get_ext_d2i(chain.certificates[0], NID_subject_alt_name, NULL, NULL);
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++)
+        TRY(host_add(ret_hosts, sk_GENERAL_NAME_value(names, i)));
+    return ERR_OK;
 }
 
 /* The alternative names, as OpenSSL's configuration has them. */
 static enum err names_text(const struct tls_request *request, struct buf *text,
                            struct reason *reason)
 {
-    static const char *const local[] = {"localhost", "127.0.0.1", "::1"};
     const struct tls_holder *holder = &request->holder;
     TRY(buf_printf(text, "URI:spiffe://%s/%s/%s", holder->cluster, tls_role_name(holder->role),
                    holder->name));
@@ -577,9 +626,8 @@ static enum err names_text(const struct tls_request *request, struct buf *text,
     if (request->host_count > TLS_HOSTS_MAX)
         return reason_set(reason, ERR_INVALID, "more than %d hosts for one certificate",
                           TLS_HOSTS_MAX);
-    size_t local_count = sizeof local / sizeof local[0];
-    for (size_t i = 0; i < local_count + request->host_count; i++) {
-        const char *host = i < local_count ? local[i] : request->hosts[i - local_count];
+    for (size_t i = 0; i < LOCAL_HOSTS + request->host_count; i++) {
+        const char *host = i < LOCAL_HOSTS ? local_hosts[i] : request->hosts[i - LOCAL_HOSTS];
         bool address = host_is_address(host);
         if (!address && !host_is_name(host))
             return reason_set(reason, ERR_INVALID, "host \"%.80s\": neither a name nor an address",

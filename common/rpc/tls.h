@@ -7,8 +7,9 @@
  * A file `revoked` beside a server's certificate names certificates that it takes no longer: a line
  * for each, which begins with its number. It is read again when it changes.
  *
- * A certificate directory holds ca.crt and, per role, ROLE.crt and ROLE.key (server, worker,
- * operator); ca.key only where certificates are made. Key files have mode 0600. All functions may
+ * Where certificates are made, a directory holds ca.crt, ca.key, and a folder for each role, or for
+ * a role's machine (server, worker-w7). Such a folder goes to that machine, and holds what it needs:
+ * ca.crt, ROLE.crt and ROLE.key. Key files have mode 0600. All functions may
  * be called from any thread; the clock is an argument (Unix seconds). */
 #ifndef ROOST_COMMON_RPC_TLS_H
 #define ROOST_COMMON_RPC_TLS_H
@@ -41,7 +42,8 @@ const char *tls_role_name(enum tls_role role); /* "server"; "none" */
 enum tls_role tls_role_of_name(const char *name);
 
 enum {
-    TLS_NAME_BYTES_MAX = 64,   /* cluster, and holder's name: letters, digits, `.`, `_`, `-` */
+    TLS_NAME_BYTES_MAX = 64, /* cluster, and holder's name: letters, digits, `.`, `_`, `-` */
+    TLS_HOST_BYTES_MAX = 253,
     TLS_HOSTS_MAX = 32,        /* host names and addresses of one certificate */
     TLS_PEM_BYTES_MAX = 65536, /* of one file */
     TLS_PATH_BYTES_MAX = 512
@@ -83,7 +85,7 @@ bool tls_watch_end(void);
 enum { TLS_REVOKED_MAX = 4096 };
 struct tls_revoked {
     uint32_t count;
-    uint64_t modified_ns;                   /* its file, when it was read; 0: there was none */
+    uint64_t modified_ns, bytes;            /* its file, when it was read; 0: there was none */
     uint64_t certificates[TLS_REVOKED_MAX]; /* as in struct tls_peer */
 };
 /* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. */
@@ -109,7 +111,7 @@ struct tls_identity {
     uint64_t modified_ns;          /* that file, when it was read; 0: it was not */
 };
 
-/* The identity in `dir` for `role`, checked: files there and readable, certificate valid at
+/* The identity in `dir`, or in its folder of that name, for `role`, checked: files there and readable, certificate valid at
  * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
  * ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, not yet valid, of another CA, another role,
  * or the key does not fit. `reason` names the file and the remedy. */
@@ -163,6 +165,15 @@ enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_reques
                    struct buf *ret_certificate, struct buf *ret_key,
                    struct reason *reason) MUST_USE;
 
+/* The names and addresses of a server's certificate, without those that each has. */
+struct tls_hosts {
+    size_t count;
+    char names[TLS_HOSTS_MAX][TLS_HOST_BYTES_MAX + 1];
+};
+enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts) MUST_USE;
+/* Once. ERR_INVALID: too many, or too long. */
+enum err tls_hosts_add(struct tls_hosts *hosts, const char *host, struct reason *reason) MUST_USE;
+
 /* The cluster that a CA's certificate names; `path` for sentences. ERR_UNTRUSTED: it names none. */
 enum err tls_ca_cluster(struct slice ca, const char *path,
                         char ret_cluster[static TLS_NAME_BYTES_MAX + 1],
@@ -171,7 +182,7 @@ enum err tls_ca_cluster(struct slice ca, const char *path,
 struct tls_certificates {
     const char *cluster;      /* NULL: "roost"; must be the stored CA's when there is one */
     enum tls_role role;       /* TLS_ROLE_NONE: one of each role */
-    const char *name;         /* NULL: the role's name */
+    const char *name;         /* NULL: the role's name, and its folder */
     const char *const *hosts; /* servers: extra names and addresses */
     size_t host_count;
     int64_t now_s;
@@ -180,7 +191,8 @@ struct tls_certificates {
 };
 
 /* The work of `roost cert`: makes `dir` and its CA where they are missing, then issues the
- * certificates that are asked for, replacing such files. Every file is written whole or not at all;
+ * certificates that are asked for, each into its folder, ROLE or ROLE-NAME, replacing such files; a
+ * server's keeps the hosts that it had. Every file is written whole or not at all;
  * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
  * or validity. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,

@@ -71,11 +71,28 @@ static enum err key_check(const char *path, struct reason *reason)
     return ERR_OK; /* reading it gives a better reason */
 }
 
+/* The folder of a role's files: `dir` itself, or, where certificates are made, the one in it. */
+static enum err folder_of(const char *dir, enum tls_role role, struct tls_path *ret_folder,
+                          struct reason *reason)
+{
+    struct tls_path inner, file;
+    struct file_info info;
+    TRY(path_of(dir, tls_role_name(role), "", &inner, reason));
+    TRY(path_of(inner.text, tls_role_name(role), ".crt", &file, reason));
+    bool is_inner = file_stat(file.text, &info, NULL) == ERR_OK;
+    *ret_folder = inner;
+    if (!is_inner)
+        ret_folder->text[strlen(dir)] = 0;
+    return ERR_OK;
+}
+
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason)
 {
     check(role != TLS_ROLE_NONE);
-    struct tls_path ca_path, path, key_path;
+    struct tls_path folder, ca_path, path, key_path;
+    TRY(folder_of(dir, role, &folder, reason));
+    dir = folder.text;
     TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
     TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
     TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
@@ -138,14 +155,39 @@ enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *r
     if (bytes < 0 || (size_t)bytes >= sizeof list.text)
         return reason_set(reason, ERR_INVALID, "%.100s…: path is too long", path);
     enum err err = file_stat(list.text, &info, reason);
-    if (err == ERR_NOT_FOUND || (err == ERR_OK && info.modified_ns == revoked->modified_ns))
+    if (err == ERR_NOT_FOUND)
         return ERR_OK; /* a list that is gone revokes what it did */
     TRY(err);
+    /* A file system's clock may stand still for milliseconds. */
+    if (info.modified_ns == revoked->modified_ns && info.bytes == revoked->bytes)
+        return ERR_OK;
     scoped(buf_release) struct buf text = {0};
     TRY(file_read(list.text, REVOKED_BYTES_MAX, &text, reason));
     TRY(tls_revoked_parse(buf_slice(&text), list.text, revoked, reason));
     revoked->modified_ns = info.modified_ns;
+    revoked->bytes = info.bytes;
     *ret_news = true;
+    return ERR_OK;
+}
+
+/* The servers' folders get the list as well. */
+static enum err give_revoked(const char *dir, struct slice text, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    size_t bytes = strlen(tls_role_name(TLS_ROLE_SERVER));
+    TRY(file_list(dir, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        struct tls_path folder, list;
+        struct file_info info;
+        if (strncmp(name, tls_role_name(TLS_ROLE_SERVER), bytes) != 0 ||
+            (name[bytes] != 0 && name[bytes] != '-'))
+            continue;
+        TRY(path_of(dir, name, "", &folder, reason));
+        TRY(path_of(folder.text, "revoked", "", &list, reason));
+        if (file_stat(folder.text, &info, NULL) == ERR_OK && info.kind == FILE_FOLDER)
+            TRY(file_write_atomic(&file_ops_real, list.text, 0644, text, reason));
+    }
     return ERR_OK;
 }
 
@@ -159,7 +201,8 @@ enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct rea
         TRY(err);
     TRY(pem_read(path, &certificate, reason));
     TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &text, reason));
-    return file_write_atomic(&file_ops_real, list.text, 0644, buf_slice(&text), reason);
+    TRY(file_write_atomic(&file_ops_real, list.text, 0644, buf_slice(&text), reason));
+    return give_revoked(dir, buf_slice(&text), reason);
 }
 
 struct authority {
@@ -220,14 +263,43 @@ static enum err authority_open(const char *dir, const struct tls_certificates *w
     return ERR_OK;
 }
 
+/* The hosts that are wanted, and those that the certificate at `path` names already. */
+static enum err hosts_join(const char *path, const struct tls_certificates *wanted,
+                           struct tls_hosts *ret_hosts, struct reason *reason)
+{
+    scoped(buf_release) struct buf before = {0};
+    *ret_hosts = (struct tls_hosts){0};
+    if (file_read(path, TLS_PEM_BYTES_MAX, &before, NULL) == ERR_OK)
+        ignore(tls_hosts_of(buf_slice(&before), ret_hosts)); /* what is damaged is made anew */
+    for (size_t i = 0; i < wanted->host_count; i++)
+        TRY(tls_hosts_add(ret_hosts, wanted->hosts[i], reason));
+    return ERR_OK;
+}
+
+/* A folder for that machine: ca.crt, ROLE.crt, ROLE.key, and the list that a server needs. */
 static enum err certificate_make(const char *dir, const struct authority *authority,
                                  enum tls_role role, const struct tls_certificates *wanted,
                                  struct reason *reason)
 {
+    struct tls_path folder, list, ca_path, path, key_path;
+    struct tls_hosts hosts;
+    scoped(buf_release) struct buf ending = {0}, revoked = {0};
+    if (wanted->name != NULL)
+        TRY(buf_printf(&ending, "-%s", wanted->name));
+    TRY(path_of(dir, tls_role_name(role), ending.data != NULL ? (const char *)ending.data : "",
+                &folder, reason));
+    TRY(path_of(dir, "revoked", "", &list, reason));
+    TRY(path_of(folder.text, "ca", ".crt", &ca_path, reason));
+    TRY(path_of(folder.text, tls_role_name(role), ".crt", &path, reason));
+    TRY(path_of(folder.text, tls_role_name(role), ".key", &key_path, reason));
+    TRY(hosts_join(path.text, wanted, &hosts, reason));
+    const char *names[TLS_HOSTS_MAX];
+    for (size_t i = 0; i < hosts.count; i++)
+        names[i] = hosts.names[i];
     struct tls_request request = {
         .holder.role = role,
-        .hosts = wanted->hosts,
-        .host_count = wanted->host_count,
+        .hosts = names,
+        .host_count = hosts.count,
         .now_s = wanted->now_s,
         .valid_s = wanted->valid_s != 0 ? wanted->valid_s : (int64_t)CERTIFICATE_DAYS * DAY_S};
     const char *name = wanted->name != NULL ? wanted->name : tls_role_name(role);
@@ -236,13 +308,15 @@ static enum err certificate_make(const char *dir, const struct authority *author
         return reason_set(reason, ERR_INVALID, "name \"%.80s…\": longer than %d bytes", name,
                           TLS_NAME_BYTES_MAX);
     memcpy(request.holder.cluster, authority->cluster, sizeof request.holder.cluster);
-    struct tls_path path, key_path;
-    TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
-    TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
     scoped(buf_release) struct buf certificate = {0};
     scoped(secret_release) struct buf key = {0};
     TRY(tls_issue(buf_slice(&authority->certificate), buf_slice(&authority->key), &request,
                   &certificate, &key, reason));
+    TRY(file_make_dirs(folder.text, 0755, reason));
+    TRY(pem_write(ca_path.text, &authority->certificate, 0644, reason));
+    if (role == TLS_ROLE_SERVER &&
+        file_read(list.text, REVOKED_BYTES_MAX, &revoked, NULL) == ERR_OK)
+        TRY(give_revoked(dir, buf_slice(&revoked), reason));
     TRY(pem_write(key_path.text, &key, 0600, reason));
     return pem_write(path.text, &certificate, 0644, reason);
 }

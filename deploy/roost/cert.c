@@ -56,7 +56,8 @@ int command_cert(int argc, char **argv)
         {"cluster", 'c', "NAME", 0, "name of a new CA's cluster (roost)", 0},
         {"role", 'r', "ROLE", 0, "server, worker or operator; default: one of each", 0},
         {"name", 'n', "NAME", 0, "the holder's name; default: the role", 0},
-        {"host", 'h', "HOST", 0, "a name or address workers reach a server by; repeatable", 0},
+        {"host", 'h', "HOST", 0,
+         "a name or address workers reach a server by; repeatable, earlier ones stay", 0},
         {"days", 'D', "N", 0, "validity (30)", 0},
         {"revoke", 'R', "FILE", 0, "add that certificate to DIR/revoked, which servers read again",
          0},
@@ -68,9 +69,9 @@ int command_cert(int argc, char **argv)
         .own = &own,
         .own_input = &chosen,
         .summary =
-            "Makes the cluster's CA in DIR, if there is none, and issues certificates. "
-            "Servers need ca.crt, server.crt and server.key; workers and operators likewise. "
-            "ca.key stays here."};
+            "Makes the cluster's CA in DIR, if there is none, and issues certificates, each in a "
+            "folder for the machine that needs it: DIR/server, DIR/worker, DIR/operator; with "
+            "--name DIR/ROLE-NAME. ca.key stays here."};
     struct arguments arguments;
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);

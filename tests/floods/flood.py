@@ -51,8 +51,8 @@ class Peer:
     def __init__(self, address, certs, role):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.load_verify_locations(f"{certs}/ca.crt")
-        context.load_cert_chain(f"{certs}/{role}.crt", f"{certs}/{role}.key")
+        context.load_verify_locations(f"{certs}/{role}/ca.crt")
+        context.load_cert_chain(f"{certs}/{role}/{role}.crt", f"{certs}/{role}/{role}.key")
         context.set_alpn_protocols(["h2"])
         self.socket = context.wrap_socket(socket.create_connection(address, timeout=20))
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))

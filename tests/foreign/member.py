@@ -48,7 +48,7 @@ class Member:
 
     def __init__(self, coordinator, certs, name):
         def read(file_name):
-            with open(f"{certs}/{file_name}", "rb") as file:
+            with open(f"{certs}/worker/{file_name}", "rb") as file:
                 return file.read()
 
         credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("worker.key"), read("worker.crt"))

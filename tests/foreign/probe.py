@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def read(name):
-    with open(f"{CERTS}/{name}", "rb") as file:
+    with open(f"{CERTS}/{ROLE}/{name}", "rb") as file:
         return file.read()
 
 

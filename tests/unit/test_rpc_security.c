@@ -173,7 +173,7 @@ TEST_F(a_revoked_certificate_is_let_in_no_longer, security)
     struct buf response = {0};
     enum err before, after, others;
     before = rpc_call(standing, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
-    snprintf(path, sizeof path, "%s/worker.crt", dir);
+    snprintf(path, sizeof path, "%s/worker/worker.crt", dir);
     assert_int_equal(tls_revoke(dir, path, fixture_now_s(), NULL), ERR_OK);
     uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
     do

@@ -49,7 +49,8 @@ TEST_F(one_call_makes_a_ca_and_a_certificate_of_each_role, dir)
         assert_int_equal(identity.not_after_s, NOW_S + 30 * 86400);
         assert_int_equal(strlen((const char *)identity.key.data), identity.key.bytes);
     }
-    static const char *const keys[] = {"ca.key", "server.key", "worker.key", "operator.key"};
+    static const char *const keys[] = {"ca.key", "server/server.key", "worker/worker.key",
+                                       "operator/operator.key"};
     for (size_t i = 0; i < 4; i++) {
         char path[320];
         struct stat info;
@@ -68,8 +69,13 @@ TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
         assert_int_equal(tls_identity_read(f->path, roles[i], NOW_S, &before[i], NULL), ERR_OK);
     make(f, &(struct tls_certificates){
                 .role = TLS_ROLE_WORKER, .name = "w7", .now_s = NOW_S, .valid_s = 60});
-    for (size_t i = 0; i < 2; i++)
-        assert_int_equal(tls_identity_read(f->path, roles[i], NOW_S, &after[i], NULL), ERR_OK);
+    char folder[320]; /* of the machine: it needs nothing else, and has no other key */
+    file_of(f, "worker-w7", folder);
+    assert_int_equal(tls_identity_read(f->path, roles[0], NOW_S, &after[0], NULL), ERR_OK);
+    assert_int_equal(tls_identity_read(folder, roles[1], NOW_S, &after[1], NULL), ERR_OK);
+    scoped(file_names_release) struct file_names names = {0};
+    assert_int_equal(file_list(folder, &names, NULL), ERR_OK);
+    assert_int_equal(names.count, 3);
     assert_string_equal(before[0].certificate.data, after[0].certificate.data);
     assert_string_equal(before[1].ca.data, after[1].ca.data);
     assert_string_equal(after[1].holder.name, "w7");
@@ -82,6 +88,24 @@ TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
     struct reason reason = {0};
     struct tls_certificates other = {.cluster = "other", .now_s = NOW_S};
     assert_int_equal(tls_make_cluster_certificates(f->path, &other, &reason), ERR_INVALID);
+}
+
+/* An operator who adds a machine names that machine alone. */
+TEST_F(a_servers_certificate_keeps_the_hosts_that_it_had, dir)
+{
+    static const char *const hosts[] = {"ps1.example", "10.0.0.7", "fd00::1"};
+    scoped(buf_release) struct buf certificate = {0};
+    struct tls_hosts found;
+    char path[320];
+    make(f, &(struct tls_certificates){.now_s = NOW_S, .hosts = hosts, .host_count = 2});
+    make(f, &(struct tls_certificates){.now_s = NOW_S, .hosts = hosts + 2, .host_count = 1});
+    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    file_of(f, "server/server.crt", path);
+    assert_int_equal(file_read(path, TLS_PEM_BYTES_MAX, &certificate, NULL), ERR_OK);
+    assert_int_equal(tls_hosts_of(buf_slice(&certificate), &found), ERR_OK);
+    assert_int_equal(found.count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(found.names[i], hosts[i]);
 }
 
 TEST_F(a_missing_file_is_named_and_what_to_do, dir)
@@ -109,7 +133,7 @@ TEST_F(a_key_that_everybody_may_read_is_refused, dir)
     struct reason reason = {0};
     char path[320];
     make(f, &(struct tls_certificates){.now_s = NOW_S});
-    file_of(f, "worker.key", path);
+    file_of(f, "worker/worker.key", path);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
                      ERR_UNTRUSTED);
@@ -137,23 +161,22 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir)
     struct reason reason = {0};
     char path[320], list[320];
     make(f, &(struct tls_certificates){.now_s = NOW_S});
-    file_of(f, "server.crt", path);
+    file_of(f, "server/server.crt", path);
     assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
-    static const char *const names[] = {"worker.crt", "operator.crt"};
+    static const char *const names[] = {"worker/worker.crt", "operator/operator.crt"};
     for (uint32_t i = 0; i < 2; i++) {
         char certificate[320];
         file_of(f, names[i], certificate);
         if (tls_revoke(f->path, certificate, NOW_S, &reason) != ERR_OK)
             fail_msg("%s", reason.text);
-        revoked.modified_ns = 0; /* two within one tick of the file system's clock */
         assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
         assert_true(news);
         assert_int_equal(revoked.count, i + 1);
     }
     assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
-    file_of(f, "revoked", list);
+    file_of(f, "server/revoked", list);
     static const char bad[] = "worker/w7\n";
     assert_int_equal(file_write_atomic(&file_ops_real, list, 0644,
                                        (struct slice){(const uint8_t *)bad, sizeof bad - 1}, NULL),
@@ -167,7 +190,7 @@ TEST_F(a_file_that_is_no_certificate_is_named, dir)
 {
     make(f, &(struct tls_certificates){.now_s = NOW_S});
     char path[320];
-    file_of(f, "worker.crt", path);
+    file_of(f, "worker/worker.crt", path);
     static uint8_t zeros[TLS_PEM_BYTES_MAX + 1];
     struct tls_identity identity = {0};
     static const size_t sizes[] = {0, 10, TLS_PEM_BYTES_MAX, TLS_PEM_BYTES_MAX + 1};
