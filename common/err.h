@@ -47,7 +47,8 @@
     X(BEYOND, DROP, "ticket is beyond the window")                                                 \
     X(NO_GRANT, DROP, "ticket was not granted to the sender")                                      \
     X(NOT_SYNCED, STOP, "what was written may not be on disk")                                     \
-    X(NAME_TAKEN, STOP, "another server of this name is connected")
+    X(NAME_TAKEN, STOP, "another server of this name is connected")                                \
+    X(EXPELLED, REJECT, "worker was expelled from the run")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -37,6 +37,7 @@ enum {
     WIRE_PROOF_BYTES = 16,
     WIRE_TICKETS_MAX = 8,          /* that one push is brought under */
     WIRE_ENDED_MAX = 8192,         /* members that one command names */
+    WIRE_SLOT_WORDS_MAX = 1024,    /* a bit for each slot of a step (TREE_SLOTS_MAX) */
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
     /* so many arrays of a largest chunk, 131,072 weights, and the header */
@@ -348,8 +349,9 @@ enum server_report_kind {
     SERVER_MANIFEST, /* the cut's file is durable, or could not be written */
     SERVER_WRONG_BITS,
     SERVER_STATISTICS,
-    SERVER_DRAIN, /* it is about to end, and gives its chunks away first */
-    SERVER_HELD   /* what it holds of a run: the answer to a new coordinator that asks (P7) */
+    SERVER_DRAIN,  /* it is about to end, and gives its chunks away first */
+    SERVER_HELD,   /* what it holds of a run: the answer to a new coordinator that asks (P7) */
+    SERVER_MISSING /* the slots that a thread lacks of a step: the answer to SERVER_ASK_MISSING */
 };
 
 /* Chunks [first, first + count) live on `server`, an index into the run's servers. */
@@ -413,17 +415,23 @@ struct server_report {
             uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
         } statistics;
         struct server_held held;
+        struct {
+            uint64_t generation, step, question; /* of the command */
+            uint32_t word_count;
+            const uint64_t *slots; /* bit n of word w: some chunk lacks slot 64 w + n */
+        } missing;
     };
 };
 
 enum server_command_kind {
     SERVER_PREPARE = 1, /* own these chunks in this generation, new ones or those of a cut */
     SERVER_COMMIT,
-    SERVER_RECORDED, /* this cut is recorded: delete older ones beyond `keep` (P9) */
-    SERVER_END,      /* the run is over: forget it */
-    SERVER_LEAVE,    /* no one needs the server any more: it may end (P11) */
-    SERVER_ENDED,    /* these members are none any more */
-    SERVER_ASK       /* answer with SERVER_HELD, and send all reports again (P7) */
+    SERVER_RECORDED,   /* this cut is recorded: delete older ones beyond `keep` (P9) */
+    SERVER_END,        /* the run is over: forget it */
+    SERVER_LEAVE,      /* no one needs the server any more: it may end (P11) */
+    SERVER_ENDED,      /* these members are none any more */
+    SERVER_ASK,        /* answer with SERVER_HELD, and send all reports again (P7) */
+    SERVER_ASK_MISSING /* answer with SERVER_MISSING when slots of the open step are */
 };
 
 /* Chunks that move with a commit (P11), as the server that gets the commit sees them. */
@@ -462,6 +470,10 @@ struct server_command {
             uint32_t member_count;
             const uint64_t *members;
         } ended;
+        struct {
+            uint64_t generation, step;
+            uint64_t question; /* the answer repeats it */
+        } ask_missing;
     };
     /* SERVER_COMMIT: */
     uint32_t file; /* number of the receiver's file in this cut, or WIRE_FILE_NONE */

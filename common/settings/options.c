@@ -187,9 +187,10 @@ const char *options_environment(const char *name, const char *otherwise)
 /* Errors that a new start does not mend: somebody has to change a setting or a machine. */
 static bool is_configuration(enum err err)
 {
-    static const enum err errors[] = {
-        ERR_INVALID,  ERR_DENIED,       ERR_UNTRUSTED,  ERR_WIRE_VERSION, ERR_FINGERPRINT,
-        ERR_DATA_SET, ERR_SPEC_DIFFERS, ERR_WRONG_BITS, ERR_UNSUPPORTED,  ERR_NAME_TAKEN};
+    static const enum err errors[] = {ERR_INVALID,      ERR_DENIED,      ERR_UNTRUSTED,
+                                      ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET,
+                                      ERR_SPEC_DIFFERS, ERR_WRONG_BITS,  ERR_UNSUPPORTED,
+                                      ERR_NAME_TAKEN,   ERR_EXPELLED};
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i] == err)
             return true;

@@ -15,8 +15,10 @@
 #include "server/member/proof.h"
 #include "server/shard/shard.h"
 
-/* When all slots are done and no seal comes for that many lease_ms, they are done again. */
-enum { STALL_LEASES = 3 };
+/* In lease_ms. While nothing is completed for ASK_LEASES, servers are asked what they lack of what was
+ * completed: until they have it, they may be too full to take the rest. When all slots are done and
+ * no seal comes for STALL_LEASES, they are computed again. */
+enum { ASK_LEASES = 1, STALL_LEASES = 3 };
 
 /* ---- who is gone ---- */
 
@@ -121,14 +123,46 @@ void advance_run(struct coordinator *coordinator, uint64_t now_ms)
 
 /* P1: only seals decide that a step is done. Workers completed every slot, but shards miss pushes:
  * the slots are computed again. */
-static uint64_t stall_due_ms(const struct coordinator *coordinator)
+static bool is_stalled(const struct run *run)
 {
-    const struct run *run = &coordinator->run;
     bool done = run->settings.async ? window_has(run, run->steps.version)
                                     : tickets_all_done(&run->tickets, TICKET_TRAIN);
-    if (run->phase != PHASE_STEPS || !done || seal_complete(run_seal(run, run->steps.version)))
+    return run->phase == PHASE_STEPS && done && !seal_complete(run_seal(run, run->steps.version));
+}
+
+static uint64_t stall_due_ms(const struct coordinator *coordinator)
+{
+    const struct tickets *tickets = &coordinator->run.tickets;
+    return is_stalled(&coordinator->run)
+               ? tickets->done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms
+               : UINT64_MAX;
+}
+
+static uint64_t ask_due_ms(const struct coordinator *coordinator)
+{
+    const struct tickets *tickets = &coordinator->run.tickets;
+    const struct run *run = &coordinator->run;
+    if (run->settings.async || run->phase != PHASE_STEPS || !tickets_some_done(tickets) ||
+        seal_complete(run_seal(run, run->steps.version)))
         return UINT64_MAX;
-    return run->tickets.done_ms + (uint64_t)STALL_LEASES * coordinator->settings.lease_ms;
+    uint64_t since_ms = tickets->asked_ms > tickets->done_ms ? tickets->asked_ms : tickets->done_ms;
+    return since_ms + (uint64_t)ASK_LEASES * coordinator->settings.lease_ms;
+}
+
+/* missing.c takes the answers. */
+static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    uint64_t question = tickets_question(&run->tickets, now_ms);
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL || server->link == 0)
+            continue;
+        struct server_command *command = send_command(coordinator, server, SERVER_ASK_MISSING);
+        command->ask_missing.generation = run->generation;
+        command->ask_missing.step = run->steps.version;
+        command->ask_missing.question = question;
+    }
 }
 
 void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms)
@@ -151,6 +185,8 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
         else
             tickets_reopen(&run->tickets);
     }
+    if (ask_due_ms(coordinator) <= now_ms)
+        ask_missing(coordinator, now_ms);
     uint32_t lapsed = tickets_lapse(&run->tickets, now_ms, &due_ms);
     if (lapsed > 0)
         effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",
@@ -159,6 +195,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     advance_run(coordinator, now_ms);
     run_due(coordinator, overdue_due_ms(coordinator));
     run_due(coordinator, stall_due_ms(coordinator));
+    run_due(coordinator, ask_due_ms(coordinator));
     if (run_ends(run) && run->ending.by_ms < due_ms)
         due_ms = run->ending.by_ms;
     *ret_due_ms = due_ms;

@@ -250,8 +250,11 @@ static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
     if (!run_active(run) || run->phase == PHASE_GATHER)
         return reason_set(reason, ERR_NO_RUN, "no run can be joined now");
     enum err err = members_judge(&demands, request, reason);
-    if (err == ERR_OK &&
-        members_end(&coordinator->members, request->previous_member) == MEMBER_WRONG_BITS)
+    enum member_state before = members_end(&coordinator->members, request->previous_member);
+    if (err == ERR_OK && before == MEMBER_FALSE_COMPLETE)
+        err = reason_set(reason, ERR_EXPELLED,
+                         "worker %s called tickets complete that it had not pushed", request->name);
+    if (err == ERR_OK && before == MEMBER_WRONG_BITS)
         err = reason_set(reason, ERR_WRONG_BITS, "worker %s computes other bits than two others do",
                          request->name);
     if (err != ERR_OK) {

@@ -213,6 +213,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member->wrong_bits = before->wrong_bits;
         member->watched = before->watched;
         member->confirmed = before->confirmed;
+        member->false_completes = before->false_completes;
         memcpy(member->contradicted_by, before->contradicted_by, sizeof member->contradicted_by);
         memcpy(member->reason, before->reason, sizeof member->reason);
         take_out(members, before);

@@ -27,6 +27,7 @@ enum {
     X(TIMED_OUT, "timed out")                                                                      \
     X(REFUSED, "refused")                                                                          \
     X(WRONG_BITS, "wrong bits")                                                                    \
+    X(FALSE_COMPLETE, "false complete")                                                            \
     X(ERROR, "error")
 
 #define MEMBER_STATE_ENUM(state, text) MEMBER_##state,
@@ -46,6 +47,7 @@ struct member {
     uint64_t seen_ms;
     uint64_t slots_done;
     uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
+    uint32_t false_completes; /* tickets that it completed and of which pushes are missing */
     char contradicted_by[64]; /* the name of the first worker whose bits differed; "": nobody */
     uint32_t watched;         /* tickets that were audited because of that */
     uint64_t confirmed; /* an audit of the step before this one agreed; 0: none did (audits.h) */

@@ -7,6 +7,7 @@
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
+#include "server/coordinator/missing.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
@@ -302,6 +303,9 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         return committed(coordinator, now_ms, server, report);
     case SERVER_MANIFEST:
         return manifest(coordinator, now_ms, server, report);
+    case SERVER_MISSING:
+        missing_report(coordinator, now_ms, server, report);
+        return ERR_OK;
     case SERVER_WRONG_BITS:
         wrong_bits_report(coordinator, now_ms, server, report);
         return ERR_OK;

@@ -160,6 +160,29 @@ void tickets_reopen(struct tickets *tickets)
     out_again(tickets, tickets->step);
 }
 
+uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms)
+{
+    tickets->asked_ms = now_ms;
+    return ++tickets->leases.attempts;
+}
+
+uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index)
+{
+    struct work *work = train_of(tickets, step);
+    if (!is_open(tickets, step) || index >= work->count || question > tickets->leases.attempts)
+        return 0;
+    struct slot slot = work->slots[index];
+    /* What was completed since may have come after the server's look. */
+    if (!slot.done || slot.attempt == 0 || slot.completed >= question)
+        return 0;
+    for (uint32_t i = 0; i < work->count; i++)
+        if (work->slots[i].attempt == slot.attempt)
+            work->slots[i].member = 0;
+    work->slots[index].attempt = 0;
+    tickets_mark(tickets, step, index, false);
+    return slot.member;
+}
+
 static uint32_t end_of(const struct work *work, struct node node)
 {
     return node_first(node) + node_slots(node, work->count);
@@ -540,11 +563,27 @@ static uint32_t mark_done(struct work *work, struct node node)
     return newly_done;
 }
 
+/* Who makes the slots done that are not. */
+static void note_completed(const struct tickets *tickets, struct work *work,
+                           const struct ticket *ticket)
+{
+    for (uint32_t i = node_first(ticket->node); i < end_of(work, ticket->node); i++) {
+        struct slot *slot = &work->slots[i];
+        if (slot->done)
+            continue;
+        slot->member = ticket->member;
+        slot->attempt = ticket->attempt;
+        slot->completed = tickets->leases.attempts;
+    }
+}
+
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket)
 {
     if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
         return 0;
-    uint32_t newly_done = mark_done(work_of(tickets, ticket->kind, ticket->step), ticket->node);
+    struct work *work = work_of(tickets, ticket->kind, ticket->step);
+    note_completed(tickets, work, ticket);
+    uint32_t newly_done = mark_done(work, ticket->node);
     struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
     if (newly_done > 0)
         tickets->done_ms = now_ms;
@@ -640,6 +679,11 @@ uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind)
         most = ret_behind[i] > most ? ret_behind[i] : most;
     }
     return most;
+}
+
+bool tickets_some_done(const struct tickets *tickets)
+{
+    return train_of(tickets, tickets->step)->done_count > 0;
 }
 
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind)

@@ -60,6 +60,8 @@ struct work {
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */
+        /* done: who completed it, by which attempt, and the newest attempt then; 0: not known */
+        uint64_t member, attempt, completed;
     } * slots;
 };
 
@@ -73,6 +75,7 @@ struct tickets {
     double train_usual_ms, validate_usual_ms; /* a slot takes this long; 0: not known yet */
     struct leases leases;
     uint64_t done_ms;     /* when a ticket last made something done */
+    uint64_t asked_ms;    /* when tickets_question() was last called */
     uint64_t redone;      /* slots granted again after a loss */
     uint64_t speculative; /* slots granted to a second worker */
     /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
@@ -100,6 +103,14 @@ void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool d
 /* Frees the done slots of the oldest step again: workers completed them, but shards miss pushes
  * (P1: only seals decide). */
 void tickets_reopen(struct tickets *tickets);
+
+/* A question about what was completed so far: a number that no attempt has, in this term or in
+ * another. */
+uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms);
+/* The slot of an open step, which was done when the question was asked, is not: it is free again
+ * where nobody holds it. Returns the member whose complete made it done; 0: that is not known, or
+ * it was returned before for another slot of the same ticket. */
+uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index);
 
 /* Whether tickets_grant() would find something for some member now. */
 bool tickets_any(struct tickets *tickets, uint64_t now_ms);
@@ -144,6 +155,8 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
 /* How many versions behind the step each slot of the oldest step was computed: `slots` entries.
  * Returns the largest. */
 uint32_t tickets_behind(const struct tickets *tickets, uint8_t *ret_behind);
+/* Training: any slot of the oldest step. */
+bool tickets_some_done(const struct tickets *tickets);
 /* Training: all slots of the oldest step. */
 bool tickets_all_done(const struct tickets *tickets, enum ticket_kind kind);
 void tickets_check(struct tickets *tickets); /* walks over all slots and leases */

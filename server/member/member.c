@@ -155,6 +155,20 @@ void member_thread_committed(struct server_member *member, const struct member_c
     report_committed(member, committed->step, ret_effects);
 }
 
+void member_thread_missing(const struct server_member *member, const struct member_missing *missing,
+                           struct member_effects *ret_effects)
+{
+    clear_effects(ret_effects);
+    struct server_report *report = add_report(member, ret_effects, SERVER_MISSING);
+    report->missing.generation = missing->generation;
+    report->missing.step = missing->step;
+    report->missing.question = missing->question;
+    report->missing.slots = missing->slots;
+    report->missing.word_count = WIRE_SLOT_WORDS_MAX;
+    while (report->missing.word_count > 0 && missing->slots[report->missing.word_count - 1] == 0)
+        report->missing.word_count--;
+}
+
 void member_wrong_bits(const struct server_member *member, const struct shard_effect *effect,
                        struct member_effects *ret_effects)
 {
@@ -317,6 +331,9 @@ static void take_command(struct server_member *member, const struct server_comma
         break;
     case SERVER_ENDED:
         add(ret_effects, MEMBER_ENDED);
+        break;
+    case SERVER_ASK_MISSING:
+        add(ret_effects, MEMBER_ASK_MISSING);
         break;
     case SERVER_ASK:
         answer_successor(member, ret_effects);

@@ -31,19 +31,20 @@
 enum { MEMBER_THREADS_MAX = 64, MEMBER_EFFECTS_MAX = 8 };
 
 enum member_effect_kind {
-    MEMBER_REPORT,        /* send `report` to the coordinator */
-    MEMBER_PREPARE,       /* build what the command names and give it to the threads; then
+    MEMBER_REPORT,         /* send `report` to the coordinator */
+    MEMBER_PREPARE,        /* build what the command names and give it to the threads; then
                              member_prepared(), or member_prepare_failed() */
-    MEMBER_COMMIT,        /* give the command to every thread; member_moves_lost() when a command
+    MEMBER_COMMIT,         /* give the command to every thread; member_moves_lost() when a command
                              with moves does not reach them */
-    MEMBER_JOURNAL_CUT,   /* async: the journal begins a segment at `version` */
-    MEMBER_PRUNE,         /* `recorded` is recorded: older cuts beyond `keep` may go */
-    MEMBER_JOURNAL_PRUNE, /* async: so may what the journal has before `recorded` */
-    MEMBER_ADMIT,         /* members are judged by `admit` from now on */
-    MEMBER_ENDED,         /* so are those that the command names: they are none any more */
-    MEMBER_SERVE,         /* Welcome names `generation` from now on; 0: nothing is held */
-    MEMBER_END,           /* every thread forgets its shard */
-    MEMBER_REPORT_REDUCED /* every thread reports again which steps it has reduced */
+    MEMBER_JOURNAL_CUT,    /* async: the journal begins a segment at `version` */
+    MEMBER_PRUNE,          /* `recorded` is recorded: older cuts beyond `keep` may go */
+    MEMBER_JOURNAL_PRUNE,  /* async: so may what the journal has before `recorded` */
+    MEMBER_ADMIT,          /* members are judged by `admit` from now on */
+    MEMBER_ENDED,          /* so are those that the command names: they are none any more */
+    MEMBER_SERVE,          /* Welcome names `generation` from now on; 0: nothing is held */
+    MEMBER_END,            /* every thread forgets its shard */
+    MEMBER_REPORT_REDUCED, /* every thread reports again which steps it has reduced */
+    MEMBER_ASK_MISSING     /* every thread reports the slots that it lacks of the command's step */
 };
 
 struct member_effect {
@@ -131,6 +132,13 @@ struct member_committed {
 };
 void member_thread_committed(struct server_member *member, const struct member_committed *committed,
                              struct member_effects *ret_effects);
+/* Slots that a thread lacks, by the coordinator's question; borrowed as long as the effects. */
+struct member_missing {
+    uint64_t generation, step, question;
+    const uint64_t *slots; /* WIRE_SLOT_WORDS_MAX words */
+};
+void member_thread_missing(const struct server_member *member, const struct member_missing *missing,
+                           struct member_effects *ret_effects);
 void member_wrong_bits(const struct server_member *member, const struct shard_effect *effect,
                        struct member_effects *ret_effects);
 struct member_cut {

@@ -131,6 +131,33 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
     return ERR_OK;
 }
 
+static bool part_holds(const struct shard *shard, const struct chunk *chunk, uint64_t step,
+                       uint32_t slot)
+{
+    for (uint32_t part = 0; part < chunk->spec.parts; part++)
+        if (!chunk_holds(&shard->store, chunk, step, part, (struct node){0, slot}))
+            return false;
+    return true;
+}
+
+bool shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots)
+{
+    bool any = false;
+    memset(ret_slots, 0, WIRE_SLOT_WORDS_MAX * sizeof *ret_slots);
+    if (shard->config.async.on || step < shard->decided || !shard_core_open(shard, step))
+        return false;
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        const struct chunk *chunk = &shard->store.chunks[i];
+        for (uint32_t slot = 0; slot < shard->config.slots && !chunk->leaving; slot++) {
+            if (part_holds(shard, chunk, step, slot))
+                continue;
+            ret_slots[slot / 64] |= UINT64_C(1) << slot % 64;
+            any = true;
+        }
+    }
+    return any;
+}
+
 struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                             struct cursor payload, struct shard_effects *effects)
 {

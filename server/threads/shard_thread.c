@@ -30,7 +30,8 @@ enum shard_item_kind {
     ITEM_END,
     ITEM_WAKE,
     ITEM_ARRIVAL,
-    ITEM_TRANSFERRED
+    ITEM_TRANSFERRED,
+    ITEM_ASK_MISSING
 };
 
 /* A commit with its moves of this thread's chunks, in one piece of memory. */
@@ -48,6 +49,9 @@ struct shard_item {
         struct order *order;
         struct transfer_arrival *arrival;
         struct transfer_sent *sent;
+        struct {
+            uint64_t generation, step, question;
+        } asked;
     };
 };
 
@@ -382,6 +386,16 @@ static void take_logged(struct shard_thread *thread)
         shard_logged(thread->shard, logged);
 }
 
+static void handle_ask_missing(struct shard_thread *thread, const struct shard_item *item)
+{
+    struct thread_missing missing = {
+        item->asked.generation, item->asked.step, item->asked.question, {0}};
+    /* P2: a question about another generation is about other sums. */
+    if (thread->shard != NULL && shard_generation(thread->shard) == missing.generation &&
+        shard_missing(thread->shard, missing.step, missing.slots))
+        thread->config.events->missing(thread->config.owner, thread->config.index, &missing);
+}
+
 static void handle_shard_item(struct shard_thread *thread, const struct shard_item *item)
 {
     switch (item->kind) {
@@ -404,6 +418,9 @@ static void handle_shard_item(struct shard_thread *thread, const struct shard_it
         if (thread->shard != NULL)
             shard_report(thread->shard, &thread->effects);
         carry_out_shard(thread);
+        break;
+    case ITEM_ASK_MISSING:
+        handle_ask_missing(thread, item);
         break;
     case ITEM_END:
         forget_shard(thread);
@@ -695,6 +712,14 @@ void shard_thread_transferred(struct shard_thread *thread, struct transfer_sent 
 enum err shard_thread_report(struct shard_thread *thread)
 {
     struct shard_item item = {.kind = ITEM_REPORT};
+    return inbox_post(thread->inbox, &item);
+}
+
+enum err shard_thread_ask_missing(struct shard_thread *thread, const struct server_command *command)
+{
+    struct shard_item item = {.kind = ITEM_ASK_MISSING,
+                              .asked = {command->ask_missing.generation, command->ask_missing.step,
+                                        command->ask_missing.question}};
     return inbox_post(thread->inbox, &item);
 }
 

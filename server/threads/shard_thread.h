@@ -14,6 +14,12 @@
 #include "server/threads/exchange_stream.h"
 #include "server/threads/transfer.h"
 
+/* A question of the coordinator about a step, and the slots that the thread's shard lacks. */
+struct thread_missing {
+    uint64_t generation, step, question;
+    uint64_t slots[WIRE_SLOT_WORDS_MAX]; /* shard_missing() */
+};
+
 /* A thread's reports; called on that thread, `index` is its number. Pointers are borrowed for the
  * call. */
 struct shard_thread_events {
@@ -23,6 +29,7 @@ struct shard_thread_events {
     void (*reduced)(void *owner, uint32_t index, const struct reduced *reduced);
     void (*committed)(void *owner, uint32_t index, uint64_t generation, uint64_t step,
                       const struct shard_statistics *statistics);
+    void (*missing)(void *owner, uint32_t index, const struct thread_missing *missing);
     void (*wrong_bits)(void *owner, uint32_t index, const struct shard_effect *effect);
 };
 
@@ -79,6 +86,9 @@ enum err shard_thread_commit(struct shard_thread *thread, const struct server_co
                              const struct thread_moves *about) MUST_USE;
 /* Sends `reduced` again for each step whose report may be lost. */
 enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
+/* Reports `missing` when slots of the command's step are. */
+enum err shard_thread_ask_missing(struct shard_thread *thread,
+                                  const struct server_command *command) MUST_USE;
 /* Forgets its shard. */
 enum err shard_thread_end(struct shard_thread *thread) MUST_USE;
 

@@ -50,6 +50,12 @@ static void report_reduced(const struct shards *shards)
         lost(shards, "report", shard_thread_report(shards->exchange.threads[i]));
 }
 
+static void ask_missing(const struct shards *shards, const struct server_command *command)
+{
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        lost(shards, "question", shard_thread_ask_missing(shards->exchange.threads[i], command));
+}
+
 static void end_threads(const struct shards *shards)
 {
     for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
@@ -122,6 +128,10 @@ static void carry_out_member(struct shards *shards, const struct member_effects 
         case MEMBER_END:
             end_threads(shards);
             break;
+        case MEMBER_ASK_MISSING:
+            check(command != NULL && command->kind == SERVER_ASK_MISSING);
+            ask_missing(shards, command);
+            break;
         case MEMBER_REPORT_REDUCED:
             report_reduced(shards);
             break;
@@ -186,6 +196,19 @@ static void thread_committed(void *owner, uint32_t index, uint64_t generation, u
     carry_out_member(shards, &effects, NULL);
 }
 
+static void thread_missing(void *owner, uint32_t index, const struct thread_missing *missing)
+{
+    (void)index;
+    struct shards *shards = owner;
+    struct member_effects effects;
+    const struct member_missing lacks = {missing->generation, missing->step, missing->question,
+                                         missing->slots};
+    thread_lock(&shards->mutex);
+    member_thread_missing(&shards->member, &lacks, &effects);
+    unlock_checked(shards);
+    carry_out_member(shards, &effects, NULL);
+}
+
 static void thread_wrong_bits(void *owner, uint32_t index, const struct shard_effect *effect)
 {
     (void)index;
@@ -201,6 +224,7 @@ static const struct shard_thread_events thread_events = {
     .ready = thread_ready,
     .reduced = thread_reduced,
     .committed = thread_committed,
+    .missing = thread_missing,
     .wrong_bits = thread_wrong_bits,
 };
 

@@ -544,7 +544,9 @@ void faults_end(struct sim *sim)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
-        somebody |= sim->workers[i].life != NULL && !sim->workers[i].leaving;
+        /* who lied may be expelled */
+        bool stays = !sim->workers[i].leaving && !(sim->lie.told && sim->lie.worker == i);
+        somebody |= sim->workers[i].life != NULL && stays;
     }
     if (!somebody && !add_worker(sim)) { /* all that could be there are, and about to leave */
         sim_worker_kill(sim, &sim->workers[0], false);

@@ -506,6 +506,10 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
         check_acknowledged(sim, complete);
     if (sim->run.async || ticket->step < version)
         return;
+    const struct lie *lie = &sim->lie;
+    if (lie->told && lie->generation == ticket->generation && lie->step == ticket->step &&
+        node_equal(lie->node, ticket->node))
+        return;
     scoped(free_scoped) struct completed *chunks =
         calloc(sim->compute.model.chunks_count, sizeof *chunks);
     uint64_t newest = newest_decision(sim, ticket->generation);

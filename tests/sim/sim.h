@@ -124,6 +124,13 @@ struct sim {
     uint64_t calm_us; /* … since then */
     bool over;        /* the run is */
     bool spoilt;      /* a push was computed wrongly */
+    /* Once a worker does not push what it completes: this server takes nothing of that. */
+    struct lie {
+        bool told;
+        uint32_t worker;
+        uint64_t generation, step;
+        struct node node;
+    } lie;
     struct buf scratch;
 };
 

@@ -28,7 +28,8 @@ static void run(struct life *life)
     if (life->dead)
         return;
     sim_trace(sim, "%s has ended: %s %s", name, err_name(err), reason.text);
-    if (err != ERR_OK && !story_is_wrong(sim, life->place.index))
+    bool expelled = err == ERR_EXPELLED && sim->lie.told && sim->lie.worker == life->place.index;
+    if (err != ERR_OK && !expelled && !story_is_wrong(sim, life->place.index))
         sim_violated(sim, 8, "%s stops with %s: %s", name, err_name(err), reason.text);
 }
 

@@ -378,6 +378,23 @@ static struct slice spoil(const struct cursor *payload)
     return (struct slice){bytes, count};
 }
 
+enum { LIES = 64 /* beside one push in so many */ };
+
+/* Whether the worker says that it has pushed this and has not: what comes is acknowledged to it, and
+ * no shard gets it. */
+static bool is_not_pushed(struct sim *sim, const struct push *push, uint32_t worker)
+{
+    struct lie *lie = &sim->lie;
+    if (sim->run.async || sim->options.story != NULL)
+        return false;
+    if (sim->calm)
+        return false;
+    if (!lie->told && rand_below(&sim->keys, LIES) == 0)
+        *lie = (struct lie){true, worker, push->generation, push->step, push->node};
+    return lie->told && lie->worker == worker && lie->generation == push->generation &&
+           lie->step == push->step && node_equal(lie->node, push->node);
+}
+
 /* The whole of what a worker brings of a slot comes in several pushes. */
 static void tell_pushed(struct sim *sim, const struct sim_thread *thread, const struct push *push,
                         uint32_t worker, enum err err, bool had)
@@ -406,6 +423,11 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     const struct shard_statistics before = shard_statistics(shard);
     struct truth truth = awaited->truth;
     struct push what = *push;
+    if (is_not_pushed(sim, push, stream->worker)) {
+        sim_trace(sim, "w%u does not push step %llu node %u:%u", stream->worker,
+                  (unsigned long long)push->step, push->node.level, push->node.index);
+        return (struct shard_ack){ERR_OK, push->entry_count, 0};
+    }
     bool told = sim->options.story != NULL;
     bool had = told && ledger_has(sim, thread, push->step, push->node.index);
     struct slice spoilt = {0};

@@ -143,11 +143,13 @@ static void trace_report(struct sim *sim, uint64_t link, const struct server_rep
         [SERVER_READY] = "ready",           [SERVER_REDUCED] = "reduced",
         [SERVER_COMMITTED] = "committed",   [SERVER_MANIFEST] = "manifest",
         [SERVER_WRONG_BITS] = "wrong bits", [SERVER_STATISTICS] = "statistics",
-        [SERVER_DRAIN] = "drain",           [SERVER_HELD] = "held"};
+        [SERVER_DRAIN] = "drain",           [SERVER_HELD] = "held",
+        [SERVER_MISSING] = "missing"};
     uint64_t step = report->kind == SERVER_REDUCED     ? report->reduced.step
                     : report->kind == SERVER_COMMITTED ? report->committed.step
                     : report->kind == SERVER_MANIFEST  ? report->manifest.cut.version
                     : report->kind == SERVER_HELD      ? report->held.decision.step
+                    : report->kind == SERVER_MISSING   ? report->missing.step
                                                        : report->ready.cut.version;
     sim_trace(sim, "c%u hears %s(%llu) over link %llx: %s", world.life->place.index,
               names[report->kind], (unsigned long long)step, (unsigned long long)link,
@@ -202,6 +204,18 @@ static void tell_report(struct sim *sim, const struct coordinator *core, uint64_
         story_tell_once(sim, "%s hears from %s that it wants to leave", teller, name);
 }
 
+/* Only the worker that lied once is said to have completed what it did not push. */
+static void check_accused(struct sim *sim, const struct coordinator *core)
+{
+    char liar[16];
+    process_print((struct place){PLACE_WORKER, sim->lie.worker}, liar, sizeof liar);
+    for (uint32_t i = 0; i < core->members.count; i++) {
+        const struct member *member = core->members.list[i];
+        if (member->false_completes > 0 && (!sim->lie.told || strcmp(member->name, liar) != 0))
+            sim_violated(sim, 17, "%s is accused of a false complete", member->name);
+    }
+}
+
 enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now_ms, uint64_t link,
                                           const struct server_report *report)
 {
@@ -212,6 +226,7 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
     tell_report(world.sim, core, link, report, err);
     if (err == ERR_MALFORMED)
         sim_violated(world.sim, 7, "the coordinator calls a report malformed");
+    check_accused(world.sim, core);
     story_act(world.sim);
     return err;
 }

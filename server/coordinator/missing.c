@@ -1,0 +1,48 @@
+/* Who calls tickets complete without having pushed them. */
+#include "server/coordinator/missing.h"
+
+#include "server/coordinator/advance.h"
+
+enum { FALSE_COMPLETES_MAX = 2 };
+
+static void expel(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+{
+    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
+    advance_member_gone(coordinator, now_ms, member, MEMBER_FALSE_COMPLETE,
+                        "called tickets complete that it had not pushed");
+}
+
+static void count_false(struct coordinator *coordinator, uint64_t now_ms,
+                        const struct server_entry *server, struct member *member, uint64_t step,
+                        uint32_t slot)
+{
+    member->false_completes++;
+    bool last = member->false_completes >= FALSE_COMPLETES_MAX;
+    effects_log(&coordinator->effects, true,
+                "pushes are missing  worker=%s member=%llu server=%s step=%llu slot=%u "
+                "err=NOT_FOUND next=%s",
+                member->name, (unsigned long long)member->id, server->name,
+                (unsigned long long)step, slot, last ? "expel" : "watch");
+    if (last)
+        expel(coordinator, now_ms, member);
+}
+
+void missing_report(struct coordinator *coordinator, uint64_t now_ms,
+                    const struct server_entry *server, const struct server_report *report)
+{
+    struct run *run = &coordinator->run;
+    const uint64_t *slots = report->missing.slots;
+    uint64_t step = report->missing.step;
+    /* P2: what another generation lacks is nobody's fault. */
+    if (report->missing.generation != run->generation || run->phase != PHASE_STEPS)
+        return;
+    for (uint32_t i = 0; i < report->missing.word_count * 64; i++) {
+        if ((slots[i / 64] >> i % 64 & 1) == 0)
+            continue;
+        uint64_t id = tickets_undo(&run->tickets, report->missing.question, step, i);
+        struct member *member = members_find(&coordinator->members, id);
+        if (member != NULL)
+            count_false(coordinator, now_ms, server, member, step, i);
+    }
+    advance_run(coordinator, now_ms);
+}
