@@ -197,6 +197,10 @@ enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const st
 /* Opens the cut and reads every block of it: ERR_OK: it is whole. */
 enum err checkpoint_judge(const char *checkpoint_dir, struct checkpoint_name name,
                           struct reason *reason) MUST_USE;
+/* Reads blocks from *next (0: the first) on, at least one, and some `bytes` of them at most; moves
+ * *next on. *ret_done: all are read. */
+enum err checkpoint_verify_part(const struct checkpoint *checkpoint, uint64_t bytes, uint32_t *next,
+                                bool *ret_done, struct reason *reason) MUST_USE;
 /* Reads every block once. */
 enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason) MUST_USE;
 /* The run's digest (common/files/state_digest.h) of the cut, which fits the model. */

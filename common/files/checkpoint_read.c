@@ -376,6 +376,21 @@ enum err checkpoint_read_parameter(const struct checkpoint *checkpoint, const st
     return ERR_OK;
 }
 
+enum err checkpoint_verify_part(const struct checkpoint *checkpoint, uint64_t bytes, uint32_t *next,
+                                bool *ret_done, struct reason *reason)
+{
+    uint32_t count = checkpoint->seed == NULL ? checkpoint->count : 0;
+    if (checkpoint->count == 0)
+        return reason_set(reason, ERR_CORRUPT, "%s: holds no chunk", checkpoint_path(checkpoint));
+    for (uint64_t read = 0; *next < count && read < bytes; ++*next) {
+        struct checkpoint_chunk chunk;
+        TRY(checkpoint_read(checkpoint, checkpoint->places[*next].chunk, &chunk, reason));
+        read += checkpoint_block_bytes(checkpoint->arrays, chunk.n);
+    }
+    *ret_done = *next >= count;
+    return ERR_OK;
+}
+
 enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason)
 {
     /* Values that a seed makes have no digest to compare. */

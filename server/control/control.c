@@ -58,6 +58,7 @@ void control_free(struct control *control)
     record_release(&control->record);
     order_log_release(&control->order);
     file_claim_release(&control->claim);
+    control_effects_end_search(control);
     coordinator_free(control->coordinator);
     control_run_free(control->run);
     free(control);
@@ -567,6 +568,8 @@ void control_describe(const struct control *control, char *text, size_t bytes)
 uint64_t control_next_ns(const struct control *control)
 {
     uint64_t due_ms = coordinator_next_ms(control->coordinator);
+    if (control->search.cuts != NULL)
+        return 0; /* it goes on at once, behind what has come meanwhile */
     uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
     due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
     due_ns = control->continue_ns < due_ns ? control->continue_ns : due_ns;
@@ -601,6 +604,8 @@ static void store_late_state(struct control *control)
 
 void control_tick(struct control *control, uint64_t now_ns)
 {
+    if (control->search.cuts != NULL && control->failed == ERR_OK)
+        control_effects_search(control, now_ns);
     if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
         coordinator_tick(control->coordinator, control_ms(now_ns));
         control_effects_carry_out(control, now_ns);

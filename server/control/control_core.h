@@ -2,12 +2,24 @@
 #ifndef ROOST_SERVER_CONTROL_CONTROL_CORE_H
 #define ROOST_SERVER_CONTROL_CONTROL_CORE_H
 
+#include "common/files/checkpoint.h"
 #include "server/control/connections.h"
 #include "server/control/control.h"
 #include "server/control/control_run.h"
 #include "server/control/waiting.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
+
+/* The search for the newest cut that is whole. It goes on between other events, because a large cut
+ * takes minutes to read, and members' heartbeats do not wait. */
+struct control_search {
+    struct cut_record *cuts; /* NULL: nothing is looked for */
+    uint32_t count, at;      /* of these the one that is read, … */
+    struct checkpoint *checkpoint;
+    uint32_t next; /* … from this block on */
+    uint64_t run;
+    char unready[COORDINATOR_TEXT_BYTES];
+};
 
 struct control {
     struct control_config config;
@@ -27,6 +39,7 @@ struct control {
     uint64_t over_ns;                /* when it ended; 0: not yet */
     uint64_t samples_before;         /* counted before training began here */
     bool state_late;                 /* the disk was full; the state is stored when it is not */
+    struct control_search search;
     enum err failed;
 };
 

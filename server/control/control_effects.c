@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SEARCH_BYTES = 16 << 20 /* of a checkpoint, read between two events: 10 ms from memory */ };
+
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
 {
     control->failed = err;
@@ -64,42 +66,94 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
     return ERR_OK;
 }
 
-/* The place of the newest cut that is whole; `count`: none is. Every block is read, because the
- * servers would find a flipped bit only after they have prepared again. */
-static uint32_t find_whole(const struct control *control, const struct cut_record *cuts,
-                           uint32_t count)
+/* ---- the newest cut that is whole ---- */
+
+void control_effects_end_search(struct control *control)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        struct reason reason = {0};
-        const struct checkpoint_name name = {cuts[i].name.generation, cuts[i].name.version};
-        enum err err = checkpoint_judge(control->run->checkpoint_dir, name, &reason);
-        if (err == ERR_OK)
-            return i;
-        log_warning(control->config.logger, "checkpoint cannot be read",
-                    log_uint("generation", name.generation), log_uint("version", name.version),
-                    log_text("err", err_name(err)), log_text("reason", reason.text));
-    }
-    return count;
+    checkpoint_free(control->search.checkpoint);
+    free(control->search.cuts);
+    control->search = (struct control_search){0};
 }
 
-static enum err carry_out_find(struct control *control, uint64_t now_ns,
-                               const struct effect *effect, struct reason *reason)
+static enum err begin_search(struct control *control, const struct effect *effect,
+                             struct reason *reason)
 {
-    struct store *store = control->config.store;
-    char unready[COORDINATOR_TEXT_BYTES]; /* the core adds effects behind this one */
+    struct control_search *search = &control->search;
     uint64_t run = control->run->stored.run;
-    uint32_t count = 0;
-    scoped(free_scoped) struct cut_record *cuts = calloc(CONTROL_CUTS_MAX, sizeof *cuts);
-    if (cuts == NULL)
+    if (search->cuts != NULL && search->run == run)
+        return ERR_OK; /* another server reports the same */
+    control_effects_end_search(control);
+    search->cuts = calloc(CONTROL_CUTS_MAX, sizeof *search->cuts);
+    if (search->cuts == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to look for a whole checkpoint");
-    memcpy(unready, effect->unready, sizeof unready);
-    TRY(store_get_cuts(store, run, cuts, CONTROL_CUTS_MAX, &count, reason));
-    uint32_t whole = find_whole(control, cuts, count);
-    if (whole > 0 && whole < count)
-        TRY(store_forget_cuts(store, control->term, run, cuts[whole].name, reason));
-    coordinator_cut_found(control->coordinator, control_ms(now_ns),
-                          whole < count ? &cuts[whole] : NULL, unready);
-    return ERR_OK;
+    search->run = run;
+    memcpy(search->unready, effect->unready, sizeof search->unready);
+    return store_get_cuts(control->config.store, run, search->cuts, CONTROL_CUTS_MAX,
+                          &search->count, reason);
+}
+
+/* Every block is read, because the servers would find a flipped bit only after they have prepared
+ * again. */
+static enum err read_part(struct control *control, bool *ret_whole, struct reason *reason)
+{
+    struct control_search *search = &control->search;
+    const struct cut_name cut = search->cuts[search->at].name;
+    const struct checkpoint_name name = {cut.generation, cut.version};
+    if (search->checkpoint == NULL)
+        TRY(checkpoint_open(control->run->checkpoint_dir, name, &search->checkpoint, reason));
+    return checkpoint_verify_part(search->checkpoint, SEARCH_BYTES, &search->next, ret_whole,
+                                  reason);
+}
+
+static void pass_over(struct control *control, enum err err, const struct reason *reason)
+{
+    struct control_search *search = &control->search;
+    const struct cut_name name = search->cuts[search->at].name;
+    log_warning(control->config.logger, "checkpoint cannot be read",
+                log_uint("generation", name.generation), log_uint("version", name.version),
+                log_text("err", err_name(err)), log_text("reason", reason->text));
+    checkpoint_free(search->checkpoint);
+    search->checkpoint = NULL;
+    search->next = 0;
+    search->at++;
+}
+
+/* `whole`: the one that was read last is. */
+static enum err finish_search(struct control *control, uint64_t now_ns, bool whole,
+                              struct reason *reason)
+{
+    struct control_search *search = &control->search;
+    const struct cut_record *found = whole ? &search->cuts[search->at] : NULL;
+    enum err err = ERR_OK;
+    if (whole && search->at > 0)
+        err = store_forget_cuts(control->config.store, control->term, search->run, found->name,
+                                reason);
+    if (err == ERR_OK)
+        coordinator_cut_found(control->coordinator, control_ms(now_ns), found, search->unready);
+    control_effects_end_search(control);
+    return err;
+}
+
+void control_effects_search(struct control *control, uint64_t now_ns)
+{
+    struct control_search *search = &control->search;
+    struct reason reason = {0};
+    bool whole = false;
+    if (search->run != control->run->stored.run || !control_active(control)) {
+        control_effects_end_search(control);
+        return;
+    }
+    if (search->at < search->count) {
+        enum err err = read_part(control, &whole, &reason);
+        if (err != ERR_OK)
+            pass_over(control, err, &reason);
+        if (!whole)
+            return;
+    }
+    enum err err = finish_search(control, now_ns, whole, &reason);
+    if (err != ERR_OK)
+        control_effects_fail(control, err, &reason);
+    control_effects_carry_out(control, now_ns);
 }
 
 enum err control_effects_store_state(struct control *control, struct reason *reason)
@@ -140,7 +194,7 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
     case EFFECT_STORE_CUT:
         return carry_out_cut(control, now_ns, effect, reason);
     case EFFECT_FIND_CUT:
-        return carry_out_find(control, now_ns, effect, reason);
+        return begin_search(control, effect, reason);
     case EFFECT_STORE_ORDER:
         return order_log_add(&control->order, &effect->order, reason);
     default:

@@ -16,4 +16,8 @@ void control_effects_end_if_not_synced(struct control *control, enum err err,
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;
 
+/* Goes on with the search for a cut that is whole: a short while at a time. */
+void control_effects_search(struct control *control, uint64_t now_ns);
+void control_effects_end_search(struct control *control); /* none is fine */
+
 #endif

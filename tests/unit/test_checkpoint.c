@@ -575,3 +575,25 @@ TEST_F(a_choice_that_names_no_cut_is_refused, cut)
     assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_CORRUPT);
     assert_non_null(strstr(f->reason.text, "restore: names no checkpoint: g1-v010"));
 }
+
+TEST_F(a_cut_is_verified_a_part_at_a_time, cut)
+{
+    const struct checkpoint_name name = {1, 10};
+    struct checkpoint *checkpoint = NULL;
+    uint32_t next = 0, parts = 0;
+    bool done = false;
+    write_cut(f, name, true);
+    assert_int_equal(checkpoint_open(f->dir, name, &checkpoint, &f->reason), ERR_OK);
+    for (; !done; parts++)
+        assert_int_equal(checkpoint_verify_part(checkpoint, 1, &next, &done, &f->reason), ERR_OK);
+    assert_true(parts > 1 && parts == next); /* a block each */
+    checkpoint_free(checkpoint);
+    spoil(f, name, 100); /* a weight */
+    assert_int_equal(checkpoint_open(f->dir, name, &checkpoint, &f->reason), ERR_OK);
+    next = 0;
+    enum err err = ERR_OK;
+    for (done = false; !done && err == ERR_OK;)
+        err = checkpoint_verify_part(checkpoint, 1, &next, &done, &f->reason);
+    assert_int_equal(err, ERR_CORRUPT);
+    checkpoint_free(checkpoint);
+}
