@@ -52,6 +52,8 @@ struct file_map {
 };
 enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason) MUST_USE;
 void file_map_release(struct file_map *map); /* {0} is fine */
+/* These bytes of a map are read soon: the disk may begin. */
+void file_read_ahead(struct slice bytes);
 
 /* A file that appears whole or not at all: bytes go to `PATH.tmp`; commit makes them durable,
  * renames and makes the name durable. Release without commit removes the temporary file. */

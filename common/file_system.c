@@ -156,6 +156,16 @@ void file_map_release(struct file_map *map)
     *map = (struct file_map){0};
 }
 
+void file_read_ahead(struct slice bytes)
+{
+    const uintptr_t page = 4096;
+    uintptr_t from = (uintptr_t)bytes.data & ~(page - 1);
+    size_t count = bytes.bytes + ((uintptr_t)bytes.data - from);
+    /* Only a hint. */
+    if (bytes.bytes > 0 && posix_madvise((void *)from, count, POSIX_MADV_WILLNEED) != 0)
+        return;
+}
+
 /* A folder's name must survive a crash, as its files do. */
 static enum err make_dir(const char *path, unsigned mode, struct reason *reason)
 {

@@ -174,6 +174,7 @@ static enum err replay(const struct checkpoint *checkpoint, struct result *resul
     TRY(spec_parse(text, checkpoint_path(checkpoint), NULL, &spec, reason));
     TRY(model_init(&model, &spec.model, reason));
     TRY(checkpoint_fits(checkpoint, &model, checkpoint_arrays(checkpoint).states, reason));
+    TRY(checkpoint_verify(checkpoint, reason));
     TRY(checkpoint_digest(checkpoint, &model, &result->stored, reason));
     TRY(log_open(&log, checkpoint, &spec, reason));
     result->steps = about->name.version;

@@ -203,7 +203,9 @@ enum err checkpoint_verify_part(const struct checkpoint *checkpoint, uint64_t by
                                 bool *ret_done, struct reason *reason) MUST_USE;
 /* Reads every block once. */
 enum err checkpoint_verify(const struct checkpoint *checkpoint, struct reason *reason) MUST_USE;
-/* The run's digest (common/files/state_digest.h) of the cut, which fits the model. */
+/* The run's digest (common/files/state_digest.h) of the cut, which fits the model. Passes over the
+ * values once, and leaves their blocks' digests to checkpoint_verify(), which another thread may
+ * call at the same time. */
 enum err checkpoint_digest(const struct checkpoint *checkpoint, const struct model *model,
                            struct digest *ret_digest, struct reason *reason) MUST_USE;
 

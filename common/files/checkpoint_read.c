@@ -335,30 +335,67 @@ static enum err read_seed(const struct checkpoint *checkpoint, uint32_t chunk,
     return ERR_OK;
 }
 
-enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
-                         struct checkpoint_chunk *ret_chunk, struct reason *reason)
+static const struct place *find_place(const struct checkpoint *checkpoint, uint32_t chunk)
 {
     struct place key = {.chunk = chunk};
-    const struct place *place =
-        bsearch(&key, checkpoint->places, checkpoint->count, sizeof *checkpoint->places, by_chunk);
+    return bsearch(&key, checkpoint->places, checkpoint->count, sizeof *checkpoint->places,
+                   by_chunk);
+}
+
+static struct slice block_of(const struct checkpoint *checkpoint, const struct place *place,
+                             struct checkpoint_entry *ret_entry)
+{
+    const struct checkpoint_view *view = &checkpoint->views[place->file];
+    *ret_entry = checkpoint_view_entry(view, place->entry);
+    return (struct slice){view->bytes.data + ret_entry->offset,
+                          checkpoint_block_bytes(view->arrays, ret_entry->n)};
+}
+
+/* Asks for the block that is read some time after this one: a disk is then read as fast as it can.
+ */
+static void read_ahead(const struct checkpoint *checkpoint, const struct place *place)
+{
+    const size_t blocks = 16; /* of at most 1.5 MiB with AdamW */
+    struct checkpoint_entry entry;
+    if ((size_t)(checkpoint->places + checkpoint->count - place) <= blocks)
+        return;
+    file_read_ahead(block_of(checkpoint, place + blocks, &entry));
+}
+
+/* Whatever a block's digest is. */
+static enum err borrow(const struct checkpoint *checkpoint, uint32_t chunk,
+                       struct checkpoint_chunk *ret_chunk, struct reason *reason)
+{
+    const struct place *place = find_place(checkpoint, chunk);
+    struct checkpoint_entry entry;
     if (place == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "%s: no chunk %" PRIu32, checkpoint->folder.text,
                           chunk);
     if (checkpoint->seed != NULL)
         return read_seed(checkpoint, chunk, ret_chunk, reason);
-    const struct checkpoint_view *view = &checkpoint->views[place->file];
-    struct checkpoint_entry entry = checkpoint_view_entry(view, place->entry);
-    struct slice block = {view->bytes.data + entry.offset,
-                          checkpoint_block_bytes(view->arrays, entry.n)};
+    read_ahead(checkpoint, place);
+    const void *values = block_of(checkpoint, place, &entry).data; /* aligned: the map is, and
+                                                                      offsets are multiples of 4 */
+    *ret_chunk = (struct checkpoint_chunk){entry.n, values};
+    return ERR_OK;
+}
+
+enum err checkpoint_read(const struct checkpoint *checkpoint, uint32_t chunk,
+                         struct checkpoint_chunk *ret_chunk, struct reason *reason)
+{
+    TRY(borrow(checkpoint, chunk, ret_chunk, reason));
+    if (checkpoint->seed != NULL)
+        return ERR_OK;
+    struct checkpoint_entry entry;
     struct digest digest;
-    if (digest_sha256(block, &digest) != ERR_OK)
-        return reason_set(reason, ERR_NOMEM, "no memory to read %s", view->path);
+    const struct place *place = find_place(checkpoint, chunk);
+    const char *path = checkpoint->views[place->file].path;
+    if (digest_sha256(block_of(checkpoint, place, &entry), &digest) != ERR_OK)
+        return reason_set(reason, ERR_NOMEM, "no memory to read %s", path);
     if (memcmp(digest.bytes, entry.digest.bytes, sizeof digest.bytes) != 0)
         return reason_set(reason, ERR_CORRUPT,
                           "%s: offset %" PRIu64 ": chunk %" PRIu32 " does not match its digest",
-                          view->path, entry.offset, chunk);
-    const void *values = block.data; /* aligned: the map is, and offsets are multiples of 4 */
-    *ret_chunk = (struct checkpoint_chunk){entry.n, values};
+                          path, entry.offset, chunk);
     return ERR_OK;
 }
 
@@ -416,11 +453,21 @@ struct digest_context {
     struct reason *reason;
 };
 
+static enum err borrow_for_digest(void *context, uint32_t chunk, uint32_t array,
+                                  const float **ret_values)
+{
+    const struct digest_context *c = context;
+    struct checkpoint_chunk found;
+    TRY(borrow(c->checkpoint, chunk, &found, c->reason));
+    *ret_values = found.values + (size_t)array * found.n;
+    return ERR_OK;
+}
+
 static enum err read_for_digest(void *context, uint32_t chunk, uint32_t array, float *ret_values)
 {
     const struct digest_context *c = context;
     struct checkpoint_chunk found;
-    TRY(checkpoint_read(c->checkpoint, chunk, &found, c->reason));
+    TRY(borrow(c->checkpoint, chunk, &found, c->reason));
     memcpy(ret_values, found.values + (size_t)array * found.n, found.n * sizeof *ret_values);
     return ERR_OK;
 }
@@ -429,7 +476,10 @@ enum err checkpoint_digest(const struct checkpoint *checkpoint, const struct mod
                            struct digest *ret_digest, struct reason *reason)
 {
     struct digest_context context = {checkpoint, reason};
-    struct state_digest_source source = {&context, read_for_digest, 1 + checkpoint->arrays.states};
+    struct state_digest_source source = {.context = &context,
+                                         .read = read_for_digest,
+                                         .borrow = borrow_for_digest,
+                                         .arrays = 1 + checkpoint->arrays.states};
     enum err err = state_digest(model, &source, ret_digest);
     return err == ERR_NOMEM ? reason_set(reason, err, "no memory for the digest") : err;
 }

@@ -15,6 +15,8 @@ struct state_digest_source {
     void *context;
     /* A chunk's values: array 0 the weights, 1 … the optimizer state. */
     enum err (*read)(void *context, uint32_t chunk, uint32_t array, float *ret_values);
+    /* The same where all values lie in memory until the digest is made; NULL: they are read. */
+    enum err (*borrow)(void *context, uint32_t chunk, uint32_t array, const float **ret_values);
     uint32_t arrays; /* 1 + the optimizer's states */
 };
 

@@ -36,7 +36,7 @@ int command_digest(int argc, char **argv)
     arguments_parse(&about, argc, argv, &arguments);
     enum err err = stored_open(arguments.subject, &stored, &reason);
     if (err == ERR_OK)
-        err = checkpoint_digest(stored.checkpoint, &stored.model, &digest, &reason);
+        err = stored_digest(&stored, &digest, &reason);
     if (err != ERR_OK)
         return command_fail(err, &reason);
     say(&arguments, stored.checkpoint, &digest);

@@ -462,7 +462,7 @@ static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
     scoped(stored_release) struct stored stored = {0};
     struct digest digest;
     TRY(stored_open(up->directory, &stored, reason));
-    TRY(checkpoint_digest(stored.checkpoint, &stored.model, &digest, reason));
+    TRY(stored_digest(&stored, &digest, reason));
     *ret_hex = digest_to_hex(&digest);
     return ERR_OK;
 }

@@ -385,6 +385,11 @@ void file_map_release(struct file_map *map)
     *map = (struct file_map){0};
 }
 
+void file_read_ahead(struct slice bytes)
+{
+    (void)bytes;
+}
+
 enum err file_list(const char *path, struct file_names *ret_names, struct reason *reason)
 {
     struct file_names names = {0};

@@ -233,8 +233,9 @@ static void digest_state(struct single *single, struct digest *ret_digest)
 {
     const struct compute *compute = single->compute;
     const struct state_digest_source source = {
-        single, read_state,
-        1 + optimizer_states(spec_server_optimizer(&compute->scenario->spec).kind)};
+        .context = single,
+        .read = read_state,
+        .arrays = 1 + optimizer_states(spec_server_optimizer(&compute->scenario->spec).kind)};
     check(state_digest(&compute->model, &source, ret_digest) == ERR_OK);
 }
 

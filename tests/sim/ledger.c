@@ -691,6 +691,7 @@ static enum err final_digest(struct sim *sim, struct digest *ret_digest)
     const struct cut_name cut = sim->ledger.recorded;
     const struct checkpoint_name name = {cut.generation, cut.version};
     TRY(checkpoint_open(SIM_CHECKPOINTS, name, &checkpoint, NULL));
+    TRY(checkpoint_verify(checkpoint, NULL));
     return checkpoint_digest(checkpoint, &sim->compute.model, ret_digest, NULL);
 }
 

@@ -201,7 +201,8 @@ TEST_F(the_digest_is_the_runs, cut)
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     assert_int_equal(checkpoint_open_any(f->run, &checkpoint, &f->reason), ERR_OK);
     struct digest digest, expected;
-    struct state_digest_source source = {&f->model, read_value, 1 + STATES};
+    struct state_digest_source source = {
+        .context = &f->model, .read = read_value, .arrays = 1 + STATES};
     assert_int_equal(state_digest(&f->model, &source, &expected), ERR_OK);
     assert_int_equal(checkpoint_digest(checkpoint, &f->model, &digest, &f->reason), ERR_OK);
     assert_memory_equal(digest.bytes, expected.bytes, 32);

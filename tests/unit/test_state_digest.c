@@ -46,7 +46,8 @@ static void init(struct model *model, uint32_t tensor_max)
 static struct digest digest_of(const struct model *model, struct source changed)
 {
     changed.model = model;
-    const struct state_digest_source source = {&changed, read_values, 3};
+    const struct state_digest_source source = {
+        .context = &changed, .read = read_values, .arrays = 3};
     struct digest digest;
     assert_int_equal(state_digest(model, &source, &digest), ERR_OK);
     return digest;
@@ -105,7 +106,7 @@ TEST(an_error_of_the_source_is_passed_up)
 {
     scoped(model_release) struct model model = {0};
     init(&model, 8);
-    const struct state_digest_source source = {NULL, read_nothing, 1};
+    const struct state_digest_source source = {.read = read_nothing, .arrays = 1};
     struct digest digest;
     assert_int_equal(state_digest(&model, &source, &digest), ERR_CORRUPT);
 }
