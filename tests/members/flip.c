@@ -1,19 +1,28 @@
 /* A machine that computes wrongly: loaded before the others (LD_PRELOAD), it flips one bit of each
- * gradient, right before the digest is taken of it. The worker itself knows nothing of it. */
+ * gradient, right before the gradient is handed to gRPC. The worker itself knows nothing of it. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-uint64_t XXH3_64bits(const void *data, size_t bytes);
+/* A grpc_slice of memory that others own: only such are sent. */
+struct slice {
+    void *owner;
+    size_t bytes;
+    uint8_t *data;
+    void *unused;
+};
 
-uint64_t XXH3_64bits(const void *data, size_t bytes)
+void *grpc_raw_byte_buffer_create(struct slice *slices, size_t count);
+
+/* A message with a payload: the payload is last. */
+void *grpc_raw_byte_buffer_create(struct slice *slices, size_t count)
 {
-    uint64_t (*right)(const void *, size_t);
-    *(void **)&right = dlsym(RTLD_NEXT, "XXH3_64bits");
+    void *(*right)(struct slice *, size_t);
+    *(void **)&right = dlsym(RTLD_NEXT, "grpc_raw_byte_buffer_create");
     if (right == NULL)
         abort();
-    if (bytes >= 64)
-        *(uint8_t *)(uintptr_t)data ^= 1;
-    return right(data, bytes);
+    if (count > 1 && slices[count - 1].bytes >= 64)
+        *slices[count - 1].data ^= 1;
+    return right(slices, count);
 }
