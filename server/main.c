@@ -34,6 +34,8 @@ static const struct config_field fields[] = {
     {NUMBER(speculation_percent), .max = 10000, .initial = "200",
      .help = "a ticket is given to an idle worker as well after this share of its usual time"},
     {NUMBER(speculation_ms_min), .max = 600000, .initial = "100", .help = "and not before this"},
+    {NUMBER(certificate_members_max), .min = 1, .max = 4096, .initial = "1024",
+     .help = "workers that may be there with one certificate"},
     {AT(log_level), .type = CONFIG_NAME, .names = log_levels, .initial = "info",
      .help = "most detailed lines written"},
 };

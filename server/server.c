@@ -46,6 +46,7 @@
 #include <unistd.h>
 
 enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 64 };
+enum { CONNECTIONS_MORE = 64 }; /* of servers, and of whoever asks */
 /* Messages that began and did not end, of all peers together. */
 #define UNFINISHED_BYTES_MAX (512ull << 20)
 /* Starting and stopping may take long (a large cut), but not without a turn of the loop. */
@@ -114,6 +115,8 @@ static enum err open_loop(struct server *server, struct reason *reason)
     struct rpc_settings rpc = rpc_settings_default();
     rpc.message_bytes_max = WIRE_TRANSFER_BYTES_MAX; /* the largest; methods have limits below */
     rpc.calls_max = CALLS_MAX;
+    /* A worker that comes again may still have its connection before. */
+    rpc.connections_max = 2 * server->settings->certificate_members_max + CONNECTIONS_MORE;
     rpc.unfinished_bytes_max = UNFINISHED_BYTES_MAX;
     rpc.role_bytes_max[TLS_ROLE_SERVER] = WIRE_TRANSFER_BYTES_MAX + WIRE_CONTROL_BYTES_MAX;
     rpc.reconnect_ms_min = RECONNECT_MS_MIN;
@@ -203,6 +206,7 @@ static enum err open_office(struct server *server, struct reason *reason)
         .stop_ms = settings->stop_ms,
         .speculation_percent = settings->speculation_percent,
         .speculation_ms_min = settings->speculation_ms_min,
+        .certificate_members_max = settings->certificate_members_max,
         .logger = &server->logger,
     };
     return control_new(&config, &server->control, reason);

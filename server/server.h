@@ -20,7 +20,8 @@ struct server_settings {
     uint32_t shards; /* threads; 0: one per core */
     uint32_t heartbeat_ms, lease_ms, stop_ms;
     uint32_t speculation_percent, speculation_ms_min;
-    uint32_t log_level; /* enum log_level */
+    uint32_t certificate_members_max; /* workers with one certificate */
+    uint32_t log_level;               /* enum log_level */
 };
 
 /* Runs until SIGTERM or SIGINT (OK), or until it can't go on (the error, with its sentence).

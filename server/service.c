@@ -61,6 +61,8 @@ static void take_call(struct service *service, enum call_kind kind, struct rpc_r
     call->request = request;
     call->arena = (struct arena){.bytes_max = WIRE_CONTROL_BYTES_MAX};
     enum err err = decode(call, bytes, &reason);
+    if (kind == CALL_JOIN)
+        call->join.certificate = rpc_request_peer(request)->certificate;
     if (err == ERR_OK)
         err = inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL, .call = call});
     if (err != ERR_OK)

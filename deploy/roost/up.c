@@ -290,11 +290,23 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
     TRY(join_path(up, part, state, sizeof state, reason));
     TRY(file_make_dirs(state, 0755, reason));
     TRY(free_address(up, address, sizeof address, reason));
-    const char *own[] = {"--address",   address,         "--dir",     state, "--run-dir",
-                         up->directory, "--coordinator", up->address, NULL};
+    char members[16]; /* each may come again before its membership before has lapsed */
+    snprintf(members, sizeof members, "%u",
+             up->options->churn.trace == NULL ? 2 * up->options->workers + 2 : UP_WORKERS_MAX);
+    const char *own[] = {"--address",
+                         address,
+                         "--dir",
+                         state,
+                         "--run-dir",
+                         up->directory,
+                         "--certificate-members-max",
+                         members,
+                         "--coordinator",
+                         up->address,
+                         NULL};
     if (number == 0) { /* the coordinator's */
         snprintf(up->address, sizeof up->address, "%s", address);
-        own[6] = NULL;
+        own[8] = NULL;
     }
     return start_process(up, "roostd", name, own, reason);
 }

@@ -32,6 +32,7 @@ enum err control_new(const struct control_config *config, struct control **ret_c
         .lease_ms = config->lease_ms,
         .speculation_percent = config->speculation_percent,
         .speculation_ms_min = config->speculation_ms_min,
+        .certificate_members_max = config->certificate_members_max,
         .stop_ms = config->stop_ms,
     };
     memcpy(settings.key, control->key, sizeof settings.key);

@@ -24,6 +24,7 @@ struct control_config {
     const char *run_dir;   /* where a run goes that names no directory */
     uint32_t heartbeat_ms, lease_ms, stop_ms;
     uint32_t speculation_percent, speculation_ms_min;
+    uint32_t certificate_members_max;
     const struct logger *logger;
 };
 

@@ -32,6 +32,7 @@ struct coordinator *coordinator_new(const struct coordinator_settings *settings)
     coordinator->due_ms = UINT64_MAX;
     enum err effects = effects_init(&coordinator->effects);
     enum err members = members_init(&coordinator->members, settings->term, settings->lease_ms);
+    coordinator->members.certificate_max = settings->certificate_members_max;
     enum err servers = servers_init(&coordinator->servers);
     enum err key = digest_mac_init(&coordinator->key);
     enum err ended = ended_init(&coordinator->ended);
@@ -309,7 +310,14 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     if (err == ERR_NOMEM)
         return reason_set(reason, err, "no memory for a worker");
     if (err != ERR_OK)
-        return reason_set(reason, err, "%u workers are there already", (unsigned)MEMBERS_MAX);
+        return reason_set(reason, err,
+                          coordinator->members.count == MEMBERS_MAX
+                              ? "%u workers are there already"
+                              : "%u workers with this certificate are there already "
+                                "(certificate_members_max)",
+                          coordinator->members.count == MEMBERS_MAX
+                              ? (unsigned)MEMBERS_MAX
+                              : coordinator->members.certificate_max);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
     adopt_fingerprint(coordinator, request);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);

@@ -68,6 +68,7 @@ struct coordinator_settings {
     uint32_t speculation_percent; /* a ticket is overdue, and given to an idle worker as well, at
                                      this share of the usual time; 0: at once */
     uint32_t speculation_ms_min;  /* … and never before this */
+    uint32_t certificate_members_max; /* workers with one certificate; 0: any */
     uint32_t stop_ms; /* how long a stop waits for the step in flight before it drops it */
 };
 

@@ -191,16 +191,30 @@ static void put_in(struct members *members, struct member *take_member)
     move_up(members, take_member);
 }
 
+/* Without the membership that ends. */
+static uint32_t with_certificate(const struct members *members, const struct join_request *request)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < members->count; i++)
+        count += members->list[i]->certificate == request->certificate &&
+                 members->list[i]->id != request->previous_member;
+    return count;
+}
+
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member)
 {
     struct member *before = members_find(members, request->previous_member);
     if ((members->count == MEMBERS_MAX && before == NULL) || members->serial == UINT32_MAX)
         return ERR_BUSY;
+    if (members->certificate_max != 0 && request->certificate != 0 &&
+        with_certificate(members, request) >= members->certificate_max)
+        return ERR_BUSY;
     struct member *member = malloc(sizeof *member);
     if (member == NULL)
         return ERR_NOMEM;
     *member = (struct member){
+        .certificate = request->certificate,
         .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,

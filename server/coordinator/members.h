@@ -39,6 +39,7 @@ const char *member_state_name(enum member_state state);
 struct member {
     uint64_t id; /* proof_member_number(): never the same again, not even by a successor */
     struct proof secret;
+    uint64_t certificate; /* 0: none */
     char name[64];
     char device[64];
     enum member_state state;
@@ -63,7 +64,8 @@ struct member {
 
 struct members {
     uint64_t term;
-    uint32_t lease_ms; /* who is silent for so long lapses */
+    uint32_t lease_ms;        /* who is silent for so long lapses */
+    uint32_t certificate_max; /* members with one certificate; 0: any */
     uint32_t serial;
     uint32_t count;
     struct member **list; /* ascending ids */
@@ -97,7 +99,8 @@ enum err members_judge(const struct members_demands *demands, const struct join_
                        struct reason *reason) MUST_USE;
 
 /* Adds a member. When request->previous_member is still in the list, that membership ends, and its
- * counts go to the new one. ERR_BUSY: MEMBERS_MAX are there; ERR_NOMEM. A member lives until it is
+ * counts go to the new one. ERR_BUSY: MEMBERS_MAX are there, or certificate_max with this
+ * certificate; ERR_NOMEM. A member lives until it is
  * removed. */
 enum err members_add(struct members *members, uint64_t now_ms, const struct join_request *request,
                      struct member **ret_member) MUST_USE;

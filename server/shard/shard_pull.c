@@ -3,6 +3,8 @@
 
 #include "server/shard/shard_async.h"
 
+enum { AHEAD_MAX = 1024 }; /* versions; a pull of a later one would be parked for ever */
+
 uint64_t shard_pull_oldest(const struct shard *shard, const struct chunk *chunk)
 {
     uint64_t low = shard->decided > shard->config.delay ? shard->decided - shard->config.delay : 0;
@@ -59,6 +61,13 @@ static enum err all_here(const struct shard *shard, const struct pull *pull)
     return ERR_OK;
 }
 
+/* A member is granted tickets of versions that are decided, or will be in a moment. */
+static bool is_far(const struct shard *shard, const struct pull *pull)
+{
+    return !pull->newest && pull->version > shard->decided &&
+           pull->version - shard->decided > AHEAD_MAX;
+}
+
 static enum err pull_judge(const struct shard *shard, const struct pull *pull,
                            struct parked_pull **ret_ring)
 {
@@ -69,7 +78,7 @@ static enum err pull_judge(const struct shard *shard, const struct pull *pull,
         if (index < shard->store.count)
             bytes += shard->store.chunks[index].published.bytes;
     }
-    if (pull->chunk_count == 0 || pull->chunk_count > WIRE_ENTRIES_MAX ||
+    if (is_far(shard, pull) || pull->chunk_count == 0 || pull->chunk_count > WIRE_ENTRIES_MAX ||
         bytes > WIRE_PAYLOAD_BYTES_MAX || pull->newest != shard->config.async.on)
         return ERR_MALFORMED;
     return pull->newest ? all_here(shard, pull) : pull_place(shard, pull, ret_ring);

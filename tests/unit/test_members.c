@@ -73,6 +73,28 @@ static uint64_t add(struct members *members, const char *name)
     return member->id;
 }
 
+/* Else one stolen certificate takes the places of all. */
+TEST(a_certificate_has_so_many_members)
+{
+    scoped(members_release) struct members members = {0};
+    assert_int_equal(members_init(&members, 1, LEASE_MS), ERR_OK);
+    members.certificate_max = 2;
+    struct join_request request = request_of("w");
+    struct member *first, *member;
+    request.certificate = 7;
+    assert_int_equal(members_add(&members, 5, &request, &first), ERR_OK);
+    assert_int_equal(members_add(&members, 5, &request, &member), ERR_OK);
+    assert_int_equal(members_add(&members, 5, &request, &member), ERR_BUSY);
+    request.previous_member = first->id; /* it comes again */
+    assert_int_equal(members_add(&members, 5, &request, &member), ERR_OK);
+    request.previous_member = 0;
+    request.certificate = 8;
+    assert_int_equal(members_add(&members, 5, &request, &member), ERR_OK);
+    add(&members, "no TLS");
+    add(&members, "no TLS");
+    add(&members, "no TLS");
+}
+
 TEST(members_are_found_by_their_number_whoever_left)
 {
     scoped(members_release) struct members members = {0};

@@ -97,6 +97,16 @@ TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard)
     assert_int_equal(expected, f->id - 4 + 1); /* four pushes took ids since */
 }
 
+/* It would be parked for ever, and take the place of others. */
+TEST_F(a_version_far_beyond_the_newest_is_refused, shard)
+{
+    start(f);
+    const uint32_t first = FIRST;
+    assert_int_equal(refusal(pull_some(f, ALICE, 1024, &first, 1)), ERR_TOO_EARLY);
+    assert_int_equal(refusal(pull_some(f, ALICE, 1025, &first, 1)), ERR_MALFORMED);
+    assert_int_equal(refusal(pull_some(f, ALICE, UINT64_MAX, &first, 1)), ERR_MALFORMED);
+}
+
 TEST_F(parked_pulls_are_bounded, shard)
 {
     start(f);
