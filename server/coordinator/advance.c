@@ -53,6 +53,8 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
     check(!train || run->phase == PHASE_STEPS);
     if (train)
         steps_granted(run, lease->step);
+    if (train)
+        brought_note(&member->brought, lease->step);
     if (train && !second)
         audits_granted(coordinator, member, lease);
     member->ticket = (struct ticket){

@@ -228,6 +228,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member->watched = before->watched;
         member->confirmed = before->confirmed;
         member->false_completes = before->false_completes;
+        member->brought = before->brought;
         memcpy(member->contradicted_by, before->contradicted_by, sizeof member->contradicted_by);
         memcpy(member->reason, before->reason, sizeof member->reason);
         take_out(members, before);

@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "common/ring.h"
 #include "proto/wire.h"
+#include "server/coordinator/brought.h"
 
 enum {
     MEMBERS_MAX = 4096,    /* present at a time; COORDINATOR_MEMBERS_MAX */
@@ -51,6 +52,7 @@ struct member {
     uint32_t false_completes; /* tickets that it completed and of which pushes are missing */
     char contradicted_by[64]; /* the name of the first worker whose bits differed; "": nobody */
     uint32_t watched;         /* tickets that were audited because of that */
+    struct brought brought;   /* steps of which it had tickets */
     uint64_t confirmed; /* an audit of the step before this one agreed; 0: none did (audits.h) */
     /* Its newest acquire. */
     uint64_t sequence;

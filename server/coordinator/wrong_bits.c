@@ -62,9 +62,30 @@ static void clear_of(struct coordinator *coordinator, const char *name)
     }
 }
 
+enum { RANGES_IN_LINE = 4 }; /* a log line holds them */
+
+/* Lists the steps of which the wrong one had tickets; those before `confirmed` were right as far as
+ * the newest audit that agreed. */
+static void list_brought(struct coordinator *coordinator, const struct member *member)
+{
+    const struct brought *brought = &member->brought;
+    for (uint32_t i = 0; i < brought->count; i += RANGES_IN_LINE) {
+        char steps[RANGES_IN_LINE * 44] = "";
+        size_t used = 0;
+        for (uint32_t k = i; k < brought->count && k < i + RANGES_IN_LINE; k++)
+            used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%llu-%llu",
+                                     k > i ? "," : "", (unsigned long long)brought->ranges[k].first,
+                                     (unsigned long long)brought->ranges[k].last);
+        effects_log(&coordinator->effects, true,
+                    "worker was wrong  worker=%.40s confirmed_below=%llu steps=%s", member->name,
+                    (unsigned long long)member->confirmed, steps);
+    }
+}
+
 static void expel(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                   const char *why)
 {
+    list_brought(coordinator, member);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
     clear_of(coordinator, member->name);
     advance_member_gone(coordinator, now_ms, member, MEMBER_WRONG_BITS, why);

@@ -9,7 +9,8 @@
  * judged.) A worker is identified by its name here, so that a worker that comes back is not a
  * second opinion.
  *
- * What was counted stays: the first push of a name is in the sums, right or wrong.
+ * What was counted stays: the first push of a name is in the sums, right or wrong. The log lists the
+ * steps of which the wrong one had tickets, and below which step an audit of it agreed (audits.h).
  *
  * Where the run allows workers of other numerics (`numerics: any`), bits differ by nature, and
  * nothing is reported. */

@@ -1,0 +1,22 @@
+/* The steps of which a member had tickets: what it may have brought. As ranges, ascending and apart; a
+ * fixed number of them, so that the smallest gap is closed when there are more: the list then names
+ * steps that the member had nothing of, and never lacks one. A rewind takes nothing out. Pure. */
+#ifndef ROOST_SERVER_COORDINATOR_BROUGHT_H
+#define ROOST_SERVER_COORDINATOR_BROUGHT_H
+
+#include <stdint.h>
+
+enum { BROUGHT_RANGES_MAX = 16 };
+
+struct brought {
+    uint32_t count;
+    struct brought_range {
+        uint64_t first, last;
+    } ranges[BROUGHT_RANGES_MAX + 1]; /* one more while a gap is chosen */
+};
+
+void brought_note(struct brought *brought, uint64_t step);
+/* The first step of the list from `from` on; UINT64_MAX: there is none. */
+uint64_t brought_from(const struct brought *brought, uint64_t from);
+
+#endif
