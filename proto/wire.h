@@ -402,6 +402,7 @@ struct server_report {
         } committed;
         struct {
             struct cut_name cut;
+            uint32_t attempt;                  /* which of the commit's */
             enum err code;                     /* not OK: this server could not write the cut */
             uint8_t digest[WIRE_DIGEST_BYTES]; /* SHA-256 of its file's header */
         } manifest;
@@ -477,7 +478,8 @@ struct server_command {
         } ask_missing;
     };
     /* SERVER_COMMIT: */
-    uint32_t file; /* number of the receiver's file in this cut, or WIRE_FILE_NONE */
+    uint32_t file;    /* number of the receiver's file in this cut, or WIRE_FILE_NONE */
+    uint32_t attempt; /* at writing the cut; above 0: there was no room for it */
     uint32_t move_count;
     const struct server_move *moves;
 };

@@ -136,6 +136,8 @@ static struct line make_line(const struct progress *progress, uint64_t now_ms,
     add_workers(&line, status);
     if (status->reason[0] != 0) /* why it does not move */
         add(&line, "  %s", status->reason);
+    else if (status->cut_state[0] != 0) /* what it would lose with its servers */
+        add(&line, "  NO CHECKPOINT: %s", status->cut_state);
     else
         add_eta(&line, progress, now_ms, status);
     return line;
@@ -194,7 +196,10 @@ void progress_show(struct progress *progress, uint64_t now_ms, const struct stat
     take_marks(progress, now_ms, status);
     bool due = progress->line_ms == 0 || now_ms - progress->line_ms >= PLAIN_MS;
     bool last = status->step == status->steps && progress->line_step != status->step;
-    if (!progress->terminal && !due && !last)
+    bool failing = status->cut_state[0] != 0;
+    bool news = failing && !progress->cut_failing;
+    progress->cut_failing = failing;
+    if (!progress->terminal && !due && !last && !news)
         return;
     progress->line_ms = now_ms;
     progress->line_step = status->step;

@@ -16,6 +16,7 @@ struct progress {
     uint64_t line_step;     /* of the last line written */
     uint64_t line_ms;       /* 0: no line is open */
     uint64_t generation;    /* of the newest status */
+    bool cut_failing;       /* the newest checkpoint could not be written */
     /* Speed and ETA are of the time from `from` to `newest`, the last step seen; `next` takes
      * `from`'s place when it is old enough. ms 0: no step has been seen. */
     struct progress_mark from, next, newest;

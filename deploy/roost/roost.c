@@ -15,7 +15,7 @@ static const struct command commands[] = {
     {"up", command_up, "train on this machine: servers, workers and a run, started and watched"},
     {"run", command_run, "start a run on a cluster and watch it"},
     {"watch", command_watch, "watch the cluster's run to its end"},
-    {"status", command_status, "what a cluster does; exit code 3: not ready"},
+    {"status", command_status, "what a cluster does; exit code 3: it needs somebody"},
     {"stop", command_stop, "end the run after a checkpoint"},
     {"checkpoint", command_checkpoint,
      "make the next step a checkpoint; list, verify, restore or prune them"},

@@ -114,9 +114,11 @@ static void print_people(const struct status_reply *status)
         print_member(&status->members[i]);
 }
 
+/* A run that stands still, or whose checkpoints fail, needs somebody. */
 static bool is_ready(const struct status_reply *status)
 {
-    return status->state == RUN_TRAINING || status->state == RUN_ENDED;
+    bool trains = status->state == RUN_TRAINING && status->reason[0] == 0;
+    return (trains && status->cut_state[0] == 0) || status->state == RUN_ENDED;
 }
 
 int command_status(int argc, char **argv)
@@ -124,7 +126,8 @@ int command_status(int argc, char **argv)
     static const struct arguments_about about = {
         .cluster = true,
         .json = true,
-        .summary = "Prints what the cluster does. Exit code 0: training or ended; 3: not."};
+        .summary = "Prints what the cluster does. Exit code 0: it trains, or has ended; 3: it "
+                   "does not, it waits, or its checkpoints fail."};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     scoped(client_answer_release) struct client_answer answer = {0};

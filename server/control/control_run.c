@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "kernels/kernels.h"
+#include "server/disk/prepared.h"
 
 #include <string.h>
 
@@ -59,6 +60,7 @@ static void fill_settings(struct control_run *run)
         .validate_every = spec->train.validate_every,
         .validation_samples = control_run_held_out(run),
         .cut_every = spec->checkpoint.every_steps,
+        .cut_bytes = prepared_cut_bytes(spec, &run->model),
         .seal = seal_settings_of_spec(spec),
         .parameter_count = run->model.parameters_count,
         .parameters = run->parameters,

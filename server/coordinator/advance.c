@@ -20,6 +20,8 @@
  * no seal comes for STALL_LEASES, they are computed again. */
 enum { ASK_LEASES = 1, STALL_LEASES = 3 };
 
+enum { AGAIN_MS = 1000 /* until another attempt at a cut, while a server is away */ };
+
 /* ---- who is gone ---- */
 
 void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -167,6 +169,25 @@ static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
     }
 }
 
+/* Another attempt at the run's last cut, when its moment has come. */
+static void try_cut_again(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct cuts *cuts = &coordinator->run.cuts;
+    if (!cuts_waits(cuts) || cuts->again_ms == 0)
+        return;
+    bool ready = coordinator->run.phase == PHASE_LAST && commit_is_acknowledged(coordinator) &&
+                 servers_connected(&coordinator->servers);
+    if (cuts->again_ms > now_ms || !ready || commit_cut_again(coordinator) != ERR_OK)
+        run_due(coordinator, cuts->again_ms > now_ms ? cuts->again_ms : now_ms + AGAIN_MS);
+}
+
+/* A stop drops what it cannot finish in its time, but it waits for room as long as that takes. */
+static bool stop_is_over(const struct run *run, uint64_t now_ms)
+{
+    bool waits = cuts_waits(&run->cuts) && run->ending.kind == ENDING_STOP;
+    return run_ends(run) && !waits && run->ending.by_ms <= now_ms;
+}
+
 void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *ret_due_ms)
 {
     struct run *run = &coordinator->run;
@@ -174,7 +195,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     *ret_due_ms = UINT64_MAX;
     if (!run_active(run))
         return;
-    if (run_ends(run) && run->ending.by_ms <= now_ms) {
+    if (stop_is_over(run, now_ms)) {
         ending_now(coordinator);
         return;
     }
@@ -194,11 +215,12 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
         effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",
                     (unsigned long long)run->steps.version, lapsed);
     overdue_send(coordinator, now_ms);
+    try_cut_again(coordinator, now_ms);
     advance_run(coordinator, now_ms);
     run_due(coordinator, overdue_due_ms(coordinator));
     run_due(coordinator, stall_due_ms(coordinator));
     run_due(coordinator, ask_due_ms(coordinator));
-    if (run_ends(run) && run->ending.by_ms < due_ms)
+    if (run_ends(run) && run->ending.by_ms < due_ms && run->ending.by_ms > now_ms)
         due_ms = run->ending.by_ms;
     *ret_due_ms = due_ms;
 }

@@ -75,6 +75,18 @@ static void tell_commit(struct coordinator *coordinator)
     }
 }
 
+/* The newest commit is sent again, with another attempt at its cut: servers carry out the rest of it
+ * once. */
+enum err commit_cut_again(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    check(run->phase == PHASE_LAST && run->steps.commit.cut); /* P9: nothing is open */
+    TRY(generation_order_cut(coordinator, run->steps.version));
+    cuts_try_again(&run->cuts);
+    tell_commit(coordinator);
+    return ERR_OK;
+}
+
 /* Decides step `version`: nothing of it is missing. */
 static void decide(struct coordinator *coordinator, uint64_t now_ms)
 {

@@ -9,6 +9,9 @@
 void commit_open_version(struct coordinator *coordinator);
 /* P6: commit(t + 1) is sent only when every server has acknowledged commit(t). Whether that is
  * so. */
+/* The run's last cut did not fit on a disk, and everybody has carried its commit out: it is written
+ * again. ERR_NOMEM. */
+enum err commit_cut_again(struct coordinator *coordinator) MUST_USE;
 bool commit_is_acknowledged(const struct coordinator *coordinator);
 /* Ends the version's validation when all its pieces are there, or the run ends. */
 void commit_finish_validation(struct coordinator *coordinator);

@@ -92,6 +92,10 @@ enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, cons
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
+    if (cuts_waits(&coordinator->run.cuts) && run_ends(&coordinator->run)) {
+        ending_now(coordinator); /* asked again: it waits for room no longer */
+        return ERR_OK;
+    }
     ending_begin(coordinator, now_ms, ENDING_STOP, why);
     advance_run(coordinator, now_ms);
     return ERR_OK;
@@ -600,6 +604,8 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     else if (run->phase == PHASE_FIRST_CUT)
         snprintf(ret_text, text_bytes, "the checkpoint of version %llu is being written",
                  (unsigned long long)run->steps.version);
+    else if (run->phase == PHASE_LAST && cuts_waits(&run->cuts))
+        snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
     else if (run->phase == PHASE_LAST)
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)

@@ -97,6 +97,7 @@ struct coordinator_run {
     uint32_t validate_every;     /* versions; 0: never */
     uint64_t validation_samples; /* held out; 0: never */
     uint64_t cut_every;          /* versions; 0: only the first and the last */
+    uint64_t cut_bytes;          /* of all files of a cut, about; 0: not known */
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;
@@ -244,7 +245,8 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
-/* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. ERR_NO_RUN. */
+/* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. Where the cut has
+ * no room, the run waits for it, unless it is told to stop again. ERR_NO_RUN. */
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms,
                           const char *why) MUST_USE;
 /* The daemon ends and the run does not. It is like a stop up to the cut, but then nothing is stored

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An attempt at a cut reads all weights: one and a half a minute at last. */
+enum { AGAIN_MS = 1000, AGAIN_DOUBLINGS_MAX = 5 };
+
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest)
 {
     *cuts = (struct cuts){0};
@@ -167,6 +170,13 @@ const struct cut_record *cuts_by_seed(struct cuts *cuts, struct cut_name name)
     return &pending->record;
 }
 
+static void wait_no_more(struct cuts *cuts)
+{
+    cuts->waiting = (struct cut_name){0};
+    cuts->attempt = 0;
+    cuts->again_ms = 0;
+}
+
 bool cuts_recorded(struct cuts *cuts, struct cut_name name)
 {
     struct pending_cut *pending = find_pending(cuts, name);
@@ -177,6 +187,8 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     cuts->map = pending->map;
     pending->map = (struct map){0};
     cuts->error[0] = 0;
+    if (cuts_same(cuts->waiting, name))
+        wait_no_more(cuts);
     shift(cuts, (uint32_t)(pending - cuts->pending) + 1);
     return true;
 }
@@ -196,11 +208,39 @@ bool cuts_fail(struct cuts *cuts, struct cut_name name)
     return true;
 }
 
-void cuts_note_error(struct cuts *cuts, const char *who, struct cut_name name, enum err code)
+void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_failure *failure)
 {
+    char needed[64] = "";
+    if (failure->code == ERR_NO_SPACE && failure->bytes > 0)
+        snprintf(needed, sizeof needed, "; a checkpoint takes %.1f MB",
+                 (double)failure->bytes / 1e6);
     snprintf(cuts->error, sizeof cuts->error,
-             "%s could not write the checkpoint of version %llu: %s", who,
-             (unsigned long long)name.version, err_text(code));
+             "%s could not write the checkpoint of version %llu: %s%s", failure->who,
+             (unsigned long long)name.version, err_text(failure->code), needed);
+}
+
+void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms)
+{
+    uint32_t doublings = cuts->attempt < AGAIN_DOUBLINGS_MAX ? cuts->attempt : AGAIN_DOUBLINGS_MAX;
+    cuts->waiting = name;
+    cuts->again_ms = now_ms + ((uint64_t)AGAIN_MS << doublings);
+    cuts->attempt++;
+}
+
+void cuts_try_again(struct cuts *cuts)
+{
+    check(cuts_waits(cuts));
+    cuts->again_ms = 0;
+}
+
+bool cuts_waits(const struct cuts *cuts)
+{
+    return cuts->waiting.generation > 0;
+}
+
+uint32_t cuts_attempt(const struct cuts *cuts, struct cut_name name)
+{
+    return cuts_same(cuts->waiting, name) ? cuts->attempt : 0;
 }
 
 bool cuts_server_lost(struct cuts *cuts, const char *server)
@@ -216,6 +256,7 @@ bool cuts_server_lost(struct cuts *cuts, const char *server)
 
 void cuts_forget(struct cuts *cuts)
 {
+    wait_no_more(cuts);
     for (uint32_t i = cuts->pending_count; i-- > 0;)
         if (!cuts->pending[i].complete)
             give_up(cuts, &cuts->pending[i]);

@@ -25,6 +25,9 @@ struct cuts {
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
+    struct cut_name waiting;            /* the run's last, for room; generation 0: none */
+    uint32_t attempt;                   /* the newest at it */
+    uint64_t again_ms;                  /* when the newest attempt begins; 0: it has begun */
 };
 
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
@@ -67,8 +70,23 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name);
 void cuts_go_back(struct cuts *cuts, const struct cut_record *whole);
 /* The cut could not be written down. False: nobody waits for it. */
 bool cuts_fail(struct cuts *cuts, struct cut_name name);
-/* Why it failed, and on which side, until another is recorded. */
-void cuts_note_error(struct cuts *cuts, const char *who, struct cut_name name, enum err code);
+/* Why it failed, on which side, and how much a cut takes (0: not known), until another is recorded.
+ */
+struct cut_failure {
+    const char *who;
+    enum err code;
+    uint64_t bytes;
+};
+void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_failure *failure);
+/* There was no room for the run's last cut: there will be another attempt, each later than the one
+ * before. */
+void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
+/* The next attempt begins. */
+void cuts_try_again(struct cuts *cuts);
+bool cuts_waits(const struct cuts *cuts);
+/* The newest attempt at that cut; 0: the first. */
+uint32_t cuts_attempt(const struct cuts *cuts, struct cut_name name);
+
 /* A server lost its memory while the others go on (P12): it would not write the same bytes again,
  * and it may have written its file already. Cuts that are not complete are given up. False: there
  * were none. */

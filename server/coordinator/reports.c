@@ -194,23 +194,40 @@ static void cut_recorded(struct coordinator *coordinator)
         begin_training(coordinator);
 }
 
-/* Training goes on without the cut, except where it needs that cut. */
-static void cut_failed(struct coordinator *coordinator, const char *who, struct cut_name cut,
-                       enum err code)
+/* Whether the run ends with this cut, which fitted on no disk. A daemon that ends cannot wait: its
+ * successor goes on. */
+static bool waits_for_room(const struct run *run, bool last, enum err code)
+{
+    return last && code == ERR_NO_SPACE && run->ending.kind != ENDING_PAUSE;
+}
+
+/* Training goes on without the cut, except where it needs that cut. The run's last cut waits for
+ * room. */
+static void cut_failed(struct coordinator *coordinator, uint64_t now_ms, const char *who,
+                       struct cut_name cut, enum err code)
 {
     struct run *run = &coordinator->run;
-    cuts_note_error(&run->cuts, who, cut, code);
+    const struct cut_failure failure = {who, code, run->settings.cut_bytes};
+    cuts_note_error(&run->cuts, cut, &failure);
     char text[COORDINATOR_TEXT_BYTES];
     snprintf(text, sizeof text, "%.160s; the newest recorded checkpoint is of version %llu",
              run->cuts.error, (unsigned long long)run->cuts.newest.name.version);
     bool first = run->cuts.newest.name.generation == 0;
     bool last = run->phase == PHASE_LAST && cut.version == run->steps.version;
+    bool waits = waits_for_room(run, last, code);
     effects_log(&coordinator->effects, true,
-                "checkpoint failed  at=\"%s\" version=%llu err=%s next=%s", who,
-                (unsigned long long)cut.version, err_name(code), first || last ? "end" : "go on");
+                "checkpoint failed  at=\"%s\" version=%llu err=%s needed_bytes=%llu next=%s", who,
+                (unsigned long long)cut.version, err_name(code),
+                (unsigned long long)run->settings.cut_bytes,
+                waits           ? "again"
+                : first || last ? "end"
+                                : "go on");
     if (first)
         ending_over(coordinator, RUN_FAILED, run->cuts.error);
-    else if (last)
+    else if (waits) {
+        cuts_wait(&run->cuts, cut, now_ms);
+        run_due(coordinator, run->cuts.again_ms);
+    } else if (last)
         ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
     else if (generation_may_go_back(coordinator)) /* training goes on where it was before */
         generation_go_back(coordinator);
@@ -227,7 +244,7 @@ void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct
     if (err == ERR_OK && cuts_recorded(cuts, name))
         cut_recorded(coordinator);
     else if (err != ERR_OK && cuts_fail(cuts, name))
-        cut_failed(coordinator, "the coordinator", name, err);
+        cut_failed(coordinator, now_ms, "the coordinator", name, err);
     advance_run(coordinator, now_ms);
 }
 
@@ -238,11 +255,13 @@ static enum err manifest(struct coordinator *coordinator, uint64_t now_ms,
     struct cut_name cut = report->manifest.cut;
     if (cut.generation != run->generation)
         return ERR_OLD_GENERATION;
+    if (report->manifest.attempt != cuts_attempt(&run->cuts, cut))
+        return ERR_OK; /* an earlier attempt's, again */
     if (report->manifest.code != ERR_OK) {
         char who[80];
         snprintf(who, sizeof who, "server %s", server->name);
         if (cuts_fail(&run->cuts, cut))
-            cut_failed(coordinator, who, cut, report->manifest.code);
+            cut_failed(coordinator, now_ms, who, cut, report->manifest.code);
         advance_run(coordinator, now_ms);
         return ERR_OK;
     }

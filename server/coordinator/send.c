@@ -45,6 +45,8 @@ void send_commit(struct coordinator *coordinator, const struct server_entry *ser
     command->commit = run->steps.commit;
     command->commit.cut = run->steps.commit.cut && !server->past_cut;
     command->file = run->steps.commit.cut ? server->file : WIRE_FILE_NONE;
+    command->attempt =
+        cuts_attempt(&run->cuts, (struct cut_name){run->generation, run->steps.commit.step + 1});
     if (moves->count == 0)
         return;
     command->move_count = moves->said_count[server->map_index];

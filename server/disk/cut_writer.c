@@ -29,6 +29,7 @@ struct job {
     bool used;
     bool failed; /* reported already; the rest of its chunks is passed over */
     struct cut_name cut;
+    uint32_t attempt;
     uint32_t lasts; /* threads that have given their last chunk */
     uint64_t begun_ns;
     uint64_t bytes; /* of the copies */
@@ -60,32 +61,39 @@ static void log_written(const struct cut_writer *writer, const struct job *job)
              log_uint("ms", (time_now_ns() - job->begun_ns) / 1000000));
 }
 
-static void say(struct cut_writer *writer, struct cut_name cut, enum err err,
+static void say(struct cut_writer *writer, const struct job *job, enum err err,
                 const struct digest *manifest, const struct reason *reason)
 {
+    struct cut_name cut = job->cut;
     if (err != ERR_OK)
         log_error(writer->config.logger, "checkpoint not written",
                   log_uint("generation", cut.generation), log_uint("version", cut.version),
                   log_text("err", err_name(err)), log_text("reason", reason->text));
-    writer->config.written(writer->config.owner, cut, err, manifest, reason);
+    writer->config.written(writer->config.owner, &(struct cut_written){cut, job->attempt, err},
+                           manifest, reason);
 }
 
 /* The job of that cut; the cut's first chunk begins it. Two jobs are enough: a thread gives chunks
  * of the next cut only when all threads have committed its step. When an older job is still there,
- * some of its chunks were lost, and it is given up. */
-static struct job *job_of(struct cut_writer *writer, struct cut_name cut)
+ * some of its chunks were lost, and it is given up; so is an earlier attempt at the same cut. NULL:
+ * a later attempt is in the making. */
+static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32_t attempt)
 {
     struct job *oldest = &writer->jobs[0];
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &writer->jobs[i];
         check(!job->used || job->cut.generation == writer->run->generation);
-        if (job->used && job->cut.generation == cut.generation && job->cut.version == cut.version)
-            return job;
+        if (job->used && job->cut.generation == cut.generation && job->cut.version == cut.version) {
+            if (job->attempt >= attempt)
+                return job->attempt == attempt ? job : NULL;
+            oldest = job;
+            break;
+        }
         if (!job->used || (oldest->used && job->cut.version < oldest->cut.version))
             oldest = job;
     }
     job_end(oldest);
-    *oldest = (struct job){.used = true, .cut = cut, .begun_ns = time_now_ns()};
+    *oldest = (struct job){.used = true, .cut = cut, .attempt = attempt, .begun_ns = time_now_ns()};
     return oldest;
 }
 
@@ -111,7 +119,9 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
 
 static void take_chunk(struct cut_writer *writer, const struct shard_effect *snapshot)
 {
-    struct job *job = job_of(writer, snapshot->snapshot.cut);
+    struct job *job = job_of(writer, snapshot->snapshot.cut, snapshot->snapshot.attempt);
+    if (job == NULL)
+        return;
     check(job->lasts < writer->config.threads); /* else it had ended */
     check(!job->failed || job->file == NULL);
     struct reason reason = {{0}};
@@ -125,13 +135,13 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
         if (err == ERR_OK)
             log_written(writer, job);
         if (err == ERR_OK)
-            say(writer, job->cut, ERR_OK, &manifest, &reason);
+            say(writer, job, ERR_OK, &manifest, &reason);
     }
     if (err != ERR_OK) {
         job->failed = true;
         checkpoint_writer_free(job->file);
         job->file = NULL;
-        say(writer, job->cut, err, &manifest, &reason);
+        say(writer, job, err, &manifest, &reason);
     }
     if (whole)
         job_end(job);

@@ -7,8 +7,13 @@
 #include "common/log.h"
 #include "server/disk/prepared.h"
 
-/* Called on the writer's thread, once for each cut. */
-typedef void cut_written_fn(void *owner, struct cut_name cut, enum err err,
+struct cut_written {
+    struct cut_name cut;
+    uint32_t attempt;
+    enum err err; /* OK: the file is durable */
+};
+/* Called on the writer's thread, once for each attempt at a cut. */
+typedef void cut_written_fn(void *owner, const struct cut_written *written,
                             const struct digest *manifest, const struct reason *reason);
 
 struct cut_writer_config {

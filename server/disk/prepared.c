@@ -7,6 +7,16 @@
 
 #include <string.h>
 
+uint64_t prepared_cut_bytes(const struct spec *spec, const struct model *model)
+{
+    const struct shard_config config = prepare_config(spec);
+    uint64_t weights = 0;
+    for (uint32_t i = 0; i < model->parameters_count; i++)
+        weights += model->parameters[i].weights;
+    return weights * sizeof(float) *
+           (1 + optimizer_states(config.optimizer.kind) + config.cut_versions);
+}
+
 /* ---- the command ---- */
 
 struct checkpoint_arrays prepared_arrays(const struct spec *spec)

@@ -190,6 +190,7 @@ void member_cut_written(struct server_member *member, const struct member_cut *c
         return;
     struct server_report *report = add_report(member, ret_effects, SERVER_MANIFEST);
     report->manifest.cut = cut->name;
+    report->manifest.attempt = cut->attempt;
     report->manifest.code = cut->err;
     memcpy(report->manifest.digest, cut->manifest, WIRE_DIGEST_BYTES);
     member->manifest = *report;
@@ -242,7 +243,8 @@ void member_prepare_failed(struct server_member *member, enum err err, const str
 static void take_commit(struct server_member *member, const struct server_command *command,
                         struct member_effects *effects)
 {
-    if (member->async && command->commit.cut)
+    /* A later attempt at the cut needs no other part of the journal than the first one. */
+    if (member->async && command->commit.cut && command->attempt == 0)
         add(effects, MEMBER_JOURNAL_CUT)->version = command->commit.step + 1;
     holdings_commit(&member->holdings, command);
     add(effects, MEMBER_COMMIT);

@@ -143,6 +143,7 @@ void member_wrong_bits(const struct server_member *member, const struct shard_ef
                        struct member_effects *ret_effects);
 struct member_cut {
     struct cut_name name;
+    uint32_t attempt;
     enum err err;
     const uint8_t *manifest; /* WIRE_DIGEST_BYTES */
 };

@@ -125,13 +125,39 @@ static bool is_carried_out(const struct shard *shard)
     return !shard->applying && shard->awaited_count == 0;
 }
 
-/* The shard has decided that step already. */
+/* P11: a chunk leaves after the cut of its commit. So a chunk that came is not in this server's
+ * file: its old owner wrote it. */
+static void snapshot_skip(struct shard *shard)
+{
+    const struct chunk_store *store = &shard->store;
+    while (shard->snapshot_next < store->count &&
+           store->chunks[shard->snapshot_next].first_cut > shard->snapshot_cut.version)
+        shard->snapshot_next++;
+}
+
+static void snapshot_start(struct shard *shard)
+{
+    shard->snapshot = true;
+    shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
+    shard->snapshot_file = shard->file;
+    shard->snapshot_attempt = shard->attempt;
+    shard->snapshot_next = 0;
+    snapshot_skip(shard);
+}
+
+/* The shard has decided that step already. A later attempt at its cut begins it anew: the disks were
+ * full, and nothing has been decided since. */
 static enum err commit_again(struct shard *shard, const struct commit *commit,
-                             struct shard_effects *effects)
+                             const struct shard_moves *moves, struct shard_effects *effects)
 {
     bool last = shard->has_decision && commit->step + 1 == shard->decided;
     if (last && !seal_same_decision(commit, &shard->decision))
         return ERR_EXISTS;
+    if (last && commit->cut && moves->attempt > shard->attempt && is_carried_out(shard)) {
+        shard_move_again(shard, moves);
+        if (shard->file != SHARD_FILE_NONE)
+            snapshot_start(shard);
+    }
     if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else it is under way */
         shard_core_committed(shard, commit->step, effects);
     return ERR_OK;
@@ -170,10 +196,11 @@ static enum err commit_take(struct shard *shard, const struct commit *commit,
 enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *commit,
                       const struct shard_moves *moves, struct shard_effects *effects)
 {
+    const struct shard_moves none = {.file = shard->file};
     shard_core_begin(shard);
     TRY(commit_fence(shard, boot, commit));
     if (commit->step < shard->decided)
-        return commit_again(shard, commit, effects);
+        return commit_again(shard, commit, moves != NULL ? moves : &none, effects);
     if (!is_carried_out(shard)) /* P6: commit(t + 1) waits for the acknowledgement of commit(t) */
         return ERR_TOO_EARLY;
     /* A shard without chunks takes any decision: it is behind with none. */
@@ -182,7 +209,6 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
     bool async = shard->config.async.on; /* an async run's steps are only counted */
     if (!async && (commit->step != shard->decided || !shard_core_reduced(shard, commit->step)))
         return ERR_TOO_EARLY;
-    const struct shard_moves none = {.file = shard->file};
     TRY(commit_take(shard, commit, moves != NULL ? moves : &none, effects));
     shard->apply_next = shard->answer_next = async ? shard->store.count : 0;
     parked_join(shard->again, shard->later);
@@ -190,25 +216,6 @@ enum err shard_commit(struct shard *shard, uint64_t boot, const struct commit *c
      * be removed. */
     shard->cut_after = async && commit->cut ? shard->async.accepted : 0;
     return ERR_OK;
-}
-
-/* P11: a chunk leaves after the cut of its commit. So a chunk that came is not in this server's
- * file: its old owner wrote it. */
-static void snapshot_skip(struct shard *shard)
-{
-    const struct chunk_store *store = &shard->store;
-    while (shard->snapshot_next < store->count &&
-           store->chunks[shard->snapshot_next].first_cut > shard->snapshot_cut.version)
-        shard->snapshot_next++;
-}
-
-static void snapshot_start(struct shard *shard)
-{
-    shard->snapshot = true;
-    shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
-    shard->snapshot_file = shard->file;
-    shard->snapshot_next = 0;
-    snapshot_skip(shard);
 }
 
 /* Every chunk has the new version: the next step is open for pushes, which may come as soon as the
@@ -293,6 +300,7 @@ static enum err snapshot_next(struct shard *shard, struct shard_effects *effects
     struct shard_effect *effect = shard_core_emit(effects, SHARD_SNAPSHOT);
     effect->snapshot.cut = shard->snapshot_cut;
     effect->snapshot.file = shard->snapshot_file;
+    effect->snapshot.attempt = shard->snapshot_attempt;
     effect->snapshot.states = shard->store.states;
     effect->snapshot.versions = shard->store.cut_versions;
     effect->snapshot.extra_bytes = shard_extra_bytes(shard);

@@ -128,7 +128,8 @@ struct shard_config {
 
 /* What moves with a commit (P11), of this shard's chunks. */
 struct shard_moves {
-    uint32_t file; /* this server's in the commit's cut, if it is one; SHARD_FILE_NONE */
+    uint32_t file;    /* this server's in the commit's cut, if it is one; SHARD_FILE_NONE */
+    uint32_t attempt; /* at writing that cut; a later one hands the same version out again */
     uint32_t leave_count;
     const struct shard_leave {
         uint32_t chunk;
@@ -195,6 +196,7 @@ struct shard_effect {
         struct {
             struct cut_name cut;
             uint32_t file; /* the server's in the cut */
+            uint32_t attempt;
             uint32_t chunk;
             uint32_t n;
             uint32_t states;

@@ -31,10 +31,11 @@ struct shard {
     uint32_t apply_next;    /* chunks below have version `decided` */
     uint32_t answer_next;   /* the pulls that waited for chunks below are answered */
 
-    uint32_t file; /* of a cut of the newest version */
+    uint32_t file;    /* of a cut of the newest version */
+    uint32_t attempt; /* at that cut */
     bool snapshot;
     struct cut_name snapshot_cut;
-    uint32_t snapshot_file;
+    uint32_t snapshot_file, snapshot_attempt;
     uint32_t snapshot_next;  /* chunks below are handed out, or not in this cut */
     struct counted **copies; /* room for snapshot_copies; copies_made, which are kept, are there */
     uint32_t copies_made;

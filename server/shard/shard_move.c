@@ -106,7 +106,21 @@ enum err shard_move_begin(struct shard *shard, uint64_t step, const struct shard
         shard->leaving_count++;
     }
     shard->file = moves->file;
+    shard->attempt = moves->attempt;
     return ERR_OK;
+}
+
+/* P11: every server has acknowledged the commit, so each chunk is at its new owner, whose file it is
+ * in now. */
+void shard_move_again(struct shard *shard, const struct shard_moves *moves)
+{
+    check(shard->awaited_count == 0);
+    remove_leavers(shard);
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        if (shard->store.chunks[i].first_cut > shard->version)
+            shard->store.chunks[i].first_cut = shard->version;
+    shard->file = moves->file;
+    shard->attempt = moves->attempt;
 }
 
 /* ---- sending ---- */

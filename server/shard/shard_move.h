@@ -9,6 +9,9 @@
  * chunk that is to come is here. */
 enum err shard_move_begin(struct shard *shard, uint64_t step,
                           const struct shard_moves *moves) MUST_USE;
+/* The cut of the newest decision, which everybody has carried out, is written again: chunks are in
+ * the files of the servers that have them now. */
+void shard_move_again(struct shard *shard, const struct shard_moves *moves);
 /* The index of a chunk that leaves and may be sent now; the count of chunks: none. */
 uint32_t shard_move_next(const struct shard *shard);
 void shard_move_send(struct shard *shard, uint32_t index, struct shard_effects *effects);

@@ -643,7 +643,7 @@ enum err shard_thread_prepare(struct shard_thread *thread, struct prepared *prep
 static struct order count_moves(const struct shard_thread *thread,
                                 const struct server_command *command)
 {
-    struct order order = {.moves = {.file = command->file}};
+    struct order order = {.moves = {.file = command->file, .attempt = command->attempt}};
     for (uint32_t i = 0; i < command->move_count; i++) {
         const struct server_move *move = &command->moves[i];
         uint32_t *count = move->to[0] == 0 ? &order.moves.take_count : &order.moves.leave_count;

@@ -228,15 +228,15 @@ static const struct shard_thread_events thread_events = {
     .wrong_bits = thread_wrong_bits,
 };
 
-static void cut_written(void *owner, struct cut_name cut, enum err err,
+static void cut_written(void *owner, const struct cut_written *written,
                         const struct digest *manifest, const struct reason *reason)
 {
     struct shards *shards = owner;
     struct member_effects effects;
-    const struct member_cut written = {cut, err, manifest->bytes};
-    end_if_not_synced(shards, err, reason);
+    const struct member_cut cut = {written->cut, written->attempt, written->err, manifest->bytes};
+    end_if_not_synced(shards, written->err, reason);
     thread_lock(&shards->mutex);
-    member_cut_written(&shards->member, &written, &effects);
+    member_cut_written(&shards->member, &cut, &effects);
     unlock_checked(shards);
     carry_out_member(shards, &effects, NULL);
 }

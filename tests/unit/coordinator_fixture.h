@@ -32,7 +32,8 @@ struct coordinator_fixture {
     uint64_t generation;
     size_t count;
     struct effect seen[EFFECTS_SEEN_MAX];
-    enum err store; /* what writing a cut down ends in */
+    enum err store;   /* what writing a cut down ends in */
+    uint32_t attempt; /* which of the cut's manifests are */
     struct cut_record stored;
 };
 
@@ -165,6 +166,7 @@ static inline enum err say_manifest(struct coordinator_fixture *f, uint32_t i, u
 {
     struct server_report manifest = {.kind = SERVER_MANIFEST};
     manifest.manifest.cut = (struct cut_name){f->generation, version};
+    manifest.manifest.attempt = f->attempt;
     manifest.manifest.code = code;
     manifest.manifest.digest[0] = (uint8_t)(i + 1);
     return report(f, i, manifest);

@@ -171,13 +171,100 @@ TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator)
     assert_int_equal(status(f).cut.version, 2);
 }
 
-TEST_F(a_full_disk_at_the_end_fails_the_run_by_name, coordinator)
+/* Ticks until the newest commit is sent once more. */
+static const struct server_command *next_attempt(struct coordinator_fixture *f, uint32_t attempt)
+{
+    const struct server_command *again = NULL;
+    for (uint32_t i = 0; i < 3 && again == NULL; i++) {
+        f->now_ms = coordinator_next_ms(f->coordinator);
+        coordinator_tick(f->coordinator, f->now_ms);
+        look(f);
+        again = command(f, 0, SERVER_COMMIT);
+    }
+    assert_non_null(again);
+    assert_true(again->commit.cut);
+    assert_int_equal(again->attempt, attempt);
+    return again;
+}
+
+TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator)
+{
+    struct coordinator_run run = run_of(1);
+    run.cut_bytes = 2500000;
+    start(f, &run);
+    step(f, 0);
+    uint64_t failed_ms = f->now_ms;
+    assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_string_equal(status(f).reason,
+                        "it waits for room: server s0 could not write the checkpoint of version 1: "
+                        "no space left on device; a checkpoint takes 2.5 MB");
+    next_attempt(f, 1);
+    assert_true(f->now_ms >= failed_ms + 500);
+    commit_all(f, 0);
+    f->attempt = 0;
+    assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OK); /* the first attempt's, again */
+    f->attempt = 1;
+    assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
+    failed_ms = f->now_ms;
+    assert_int_equal(say_manifest(f, 1, 1, ERR_NO_SPACE), ERR_OK);
+    next_attempt(f, 2);
+    assert_true(f->now_ms >= failed_ms + 1000); /* later than the one before */
+    commit_all(f, 0);
+    f->attempt = 2;
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
+    assert_int_equal(status(f).cut.version, 1);
+}
+
+TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator)
 {
     start_steps(f, 1);
     step(f, 0);
-    assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
+    f->store = ERR_NO_SPACE;
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    next_attempt(f, 1);
+    commit_all(f, 0);
+    f->store = ERR_OK;
+    f->attempt = 1;
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
+}
+
+TEST_F(another_failure_at_the_end_fails_the_run_by_name, coordinator)
+{
+    start_steps(f, 1);
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_IO), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
     assert_non_null(strstr(status(f).reason, "the newest recorded checkpoint is of version 0"));
+}
+
+TEST_F(a_stop_waits_for_room_until_it_is_asked_again, coordinator)
+{
+    start_steps(f, 9);
+    step(f, 0);
+    stop(f);
+    step(f, 1);
+    assert_int_equal(say_manifest(f, 0, 2, ERR_NO_SPACE), ERR_OK);
+    f->now_ms += STOP_MS;
+    coordinator_tick(f->coordinator, f->now_ms);
+    look(f);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_non_null(strstr(status(f).reason, "version 2 is dropped"));
+}
+
+TEST_F(a_pause_does_not_wait_for_room, coordinator)
+{
+    start_steps(f, 9);
+    step(f, 0);
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "the daemon ends"), ERR_OK);
+    step(f, 1);
+    assert_int_equal(say_manifest(f, 0, 2, ERR_NO_SPACE), ERR_OK);
+    assert_true(status(f).paused);
 }
 
 TEST_F(an_operator_can_ask_for_a_cut, coordinator)

@@ -162,6 +162,50 @@ TEST_F(the_first_version_can_be_a_cut, shard)
     assert_true(shard_snapshot_begin(f->shard));
 }
 
+/* Of every chunk, in order. */
+static void expect_whole(struct shard_fixture *f, uint32_t attempt)
+{
+    uint32_t handed = 0;
+    bool last = false;
+    while (!last) {
+        work(f);
+        const struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
+        assert_non_null(snapshot);
+        assert_int_equal(snapshot->snapshot.cut.version, 1);
+        assert_int_equal(snapshot->snapshot.attempt, attempt);
+        assert_int_equal(snapshot->snapshot.file, attempt);
+        last = snapshot->snapshot.last;
+        handed++;
+    }
+    assert_int_equal(handed, COUNT);
+}
+
+TEST_F(a_later_attempt_at_a_cut_hands_the_version_out_again, shard)
+{
+    start(f);
+    push_step(f, 0);
+    struct commit c = decision(0);
+    struct shard_moves moves = {.file = 0};
+    c.cut = true;
+    clear(f);
+    assert_int_equal(shard_commit(f->shard, BOOT, &c, &moves, &f->effects), ERR_OK);
+    work_until_committed(f, 0);
+    expect_whole(f, 0);
+    for (uint32_t attempt = 1; attempt < 3; attempt++) {
+        moves.attempt = moves.file = attempt;
+        clear(f);
+        assert_int_equal(shard_commit(f->shard, BOOT, &c, &moves, &f->effects), ERR_OK);
+        assert_non_null(effect(f, SHARD_COMMITTED));
+        if (attempt == 1)
+            work(f); /* one chunk; the rest is given up with the next attempt */
+    }
+    expect_whole(f, 2);
+    clear(f);
+    assert_int_equal(shard_commit(f->shard, BOOT, &c, &moves, &f->effects), ERR_OK);
+    assert_false(work(f)); /* the same attempt, sent again */
+    assert_null(effect(f, SHARD_SNAPSHOT));
+}
+
 TEST_F(a_shard_without_chunks_follows, shard)
 {
     f->config.chunk_count = 0;

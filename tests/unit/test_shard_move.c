@@ -238,6 +238,21 @@ TEST_F(p11_a_chunk_leaves_with_its_commit_and_arrives_once, pair)
     assert_int_equal(f->reduced[NEW], 2);
 }
 
+/* The disks were full: the version is written again, when all have acknowledged the commit. */
+TEST_F(p11_a_later_attempt_at_the_cut_has_the_chunk_at_its_new_owner, pair)
+{
+    struct shard_moves again = {.attempt = 1};
+    move_begun(f, true);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    for (uint32_t server = 0; server < 2; server++) {
+        f->snapshots[server] = 0;
+        assert_int_equal(commit(f, server, 0, true, &again), ERR_OK);
+        work(f, server);
+    }
+    assert_int_equal(f->snapshots[OLD], 2);
+    assert_int_equal(f->snapshots[NEW], 2);
+}
+
 /* Moved and not moved, a chunk has the same bits two steps later. */
 TEST(a_moved_chunk_goes_on_with_the_same_bits)
 {
