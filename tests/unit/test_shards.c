@@ -89,6 +89,7 @@ static void train_cut_and_resume(struct shards_fixture *world)
     shards_up(world, 3 - threads);
     struct server_command again = prepare_command(world, small, 2);
     again.prepare.from_cut = true;
+    again.prepare.cuts = false;
     again.prepare.cut = (struct cut_name){1, 1};
     command(world, again);
     struct server_report ready = wait_report(world, SERVER_READY, 1);
