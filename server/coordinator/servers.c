@@ -99,7 +99,9 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     if (server->boot != hello->boot)
         begin_boot(server, hello->boot);
     server->rival_boot = 0;
-    server->lives = server->given_up = false;
+    server->lives = false;
+    /* Nothing begins on one that drains, so nothing waits for it either. */
+    server->given_up = server->given_up && servers_drains(server);
     server->held_generation = hello->hello.generation;
     *ret_older = server->link;
     server->link = ++servers->links;

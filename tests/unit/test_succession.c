@@ -326,6 +326,24 @@ TEST_F(who_was_given_up_and_is_back_is_waited_for_again, succession)
     assert_true(has_rewound(f));
 }
 
+/* Nothing begins on it, so nothing waits for it. */
+TEST_F(p7_who_was_given_up_and_drains_is_not_waited_for_when_it_is_back, succession)
+{
+    struct coordinator_drained drained;
+    f->run.servers_min = 3;
+    f->run.restarts = true;
+    ask_all(f);
+    assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
+    coordinator_server_lost(f->c.coordinator, f->c.now_ms, f->c.link[2]);
+    look(&f->c);
+    assert_int_equal(give_up(f, "s2"), ERR_OK);
+    assert_int_equal(drain_s2(f, &drained), ERR_OK);
+    hello(&f->c, 2, 0);
+    assert_false(has_rewound(f));
+    tick(&f->c, LEASE_MS);
+    assert_true(has_rewound(f));
+}
+
 TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession)
 {
     ask_all(f);
