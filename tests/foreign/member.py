@@ -29,6 +29,12 @@ class Stream:
     def receive(self):
         return next(self.replies)
 
+    def end(self):
+        """Nothing more is sent: the other side ends it as well. (It bounds how many may be reset.)"""
+        self.outbox.put(None)
+        for _ in self.replies:
+            pass
+
 
 class Server:
     """One that has chunks: their numbers, the way to it, the stream to it, and the boot that it said."""

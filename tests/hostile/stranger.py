@@ -66,7 +66,7 @@ class Stranger(Member):
         stream.receive()
         stream.send(message)
         answer = stream.receive()
-        stream.replies.cancel()
+        stream.end()
         return NAMES[answer.ack.code if answer.WhichOneof("header") == "ack" else answer.refusal.code]
 
     def push(self, ticket, tickets, value=1e6):
