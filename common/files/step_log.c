@@ -220,13 +220,15 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
         enum err err = file_read_part(path, offset, PIECE_BYTES, rows, reason);
         if (err != ERR_OK && err != ERR_NOT_FOUND)
             return err;
+        if (rows->bytes == before)
+            break;
         offset += rows->bytes - before;
         size_t kept =
             step_log_keep((struct slice){rows->data + whole, rows->bytes - whole}, UINT64_MAX);
         TRY(add_rows(&log->sums, (struct slice){rows->data + whole, kept}));
         whole += kept;
-        if (rows->bytes == before || kept == 0)
-            break; /* the end, or a row that is none */
+        if (kept == 0)
+            break; /* a row that is none, or is not all there */
         if (whole < log->segment_bytes)
             continue;
         TRY(write_segment(log, (struct slice){rows->data, whole}, reason));
