@@ -362,8 +362,9 @@ enum err file_read_part(const char *path, uint64_t offset, size_t bytes, struct 
     if (file == NULL)
         return not_found(path, reason);
     size_t left = offset < file->bytes.bytes ? file->bytes.bytes - (size_t)offset : 0;
-    return buf_append(part, file->bytes.data + (left > 0 ? offset : 0),
-                      left < bytes ? left : bytes);
+    if (left == 0)
+        return ERR_OK; /* an empty file has no bytes to point at */
+    return buf_append(part, file->bytes.data + offset, left < bytes ? left : bytes);
 }
 
 bool file_log_in_place(const struct file_log *log)

@@ -153,7 +153,7 @@ TEST_F(a_damaged_footer_is_found, step_log)
     assert_int_equal(append(f, 0, 9), ERR_OK);
     assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
     assert_int_equal(file_read(paths.names[0], 1 << 20, &bytes, NULL), ERR_OK);
-    char *steps = strstr((char *)bytes.data, "\"steps\":");
+    char *steps = memmem(bytes.data, bytes.bytes, "\"steps\":", strlen("\"steps\":"));
     steps[strlen("\"steps\":")] ^= 1;
     assert_int_equal(
         file_write_atomic(&file_ops_real, paths.names[0], 0644, buf_slice(&bytes), NULL), ERR_OK);
