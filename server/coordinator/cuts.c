@@ -224,12 +224,12 @@ void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms)
     uint32_t doublings = cuts->attempt < AGAIN_DOUBLINGS_MAX ? cuts->attempt : AGAIN_DOUBLINGS_MAX;
     cuts->waiting = name;
     cuts->again_ms = now_ms + ((uint64_t)AGAIN_MS << doublings);
-    cuts->attempt++;
 }
 
 void cuts_try_again(struct cuts *cuts)
 {
     check(cuts_waits(cuts));
+    cuts->attempt++;
     cuts->again_ms = 0;
 }
 

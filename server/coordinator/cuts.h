@@ -26,8 +26,8 @@ struct cuts {
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
     struct cut_name waiting;            /* the run's last, for room; generation 0: none */
-    uint32_t attempt;                   /* the newest at it */
-    uint64_t again_ms;                  /* when the newest attempt begins; 0: it has begun */
+    uint32_t attempt;                   /* the newest at it that has begun */
+    uint64_t again_ms;                  /* when the next one begins; 0: nobody waits for one */
 };
 
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
@@ -84,7 +84,8 @@ void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
 /* The next attempt begins. */
 void cuts_try_again(struct cuts *cuts);
 bool cuts_waits(const struct cuts *cuts);
-/* The newest attempt at that cut; 0: the first. */
+/* The newest attempt at that cut; 0: the first. A server that comes back between two attempts gets the
+ * one that has failed: it writes its file once more with the next. */
 uint32_t cuts_attempt(const struct cuts *cuts, struct cut_name name);
 
 /* A server lost its memory while the others go on (P12): it would not write the same bytes again,

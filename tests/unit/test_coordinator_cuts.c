@@ -217,6 +217,22 @@ TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator)
     assert_int_equal(status(f).cut.version, 1);
 }
 
+/* Or it would take the next attempt for the one that it has carried out. */
+TEST_F(P9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, coordinator)
+{
+    start_steps(f, 1);
+    reduce_all(f, 0);
+    assert_int_equal(say_committed(f, 0, 0), ERR_OK);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
+    lose_server(f, 1);
+    hello(f, 1, f->generation);
+    const struct server_command *late = command(f, 1, SERVER_COMMIT);
+    assert_non_null(late);
+    assert_int_equal(late->attempt, 0);
+    assert_int_equal(say_committed(f, 1, 0), ERR_OK);
+    next_attempt(f, 1);
+}
+
 TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator)
 {
     start_steps(f, 1);
