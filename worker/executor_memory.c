@@ -3,16 +3,10 @@
 #include "worker/executor_memory.h"
 
 #include "common/tree.h"
+#include "worker/pieces.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-enum { ALIGNMENT = 64 }; /* of numbers more than enough, of bytes what units are promised */
-
-static uint64_t align(uint64_t count)
-{
-    return (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
 
 /* One arena serves both programs. */
 static enum err plan_memory(struct executor_program *program, const struct program_sizes *sizes,
@@ -71,8 +65,8 @@ static enum err size_units(struct executor *e)
         struct unit_sizes u;
         unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
         sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place};
-        if (align(u.scratch) > e->memory.scratch)
-            e->memory.scratch = align(u.scratch);
+        if (pieces_align(u.scratch) > e->memory.scratch)
+            e->memory.scratch = pieces_align(u.scratch);
         e->memory.logits = u.scratch; /* the last unit's */
     }
     enum err err = plan_memory(&e->training, sizes, &e->memory);
@@ -86,9 +80,9 @@ static void size_weights(struct executor *e)
 {
     const struct model *model = e->model;
     for (uint32_t i = 0; i < model->parameters_count; i++)
-        e->memory.weights += align(model->parameters[i].weights) * e->k->element_bytes;
+        e->memory.weights += pieces_align(model->parameters[i].weights) * e->k->element_bytes;
     for (uint32_t use = 0; use < model->uses_count; use++)
-        e->set_floats += align(model->parameters[model->uses[use].parameter].weights);
+        e->set_floats += pieces_align(model->parameters[model->uses[use].parameter].weights);
     if (e->node_slots_max > 0)
         e->memory.gradient_sets = tree_level(e->node_slots_max) + 1;
     e->memory.gradients = e->memory.gradient_sets * e->set_floats * sizeof(float);
@@ -103,37 +97,24 @@ static struct slot_bytes slot_bytes(const struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
     return (struct slot_bytes){
-        .inputs = align(samples * e->sample.inputs * sizeof(float)), /* or tokens; at most */
-        .predictions = align(samples * e->model->sample_tokens * sizeof(float)),
+        .inputs = pieces_align(samples * e->sample.inputs * sizeof(float)), /* or tokens; at most */
+        .predictions = pieces_align(samples * e->model->sample_tokens * sizeof(float)),
     };
 }
 
-/* Memory that is given out piece by piece; with base NULL it only counts. */
-struct device_pieces {
-    uint8_t *base;
-    uint64_t bytes;
-};
-
-static void *take_piece(struct device_pieces *pieces, uint64_t bytes)
-{
-    void *at = pieces->base != NULL ? pieces->base + pieces->bytes : NULL;
-    pieces->bytes += align(bytes);
-    return at;
-}
-
 /* *ret_local: what local_init() gets. */
-static void place_pieces(struct executor *e, struct device_pieces *pieces, float **ret_local)
+static void place_pieces(struct executor *e, struct pieces *pieces, float **ret_local)
 {
     struct slot_bytes slot = slot_bytes(e);
-    e->weights = take_piece(pieces, e->memory.weights);
-    e->gradient_sets = take_piece(pieces, e->memory.gradients);
-    e->arena = take_piece(pieces, e->memory.activations);
-    e->scratch = take_piece(pieces, e->memory.scratch - slot.inputs - 3 * slot.predictions);
-    e->device.inputs = take_piece(pieces, slot.inputs);
-    e->device.targets = take_piece(pieces, slot.predictions);
-    e->device.losses = take_piece(pieces, slot.predictions);
-    e->device.correct = take_piece(pieces, slot.predictions);
-    *ret_local = take_piece(pieces, e->memory.local);
+    e->weights = pieces_take(pieces, e->memory.weights);
+    e->gradient_sets = pieces_take(pieces, e->memory.gradients);
+    e->arena = pieces_take(pieces, e->memory.activations);
+    e->scratch = pieces_take(pieces, e->memory.scratch - slot.inputs - 3 * slot.predictions);
+    e->device.inputs = pieces_take(pieces, slot.inputs);
+    e->device.targets = pieces_take(pieces, slot.predictions);
+    e->device.losses = pieces_take(pieces, slot.predictions);
+    e->device.correct = pieces_take(pieces, slot.predictions);
+    *ret_local = pieces_take(pieces, e->memory.local);
 }
 
 /* The ledger of what needs what, and what makes it less. */
@@ -156,7 +137,7 @@ static enum err alloc_device(struct executor *e, float **ret_local, struct reaso
 {
     struct kernels_memory device;
     struct slot_bytes slot = slot_bytes(e);
-    struct device_pieces pieces = {0};
+    struct pieces pieces = {0};
     e->memory.scratch += slot.inputs + 3 * slot.predictions;
     place_pieces(e, &pieces, ret_local);
     e->k->memory(e->k, &device);
@@ -167,7 +148,7 @@ static enum err alloc_device(struct executor *e, float **ret_local, struct reaso
     e->memory_taken = e->k->alloc(e->k, pieces.bytes);
     if (e->memory_taken == NULL)
         return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
-    pieces = (struct device_pieces){.base = e->memory_taken};
+    pieces = (struct pieces){.base = e->memory_taken};
     place_pieces(e, &pieces, ret_local);
     return ERR_OK;
 }
@@ -206,7 +187,7 @@ static void fill_tables(struct executor *e)
     uint64_t first = 0;
     for (uint32_t i = 0; i < model->parameters_count; i++) {
         e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
-        first += align(model->parameters[i].weights);
+        first += pieces_align(model->parameters[i].weights);
     }
     for (uint32_t use = 0; use < model->uses_count; use++) {
         struct model_use u = model->uses[use];
@@ -217,7 +198,7 @@ static void fill_tables(struct executor *e)
     for (uint64_t set = 0; set < e->memory.gradient_sets; set++) {
         for (uint32_t use = 0; use < model->uses_count; use++) {
             e->gradients[set * model->uses_count + use] = gradient;
-            gradient += align(model->parameters[model->uses[use].parameter].weights);
+            gradient += pieces_align(model->parameters[model->uses[use].parameter].weights);
         }
     }
 }

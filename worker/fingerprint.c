@@ -1,260 +1,273 @@
 #include "worker/fingerprint.h"
 
 #include "common/scoped.h"
+#include "worker/model/unit.h"
+#include "worker/pieces.h"
 
 #include <string.h>
 
-/* The largest arrays any probed operation takes; inputs are filled once. */
+enum {
+    HOST_NUMBERS = 1 << 18, /* that cross between host and device at once */
+    USES_MAX = 2 * MODEL_UNIT_OPERATIONS_MAX
+};
+
 struct probe {
     const struct kernels *k;
     const struct model *model;
-    int64_t rows;         /* predictions of a microbatch */
-    size_t count;         /* elements or floats in each array */
-    float *a, *b, *c, *d; /* as large as floats need */
-    float *host;
+    const struct spec_train *train;
+    struct model_sample sample;
+    void *host; /* HOST_NUMBERS of 4 bytes */
     struct digest_stream digest;
+    struct digest_fast results; /* of one array; the stream gets their digests */
 };
 
+/* A unit's arrays, in one piece of memory. */
+struct unit_memory {
+    uint64_t inputs, outputs; /* numbers */
+    element *weights[USES_MAX];
+    float *gradients[USES_MAX];
+    struct unit_sizes sizes;
+    struct unit_call call;
+};
+
+/* ---- made-up numbers ---- */
+
+static uint32_t scramble(uint64_t i, uint32_t salt)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + salt * 40503u;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return x;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Values in [-0.5, 0.5) that look random and are exact in fp32. */
-static void fill(struct probe *probe, element *array, uint32_t salt)
+static void make_up(struct probe *probe, element *out, uint64_t count, uint32_t salt)
 {
-    for (size_t i = 0; i < probe->count; i++) {
-        uint32_t x = (uint32_t)i * 2654435761u + salt * 40503u;
-        x ^= x >> 15;
-        x *= 2246822519u;
-        x ^= x >> 13;
-        probe->host[i] = (float)(x >> 8) / 16777216.0f - 0.5f;
+    float *host = probe->host;
+    for (uint64_t at = 0; at < count; at += HOST_NUMBERS) {
+        uint64_t n = smaller(HOST_NUMBERS, count - at);
+        for (uint64_t i = 0; i < n; i++)
+            host[i] = (float)(scramble(at + i, salt) >> 8) / 16777216.0f - 0.5f;
+        probe->k->cast_from_f32(probe->k, kernels_at(probe->k, out, (int64_t)at), host, (int64_t)n);
     }
-    probe->k->cast_from_f32(probe->k, array, probe->host, (int64_t)probe->count);
 }
 
-static void add_bytes(struct probe *probe, const void *array, size_t bytes)
+/* Tokens or classes. */
+static void make_up_classes(struct probe *probe, int32_t *out, uint64_t count, uint32_t salt)
 {
-    probe->k->copy_out(probe->k, probe->host, array, bytes);
-    digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)probe->host, bytes});
-}
-
-static void add_result(struct probe *probe, const element *array, int64_t n)
-{
-    add_bytes(probe, array, (size_t)n * probe->k->element_bytes);
-}
-
-/* out = a (N,I) · b (O,I), its backward, N rows at a time as the model calls it. */
-static void probe_linear(struct probe *probe, const struct model_operation *operation, int64_t N,
-                         int64_t I, int64_t O)
-{
-    const element *bias = operation->uses_count > 1 ? probe->b : NULL;
-    const struct kernels *k = probe->k;
-    k->linear_forward(k, probe->c, probe->a, probe->b, bias, N, I, O);
-    add_result(probe, probe->c, N * O);
-    if (bias != NULL || operation->kind == MODEL_LINEAR) { /* nothing is added to logits */
-        k->linear_add_forward(k, probe->d, probe->c, probe->a, probe->b, bias, N, I, O);
-        add_result(probe, probe->d, N * O);
+    int32_t *host = probe->host;
+    for (uint64_t at = 0; at < count; at += HOST_NUMBERS) {
+        uint64_t n = smaller(HOST_NUMBERS, count - at);
+        for (uint64_t i = 0; i < n; i++)
+            host[i] = (int32_t)(scramble(at + i, salt) % probe->sample.classes);
+        probe->k->copy_in(probe->k, out + at, host, n * sizeof *out);
     }
-    if (bias != NULL) {
-        k->linear_gelu_forward(k, probe->c, probe->d, probe->a, probe->b, bias, N, I, O);
-        add_result(probe, probe->c, N * O);
+}
+
+static void add_result(struct probe *probe, const void *array, uint64_t bytes)
+{
+    uint64_t step = HOST_NUMBERS * sizeof(float);
+    for (uint64_t at = 0; at < bytes; at += step) {
+        uint64_t n = smaller(step, bytes - at);
+        probe->k->copy_out(probe->k, probe->host, (const uint8_t *)array + at, n);
+        digest_fast_add(&probe->results, (struct slice){probe->host, n});
     }
-    k->linear_backward_input(k, probe->d, probe->a, probe->b, N, I, O);
-    add_result(probe, probe->d, N * I);
-    float *dbias = bias != NULL ? probe->c : NULL;
-    k->zero(k, probe->c, (size_t)O * sizeof(float));
-    k->zero(k, probe->d, probe->count * sizeof(float));
-    k->linear_backward_weight(k, probe->d, dbias, probe->a, probe->a, N, I, O);
-    add_bytes(probe, probe->d, (size_t)(O * I) * sizeof(float));
-    if (dbias != NULL)
-        add_bytes(probe, dbias, (size_t)O * sizeof(float));
+    uint64_t digest = digest_fast_finish(&probe->results);
+    digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)&digest, sizeof digest});
 }
 
-/* The newest operation that multiplies by this parameter; NULL: none does. */
-static const struct model_operation *multiplier_of(const struct model *model, uint32_t parameter)
+/* ---- a unit ---- */
+
+static const struct model_parameter *parameter_of(const struct model *model,
+                                                  const struct model_unit *unit, uint32_t use)
 {
-    const struct model_parameter *p = &model->parameters[parameter];
-    const struct model_unit *unit = &model->units[p->part_units[p->parts - 1]];
-    for (uint32_t i = unit->operations_count; i-- > 0;) {
-        const struct model_operation *operation = &unit->operations[i];
-        bool multiplies = operation->kind == MODEL_LINEAR || operation->kind == MODEL_CLASSIFIER;
-        if (multiplies && model->uses[unit->use_first + operation->use].parameter == parameter)
-            return operation;
-    }
-    return NULL;
+    return &model->parameters[model->uses[unit->use_first + use].parameter];
 }
 
-/* Rows that the model gives a linear at once: the classifier makes logits in blocks of rows. */
-static int64_t linear_rows(const struct probe *probe, uint32_t parameter,
-                           const struct model_operation *operation, const struct spec_train *train)
-{
-    uint64_t row_bytes =
-        (uint64_t)probe->model->parameters[parameter].rows * probe->k->element_bytes;
-    int64_t block = (int64_t)(train->logits_bytes_max / row_bytes);
-    if (operation->kind != MODEL_CLASSIFIER || probe->rows <= block)
-        return probe->rows;
-    return block > 0 ? block : 1;
-}
-
-/* An earlier linear has this one's shape. */
-static bool is_seen(const struct model *model, uint32_t parameter)
-{
-    const struct model_parameter *p = &model->parameters[parameter];
-    for (uint32_t q = 0; q < parameter; q++)
-        if (model->parameters[q].rows == p->rows && model->parameters[q].cols == p->cols &&
-            multiplier_of(model, q) != NULL)
-            return true;
-    return false;
-}
-
-static void probe_linears(struct probe *probe, const struct spec_train *train)
+static void place_arrays(const struct probe *probe, uint32_t number, uint32_t samples,
+                         struct pieces *pieces, struct unit_memory *memory)
 {
     const struct model *model = probe->model;
-    for (uint32_t p = 0; p < model->parameters_count; p++) {
-        const struct model_parameter *parameter = &model->parameters[p];
-        const struct model_operation *operation = multiplier_of(model, p);
-        if (operation == NULL || is_seen(model, p))
+    const struct model_unit *unit = &model->units[number];
+    uint64_t N = (uint64_t)samples * model->sample_tokens, element_bytes = probe->k->element_bytes;
+    bool last = number + 1 == model->units_count;
+    unit_size(probe->k, model, number, samples, probe->train->logits_bytes_max, &memory->sizes);
+    memory->inputs =
+        number > 0 ? N * unit->arrays[MODEL_IN].width : (uint64_t)samples * probe->sample.inputs;
+    memory->outputs = last ? 0 : N * unit->arrays[MODEL_OUT].width;
+    check(unit->uses_count <= USES_MAX);
+    for (uint32_t use = 0; use < unit->uses_count; use++) {
+        uint64_t weights = parameter_of(model, unit, use)->weights;
+        memory->weights[use] = pieces_take(pieces, weights * element_bytes);
+        memory->gradients[use] = pieces_take(pieces, weights * sizeof(float));
+    }
+    struct unit_call *call = &memory->call;
+    *call = (struct unit_call){.k = probe->k,
+                               .model = model,
+                               .unit = number,
+                               .samples = samples,
+                               .logits_bytes_max = probe->train->logits_bytes_max,
+                               .weights = memory->weights,
+                               .gradients = memory->gradients};
+    call->input = pieces_take(pieces, memory->inputs * sizeof(int32_t)); /* or elements: no more */
+    call->targets = pieces_take(pieces, N * sizeof(int32_t));
+    call->output = pieces_take(pieces, memory->sizes.output);
+    call->saved = pieces_take(pieces, memory->sizes.saved);
+    call->scratch = pieces_take(pieces, memory->sizes.scratch);
+    call->doutput = pieces_take(pieces, memory->outputs * element_bytes);
+    call->dinput = pieces_take(pieces, memory->sizes.dinput);
+    call->losses = pieces_take(pieces, N * sizeof(float));
+    call->correct = pieces_take(pieces, N * sizeof(int32_t));
+}
+
+static void fill_arrays(struct probe *probe, const struct unit_memory *memory)
+{
+    const struct unit_call *call = &memory->call;
+    const struct model_unit *unit = &probe->model->units[call->unit];
+    enum { INPUT, TARGETS, DOUTPUT, WEIGHTS };
+    if (call->unit == 0 && probe->sample.tokens)
+        make_up_classes(probe, (int32_t *)call->input, memory->inputs, INPUT);
+    else
+        make_up(probe, (element *)call->input, memory->inputs, INPUT);
+    make_up_classes(probe, (int32_t *)call->targets,
+                    (uint64_t)call->samples * probe->model->sample_tokens, TARGETS);
+    make_up(probe, call->doutput, memory->outputs, DOUTPUT);
+    for (uint32_t use = 0; use < unit->uses_count; use++) {
+        uint64_t weights = parameter_of(probe->model, unit, use)->weights;
+        make_up(probe, memory->weights[use], weights, WEIGHTS + use);
+        probe->k->zero(probe->k, memory->gradients[use], weights * sizeof(float));
+    }
+}
+
+static void forward(struct probe *probe, struct unit_memory *memory, bool training)
+{
+    struct unit_call *call = &memory->call;
+    call->training = training;
+    unit_forward(call);
+    add_result(probe, call->output, memory->sizes.output);
+    if (call->unit + 1 == probe->model->units_count)
+        add_result(probe, call->losses,
+                   (uint64_t)call->samples * probe->model->sample_tokens * sizeof(float));
+}
+
+static void backward(struct probe *probe, const struct unit_memory *memory)
+{
+    const struct unit_call *call = &memory->call;
+    const struct model_unit *unit = &probe->model->units[call->unit];
+    unit_backward(call);
+    if (memory->sizes.in_place)
+        add_result(probe, call->doutput, memory->outputs * probe->k->element_bytes);
+    else
+        add_result(probe, call->dinput, memory->sizes.dinput);
+    for (uint32_t use = 0; use < unit->uses_count; use++)
+        add_result(probe, memory->gradients[use],
+                   parameter_of(probe->model, unit, use)->weights * sizeof(float));
+}
+
+static enum err probe_unit(struct probe *probe, uint32_t unit, uint32_t samples, bool training,
+                           struct reason *reason)
+{
+    struct unit_memory memory;
+    struct pieces pieces = {0};
+    place_arrays(probe, unit, samples, &pieces, &memory);
+    void *taken = probe->k->alloc(probe->k, pieces.bytes);
+    if (taken == NULL)
+        return reason_set(reason, ERR_NOMEM,
+                          "the numerics probe needs %zu bytes of device memory for unit %s",
+                          (size_t)pieces.bytes, probe->model->units[unit].name);
+    pieces = (struct pieces){.base = taken};
+    place_arrays(probe, unit, samples, &pieces, &memory);
+    fill_arrays(probe, &memory);
+    forward(probe, &memory, training);
+    if (training)
+        backward(probe, &memory);
+    const char *failure = probe->k->synchronize(probe->k);
+    enum err err =
+        failure == NULL ? ERR_OK : reason_set(reason, ERR_IO, "numerics probe: %s", failure);
+    probe->k->free(probe->k, taken);
+    return err;
+}
+
+/* ---- all units ---- */
+
+static bool same_array(const struct model_array *a, const struct model_array *b)
+{
+    return a->where == b->where && a->width == b->width && a->gradient == b->gradient &&
+           a->gelu_of == b->gelu_of;
+}
+
+static bool same_operation(const struct model_operation *a, const struct model_operation *b)
+{
+    return a->kind == b->kind && a->in == b->in && a->out == b->out && a->with == b->with &&
+           a->use == b->use && a->uses_count == b->uses_count && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->rope_base == b->rope_base;
+}
+
+static bool same_shape(const struct model *model, const struct model_unit *a,
+                       const struct model_unit *b)
+{
+    bool same = a->uses_count == b->uses_count && a->din == b->din &&
+                a->arrays_count == b->arrays_count && a->operations_count == b->operations_count;
+    for (uint32_t i = 0; same && i < a->arrays_count; i++)
+        same = same_array(&a->arrays[i], &b->arrays[i]);
+    for (uint32_t i = 0; same && i < a->operations_count; i++)
+        same = same_operation(&a->operations[i], &b->operations[i]);
+    for (uint32_t use = 0; same && use < a->uses_count; use++) {
+        const struct model_parameter *of_a = parameter_of(model, a, use);
+        const struct model_parameter *of_b = parameter_of(model, b, use);
+        same = of_a->rows == of_b->rows && of_a->cols == of_b->cols;
+    }
+    return same;
+}
+
+static bool is_new(const struct model *model, uint32_t unit)
+{
+    for (uint32_t before = 0; before < unit; before++)
+        if (same_shape(model, &model->units[before], &model->units[unit]))
+            return false;
+    return true;
+}
+
+static enum err probe_all(struct probe *probe, uint64_t held_out, struct reason *reason)
+{
+    uint32_t whole = probe->train->microbatch, rest = (uint32_t)(held_out % whole);
+    for (uint32_t unit = 0; unit < probe->model->units_count; unit++) {
+        if (!is_new(probe->model, unit))
             continue;
-        probe_linear(probe, operation, linear_rows(probe, p, operation, train), parameter->cols,
-                     parameter->rows);
+        TRY(probe_unit(probe, unit, whole, true, reason));
+        if (held_out > 0)
+            TRY(probe_unit(probe, unit, rest > 0 ? rest : whole, false, reason));
     }
-}
-
-/* The first operation of that kind, and its unit; NULL: the model has none. */
-static const struct model_operation *find_operation(const struct model *model,
-                                                    enum model_operation_kind kind,
-                                                    const struct model_unit **ret_unit)
-{
-    for (uint32_t u = 0; u < model->units_count; u++) {
-        const struct model_unit *unit = *ret_unit = &model->units[u];
-        for (uint32_t i = 0; i < unit->operations_count; i++)
-            if (unit->operations[i].kind == kind)
-                return &unit->operations[i];
-    }
-    return NULL;
-}
-
-/* Turns what attention left in d (B,T,(H+2G)S). */
-static void probe_rope(struct probe *probe, int64_t B, int64_t H, int64_t G, int64_t C)
-{
-    const struct kernels *k = probe->k;
-    struct kernels_rope rope = {.high = {0}};
-    int64_t T = probe->model->sample_tokens, S = C / H;
-    for (int64_t i = 0; i < S / 2; i++)
-        rope.high[i] = 1 / (float)(6 + i);
-    k->rope_forward(k, probe->d, &rope, B, T, C, H, G);
-    add_result(probe, probe->d, B * T * (H + 2 * G) * S);
-}
-
-static enum err probe_attention(struct probe *probe, int64_t B)
-{
-    const struct kernels *k = probe->k;
-    const struct model_unit *unit;
-    const struct model_operation *o = find_operation(probe->model, MODEL_ATTENTION, &unit);
-    if (o == NULL)
-        return ERR_OK;
-    int64_t T = probe->model->sample_tokens, C = unit->arrays[o->out].width;
-    int64_t H = o->heads, G = o->kv_heads, wide = unit->arrays[o->in].width;
-    void *scratch = k->alloc(k, k->attention_scratch_bytes(k, T, C, H));
-    float *lse = k->alloc(k, (size_t)(B * H * T) * sizeof(float));
-    if (scratch == NULL || lse == NULL) {
-        k->free(k, scratch);
-        k->free(k, lse);
-        return ERR_NOMEM;
-    }
-    k->attention_forward(k, probe->c, lse, scratch, probe->a, true, B, T, C, H, G);
-    add_result(probe, probe->c, B * T * C);
-    k->attention_backward(k, probe->d, scratch, probe->b, probe->c, lse, probe->a, true, B, T, C, H,
-                          G);
-    add_result(probe, probe->d, B * T * wide);
-    if (find_operation(probe->model, MODEL_ROPE, &unit) != NULL)
-        probe_rope(probe, B, o->heads, o->kv_heads, C);
-    k->free(k, scratch);
-    k->free(k, lse);
+    digest_stream_add(
+        &probe->digest, /* last: it may grow with the shapes */
+        (struct slice){(const uint8_t *)probe->k->numerics, strlen(probe->k->numerics)});
     return ERR_OK;
 }
 
-static void probe_elementwise(struct probe *probe)
-{
-    const struct kernels *k = probe->k;
-    int64_t n = 4096;
-    k->gelu_forward(k, probe->c, probe->a, n);
-    add_result(probe, probe->c, n);
-    k->gelu_backward(k, probe->c, probe->b, probe->a, n);
-    add_result(probe, probe->c, n);
-    k->tanh_forward(k, probe->c, probe->a, n);
-    add_result(probe, probe->c, n);
-    float *mean = probe->d, *rstd = probe->d + 64;
-    k->layernorm_forward(k, probe->c, mean, rstd, probe->a, probe->b, probe->b, 64, 64);
-    add_result(probe, probe->c, n);
-    const struct model_unit *unit;
-    if (find_operation(probe->model, MODEL_RMSNORM, &unit) != NULL) {
-        k->rmsnorm_forward(k, probe->c, rstd, probe->a, probe->b, 64, 64);
-        add_result(probe, probe->c, n);
-    }
-    if (find_operation(probe->model, MODEL_SWIGLU, &unit) != NULL) {
-        k->swiglu_forward(k, probe->c, probe->a, 64, 32);
-        add_result(probe, probe->c, n / 2);
-    }
-    double sum;
-    k->sum_squares(k, &sum, probe->a, n);
-    digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)&sum, sizeof sum});
-}
-
-static size_t largest_array(const struct probe *probe, const struct spec_train *train)
-{
-    size_t most = 8192;
-    for (uint32_t p = 0; p < probe->model->parameters_count; p++) {
-        const struct model_parameter *parameter = &probe->model->parameters[p];
-        size_t wide = parameter->rows > parameter->cols ? parameter->rows : parameter->cols;
-        const struct model_operation *operation = multiplier_of(probe->model, p);
-        size_t rows = operation != NULL ? (size_t)linear_rows(probe, p, operation, train) : 1;
-        size_t rows_times = rows * wide;
-        if (parameter->weights > most)
-            most = parameter->weights;
-        if (rows_times > most)
-            most = rows_times;
-    }
-    return most;
-}
-
-static enum err probe_all(struct probe *probe, const struct spec_train *train,
-                          struct reason *reason)
-{
-    const struct kernels *k = probe->k;
-    probe->a = k->alloc(k, probe->count * sizeof(float));
-    probe->b = k->alloc(k, probe->count * sizeof(float));
-    probe->c = k->alloc(k, probe->count * sizeof(float));
-    probe->d = k->alloc(k, probe->count * sizeof(float));
-    probe->host = malloc(probe->count * sizeof(float));
-    if (probe->a == NULL || probe->b == NULL || probe->c == NULL || probe->d == NULL ||
-        probe->host == NULL)
-        return reason_set(reason, ERR_NOMEM,
-                          "the numerics probe needs %zu bytes of device memory beside the run's",
-                          4 * probe->count * sizeof(float));
-    fill(probe, probe->a, 1);
-    fill(probe, probe->b, 2);
-    probe_linears(probe, train);
-    TRY(probe_attention(probe, train->microbatch));
-    probe_elementwise(probe);
-    digest_stream_add(&probe->digest, /* last: it may grow with the shapes */
-                      (struct slice){(const uint8_t *)k->numerics, strlen(k->numerics)});
-    const char *failure = k->synchronize(k);
-    return failure == NULL ? ERR_OK : reason_set(reason, ERR_IO, "numerics probe: %s", failure);
-}
-
-enum err fingerprint_probe(const struct kernels *k, const struct model *model,
-                           const struct spec_train *train, struct digest *ret_digest,
+enum err fingerprint_probe(const struct fingerprint_options *options, struct digest *ret_digest,
                            struct reason *reason)
 {
-    struct probe probe = {
-        .k = k, .model = model, .rows = (int64_t)train->microbatch * model->sample_tokens};
-    probe.count = largest_array(&probe, train);
-    TRY(digest_stream_init(&probe.digest));
-    enum err err = probe_all(&probe, train, reason);
-    if (err == ERR_OK)
-        *ret_digest = digest_stream_finish(&probe.digest);
-    digest_stream_release(&probe.digest);
-    k->free(k, probe.a);
-    k->free(k, probe.b);
-    k->free(k, probe.c);
-    k->free(k, probe.d);
-    free(probe.host);
-    return err;
+    scoped(free_scoped) void *host = malloc(HOST_NUMBERS * sizeof(float));
+    scoped(digest_stream_release) struct digest_stream digest = {0};
+    scoped(digest_fast_release) struct digest_fast results = {0};
+    if (host == NULL)
+        return ERR_NOMEM;
+    TRY(digest_stream_init(&digest));
+    TRY(digest_fast_init(&results));
+    struct probe probe = {.k = options->kernels,
+                          .model = options->model,
+                          .train = options->train,
+                          .sample = model_sample(&options->model->settings),
+                          .host = host,
+                          .digest = digest,
+                          .results = results};
+    TRY(probe_all(&probe, options->held_out, reason));
+    *ret_digest = digest_stream_finish(&digest);
+    return ERR_OK;
 }

@@ -1,9 +1,15 @@
 /* The numerics fingerprint: which bits this machine computes.
  *
- * SHA-256 over the name of the matrix library, its core type, version and threads, and the results
- * of the model's own operations on fixed inputs at the run's shapes: every linear forward and
- * backward, attention, layernorm, activations, the classifier. Machines whose fingerprints are
- * equal compute equal gradients; a machine with another one may not join an `exact` run. */
+ * The digest of one tiny ticket. Each unit of the model computes one microbatch at the run's shapes,
+ * forward and backward, and one of validation, as many samples as the last of the held-out set; on
+ * weights, inputs and gradients that are made up, each unit for itself. All kernels that a step calls
+ * run, through the code that a ticket runs (worker/model/unit.h), the short last block of logits
+ * included. Units of the same shape are computed once. The matrix library's name, core type, version
+ * and threads are part of the digest.
+ *
+ * Machines whose fingerprints are equal compute equal gradients; a machine with another one may not
+ * join an `exact` run. A run keeps its fingerprint as long as it lives: what is digested here, and in
+ * which order, does not change any more. */
 #ifndef ROOST_WORKER_FINGERPRINT_H
 #define ROOST_WORKER_FINGERPRINT_H
 
@@ -11,9 +17,17 @@
 #include "common/model/model.h"
 #include "kernels/kernels.h"
 
-/* ERR_NOMEM; ERR_IO: the device failed. Takes about one microbatch's time. */
-enum err fingerprint_probe(const struct kernels *k, const struct model *model,
-                           const struct spec_train *train, struct digest *ret_digest,
+struct fingerprint_options {
+    const struct kernels *kernels;
+    const struct model *model;
+    const struct spec_train *train;
+    uint64_t held_out; /* samples to validate on */
+};
+
+/* Needs the device memory of the largest unit, which is free again afterwards: call it before the
+ * executor takes the run's. Takes as long as a microbatch of the units that differ.
+ * ERR_NOMEM; ERR_IO: the device failed. */
+enum err fingerprint_probe(const struct fingerprint_options *options, struct digest *ret_digest,
                            struct reason *reason) MUST_USE;
 
 #endif

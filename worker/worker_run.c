@@ -70,6 +70,11 @@ static enum err open_all(const struct describe_reply *description,
     TRY(model_init(&run->model, &run->spec.model, reason));
     TRY(open_kernels(run, options, reason));
     TRY(open_samples(run, description, options, reason));
+    const struct fingerprint_options probe = {.kernels = run->kernels,
+                                              .model = &run->model,
+                                              .train = &run->spec.train,
+                                              .held_out = description->validation_samples};
+    TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
     TRY(open_executor(run, reason));
     run->async = run->spec.consistency.kind == SPEC_ASYNC;
     if (run->async) {
@@ -78,8 +83,7 @@ static enum err open_all(const struct describe_reply *description,
     }
     run->weights_codec = run->push_codec =
         run->spec.train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
-    return fingerprint_probe(run->kernels, &run->model, &run->spec.train, &run->fingerprint,
-                             reason);
+    return ERR_OK;
 }
 
 enum err worker_run_open(const struct describe_reply *description,

@@ -149,8 +149,9 @@ static struct digest fingerprint(const struct run *run)
 {
     struct digest digest;
     struct reason reason = {.text = ""};
-    must(fingerprint_probe(run->computes, &run->model, &run->spec.train, &digest, &reason),
-         &reason);
+    const struct fingerprint_options options = {
+        .kernels = run->computes, .model = &run->model, .train = &run->spec.train, .held_out = 3};
+    must(fingerprint_probe(&options, &digest, &reason), &reason);
     return digest;
 }
 

@@ -269,8 +269,8 @@ enum err __wrap_executor_encoded(const struct executor *executor)
 REAL(const char *, executor_failure, const struct executor *executor);
 REAL(bool, executor_refused_graphs, const struct executor *executor);
 REAL(struct executor_memory, executor_memory, const struct executor *executor);
-REAL(enum err, fingerprint_probe, const struct kernels *k, const struct model *model,
-     const struct spec_train *train, struct digest *ret_digest, struct reason *reason);
+REAL(enum err, fingerprint_probe, const struct fingerprint_options *options,
+     struct digest *ret_digest, struct reason *reason);
 
 const char *__wrap_executor_failure(const struct executor *executor)
 {
@@ -287,12 +287,11 @@ struct executor_memory __wrap_executor_memory(const struct executor *executor)
     return is_worker() ? (struct executor_memory){0} : __real_executor_memory(executor);
 }
 
-enum err __wrap_fingerprint_probe(const struct kernels *k, const struct model *model,
-                                  const struct spec_train *train, struct digest *ret_digest,
-                                  struct reason *reason)
+enum err __wrap_fingerprint_probe(const struct fingerprint_options *options,
+                                  struct digest *ret_digest, struct reason *reason)
 {
     if (!is_worker())
-        return __real_fingerprint_probe(k, model, train, ret_digest, reason);
+        return __real_fingerprint_probe(options, ret_digest, reason);
     memset(ret_digest, 7, sizeof *ret_digest);
     return ERR_OK;
 }

@@ -218,7 +218,7 @@ TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator)
 }
 
 /* Or it would take the next attempt for the one that it has carried out. */
-TEST_F(P9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, coordinator)
+TEST_F(p9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, coordinator)
 {
     start_steps(f, 1);
     reduce_all(f, 0);

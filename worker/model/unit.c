@@ -1,49 +1,37 @@
 #include "worker/model/unit.h"
 
 #include "worker/model/operations.h"
-
-/* Memory that is given out piece by piece, 64-byte aligned; with base NULL it only counts. */
-struct unit_region {
-    uint8_t *base;
-    uint64_t bytes;
-};
-
-static void *take(struct unit_region *region, uint64_t bytes)
-{
-    void *at = region->base != NULL ? region->base + region->bytes : NULL;
-    region->bytes += (bytes + 63) / 64 * 64;
-    return at;
-}
+#include "worker/pieces.h"
 
 static int64_t predictions(const struct unit_call *call)
 {
     return (int64_t)call->samples * call->model->sample_tokens;
 }
 
-static void place_arrays(struct act_arrays *act, struct unit_region *saved,
-                         struct unit_region *scratch)
+static void place_arrays(struct act_arrays *act, struct pieces *saved, struct pieces *scratch)
 {
     const struct model_unit *unit = act->unit;
     for (uint32_t i = MODEL_OWN_ARRAYS; i < unit->arrays_count; i++) {
         bool kept = unit->arrays[i].where == MODEL_SAVED;
         uint64_t elements = (uint64_t)act->N * unit->arrays[i].width;
-        act->arrays[i] = take(kept ? saved : scratch, elements * act->call->k->element_bytes);
+        act->arrays[i] =
+            pieces_take(kept ? saved : scratch, elements * act->call->k->element_bytes);
     }
     for (uint32_t i = 0; i < unit->operations_count; i++) {
         const struct model_operation *operation = &unit->operations[i];
         const struct operation_code *code = &operation_codes[operation->kind];
         uint64_t floats = code->statistics != NULL ? code->statistics(operation) : 0;
         uint64_t line = ((uint64_t)act->N + 15) / 16 * 16;
-        act->statistics[i] = take(saved, floats * line * sizeof(float));
+        act->statistics[i] = pieces_take(saved, floats * line * sizeof(float));
     }
-    act->scratch = take(scratch, 0);
+    act->scratch = pieces_take(scratch, 0);
 }
 
 static struct act_arrays arrays_of(const struct unit_call *call)
 {
     struct act_arrays act = {
         .call = call, .unit = &call->model->units[call->unit], .N = predictions(call)};
-    struct unit_region saved = {.base = call->saved}, scratch = {.base = call->scratch};
+    struct pieces saved = {.base = call->saved}, scratch = {.base = call->scratch};
     enum model_din din = act.unit->din;
     act.arrays[MODEL_IN] = (element *)call->input;
     act.arrays[MODEL_OUT] = call->output;
@@ -65,7 +53,7 @@ void unit_size(const struct kernels *k, const struct model *model, uint32_t unit
                                    .logits_bytes_max = logits_bytes_max};
     const struct model_unit *u = &model->units[unit];
     struct act_arrays act = {.call = &call, .unit = u, .N = predictions(&call)};
-    struct unit_region saved = {0}, scratch = {0};
+    struct pieces saved = {0}, scratch = {0};
     uint64_t most = 0, stream = (uint64_t)act.N * k->element_bytes;
     place_arrays(&act, &saved, &scratch);
     for (uint32_t i = 0; i < u->operations_count; i++) {

@@ -1,0 +1,249 @@
+/* The numerics probe: it computes what a step computes. A kernels table of the test's own notes every
+ * product with its shape, and can spoil the result of one kind of them. */
+#include "tests/unit/executor_fixture.h"
+#include "worker/fingerprint.h"
+
+enum product_kind {
+    FORWARD,
+    ADD_FORWARD,
+    GELU_FORWARD,
+    BACKWARD_INPUT,
+    GELU_BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    ATTENTION_FORWARD,
+    ATTENTION_BACKWARD,
+    KINDS
+};
+
+struct product {
+    enum product_kind kind;
+    int64_t shape[5];
+};
+
+enum { PRODUCTS_MAX = 256 };
+static struct {
+    const struct kernels *k;
+    struct product seen[PRODUCTS_MAX];
+    uint32_t count;
+    enum product_kind spoiled; /* KINDS: none */
+    size_t taken, most;        /* bytes of the device */
+} real;
+
+static bool is_noted(const struct product *product)
+{
+    for (uint32_t i = 0; i < real.count; i++)
+        if (memcmp(&real.seen[i], product, sizeof *product) == 0)
+            return true;
+    return false;
+}
+
+/* `out`: what the product has just made. */
+static void note(enum product_kind kind, float *out, const int64_t shape[static 5])
+{
+    struct product product;
+    memset(&product, 0, sizeof product);
+    product.kind = kind;
+    memcpy(product.shape, shape, sizeof product.shape);
+    if (!is_noted(&product)) {
+        assert_true(real.count < PRODUCTS_MAX);
+        real.seen[real.count++] = product;
+    }
+    if (kind == real.spoiled)
+        *out += 1;
+}
+
+static void forward(const struct kernels *k, element *out, const element *inp,
+                    const element *weight, const element *bias, int64_t N, int64_t I, int64_t O)
+{
+    (void)k;
+    real.k->linear_forward(real.k, out, inp, weight, bias, N, I, O);
+    note(FORWARD, out, (int64_t[5]){N, I, O});
+}
+
+static void add_forward(const struct kernels *k, element *out, const element *residual,
+                        const element *inp, const element *weight, const element *bias, int64_t N,
+                        int64_t I, int64_t O)
+{
+    (void)k;
+    real.k->linear_add_forward(real.k, out, residual, inp, weight, bias, N, I, O);
+    note(ADD_FORWARD, out, (int64_t[5]){N, I, O});
+}
+
+static void gelu_forward(const struct kernels *k, element *out, element *pre, const element *inp,
+                         const element *weight, const element *bias, int64_t N, int64_t I,
+                         int64_t O)
+{
+    (void)k;
+    real.k->linear_gelu_forward(real.k, out, pre, inp, weight, bias, N, I, O);
+    note(GELU_FORWARD, pre, (int64_t[5]){N, I, O});
+}
+
+static void backward_input(const struct kernels *k, element *dinp, const element *dout,
+                           const element *weight, int64_t N, int64_t I, int64_t O)
+{
+    (void)k;
+    real.k->linear_backward_input(real.k, dinp, dout, weight, N, I, O);
+    note(BACKWARD_INPUT, dinp, (int64_t[5]){N, I, O});
+}
+
+static void gelu_backward_input(const struct kernels *k, element *dpre, const element *dout,
+                                const element *weight, const element *pre, int64_t N, int64_t I,
+                                int64_t O)
+{
+    (void)k;
+    real.k->linear_gelu_backward_input(real.k, dpre, dout, weight, pre, N, I, O);
+    note(GELU_BACKWARD_INPUT, dpre, (int64_t[5]){N, I, O});
+}
+
+static void backward_weight(const struct kernels *k, float *dweight, float *dbias,
+                            const element *dout, const element *inp, int64_t N, int64_t I,
+                            int64_t O)
+{
+    (void)k;
+    real.k->linear_backward_weight(real.k, dweight, dbias, dout, inp, N, I, O);
+    note(BACKWARD_WEIGHT, dweight, (int64_t[5]){N, I, O});
+}
+
+static void attention_forward(const struct kernels *k, element *out, float *lse, void *scratch,
+                              const element *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                              int64_t H, int64_t G)
+{
+    (void)k;
+    real.k->attention_forward(real.k, out, lse, scratch, qkv, causal, B, T, C, H, G);
+    note(ATTENTION_FORWARD, out, (int64_t[5]){B, T, C, H, G});
+}
+
+static void attention_backward(const struct kernels *k, element *dqkv, void *scratch,
+                               const element *dout, const element *out, const float *lse,
+                               const element *qkv, bool causal, int64_t B, int64_t T, int64_t C,
+                               int64_t H, int64_t G)
+{
+    (void)k;
+    real.k->attention_backward(real.k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H, G);
+    note(ATTENTION_BACKWARD, dqkv, (int64_t[5]){B, T, C, H, G});
+}
+
+static void *take(const struct kernels *k, size_t bytes)
+{
+    (void)k;
+    real.taken += bytes;
+    real.most = real.taken > real.most ? real.taken : real.most;
+    return real.k->alloc(real.k, bytes);
+}
+
+static void give(const struct kernels *k, void *memory)
+{
+    (void)k;
+    real.taken = 0; /* one piece at a time */
+    real.k->free(real.k, memory);
+}
+
+static struct kernels noting(const struct kernels *k)
+{
+    memset(&real, 0, sizeof real);
+    real.k = k;
+    real.spoiled = KINDS;
+    struct kernels table = *k;
+    table.linear_forward = forward;
+    table.linear_add_forward = add_forward;
+    table.linear_gelu_forward = gelu_forward;
+    table.linear_backward_input = backward_input;
+    table.linear_gelu_backward_input = gelu_backward_input;
+    table.linear_backward_weight = backward_weight;
+    table.attention_forward = attention_forward;
+    table.attention_backward = attention_backward;
+    table.alloc = take;
+    table.free = give;
+    return table;
+}
+
+static struct digest probe(const struct executor_fixture *f, const struct kernels *table)
+{
+    struct digest digest;
+    struct reason reason = {.text = ""};
+    const struct fingerprint_options options = {
+        .kernels = table, .model = &f->model, .train = &f->train, .held_out = f->samples.held_out};
+    assert_int_equal(fingerprint_probe(&options, &digest, &reason), ERR_OK);
+    return digest;
+}
+
+/* Of a ticket, and of all tickets of a validation. */
+static void compute(struct executor_fixture *f, const struct kernels *table)
+{
+    const struct kernels *before = f->k;
+    static const struct executor_hooks none = {0};
+    struct executor_loss loss;
+    f->k = table;
+    struct executor *executor = fixture_executor(f, 1);
+    fixture_run(f, executor, fixture_ticket(0, 0, 0));
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, slot}};
+        assert_int_equal(executor_validate(executor, &ticket, &f->samples, &none, &loss), ERR_OK);
+    }
+    executor_free(executor);
+    f->k = before;
+}
+
+/* Blocks of four rows of logits, the last of two; the last microbatch of validation has one sample. */
+static struct spec_train train(void)
+{
+    struct spec_train settings = fixture_train();
+    settings.logits_bytes_max = 4 * MODEL_VOCABULARY_MULTIPLE * sizeof(float);
+    return settings;
+}
+
+static void check_products(struct spec_model settings)
+{
+    struct executor_fixture f = {.settings = settings, .train = train()};
+    executor_set_up(&f);
+    f.samples.held_out = 11;
+    struct kernels table = noting(f.k);
+    probe(&f, &table);
+    uint32_t probed = real.count;
+    compute(&f, &table);
+    if (real.count > probed) {
+        const struct product *missing = &real.seen[probed];
+        fail_msg("a step makes %u products more; the first is of kind %d, %lld %lld %lld",
+                 real.count - probed, (int)missing->kind, (long long)missing->shape[0],
+                 (long long)missing->shape[1], (long long)missing->shape[2]);
+    }
+    executor_tear_down(&f);
+}
+
+TEST(every_product_of_a_step_is_probed_in_its_shape)
+{
+    check_products(fixture_gpt());
+    check_products(fixture_llama());
+    check_products(fixture_mlp());
+}
+
+TEST_F(another_result_of_any_product_is_another_fingerprint, executor, .settings = fixture_gpt(),
+       .train = train())
+{
+    struct kernels table = noting(f->k);
+    const struct digest right = probe(f, &table), again = probe(f, &table);
+    assert_memory_equal(&again, &right, sizeof right);
+    for (enum product_kind kind = 0; kind < KINDS; kind++) {
+        real.spoiled = kind;
+        struct digest wrong = probe(f, &table);
+        if (memcmp(&wrong, &right, sizeof right) == 0)
+            fail_msg("products of kind %d are not in the fingerprint", (int)kind);
+    }
+}
+
+static size_t memory_of(uint32_t layers)
+{
+    struct executor_fixture f = {.settings = fixture_gpt(), .train = train()};
+    f.settings.layers = layers;
+    executor_set_up(&f);
+    struct kernels table = noting(f.k);
+    probe(&f, &table);
+    assert_true(real.most < executor_memory(f.executor).total);
+    executor_tear_down(&f);
+    return real.most;
+}
+
+TEST(the_probe_needs_the_memory_of_one_unit)
+{
+    assert_int_equal(memory_of(1), memory_of(6));
+}
