@@ -289,6 +289,8 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
         if (agent_traffic_is_pulling(&agent->traffic, &agent->tickets.all[i], server))
             pulling[i] = &agent->tickets.all[i];
     agent_traffic_retry(&agent->traffic, now_ms, server);
+    /* P11: a server that has no chunks left ends, and answers MOVED no more. */
+    agent_map_want(&agent->map, now_ms);
     /* Async: a second pull might bring another version of the chunk. */
     for (uint32_t i = 0; agent->config.async && i < AGENT_TICKETS_MAX; i++)
         if (pulling[i] != NULL)

@@ -1,6 +1,6 @@
 #include "worker/agent_map.h"
 
-enum { MAP_FAILURES_MAX = 5 /* no newer map in a row: the next answer MOVED asks again */ };
+enum { MAP_FAILURES_MAX = 5 /* no newer map in a row: what is heard next asks again */ };
 
 void agent_map_take(struct agent_map_state *state, const struct agent_map *map)
 {

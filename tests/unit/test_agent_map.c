@@ -29,6 +29,17 @@ TEST_F(a_moved_push_goes_to_the_new_owner_as_it_is, agent)
     assert_int_equal(again->push.step, moved.push.step);
 }
 
+/* Its own ticket keeps the worker from Acquire, whose answer names the map. */
+TEST_F(p11_a_server_that_is_gone_may_have_left_with_its_chunks_moved, agent)
+{
+    start_pushed(f);
+    agent_stream_lost(f->agent, f->now_ms, 0, ERR_UNREACHABLE);
+    look(f);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    map_to(f, 2, 1);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->server, 1);
+}
+
 TEST_F(p11_nothing_is_said_before_the_tickets_map_is_known, agent)
 {
     const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 2};
