@@ -7,6 +7,7 @@
  * Servers and workers that end by themselves are started again, as systemd would. With --churn or
  * --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
+#include "common/files/run_directory.h"
 #include "common/files/step_log.h"
 #include "common/model/model.h"
 #include "common/rand.h"
@@ -25,7 +26,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -35,7 +35,9 @@ enum {
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
-    DIRECTORIES_MAX = 1000, /* runs/NAME, runs/NAME-2, … */
+    ENDING_MS = 1000,          /* a killed daemon frees its memory and locks */
+    BASE_BYTES = 300,          /* runs/ and a file's name */
+    DIRECTORY_BYTES_MAX = 399, /* what lies in it has longer paths */
     PORT_FIRST = 20000,
     PORTS = 10000
 };
@@ -105,95 +107,72 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 
 /* ---- the directory ---- */
 
-/* runs/NAME, runs/NAME-2, … with the spec's file name up to its first dot. */
-static void name_directory(const char *spec_path, unsigned number, char *ret_directory,
-                           size_t bytes)
+/* runs/NAME with the spec's file name up to its first dot. */
+static void name_base(const char *spec_path, char ret_base[static BASE_BYTES])
 {
-    const char *base = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
-    char suffix[16] = "";
-    if (number > 1)
-        snprintf(suffix, sizeof suffix, "-%u", number);
-    snprintf(ret_directory, bytes, "runs/%.*s%s", (int)strcspn(base, "."), base, suffix);
+    const char *name = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
+    snprintf(ret_base, BASE_BYTES, "runs/%.*s", (int)strcspn(name, "."), name);
 }
 
 /* The first that is not there. */
-static enum err choose_new(const char *spec_path, char *ret_directory, size_t bytes,
+static enum err choose_new(const char *base, struct run_directory *ret_directory,
                            struct reason *reason)
 {
-    for (unsigned number = 1; number < DIRECTORIES_MAX; number++) {
-        name_directory(spec_path, number, ret_directory, bytes);
-        if (access(ret_directory, F_OK) != 0)
+    for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
+        *ret_directory = run_directory(base, number);
+        if (access(ret_directory->path, F_OK) != 0)
             return ERR_OK;
     }
     return reason_set(reason, ERR_EXISTS, "%s and all before it exist; name one with --dir",
-                      ret_directory);
-}
-
-/* Whether the directory has a checkpoint of a run, and when its checkpoints changed last. */
-static bool has_checkpoint(const char *directory, struct timespec *ret_changed)
-{
-    char path[512];
-    struct stat about;
-    struct checkpoint_name newest;
-    snprintf(path, sizeof path, "%s/checkpoints", directory);
-    if (stat(path, &about) != 0 || checkpoint_newest(path, &newest, NULL) != ERR_OK)
-        return false;
-    *ret_changed = about.st_mtim;
-    return true;
+                      ret_directory->path);
 }
 
 /* Also a run that ended before its first checkpoint: the coordinator's store knows it. */
 static bool holds_run(const char *directory)
 {
     char path[512];
-    struct timespec changed;
     snprintf(path, sizeof path, "%s/servers/0/roost.db", directory);
-    return has_checkpoint(directory, &changed) || access(path, F_OK) == 0;
+    return run_directory_has_checkpoint(directory) || access(path, F_OK) == 0;
 }
 
-static bool is_later(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
-}
-
-/* The one with the newest checkpoint. */
-static enum err choose_newest(const char *spec_path, char *ret_directory, size_t bytes,
+static enum err choose_newest(const char *base, struct run_directory *ret_directory,
                               struct reason *reason)
 {
-    char directory[400];
-    struct timespec changed, newest = {0};
-    unsigned chosen = 0;
-    for (unsigned number = 1; number < DIRECTORIES_MAX; number++) {
-        name_directory(spec_path, number, directory, sizeof directory);
-        if (!has_checkpoint(directory, &changed) || !is_later(&changed, &newest))
-            continue;
-        newest = changed;
-        chosen = number;
-    }
-    name_directory(spec_path, chosen, ret_directory, bytes);
-    if (chosen == 0)
-        return reason_set(reason, ERR_NOT_FOUND,
-                          "neither %s nor %s-2, … has a checkpoint to resume from; name the run's "
-                          "directory with --dir",
-                          ret_directory, ret_directory);
-    fprintf(stderr, "resuming %s\n", ret_directory);
+    struct reason why;
+    if (run_directory_newest(base, ret_directory, &why) != ERR_OK)
+        return reason_set(reason, ERR_NOT_FOUND, "%s; name the run's directory with --dir",
+                          why.text);
+    fprintf(stderr, "resuming %s\n", ret_directory->path);
     return ERR_OK;
 }
 
 /* Makes nothing. */
-static enum err choose_directory(const struct up_options *options, char *ret_directory,
-                                 size_t bytes, struct reason *reason)
+static enum err choose_directory(const struct up_options *options,
+                                 struct run_directory *ret_directory, struct reason *reason)
 {
-    const char *spec_path = options->launch.spec_path, *named = options->directory;
+    char base[BASE_BYTES];
+    const char *named = options->directory;
+    name_base(options->launch.spec_path, base);
     if (named == NULL)
-        return options->launch.resume ? choose_newest(spec_path, ret_directory, bytes, reason)
-                                      : choose_new(spec_path, ret_directory, bytes, reason);
-    if (snprintf(ret_directory, bytes, "%s", named) >= (int)bytes)
-        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %zu",
-                          named, bytes - 1);
+        return options->launch.resume ? choose_newest(base, ret_directory, reason)
+                                      : choose_new(base, ret_directory, reason);
+    *ret_directory = run_directory(named, 1);
+    if (strlen(named) > DIRECTORY_BYTES_MAX)
+        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %d",
+                          named, DIRECTORY_BYTES_MAX);
     if (options->launch.resume && !holds_run(named))
         return reason_set(reason, ERR_NOT_FOUND, "%s holds no run to resume", named);
     return ERR_OK;
+}
+
+/* Daemons that were killed a moment ago may not have ended yet. */
+static bool is_running(const char *directory)
+{
+    uint64_t deadline = time_after_ms(time_now_ns(), ENDING_MS);
+    bool running;
+    while ((running = run_directory_is_running(directory)) && time_now_ns() < deadline)
+        usleep(20000);
+    return running;
 }
 
 static enum err join_path(const struct up *up, const char *name, char *ret_path, size_t bytes,
@@ -209,8 +188,15 @@ static enum err make_directory(struct up *up, struct reason *reason)
 {
     static const char *const parts[] = {"certs", "logs", "servers"};
     const struct up_options *options = up->options;
-    char chosen[400], path[512];
-    TRY(choose_directory(options, chosen, sizeof chosen, reason));
+    struct run_directory directory;
+    const char *chosen = directory.path;
+    char path[512];
+    TRY(choose_directory(options, &directory, reason));
+    if (is_running(chosen))
+        return reason_set(reason, ERR_EXISTS,
+                          "the run of %s is running already: stop it first, or name another "
+                          "directory with --dir",
+                          chosen);
     TRY(file_make_dirs(chosen, 0755, reason));
     if (realpath(chosen, up->directory) == NULL)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);

@@ -1,0 +1,88 @@
+#include "common/files/run_directory.h"
+
+#include "common/file.h"
+#include "common/files/checkpoint.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct run_directory run_directory(const char *base, unsigned number)
+{
+    struct run_directory directory;
+    char suffix[16] = "";
+    if (number > 1)
+        snprintf(suffix, sizeof suffix, "-%u", number);
+    snprintf(directory.path, sizeof directory.path, "%.*s%s", RUN_DIRECTORY_BASE_BYTES_MAX, base,
+             suffix);
+    return directory;
+}
+
+/* Also when its checkpoints changed last. */
+static bool has_checkpoint(const char *directory, struct timespec *ret_changed)
+{
+    char path[RUN_DIRECTORY_BYTES + 16];
+    struct stat about;
+    struct checkpoint_name newest;
+    snprintf(path, sizeof path, "%s/checkpoints", directory);
+    if (stat(path, &about) != 0 || checkpoint_newest(path, &newest, NULL) != ERR_OK)
+        return false;
+    *ret_changed = about.st_mtim;
+    return true;
+}
+
+bool run_directory_has_checkpoint(const char *directory)
+{
+    struct timespec changed;
+    return has_checkpoint(directory, &changed);
+}
+
+enum err run_directory_unused(const char *base, struct run_directory *ret_directory,
+                              struct reason *reason)
+{
+    for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
+        struct run_directory directory = run_directory(base, number);
+        if (run_directory_has_checkpoint(directory.path))
+            continue;
+        *ret_directory = directory;
+        return ERR_OK;
+    }
+    return reason_set(reason, ERR_EXISTS, "%s, %s-2, … all hold runs; name a directory", base,
+                      base);
+}
+
+static bool is_later(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+enum err run_directory_newest(const char *base, struct run_directory *ret_directory,
+                              struct reason *reason)
+{
+    struct timespec changed, newest = {0};
+    unsigned chosen = 0;
+    for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
+        struct run_directory directory = run_directory(base, number);
+        if (!has_checkpoint(directory.path, &changed) || !is_later(&changed, &newest))
+            continue;
+        newest = changed;
+        chosen = number;
+    }
+    if (chosen == 0)
+        return reason_set(reason, ERR_NOT_FOUND,
+                          "neither %s nor %s-2, … has a checkpoint to resume from", base, base);
+    *ret_directory = run_directory(base, chosen);
+    return ERR_OK;
+}
+
+bool run_directory_is_running(const char *directory)
+{
+    char path[RUN_DIRECTORY_BYTES + 16];
+    struct file_claim claim = {0};
+    snprintf(path, sizeof path, "%s/lock", directory);
+    if (access(path, F_OK) != 0)
+        return false;
+    enum err err = file_claim_take(path, false, &claim, NULL);
+    file_claim_release(&claim);
+    return err == ERR_EXISTS;
+}
