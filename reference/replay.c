@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/files/json.h"
 #include "common/files/order.h"
+#include "common/settings/flags.h"
 #include "common/settings/options.h"
 #include "reference/async.h"
 #include "reference/local.h"
@@ -258,7 +259,7 @@ int main(int argc, char **argv)
     struct result result = {0};
     struct reason reason = {.text = ""};
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+    flags_parse(&argp, argc, argv, &arguments);
     if (arguments.path == NULL) {
         fprintf(stderr, "roost replay: which DIR?\n");
         return EXIT_USAGE;

@@ -3,6 +3,7 @@
 #include "common/settings/config.h"
 
 #include "common/scoped.h"
+#include "common/settings/config_guess.h"
 #include "common/settings/config_yaml.h"
 #include "common/utf8.h"
 
@@ -224,47 +225,18 @@ static enum err wrong(struct reading *reading, const struct config_field *field,
     return wrong_limits(reading, field, &at, is);
 }
 
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Letters to insert, remove or change (Levenshtein); 99 for long words. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t a_bytes = strlen(a), b_bytes = strlen(b), row[64];
-    if (a_bytes >= 64 || b_bytes >= 64)
-        return 99;
-    for (size_t j = 0; j <= b_bytes; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_bytes; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = smallest(changed, row[j] + 1, row[j - 1] + 1);
-        }
-    }
-    return row[b_bytes];
-}
-
 static enum err unknown(struct reading *reading, const struct config_place *place, const char *key)
 {
-    const char *nearest = NULL;
-    size_t least = 3; /* more letters apart is no slip of the finger */
+    struct config_guess guess = config_guess(key);
     for (size_t i = 0; i < reading->table->fields_count; i++) {
-        size_t apart = distance(key, reading->table->fields[i].path);
-        if (apart < least && reading->table->fields[i].type != CONFIG_RETIRED) {
-            least = apart;
-            nearest = reading->table->fields[i].path;
-        }
+        const struct config_field *field = &reading->table->fields[i];
+        if (field->type != CONFIG_RETIRED)
+            config_guess_try(&guess, field->path, field->help);
     }
+    bool guessed = guess.path[0] != 0;
     return reason_set(reading->reason, ERR_INVALID, "%s: unknown key %s%s%s%s",
                       where_of(reading->file, place).text, show(key, strlen(key)).text,
-                      nearest != NULL ? " (did you mean " : "", nearest != NULL ? nearest : "",
-                      nearest != NULL ? "?)" : "");
+                      guessed ? " (did you mean " : "", guess.path, guessed ? "?)" : "");
 }
 
 enum err config_complain(const struct config_table *table, const void *settings,

@@ -2,9 +2,9 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
+#include "common/settings/flags.h"
 #include "common/utf8.h"
 
-#include <argp.h>
 #include <string.h>
 
 extern char **environ;
@@ -165,9 +165,9 @@ enum err options_parse(const struct options *options, int argc, char **argv, voi
         return ERR_NOMEM;
     line->options = options;
     list_options(line);
-    argp_err_exit_status = EXIT_USAGE;
     struct argp argp = {line->argp_options, parse_option, NULL, options->summary, NULL, NULL, NULL};
-    argp_parse(&argp, argc, argv, 0, NULL, line);
+    argp_err_exit_status = EXIT_USAGE;
+    flags_parse(&argp, argc, argv, line);
     enum err err = read_settings(line, ret_settings, reason);
     if (err == ERR_OK && line->check)
         err = print_settings(options->table, ret_settings);

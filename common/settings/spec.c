@@ -109,7 +109,7 @@ static const struct config_field fields[] = {
 
     {"data.kind", "bytes of text files, token files (llm.c, nanoGPT), or the spiral set",
      CONFIG_NAME, ROW(data, kind, REFUSED), .names = data_kinds, .initial = "text"},
-    {"data.path", "a file or a glob; required", CONFIG_TEXT,
+    {"data.path", "a file, a folder or a glob, relative to the file that names it, in --set to the working folder; required", CONFIG_TEXT,
      ROW(data, path, FREE), .min = 1, .max = SPEC_PATH_BYTES - 1, FILES},
     {"data.validation", "fraction of the samples that is held out", CONFIG_REAL,
      ROW(data, validation, REFUSED), .real_max = 0.5, .initial = "0.1", FILES},
@@ -457,6 +457,10 @@ static enum err check_data(struct draft *draft)
         return check_spiral(draft);
     if (spec->data.path[0] == 0)
         return COMPLAIN(draft, "data.path", NULL, "data.path is required");
+    if (spec->data.path[0] == '~')
+        return COMPLAIN(draft, "data.path", NULL,
+                        "data.path is \"%.200s\", but ~ is not expanded here: write the whole path",
+                        spec->data.path);
     if (spec->data.kind == SPEC_TEXT && spec->model.vocabulary < 256)
         return COMPLAIN(draft, "model.vocabulary", "data.kind",
                         "model.vocabulary (%u) must be at least 256 for text, which is bytes",

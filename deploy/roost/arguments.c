@@ -1,5 +1,6 @@
 #include "deploy/roost/arguments.h"
 
+#include "common/settings/flags.h"
 #include "common/settings/options.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
     struct parsing parsing = {about, ret_arguments};
     *ret_arguments = (struct arguments){0};
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &parsing);
+    flags_parse(&argp, argc, argv, &parsing);
 }
 
 /* Digits only: strtoull() takes -1 for the largest number there is. */

@@ -3,6 +3,7 @@
 #include "common/data/run_data.h"
 #include "common/file.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 
 #include <string.h>
 
@@ -54,17 +55,37 @@ static enum err read_data(struct launch *launch, struct reason *reason)
     return ERR_OK;
 }
 
-/* Servers and workers may run elsewhere in the tree: a relative path is this command's. */
-static enum err make_path_absolute(struct launch *launch, struct reason *reason)
+/* A flag or a variable is written in the shell, beside its working folder. */
+static bool is_of_file(const struct launch_options *options)
+{
+    for (size_t i = 0; i < options->set_count; i++)
+        if (strncmp(options->sets[i], "data.path=", strlen("data.path=")) == 0)
+            return false;
+    return options_environment(CONFIG_ENVIRONMENT_PREFIX "DATA_PATH", NULL) == NULL;
+}
+
+/* The folder that relative paths of the spec's file begin in. */
+static char *folder_of(const char *spec_path)
+{
+    const char *slash = strrchr(spec_path, '/');
+    scoped(free_scoped) char *folder =
+        slash == NULL ? strdup(".") : strndup(spec_path, (size_t)(slash - spec_path) + 1);
+    return folder == NULL ? NULL : realpath(folder, NULL);
+}
+
+/* Servers and workers run elsewhere in the tree. */
+static enum err make_path_absolute(const struct launch_options *options, struct launch *launch,
+                                   struct reason *reason)
 {
     char *path = launch->spec.data.path;
     scoped(free_scoped) char *folder = NULL;
     scoped(buf_release) struct buf absolute = {0};
     if (launch->spec.data.kind == SPEC_SPIRAL || path[0] == '/')
         return ERR_OK;
-    folder = realpath(".", NULL);
+    folder = is_of_file(options) ? folder_of(options->spec_path) : realpath(".", NULL);
     if (folder == NULL)
-        return reason_set(reason, ERR_IO, "the working folder cannot be named");
+        return reason_set(reason, ERR_IO, "the folder that %s is relative to cannot be named",
+                          path);
     TRY(buf_printf(&absolute, "%s/%s", folder, path));
     if (absolute.bytes >= sizeof launch->spec.data.path)
         return reason_set(reason, ERR_INVALID, "data.path is too long when absolute: %s/%s", folder,
@@ -84,7 +105,7 @@ enum err launch_read(const struct launch_options *options, struct launch *ret_la
     enum err err = file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason);
     TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
     TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch.spec, reason));
-    TRY(make_path_absolute(&launch, reason));
+    TRY(make_path_absolute(options, &launch, reason));
     TRY(read_data(&launch, reason));
     TRY(spec_print(&launch.spec, &launch.spec_text));
     TRY(buf_append(&launch.spec_text, "", 1)); /* ends in a 0 */

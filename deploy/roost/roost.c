@@ -1,6 +1,7 @@
 /* roost: the operator's tool. `roost COMMAND --help` explains each command. */
 #include "common/rpc/rpc.h"
 #include "common/settings/options.h"
+#include "common/slip.h"
 #include "deploy/roost/command.h"
 
 #include <string.h>
@@ -46,6 +47,18 @@ static void print_usage(FILE *out)
     fprintf(out, "\n`roost COMMAND --help` explains a command.\n");
 }
 
+static int unknown(const char *name)
+{
+    struct slip slip = slip_of(name);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        slip_try(&slip, commands[i].name);
+    if (slip.meant != NULL)
+        fprintf(stderr, "roost: no command %s (did you mean %s?)\n", name, slip.meant);
+    else
+        fprintf(stderr, "roost: no command %s; `roost --help` lists them\n", name);
+    return EXIT_USAGE;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -68,6 +81,5 @@ int main(int argc, char **argv)
             rpc_process_init(false);
             return commands[i].run(argc - 1, argv + 1);
         }
-    fprintf(stderr, "roost: no command %s; `roost --help` lists them\n", argv[1]);
-    return EXIT_USAGE;
+    return unknown(argv[1]);
 }

@@ -2,6 +2,7 @@
  * there. */
 #include "common/model/model.h"
 #include "common/scoped.h"
+#include "common/settings/flags.h"
 #include "common/settings/options.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
@@ -166,7 +167,7 @@ int command_run(int argc, char **argv)
     struct watch_signals *signals;
     struct reason reason = {0};
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    flags_parse(&argp, argc, argv, &options);
     if (options.launch.spec_path == NULL) {
         fprintf(stderr, "roost run: which spec? `roost run --help`\n");
         return EXIT_USAGE;

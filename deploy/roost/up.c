@@ -12,6 +12,7 @@
 #include "common/model/model.h"
 #include "common/rand.h"
 #include "common/scoped.h"
+#include "common/settings/flags.h"
 #include "common/settings/options.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
@@ -609,7 +610,7 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     struct reason reason = {0};
     char stored_spec[4096];
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    flags_parse(&argp, argc, argv, &options);
     if (restore != NULL && options.launch.restore == NULL) {
         fprintf(stderr, "%s: %s\n", argv[0], restore);
         return EXIT_USAGE;

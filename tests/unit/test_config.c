@@ -140,10 +140,11 @@ TEST(every_wrong_file_is_named_with_its_line)
     static const struct {
         const char *text, *reason;
     } rows[] = {
-        {"\n\nwheel: 4", "a.yaml:3: unknown key wheel"},
+        {"\n\nwheel: 4", "a.yaml:3: unknown key wheel (did you mean body.wheels?)"},
         {"body:\n  length: 1\n  wheel: 4",
          "a.yaml:3: unknown key body.wheel (did you mean body.wheels?)"},
-        {"bodi: {wheels: 4}", "a.yaml:1: unknown key bodi"},
+        {"bodi: {wheels: 4}", "a.yaml:1: unknown key bodi (did you mean body?)"},
+        {"cabin: {wheels: 4}", "a.yaml:1: unknown key cabin"},
         {"kind: car\nbody: {wheels: 4,\n wheels: 5}",
          "a.yaml:3: body.wheels is already set in line 2"},
         {"body: {}\nkind: car\nbody: {}", "a.yaml:3: body is already set in line 1"},

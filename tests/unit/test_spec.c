@@ -167,7 +167,7 @@ TEST(every_refusal_names_the_place)
     } rows[] = {
         {"", "run.yaml:1: data.path is required"},
         {GPT "\ndata:\n  validation: 0.2", "run.yaml:3: data.path is required"},
-        {GPT TEXT "trian: {}", "run.yaml:3: unknown key trian"},
+        {GPT TEXT "trian: {}", "run.yaml:3: unknown key trian (did you mean train?)"},
         {GPT TEXT "train:\n  step: 3",
          "run.yaml:4: unknown key train.step (did you mean train.steps?)"},
         {GPT TEXT "train:\n  steps: 3\n  steps: 4",
@@ -222,6 +222,8 @@ TEST(every_refusal_names_the_place)
          "run.yaml:1: model.layers must begin with 2, the spiral's coordinates, not 3"},
         {MLP "data: {kind: spiral, classes: 4}",
          "run.yaml:1: model.layers must end with data.classes (4), not 3"},
+        {GPT "data: {path: ~/a.txt}",
+         "run.yaml:2: data.path is \"~/a.txt\", but ~ is not expanded here: write the whole path"},
         {GPT "data: {path: a, validation: 0.6}",
          "run.yaml:2: data.validation must be a number from 0 to 0.5, not \"0.6\""},
         {GPT TEXT "train: {steps: 0}",
@@ -318,6 +320,34 @@ TEST(a_flag_that_breaks_a_rule_is_named)
     expect_reason(full, "model.kind=mlp",
                   "run.yaml:1: model.layers must be a list of 2 to 64 "
                   "integers from 1 to 1048576, not \"4\"");
+}
+
+TEST(an_unknown_key_is_followed_by_the_one_that_was_meant)
+{
+    static const struct {
+        const char *written, *meant;
+    } rows[] = {
+        {"train.step", "train.steps"},
+        {"steps", "train.steps"},
+        {"model.layer", "model.layers"},
+        {"modle.width", "model.width"},
+        {"learning_rate", "optimizer.lr"},
+        {"train.lr", "optimizer.lr"},
+        {"warmup_steps", "optimizer.warmup_samples"},
+        {"consistency.outer.momntum", "consistency.outer.momentum"},
+        {"optimiser", "optimizer"},
+        {"outr", "consistency.outer"},
+        {"batch", NULL},
+        {"train", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char flag[64], wanted[160], guess[64] = "";
+        snprintf(flag, sizeof flag, "%s=1", rows[i].written);
+        if (rows[i].meant != NULL)
+            snprintf(guess, sizeof guess, " (did you mean %s?)", rows[i].meant);
+        snprintf(wanted, sizeof wanted, "--set %s: unknown key %s%s", flag, rows[i].written, guess);
+        expect_reason(full, flag, wanted);
+    }
 }
 
 static const char *const specs[] = {

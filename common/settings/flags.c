@@ -1,0 +1,68 @@
+#include "common/settings/flags.h"
+
+#include "common/slip.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One argument of the command line, without its dashes and what follows an equals sign. */
+struct flag {
+    char name[64];
+    bool known;
+    bool takes_value;
+    struct slip slip;
+};
+
+/* An abbreviation is known too: argp judges whether it is of several. */
+static void compare_option(struct flag *flag, const struct argp_option *option)
+{
+    slip_try(&flag->slip, option->name);
+    if (strncmp(option->name, flag->name, strlen(flag->name)) != 0)
+        return;
+    flag->known = true;
+    flag->takes_value = option->arg != NULL && (option->flags & OPTION_ARG_OPTIONAL) == 0;
+}
+
+static void compare_options(struct flag *flag, const struct argp *argp)
+{
+    const struct argp_option *option = argp->options;
+    for (; option != NULL && (option->name != NULL || option->key != 0 || option->doc != NULL);
+         option++)
+        if (option->name != NULL)
+            compare_option(flag, option);
+    for (const struct argp_child *child = argp->children; child != NULL && child->argp != NULL;
+         child++)
+        compare_options(flag, child->argp);
+}
+
+/* A flag that is near no other is left to argp's own words. */
+static void check_flag(const struct argp *argp, const char *program, struct flag *flag)
+{
+    static const struct argp_option own[] = {
+        {.name = "help"}, {.name = "usage"}, {.name = "version"}};
+    flag->slip = slip_of(flag->name);
+    compare_options(flag, argp);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        compare_option(flag, &own[i]);
+    if (flag->known || flag->slip.meant == NULL)
+        return;
+    fprintf(stderr, "%s: no flag --%s (did you mean --%s?)\n", program, flag->name,
+            flag->slip.meant);
+    exit(argp_err_exit_status);
+}
+
+void flags_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        struct flag flag = {{0}};
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        snprintf(flag.name, sizeof flag.name, "%.*s", (int)strcspn(argv[i] + 2, "="), argv[i] + 2);
+        check_flag(argp, argv[0], &flag);
+        if (flag.takes_value && strchr(argv[i], '=') == NULL)
+            i++;
+    }
+    argp_parse(argp, argc, argv, 0, NULL, input);
+}
