@@ -37,7 +37,8 @@ extern const struct file_ops file_ops_real;
 /* The error of the operation that just failed, from errno: "cannot VERB PATH: …". */
 enum err file_failed(const char *verb, const char *path, struct reason *reason);
 
-/* The whole file, appended to `bytes`. ERR_MALFORMED: it has more than `bytes_max`. */
+/* The whole file, appended to `bytes`. ERR_MALFORMED: it has more than `bytes_max`. ERR_INVALID: a
+ * folder, a pipe or a device; nobody waits for those. */
 enum err file_read(const char *path, size_t bytes_max, struct buf *bytes,
                    struct reason *reason) MUST_USE;
 
@@ -46,12 +47,15 @@ enum err file_read_part(const char *path, uint64_t offset, size_t bytes, struct 
                         struct reason *reason) MUST_USE;
 
 /* A file in memory, read only. The bytes live until file_map_release(); when somebody truncates the
- * file meanwhile, the process gets SIGBUS: map only finished files. */
+ * file meanwhile, the process gets SIGBUS: file_faults_explain(). */
 struct file_map {
     struct slice bytes;
 };
 enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason) MUST_USE;
 void file_map_release(struct file_map *map); /* {0} is fine */
+/* Once per process, by main: when bytes of a mapped file are gone, a sentence on stderr names the
+ * file, and the process ends with code 75. */
+void file_faults_explain(void);
 /* These bytes of a map are read soon: the disk may begin. */
 void file_read_ahead(struct slice bytes);
 

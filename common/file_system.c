@@ -90,16 +90,21 @@ static void close_scoped(int *fd)
         close(*fd);
 }
 
+/* A pipe that nobody writes to would make the caller wait: only regular files are read. */
 static enum err open_to_read(const char *path, int *ret_fd, struct stat *ret_status,
                              struct reason *reason)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return file_failed("open", path, reason);
     if (fstat(fd, ret_status) != 0) {
         enum err err = file_failed("read", path, reason);
         close(fd);
         return err;
+    }
+    if (!S_ISREG(ret_status->st_mode)) {
+        close(fd);
+        return reason_set(reason, ERR_INVALID, "%s is not a regular file", path);
     }
     *ret_fd = fd;
     return ERR_OK;
@@ -110,7 +115,7 @@ enum err file_read(const char *path, size_t bytes_max, struct buf *bytes, struct
     scoped(close_scoped) int fd = -1;
     struct stat status;
     TRY(open_to_read(path, &fd, &status, reason));
-    /* The size is a hint: a pipe has none, and a file may grow meanwhile. */
+    /* The size is a hint: files of /proc have none, and a file may grow meanwhile. */
     size_t piece = status.st_size > 0 && (size_t)status.st_size < bytes_max
                        ? (size_t)status.st_size + 1
                        : 65536;
@@ -136,8 +141,6 @@ enum err file_map_open(const char *path, struct file_map *ret_map, struct reason
     scoped(close_scoped) int fd = -1;
     struct stat status;
     TRY(open_to_read(path, &fd, &status, reason));
-    if (!S_ISREG(status.st_mode))
-        return reason_set(reason, ERR_INVALID, "%s is not a regular file", path);
     struct file_map map = {{(const uint8_t *)"", (size_t)status.st_size}};
     if (map.bytes.bytes > 0) {
         void *data = mmap(NULL, map.bytes.bytes, PROT_READ, MAP_PRIVATE, fd, 0);

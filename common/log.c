@@ -6,8 +6,8 @@
 #include "common/utf8.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINE_BYTES_MAX 4096 /* longer lines are cut: pipes take this much in one piece */
@@ -18,6 +18,31 @@ static const char *const level_names[] = {
     [LOG_LEVEL_INFO] = "info",
     [LOG_LEVEL_DEBUG] = "debug",
 };
+
+/* As syslog(3) numbers them. */
+static const char *const priorities[] = {
+    [LOG_LEVEL_ERROR] = "<3>",
+    [LOG_LEVEL_WARNING] = "<4>",
+    [LOG_LEVEL_INFO] = "<6>",
+    [LOG_LEVEL_DEBUG] = "<7>",
+};
+
+struct logger log_stderr(enum log_level level, const char *journal_stream)
+{
+    struct stat status;
+    char stream[64] = "";
+    if (fstat(STDERR_FILENO, &status) == 0)
+        snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)status.st_dev,
+                 (uintmax_t)status.st_ino);
+    return (struct logger){.level = level,
+                           .fd = STDERR_FILENO,
+                           .journal = stream[0] != 0 && strcmp(stream, journal_stream) == 0};
+}
+
+const char *log_mark(const struct logger *logger, enum log_level level)
+{
+    return logger->journal ? priorities[level] : "";
+}
 
 /* The bytes of the character at `text`, if it may stand in a line as it is; 0: it may not. */
 static size_t shown_length(const char *text)
@@ -100,6 +125,7 @@ void log_event(const struct logger *logger, enum log_level level, const char *ev
     if (level > logger->level || logger->fd < 0)
         return;
     scoped(buf_release) struct buf line = {.bytes_max = LINE_BYTES_MAX};
+    ignore(buf_printf(&line, "%s", log_mark(logger, level)));
     /* A line that is too long is cut. */
     ignore(log_format(&line, time_wall_ns(), level, event, fields));
     if (line.bytes == 0)

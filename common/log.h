@@ -8,12 +8,19 @@
 
 #include "common/buf.h"
 
+#include <stdbool.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct logger {
     enum log_level level; /* events above it are not written */
     int fd;               /* 2: stderr; -1: nothing is written */
+    bool journal; /* lines begin with their priority, `<4>`, as systemd's journal reads it */
 };
+
+/* A logger of stderr. `journal_stream` is the variable JOURNAL_STREAM (systemd.exec(5)), or "": when
+ * it names the file that stderr is, the journal reads it. */
+struct logger log_stderr(enum log_level level, const char *journal_stream);
 
 enum log_kind { LOG_END, LOG_INT, LOG_UINT, LOG_REAL, LOG_TEXT };
 
@@ -55,6 +62,8 @@ static inline struct log_field log_text(const char *key, const char *value)
 /* `fields` ends with {0}. A line that cannot be written is lost; values are quoted when needed. */
 void log_event(const struct logger *logger, enum log_level level, const char *event,
                const struct log_field *fields);
+/* What begins a line of that level that is written past the logger: "<3>", or "". */
+const char *log_mark(const struct logger *logger, enum log_level level);
 /* The line of an event, pure. */
 enum err log_format(struct buf *line, uint64_t wall_ns, enum log_level level, const char *event,
                     const struct log_field *fields) MUST_USE;

@@ -1,4 +1,5 @@
 /* roostd: the daemon (server.h). */
+#include "common/file.h"
 #include "common/settings/options.h"
 #include "server/server.h"
 
@@ -50,10 +51,11 @@ int main(int argc, char **argv)
     struct server_settings settings;
     struct reason reason = {0};
     bool check_only = false;
+    file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
     if (err == ERR_OK && !check_only)
         err = server_run(&settings, &reason);
     if (err != ERR_OK)
-        fprintf(stderr, "roostd: %s\n", reason_text(err, &reason));
+        options_complain(&options, err, &reason);
     return options_exit_code(err);
 }

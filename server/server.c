@@ -126,7 +126,7 @@ static enum err open_loop(struct server *server, struct reason *reason)
                               &server->identity, reason));
     if (!server->settings->insecure)
         server->shown = tls_identity_names(&server->identity);
-    rpc_process_init(server->settings->log_level >= LOG_LEVEL_INFO);
+    rpc_process_init(server->settings->log_level >= LOG_LEVEL_DEBUG);
     return rpc_loop_new(&rpc, &server->loop);
 }
 
@@ -509,7 +509,7 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
         return reason_set(reason, ERR_NOMEM, "out of memory");
     server->settings = settings;
     server->logger =
-        (struct logger){.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
+        log_stderr((enum log_level)settings->log_level, options_environment("JOURNAL_STREAM", ""));
     enum err err = start_server(server, reason);
     if (err == ERR_OK && server->control != NULL) {
         uint64_t now_ns = time_now_ns();

@@ -1,4 +1,5 @@
 /* roost-worker: attaches one device to a cluster (worker.h). */
+#include "common/file.h"
 #include "common/rpc/rpc.h"
 #include "common/scene.h"
 #include "common/scoped.h"
@@ -88,7 +89,8 @@ static enum err write_sample(const struct settings *settings, struct reason *rea
 
 static enum err run(struct settings *settings, struct reason *reason)
 {
-    struct logger logger = {.level = (enum log_level)settings->log_level, .fd = STDERR_FILENO};
+    struct logger logger =
+        log_stderr((enum log_level)settings->log_level, options_environment("JOURNAL_STREAM", ""));
     scoped(tls_identity_release) struct tls_identity identity = {0};
     if (settings->name[0] == 0)
         gethostname(settings->name, sizeof settings->name - 1);
@@ -99,7 +101,7 @@ static enum err run(struct settings *settings, struct reason *reason)
     struct reason soon;
     if (!settings->insecure && tls_identity_ends_soon(&identity, (int64_t)time_wall_s(), &soon))
         log_warning(&logger, "certificate ends soon", log_text("reason", soon.text));
-    rpc_process_init(false);
+    rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     struct worker_config config = {
         .coordinator = settings->coordinator,
         .name = settings->name,
@@ -124,12 +126,13 @@ int main(int argc, char **argv)
     struct scene_memory memory = {.path = settings.failed_check};
     struct reason reason = {0};
     bool check_only = false;
+    file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
     if (err == ERR_OK && settings.failed_check[0] != 0)
         scene_remember(&memory);
     if (err == ERR_OK && !check_only)
         err = settings.sample[0] != 0 ? write_sample(&settings, &reason) : run(&settings, &reason);
     if (err != ERR_OK)
-        fprintf(stderr, "roost-worker: %s\n", reason_text(err, &reason));
+        options_complain(&options, err, &reason);
     return options_exit_code(err);
 }

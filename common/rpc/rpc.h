@@ -29,7 +29,8 @@
 #include <stdbool.h>
 
 /* Once per process, before any other thread: allocator settings for large messages, TLS 1.3 only.
- * `log` = the library writes its own complaints (refused handshakes) to stderr, a line each. */
+ * `log` = the library's own complaints (refused handshakes) go to stderr, a line of level debug
+ * each. */
 void rpc_process_init(bool log);
 
 struct rpc_settings {

@@ -1,6 +1,7 @@
 #include "common/settings/options.h"
 
 #include "common/file.h"
+#include "common/log.h"
 #include "common/scoped.h"
 #include "common/settings/flags.h"
 #include "common/utf8.h"
@@ -206,6 +207,13 @@ enum err options_check_name(const char *name, struct reason *reason)
         "name \"%s\" is empty, or has a space, a quote, a backslash, an equals sign or "
         "a character that does not show",
         name);
+}
+
+void options_complain(const struct options *options, enum err err, const struct reason *reason)
+{
+    struct logger logger = log_stderr(LOG_LEVEL_ERROR, options_environment("JOURNAL_STREAM", ""));
+    fprintf(stderr, "%s%s: %s\n", log_mark(&logger, LOG_LEVEL_ERROR), options->program,
+            reason_text(err, reason));
 }
 
 int options_exit_code(enum err err)

@@ -30,6 +30,9 @@ const char *options_environment(const char *name, const char *otherwise);
 /* A server's or worker's name stands in log lines of others: ERR_INVALID unless utf8_is_word(). */
 enum err options_check_name(const char *name, struct reason *reason) MUST_USE;
 
+/* The sentence of an error on stderr; the journal knows it as one. */
+void options_complain(const struct options *options, enum err err, const struct reason *reason);
+
 /* The exit status of a program that ended with `err`: 0, 78 for settings, 75 when trying again may
  * help, else 1. */
 int options_exit_code(enum err err);

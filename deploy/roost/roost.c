@@ -1,4 +1,5 @@
 /* roost: the operator's tool. `roost COMMAND --help` explains each command. */
+#include "common/file.h"
 #include "common/rpc/rpc.h"
 #include "common/settings/options.h"
 #include "common/slip.h"
@@ -78,6 +79,7 @@ int main(int argc, char **argv)
             char name[64];
             snprintf(name, sizeof name, "roost %s", commands[i].name);
             argv[1] = name; /* what argp calls the program */
+            file_faults_explain();
             rpc_process_init(false);
             return commands[i].run(argc - 1, argv + 1);
         }

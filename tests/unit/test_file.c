@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct slice text(const char *words)
@@ -97,7 +98,7 @@ TEST_IN_FOLDER(a_file_is_read_up_to_a_limit)
     assert_int_equal(file_read(path, 8, &bytes, &reason), ERR_OK);
     assert_int_equal(file_read(path, 9, &bytes, &reason), ERR_OK);
     assert_int_equal(bytes.bytes, 16);
-    assert_int_equal(file_read("/dev/zero", 100000, &bytes, &reason), ERR_MALFORMED);
+    assert_int_equal(file_read("/dev/zero", 100000, &bytes, &reason), ERR_INVALID);
 }
 
 TEST_IN_FOLDER(a_large_file_is_written_back_as_it_grows)
@@ -150,6 +151,44 @@ TEST_IN_FOLDER(a_mapped_file_has_its_bytes)
     file_map_release(&map);
     file_map_release(&empty);
     file_map_release(&map);
+}
+
+TEST_IN_FOLDER(nobody_waits_for_a_pipe)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct reason reason;
+    struct file_map map;
+    const char *path = folder_path(state, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_read(path, 10, &bytes, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, path));
+    assert_int_equal(file_map_open(path, &map, &reason), ERR_INVALID);
+}
+
+/* The child reads a byte of a file that has none any more. */
+TEST_IN_FOLDER(a_process_whose_mapped_file_became_shorter_names_it)
+{
+    struct file_map map;
+    struct reason reason;
+    char text[4096] = "";
+    int ends[2], status;
+    const char *path = folder_write(state, "corpus", "abc", 3);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        file_faults_explain();
+        if (file_map_open(path, &map, &reason) == ERR_OK && truncate(path, 0) == 0)
+            _exit(*(const volatile uint8_t *)map.bytes.data);
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_true(read(ends[0], text, sizeof text - 1) > 0);
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 75);
+    assert_non_null(strstr(text, path));
 }
 
 TEST_IN_FOLDER(an_atomic_write_replaces_the_whole_file)

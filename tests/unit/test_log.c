@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WALL_NS 1709210096789000000
@@ -73,6 +74,31 @@ TEST(events_above_the_level_are_not_written)
     assert_null(strstr(lines, "not this"));
     assert_non_null(strstr(lines, " info but this  n=1\n"));
     assert_non_null(strstr(lines, " error and this\n"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(the_journal_gets_priorities)
+{
+    int ends[2];
+    struct stat status;
+    char lines[8192], stream[64];
+    assert_int_equal(fstat(STDERR_FILENO, &status), 0);
+    snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)status.st_dev, (uintmax_t)status.st_ino);
+    assert_false(log_stderr(LOG_LEVEL_DEBUG, "").journal);
+    assert_false(log_stderr(LOG_LEVEL_DEBUG, "1:1").journal); /* another process's */
+    struct logger logger = log_stderr(LOG_LEVEL_DEBUG, stream);
+    assert_true(logger.journal);
+    assert_int_equal(pipe(ends), 0);
+    logger.fd = ends[1];
+    log_error(&logger, "one");
+    log_warning(&logger, "two");
+    log_info(&logger, "three");
+    log_debug(&logger, "four");
+    read_lines(ends[0], lines, sizeof lines);
+    static const char *const marks[] = {"<3>2", "\n<4>2", "\n<6>2", "\n<7>2"};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        assert_non_null(strstr(lines, marks[i]));
     close(ends[0]);
     close(ends[1]);
 }

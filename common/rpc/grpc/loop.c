@@ -1,5 +1,6 @@
 /* The polling threads, the arguments of connections, and the groups of open calls. */
 #include "common/file.h"
+#include "common/log.h"
 #include "common/rpc/grpc/core.h"
 
 #include <arpa/inet.h>
@@ -7,15 +8,18 @@
 #include <malloc.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 
 /* ---- The process ---- */
 
+/* The library's words are about its own inside: who looks for a fault in it wants them. */
 static void log_line(gpr_log_func_args *line)
 {
-    fprintf(stderr, "rpc: %s\n", line->message);
+    const struct logger logger = {.level = LOG_LEVEL_DEBUG, .fd = STDERR_FILENO};
+    log_debug(&logger, "transport", log_text("text", line->message));
 }
 
 static void log_nothing(gpr_log_func_args *line)
