@@ -10,6 +10,9 @@
 #include <string.h>
 
 enum { BACKOFF_MS_MIN = 50, BACKOFF_MS_MAX = 500 };
+/* The log says after the first of these that the coordinator does not answer, then after each of the
+ * second. */
+enum { WARN_FIRST_MS = 2500, WARN_AGAIN_MS = 60000 };
 
 struct link {
     struct link_config config;
@@ -18,6 +21,7 @@ struct link {
     struct rand_state jitter;
     uint64_t open_ns;    /* when the next stream is opened; TIME_NEVER: one is open */
     uint64_t backoff_ms; /* of the next failure */
+    uint64_t warn_ns;    /* when the log says that it is not connected; TIME_NEVER: it is */
     bool connected;      /* the log has a line about it */
     bool name_taken;     /* the coordinator refused its name: this daemon is to end */
     atomic_bool lost;    /* a local report found no room */
@@ -28,6 +32,7 @@ struct link {
     struct thread_mutex mutex;    /* guards the rest */
     struct rpc_stream *stream;    /* NULL: none */
     uint64_t number;              /* of the newest stream */
+    struct reason why;            /* the last one ended, when none has been connected since */
 };
 
 enum err link_new(const struct link_config *config, struct link **ret_link, struct reason *reason)
@@ -39,6 +44,7 @@ enum err link_new(const struct link_config *config, struct link **ret_link, stru
     link->jitter.state = config->seed;
     link->open_ns = config->coordinator != NULL ? 0 : TIME_NEVER;
     link->backoff_ms = BACKOFF_MS_MIN;
+    link->warn_ns = TIME_NEVER;
     thread_mutex_init(&link->mutex);
     if (config->coordinator != NULL) {
         enum err err = rpc_channel_new(config->loop, config->coordinator, config->identity,
@@ -153,8 +159,11 @@ static void stream_message(void *owner, struct rpc_stream *stream, struct rpc_me
 static void stream_closed(void *owner, struct rpc_stream *stream, enum err err,
                           const struct reason *reason)
 {
-    (void)stream, (void)reason;
+    (void)stream;
     struct origin *origin = owner;
+    thread_lock(&origin->link->mutex);
+    ignore(reason_set(&origin->link->why, err, "%s", reason_text(err, reason)));
+    thread_unlock(&origin->link->mutex);
     atomic_store(&origin->link->ended_err, (int)err);
     atomic_store(&origin->link->ended, origin->number);
     wake(origin);
@@ -286,7 +295,26 @@ bool link_name_taken(const struct link *link)
 
 uint64_t link_next_ns(const struct link *link)
 {
-    return link->open_ns;
+    return link->open_ns < link->warn_ns ? link->open_ns : link->warn_ns;
+}
+
+/* A daemon that waits for its coordinator would look like one that serves. */
+static void warn_of_coordinator(struct link *link, uint64_t now_ns)
+{
+    if (link->connected || link->channel == NULL)
+        link->warn_ns = TIME_NEVER;
+    else if (link->warn_ns == TIME_NEVER)
+        link->warn_ns = time_after_ms(now_ns, WARN_FIRST_MS);
+    if (now_ns < link->warn_ns)
+        return;
+    thread_lock(&link->mutex);
+    struct reason why = link->why;
+    thread_unlock(&link->mutex);
+    log_warning(link->config.logger, "coordinator not reached",
+                log_text("coordinator", link->config.coordinator),
+                log_text("why", why.text[0] != 0 ? why.text : "no answer yet"),
+                log_text("next", "try again"));
+    link->warn_ns = time_after_ms(now_ns, WARN_AGAIN_MS);
 }
 
 void link_tick(struct link *link, uint64_t now_ns)
@@ -302,5 +330,6 @@ void link_tick(struct link *link, uint64_t now_ns)
     }
     if (link->open_ns <= now_ns)
         open_stream(link, now_ns);
+    warn_of_coordinator(link, now_ns);
     check_link(link);
 }

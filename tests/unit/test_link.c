@@ -7,6 +7,9 @@
 #include "server/events.h"
 #include "server/threads/link.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 enum { HELLO, REPORT, COMMAND, AGAIN };
 
 /* The shards' side, as link.c calls it. */
@@ -253,6 +256,34 @@ TEST_F(a_coordinator_that_comes_later_is_found, link)
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
     turn_until(f, HELLO, 1);
+}
+
+/* What the log has to say at a moment that long after the first. */
+static bool says_after(struct link_fixture *world, int log, uint64_t begun_ns, uint32_t ms,
+                       const char *words)
+{
+    char text[4096] = "";
+    link_tick(world->link, time_after_ms(begun_ns, ms));
+    ssize_t got = read(log, text, sizeof text - 1);
+    return got > 0 && strstr(text, words) != NULL;
+}
+
+TEST_F(a_coordinator_that_does_not_answer_is_named_once_a_minute, link)
+{
+    static const char words[] = " warning coordinator not reached  coordinator=127.0.0.1:1 why=";
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    f->logger = (struct logger){.level = LOG_LEVEL_INFO, .fd = ends[1]};
+    open_link(f, "127.0.0.1:1");
+    uint64_t begun_ns = time_now_ns();
+    assert_false(says_after(f, ends[0], begun_ns, 0, words));
+    assert_false(says_after(f, ends[0], begun_ns, 2000, words));
+    assert_true(link_next_ns(f->link) <= time_after_ms(begun_ns, 3000));
+    assert_true(says_after(f, ends[0], begun_ns, 3000, words));
+    assert_false(says_after(f, ends[0], begun_ns, 50000, words));
+    assert_true(says_after(f, ends[0], begun_ns, 64000, words));
+    close(ends[0]);
+    close(ends[1]);
 }
 
 TEST_F(the_coordinators_own_reports_go_through_its_inbox, link)
