@@ -1,6 +1,7 @@
 #include "deploy/roost/print.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void print_uint(struct json_writer *writer, const char *key, uint64_t value)
 {
@@ -78,9 +79,9 @@ void print_audits_line(const char *head, const struct audit_status *audits)
     if (audits->share == 0)
         return;
     printf("%s%" PRIu64 " tickets: %" PRIu64 " agreed, %" PRIu64 " differed, %" PRIu64
-           " not compared; a worker that is wrong in 1 of 100 is named after about %.0f of its "
-           "tickets",
-           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared,
+           " not compared\n",
+           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared);
+    printf("%*swrong in 1 of 100: named after about %.0f of its tickets", (int)strlen(head), "",
            audits->tickets_to_name);
     if (audits->steps_to_name > 0)
         printf(", %.0f steps", audits->steps_to_name);

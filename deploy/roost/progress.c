@@ -1,5 +1,6 @@
 #include "deploy/roost/progress.h"
 
+#include "common/settings/options.h"
 #include "common/time.h"
 
 #include <inttypes.h>
@@ -32,9 +33,21 @@ PRINTF_LIKE(2, 3) static void add(struct line *line, const char *format, ...)
     line->bytes += bytes < 0 ? 0 : (size_t)bytes < room ? (size_t)bytes : room;
 }
 
+/* What a locale's name says about its characters: locale(7). */
+static bool shows_blocks(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    const char *locale = "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && locale[0] == 0; i++)
+        locale = options_environment(names[i], "");
+    return strcasestr(locale, "UTF-8") != NULL || strcasestr(locale, "UTF8") != NULL;
+}
+
 struct progress progress_new(uint64_t sample_tokens)
 {
-    return (struct progress){.terminal = isatty(STDERR_FILENO) == 1,
+    bool moves = strcmp(options_environment("TERM", "dumb"), "dumb") != 0;
+    return (struct progress){.terminal = moves && isatty(STDERR_FILENO) == 1,
+                             .blocks = shows_blocks(),
                              .sample_tokens = sample_tokens};
 }
 
@@ -153,21 +166,24 @@ static size_t terminal_room(void)
     return (known ? size.ws_col : (size_t)COLUMNS) - 1;
 }
 
-static void write_bar(const struct status_reply *status, size_t cells)
+static void write_bar(const struct progress *progress, const struct status_reply *status,
+                      size_t cells)
 {
+    const char *full = progress->blocks ? "█" : "#", *empty = progress->blocks ? "·" : "-";
     uint64_t filled = status->steps == 0 ? 0 : status->step * cells / status->steps;
     for (size_t i = 0; i < cells; i++)
-        fputs(i < filled ? "█" : "·", stderr);
+        fputs(i < filled ? full : empty, stderr);
     fputc(' ', stderr);
 }
 
-static void write_moving(struct line *line, const struct status_reply *status)
+static void write_moving(const struct progress *progress, struct line *line,
+                         const struct status_reply *status)
 {
     size_t room = terminal_room();
     fputs("\r\033[K", stderr);
     size_t cells = room > line->bytes ? room - line->bytes - 1 : 0;
     if (status->state != RUN_STARTING && cells >= BAR_CELLS_MIN)
-        write_bar(status, cells < BAR_CELLS ? cells : BAR_CELLS);
+        write_bar(progress, status, cells < BAR_CELLS ? cells : BAR_CELLS);
     if (line->bytes > room) {
         line->bytes = room;
         while (line->bytes > 0 && (line->text[line->bytes] & 0xC0) == 0x80) /* UTF-8 goes on */
@@ -205,7 +221,7 @@ void progress_show(struct progress *progress, uint64_t now_ms, const struct stat
     progress->line_step = status->step;
     struct line line = make_line(progress, now_ms, status);
     if (progress->terminal)
-        write_moving(&line, status);
+        write_moving(progress, &line, status);
     else
         fprintf(stderr, "%s\n", line.text);
 }

@@ -11,7 +11,8 @@ struct progress_mark {
 };
 
 struct progress {
-    bool terminal;
+    bool terminal;          /* one whose line can move */
+    bool blocks;            /* its characters are UTF-8 */
     uint64_t sample_tokens; /* > 1: speed is said in tokens */
     uint64_t line_step;     /* of the last line written */
     uint64_t line_ms;       /* 0: no line is open */

@@ -222,10 +222,10 @@ static void print_speed(const struct summary *summary)
 static void print_effort(const struct effort *effort)
 {
     struct effort_shares shares = effort_shares(effort);
-    printf("goodput    %.1f %% of %s of workers' time; starting %.1f %%, waiting %.1f %%, redone "
-           "%.1f %%\n",
-           100 * shares.goodput, time_format_duration((double)effort->up_ms / 1000).text,
-           100 * shares.starting, 100 * shares.waiting, 100 * shares.redone);
+    printf("goodput    %.1f %% of %s of workers' time\n", 100 * shares.goodput,
+           time_format_duration((double)effort->up_ms / 1000).text);
+    printf("           starting %.1f %%, waiting %.1f %%, redone %.1f %%\n", 100 * shares.starting,
+           100 * shares.waiting, 100 * shares.redone);
     printf("step gap   %.2f s at the longest\n", effort->gap_s);
 }
 
@@ -246,7 +246,7 @@ static void print_people(const struct summary *summary)
         printf("validation %.4f%s\n", status->validation_loss,
                summary->sample_tokens > 1 ? " nats a token" : "");
     if (summary->unigram_entropy > 0)
-        printf("unigram    %.4f nats a byte (what knowing only how often each byte occurs gives)\n",
+        printf("unigram    %.4f nats a byte (knowing only how often each byte occurs)\n",
                summary->unigram_entropy);
     if (stepped)
         print_speed(summary);
@@ -257,8 +257,8 @@ static void print_people(const struct summary *summary)
     if (summary->effort != NULL)
         print_effort(summary->effort);
     if (status->moves.commits > 0)
-        printf("moved      %" PRIu64 " chunks, %" PRIu64 " servers added, %" PRIu64
-               " drained; longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
+        printf("moved      %" PRIu64 " chunks, %" PRIu64 " servers added, %" PRIu64 " drained\n"
+               "           longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
                status->moves.chunks, status->moves.servers_added, status->moves.servers_drained,
                status->moves.gap_ms_max, status->moves.step_ms);
     print_audits_line("audited    ", &status->audits);
