@@ -40,6 +40,7 @@ struct accepted {
     int file;
     bool proved, closing, gone; /* the table's lock */
     enum tls_role role;
+    int64_t ends_s; /* the certificate; the table's lock */
     atomic_uint references;
     atomic_uint_fast64_t certificate, bytes;
     atomic_llong unfinished_bytes;
@@ -283,6 +284,17 @@ enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked 
     return ERR_OK;
 }
 
+void accepted_expire(struct accepted_table *table, int64_t now_s)
+{
+    thread_lock(&table->lock);
+    for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
+        struct accepted *accepted = RING_ITEM(link, struct accepted, all);
+        if (accepted->proved && now_s > accepted->ends_s)
+            close_locked(accepted);
+    }
+    thread_unlock(&table->lock);
+}
+
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
 {
     struct accepted_table *table = accepted->table;
@@ -292,6 +304,7 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
                 !is_revoked_locked(table, peer->certificate);
     atomic_store(&accepted->certificate, peer->certificate);
     accepted->role = peer->holder.role;
+    accepted->ends_s = peer->ends_s;
     accepted->proved = true;
     if (!room)
         close_locked(accepted);

@@ -47,6 +47,9 @@ bool accepted_shed(struct accepted_table *table);
 /* Connections with these certificates (copied) go, now and when they come. ERR_NOMEM. */
 enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked *revoked) MUST_USE;
 
+/* Connections whose certificate ended before `now_s` go. */
+void accepted_expire(struct accepted_table *table, int64_t now_s);
+
 /* The peer proved this certificate. */
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer);
 void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns);

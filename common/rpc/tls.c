@@ -232,6 +232,15 @@ static uint64_t certificate_digest(X509 *certificate)
     return number_digest(ASN1_STRING_get0_data(number), (size_t)ASN1_STRING_length(number));
 }
 
+static int64_t seconds_of(const ASN1_TIME *time)
+{
+    scoped(ASN1_TIME_free_scoped) ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    int days = 0, seconds = 0;
+    if (epoch == NULL || ASN1_TIME_diff(&days, &seconds, epoch, time) != 1)
+        return 0;
+    return (int64_t)days * DAY_S + seconds;
+}
+
 static void proved(const SSL *connection, const struct watch *watch)
 {
     struct tls_peer peer = {0};
@@ -241,6 +250,7 @@ static void proved(const SSL *connection, const struct watch *watch)
     /* Who is no holder of ours is refused at each call, with a sentence. */
     ignore(holder_of(certificate, "certificate", &peer.holder, NULL));
     peer.certificate = certificate_digest(certificate);
+    peer.ends_s = seconds_of(X509_get0_notAfter(certificate));
     watch->observer->proved(watch->owner, &peer);
 }
 
@@ -299,15 +309,6 @@ void tls_process_init(void)
 }
 
 /* ---- Validity ---- */
-
-static int64_t seconds_of(const ASN1_TIME *time)
-{
-    scoped(ASN1_TIME_free_scoped) ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
-    int days = 0, seconds = 0;
-    if (epoch == NULL || ASN1_TIME_diff(&days, &seconds, epoch, time) != 1)
-        return 0;
-    return (int64_t)days * DAY_S + seconds;
-}
 
 static struct time_text moment_text(int64_t moment_s)
 {

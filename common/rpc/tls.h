@@ -63,10 +63,12 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* Whom a peer's certificate names, and which certificate it is: a digest of its number, never 0. */
+/* Whom a peer's certificate names, which certificate it is, a digest of its number, never 0, and when
+ * it ends. */
 struct tls_peer {
     struct tls_holder holder;
     uint64_t certificate;
+    int64_t ends_s;
 };
 
 /* What happens on a connection of this process that is watched. Any thread, but of one connection

@@ -62,7 +62,7 @@ static unsigned peer_from(struct accepted_fixture *world, unsigned host)
 static void prove(struct accepted_fixture *world, unsigned number, enum tls_role role,
                   uint64_t certificate)
 {
-    struct tls_peer peer = {.holder.role = role, .certificate = certificate};
+    struct tls_peer peer = {.holder.role = role, .certificate = certificate, .ends_s = 1000};
     accepted_proved(world->peers[number], &peer);
 }
 
@@ -120,6 +120,17 @@ TEST_F(a_certificate_has_so_many_connections, accepted)
     prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 8);
     assert_true(is_open(f, 0) && is_open(f, 1) && is_open(f, 3));
     assert_false(is_open(f, 2));
+}
+
+TEST_F(a_connection_does_not_outlive_its_certificate, accepted)
+{
+    unsigned proved = peer_from(f, HOST), half_open = peer_from(f, HOST);
+    prove(f, proved, TLS_ROLE_WORKER, 7);
+    accepted_expire(f->table, 1000); /* the certificate's last second */
+    assert_true(is_open(f, proved));
+    accepted_expire(f->table, 1001);
+    assert_false(is_open(f, proved));
+    assert_true(is_open(f, half_open));
 }
 
 TEST_F(what_is_delivered_is_not_held_against_a_peer, accepted)

@@ -191,6 +191,7 @@ static void look_around(struct rpc_listener *listener, bool came)
     if (now_ns - listener->looked_ns >= LOOK_NS) {
         listener->looked_ns = now_ns;
         read_revoked(listener);
+        accepted_expire(listener->table, (int64_t)time_wall_s());
     }
     if (came || listener->quiet_since_ns == 0)
         listener->quiet_since_ns = now_ns;
