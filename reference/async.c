@@ -51,7 +51,7 @@ static enum err reached(struct again *a, uint32_t index)
                                   .chunk_count = 1,
                                   .chunks = &branch->chunk};
         a->effects.count = 0;
-        shard_pull(branch->shard, SENDER, &pull, &a->effects);
+        shard_pull(branch->shard, (struct pull_sender){SENDER, SENDER}, &pull, &a->effects);
         check(a->effects.items[0].kind == SHARD_WEIGHTS);
         needed->copy = a->effects.items[0].weights.copies[0];
     }

@@ -91,7 +91,7 @@ static enum err pull_chunks(struct reference *r, const uint32_t *chunks, uint32_
                               .version = r->ticket.version,
                               .chunk_count = count,
                               .chunks = chunks};
-    shard_pull(r->shard, SENDER, &pull, &r->effects);
+    shard_pull(r->shard, (struct pull_sender){SENDER, SENDER}, &pull, &r->effects);
     return take_effects(r);
 }
 

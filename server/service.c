@@ -349,26 +349,32 @@ static const struct rpc_stream_events reflection_events = {.open = stream_open,
 
 #define CLUSTER "/roost.v1.Cluster/"
 
+/* Bytes of a request, or of a message of a stream. A short one has a few texts (WIRE_TEXT_BYTES_MAX)
+ * or a ticket and the boots of WIRE_SERVERS_MAX servers. */
+enum { SHORT = 16 * 1024, SPEC = 2 * WIRE_SPEC_BYTES_MAX, REPORT = WIRE_CONTROL_BYTES_MAX };
+
 static const struct rpc_method table[] = {
-    {CLUSTER "Describe", RPC_UNARY, TLS_ROLES_ALL, .requested = describe},
-    {CLUSTER "Join", RPC_UNARY, WORKER, .requested = join},
-    {CLUSTER "Member", RPC_STREAM, WORKER, .events = &member_events},
-    {CLUSTER "Acquire", RPC_UNARY, WORKER, .requested = acquire, .cancelled = cancelled},
-    {CLUSTER "Complete", RPC_UNARY, WORKER, .requested = complete},
-    {CLUSTER "Leave", RPC_UNARY, WORKER, .requested = leave},
-    {CLUSTER "Samples", RPC_UNARY, WORKER, .requested = samples},
-    {CLUSTER "StartRun", RPC_UNARY, OPERATOR, .requested = start_run},
-    {CLUSTER "StopRun", RPC_UNARY, OPERATOR, .requested = stop_run},
-    {CLUSTER "Checkpoint", RPC_UNARY, OPERATOR, .requested = checkpoint, .cancelled = cancelled},
-    {CLUSTER "Drain", RPC_UNARY, OPERATOR, .requested = drain},
-    {CLUSTER "Status", RPC_UNARY, OPERATOR, .requested = status},
-    {CLUSTER "Serve", RPC_STREAM, SERVER, .events = &server_events},
-    {"/grpc.health.v1.Health/Check", RPC_UNARY, TLS_ROLES_ALL, .requested = health_check},
-    {"/grpc.health.v1.Health/Watch", RPC_STREAM, TLS_ROLES_ALL, .events = &health_watch_events},
-    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
+    {CLUSTER "Describe", RPC_UNARY, TLS_ROLES_ALL, SHORT, .requested = describe},
+    {CLUSTER "Join", RPC_UNARY, WORKER, SHORT, .requested = join},
+    {CLUSTER "Member", RPC_STREAM, WORKER, SHORT, .events = &member_events},
+    {CLUSTER "Acquire", RPC_UNARY, WORKER, SHORT, .requested = acquire, .cancelled = cancelled},
+    {CLUSTER "Complete", RPC_UNARY, WORKER, SHORT, .requested = complete},
+    {CLUSTER "Leave", RPC_UNARY, WORKER, SHORT, .requested = leave},
+    {CLUSTER "Samples", RPC_UNARY, WORKER, SHORT, .requested = samples},
+    {CLUSTER "StartRun", RPC_UNARY, OPERATOR, SPEC, .requested = start_run},
+    {CLUSTER "StopRun", RPC_UNARY, OPERATOR, SHORT, .requested = stop_run},
+    {CLUSTER "Checkpoint", RPC_UNARY, OPERATOR, SHORT, .requested = checkpoint,
+     .cancelled = cancelled},
+    {CLUSTER "Drain", RPC_UNARY, OPERATOR, SHORT, .requested = drain},
+    {CLUSTER "Status", RPC_UNARY, OPERATOR, SHORT, .requested = status},
+    {CLUSTER "Serve", RPC_STREAM, SERVER, REPORT, .events = &server_events},
+    {"/grpc.health.v1.Health/Check", RPC_UNARY, TLS_ROLES_ALL, SHORT, .requested = health_check},
+    {"/grpc.health.v1.Health/Watch", RPC_STREAM, TLS_ROLES_ALL, SHORT,
+     .events = &health_watch_events},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL, SHORT,
      .events = &reflection_events},
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RPC_STREAM, TLS_ROLES_ALL,
-     .events = &reflection_events},
+     SHORT, .events = &reflection_events},
 };
 
 enum err service_init(struct service *service, struct inbox *inbox, bool coordinator,
@@ -383,7 +389,6 @@ enum err service_init(struct service *service, struct inbox *inbox, bool coordin
         service->methods[i] = table[i];
         bool health = table[i].requested == health_check || table[i].events == &health_watch_events;
         service->methods[i].owner = health ? (void *)&service->health : service;
-        service->methods[i].request_bytes_max = WIRE_CONTROL_BYTES_MAX;
     }
     service->method_count = sizeof table / sizeof table[0];
     service->methods[service->method_count++] = exchange;

@@ -190,6 +190,13 @@ static enum err fill_chunks(const struct prepared *prepared, struct shard *shard
     return ERR_OK;
 }
 
+/* Twice what a worker needs that pulls each chunk once: 4 bytes for a chunk, and 56 for a pull. It has
+ * AGENT_PULLS_MAX of them; other clients may pull chunk by chunk. */
+static uint32_t parked_bytes(uint32_t chunk_count)
+{
+    return 40 * 1024 + 8 * chunk_count;
+}
+
 enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
                             struct shard **ret_shard, struct reason *reason)
 {
@@ -210,6 +217,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.version = prepared->version;
     config.file = prepared->server;
     config.run_chunk_count = prepared->model.chunks_count;
+    config.parked_member_bytes_max = parked_bytes(prepared->model.chunks_count);
     config.snapshot_copies =
         (config.snapshot_copies + about->thread_count - 1) / about->thread_count;
     config.chunks = chunks;

@@ -3,6 +3,23 @@
 
 #include <string.h>
 
+struct parked_member {
+    uint64_t id;
+    size_t bytes;
+};
+
+enum err parked_init(struct parked *parked, size_t member_bytes_max)
+{
+    *parked = (struct parked){.member_bytes_max = member_bytes_max};
+    return id_table_init(&parked->members, PARKED_MEMBERS_MAX);
+}
+
+void parked_release(struct parked *parked)
+{
+    check(parked->members.count == 0);
+    id_table_release(&parked->members);
+}
+
 struct parked_pull *parked_ring(void)
 {
     struct parked_pull *ring = calloc(1, sizeof *ring);
@@ -24,21 +41,56 @@ static void link_behind(struct parked_pull *ring, struct parked_pull *pull)
     ring->before = pull;
 }
 
-enum err parked_add(struct parked *parked, struct parked_pull *ring, uint64_t sender,
+/* The member's, or a new one; NULL: no room. */
+static struct parked_member *member_of(struct parked *parked, uint64_t id)
+{
+    struct parked_member *member = id_table_find(&parked->members, id);
+    if (member != NULL)
+        return member;
+    if (parked->members.count == parked->members.count_max)
+        return NULL;
+    member = malloc(sizeof *member);
+    if (member == NULL)
+        return NULL;
+    *member = (struct parked_member){.id = id};
+    id_table_add(&parked->members, id, member);
+    return member;
+}
+
+/* Forgets a member without parked pulls. */
+static void let_member_go(struct parked *parked, struct parked_member *member)
+{
+    if (member->bytes > 0)
+        return;
+    (void)id_table_take(&parked->members, member->id);
+    free(member);
+}
+
+enum err parked_add(struct parked *parked, struct parked_pull *ring, struct pull_sender sender,
                     const struct pull *pull)
 {
     size_t bytes = pull_bytes(pull->chunk_count);
-    if (bytes > parked->bytes_max - parked->bytes)
+    if (bytes > parked->member_bytes_max)
         return ERR_BUSY;
-    struct parked_pull *copy = malloc(bytes);
-    if (copy == NULL)
+    struct parked_member *member = member_of(parked, sender.member);
+    if (member == NULL)
         return ERR_BUSY;
-    *copy = (struct parked_pull){.sender = sender,
+    struct parked_pull *copy = NULL;
+    if (member->bytes <= parked->member_bytes_max - bytes)
+        copy = malloc(bytes);
+    if (copy == NULL) {
+        let_member_go(parked, member);
+        return ERR_BUSY;
+    }
+    *copy = (struct parked_pull){.sender = sender.stream,
+                                 .member = member,
                                  .id = pull->id,
                                  .version = pull->version,
                                  .chunk_count = pull->chunk_count};
     memcpy(copy->chunks, pull->chunks, pull->chunk_count * sizeof *copy->chunks);
-    parked_put(parked, ring, copy);
+    link_behind(ring, copy);
+    member->bytes += bytes;
+    parked->count++;
     return ERR_OK;
 }
 
@@ -50,29 +102,33 @@ struct parked_pull *parked_find(const struct parked_pull *ring, uint64_t version
     return NULL;
 }
 
-void parked_take(struct parked *parked, struct parked_pull *pull)
+static void unlink_pull(struct parked_pull *pull)
 {
     pull->before->behind = pull->behind;
     pull->behind->before = pull->before;
-    parked->bytes -= pull_bytes(pull->chunk_count);
+}
+
+void parked_take(struct parked *parked, struct parked_pull *pull)
+{
+    size_t bytes = pull_bytes(pull->chunk_count);
+    unlink_pull(pull);
+    check(pull->member->bytes >= bytes);
+    check(pull->member->bytes <= parked->member_bytes_max);
+    pull->member->bytes -= bytes;
+    let_member_go(parked, pull->member);
     parked->count--;
 }
 
-void parked_put(struct parked *parked, struct parked_pull *ring, struct parked_pull *take_pull)
+void parked_move(struct parked_pull *ring, struct parked_pull *pull)
 {
-    link_behind(ring, take_pull);
-    parked->bytes += pull_bytes(take_pull->chunk_count);
-    parked->count++;
+    unlink_pull(pull);
+    link_behind(ring, pull);
 }
 
 void parked_join(struct parked_pull *ring, struct parked_pull *from)
 {
-    while (from->behind != from) {
-        struct parked_pull *pull = from->behind;
-        from->behind = pull->behind;
-        pull->behind->before = from;
-        link_behind(ring, pull);
-    }
+    while (from->behind != from)
+        parked_move(ring, from->behind);
 }
 
 void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender)

@@ -7,7 +7,6 @@ enum {
     /* Sums ahead of the lowest missing slot: leases are granted lowest first, so this many workers
      * may be ahead of the slowest in every second slot before their pushes are answered BUSY. */
     AHEAD_MAX = 32,
-    PARKED_BYTES_MAX = 8 * 1024 * 1024,
 };
 
 struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk)
@@ -80,7 +79,6 @@ struct shard_config prepare_config(const struct spec *spec)
         .weights_codec = codec,
         .node_level = level,
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
-        .parked_bytes_max = PARKED_BYTES_MAX,
         .optimizer = spec_server_optimizer(spec),
         .async = async};
     config.snapshot_copies = snapshot_copies(spec, &config);

@@ -45,7 +45,7 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
     shard->config.chunks = NULL;
     shard->version = shard->decided = config->version;
     shard->file = config->file;
-    shard->parked.bytes_max = config->parked_bytes_max;
+    TRY(parked_init(&shard->parked, config->parked_member_bytes_max));
     TRY(digest_keyed_new(config->key, &shard->digest));
     TRY(chunk_store_init(&shard->store, config));
     if (config->async.on)
@@ -89,6 +89,7 @@ void shard_free(struct shard *shard)
     chunk_store_release(&shard->store);
     parked_free(&shard->parked, shard->later);
     parked_free(&shard->parked, shard->again);
+    parked_release(&shard->parked);
     digest_keyed_free(shard->digest);
     free(shard->copies);
     free(shard->steps);

@@ -67,6 +67,7 @@
 #include "proto/wire.h"
 #include "server/shard/applied.h"
 #include "server/shard/optimizer.h"
+#include "server/shard/parked.h"
 #include "server/shard/reduce.h"
 #include "server/shard/seal.h"
 
@@ -116,7 +117,7 @@ struct shard_config {
     enum codec weights_codec;
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
     uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
-    uint32_t parked_bytes_max;
+    uint32_t parked_member_bytes_max;
     uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
     uint32_t snapshot_copies; /* chunk copies that may be with the writer at a time, at least 1 */
     struct spec_optimizer optimizer;
@@ -300,7 +301,7 @@ struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct p
 bool shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots);
 /* Effects: in async runs the ORDER of what an attempt is given; then, last and once, the answer to
  * this pull: WEIGHTS with all its chunks, or a REFUSAL. */
-void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
+void shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,
                 struct shard_effects *effects);
 /* That many bytes of WEIGHTS were not sent, for lack of room: they will be pulled again. */
 void shard_unsent(struct shard *shard, uint64_t bytes);

@@ -113,8 +113,7 @@ static void check_numbers(const struct shard *shard)
     check(shard->leaving_count + shard->awaited_count <= shard->store.count);
     check(shard->transfers <= shard->leaving_count);
     check(shard->transfers <= SHARD_TRANSFERS_MAX);
-    check(shard->parked.bytes <= shard->parked.bytes_max);
-    check((shard->parked.count == 0) == (shard->parked.bytes == 0));
+    check((shard->parked.count == 0) == (shard->parked.members.count == 0));
     check(shard->outgoing_count <= SHARD_COPIES_MAX);
     check(shard->store.open_nodes <= shard->store.open_nodes_most);
     check(shard->store.count <= shard->store.room);

@@ -5,7 +5,6 @@
 #include "common/check_account.h"
 #include "server/shard/async.h"
 #include "server/shard/chunk.h"
-#include "server/shard/parked.h"
 #include "server/shard/shard.h"
 
 #include <string.h>

@@ -3,7 +3,9 @@
 
 #include "server/shard/shard_async.h"
 
-enum { AHEAD_MAX = 1024 }; /* versions; a pull of a later one would be parked for ever */
+/* Versions; a pull of a later one would be parked for long. A ticket's version is decided, or the
+ * commit that makes it is on its way. */
+enum { AHEAD_MAX = 16 };
 
 uint64_t shard_pull_oldest(const struct shard *shard, const struct chunk *chunk)
 {
@@ -61,7 +63,6 @@ static enum err all_here(const struct shard *shard, const struct pull *pull)
     return ERR_OK;
 }
 
-/* A member is granted tickets of versions that are decided, or will be in a moment. */
 static bool is_far(const struct shard *shard, const struct pull *pull)
 {
     return !pull->newest && pull->version > shard->decided &&
@@ -108,25 +109,25 @@ static void emit_refusal(uint64_t sender, uint64_t id, enum err err, struct shar
     effect->refusal = (struct pull_refusal){id, err};
 }
 
-void shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
+void shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,
                 struct shard_effects *effects)
 {
     shard_core_begin(shard);
     struct parked_pull *ring;
     enum err err = pull_judge(shard, pull, &ring);
     if (err == ERR_OK && pull->newest) {
-        shard_async_pull(shard, sender, pull, effects);
+        shard_async_pull(shard, sender.stream, pull, effects);
         return;
     }
     if (err == ERR_OK) {
         struct weights header = {pull->id, pull->version, shard->config.weights_codec,
                                  pull->chunk_count, pull->chunks};
-        emit_weights(shard, sender, &header, effects);
+        emit_weights(shard, sender.stream, &header, effects);
         return;
     }
     if (err == ERR_TOO_EARLY && parked_add(&shard->parked, ring, sender, pull) != ERR_OK)
         err = ERR_BUSY;
-    emit_refusal(sender, pull->id, err, effects);
+    emit_refusal(sender.stream, pull->id, err, effects);
 }
 
 void shard_unsent(struct shard *shard, uint64_t bytes)
@@ -159,11 +160,11 @@ static void judge_again(struct shard *shard, struct parked_pull *parked,
                               parked->chunk_count, parked->chunks};
     struct parked_pull *ring;
     enum err err = pull_place(shard, &pull, &ring);
-    parked_take(&shard->parked, parked);
     if (err == ERR_TOO_EARLY) {
-        parked_put(&shard->parked, ring, parked);
+        parked_move(ring, parked);
         return;
     }
+    parked_take(&shard->parked, parked);
     parked->behind = shard->answered;
     shard->answered = parked;
     struct weights header = {pull.id, pull.version, shard->config.weights_codec, pull.chunk_count,

@@ -148,7 +148,7 @@ bool pull_ask(struct exchange_message *take_message, uint32_t index, struct shar
         share_done(take_message, ERR_NO_RUN, NULL);
         return false;
     }
-    shard_pull(shard, (uintptr_t)stream, &share, effects);
+    shard_pull(shard, (struct pull_sender){(uintptr_t)stream, stream->member}, &share, effects);
     return true;
 }
 

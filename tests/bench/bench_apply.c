@@ -115,7 +115,7 @@ static void bench_start(struct bench *bench, uint32_t chunk_count)
         .slots = SLOTS,
         .weights_codec = CODEC_BF16,
         .ahead_max = SLOTS,
-        .parked_bytes_max = 4096,
+        .parked_member_bytes_max = 4096,
         .snapshot_copies = 1,
         .optimizer = {.kind = SPEC_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1},
         .chunk_count = chunk_count,

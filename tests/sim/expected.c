@@ -51,7 +51,7 @@ static void pull(struct single *single, struct expected *expected, uint64_t vers
     for (uint32_t c = 0; c < model->chunks_count; c++) {
         const struct pull one = {1, 1, version, 1, &c};
         single->effects.count = 0;
-        shard_pull(single->shard, 1, &one, &single->effects);
+        shard_pull(single->shard, (struct pull_sender){1, 1}, &one, &single->effects);
         check(single->effects.count == 1 && single->effects.items[0].kind == SHARD_WEIGHTS);
         struct counted *copy = single->effects.items[0].weights.copies[0];
         expected->published[version * model->chunks_count + c] =

@@ -83,7 +83,7 @@ static void publish(struct sim *sim, struct history_chunk *chunk, struct moment 
     const struct pull pull = {
         .generation = 1, .newest = true, .chunk_count = 1, .chunks = &chunk->spec.chunk};
     effects->count = 0;
-    shard_pull(chunk->shard, 1, &pull, effects);
+    shard_pull(chunk->shard, (struct pull_sender){1, 1}, &pull, effects);
     check(effects->count == 1 && effects->items[0].kind == SHARD_WEIGHTS);
     struct counted *copy = effects->items[0].weights.copies[0];
     moment->published = digest_fast64((struct slice){copy->data, copy->bytes});

@@ -191,7 +191,8 @@ static void choose_cluster(struct scenario *scenario, struct rand_state *random)
         .stop_ms = (uint32_t)spread(random, 10, 30000),
     };
     scenario->ahead_max = chance(random, 50) ? slots : (uint32_t)between(random, 0, 2);
-    scenario->parked_bytes_max = chance(random, 80) ? 1 << 20 : (uint32_t)between(random, 0, 256);
+    scenario->parked_member_bytes_max =
+        chance(random, 80) ? 1 << 20 : (uint32_t)between(random, 0, 256);
     scenario->snapshot_copies = (uint32_t)between(random, 1, 4);
 }
 
@@ -474,7 +475,7 @@ struct shard_config scenario_shard(const struct scenario *scenario)
 {
     struct shard_config config = prepare_config(&scenario->spec);
     config.ahead_max = scenario->ahead_max;
-    config.parked_bytes_max = scenario->parked_bytes_max;
+    config.parked_member_bytes_max = scenario->parked_member_bytes_max;
     config.snapshot_copies = scenario->snapshot_copies;
     return config;
 }

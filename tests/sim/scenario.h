@@ -134,7 +134,7 @@ struct scenario {
     struct coordinator_settings office;
     /* Settings of every shard beside the spec's. */
     uint32_t ahead_max;
-    uint32_t parked_bytes_max;
+    uint32_t parked_member_bytes_max;
     uint32_t snapshot_copies;
 
     uint64_t delay_us; /* of a message, usually */

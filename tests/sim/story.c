@@ -222,7 +222,7 @@ void story_scenario(const struct story *story, struct scenario *ret_scenario)
                    .speculation_percent = story->second_percent,
                    .stop_ms = 30000},
         .ahead_max = story->slots,
-        .parked_bytes_max = 1 << 20,
+        .parked_member_bytes_max = 1 << 20,
         .snapshot_copies = 4,
         .delay_us = DELAY_US,
         .compute_us = COMPUTE_US,

@@ -242,7 +242,7 @@ enum err __wrap_shard_new(const struct shard_config *config, struct shard **ret_
     struct shard_config changed = *config;
     const struct shard_config wanted = scenario_shard(&world.sim->scenario);
     changed.ahead_max = wanted.ahead_max;
-    changed.parked_bytes_max = wanted.parked_bytes_max;
+    changed.parked_member_bytes_max = wanted.parked_member_bytes_max;
     changed.snapshot_copies = wanted.snapshot_copies;
     drop_chunks(thread);
     thread->chunks = calloc(config->chunk_count + 1, sizeof *thread->chunks);
@@ -328,7 +328,7 @@ bool __wrap_shard_begin_order(struct shard *shard, uint32_t *next, struct shard_
 
 REAL(struct shard_ack, shard_push, struct shard *shard, uint64_t sender, const struct push *push,
      struct cursor payload, struct shard_effects *effects);
-REAL(void, shard_pull, struct shard *shard, uint64_t sender, const struct pull *pull,
+REAL(void, shard_pull, struct shard *shard, struct pull_sender sender, const struct pull *pull,
      struct shard_effects *effects);
 REAL(void, shard_cancel, struct shard *shard, uint64_t sender);
 REAL(uint64_t, shard_taken, const struct shard *shard);
@@ -484,7 +484,7 @@ static void break_parked(struct sim *sim, struct stream *stream)
     network_break(sim, stream);
 }
 
-void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *pull,
+void __wrap_shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,
                        struct shard_effects *effects)
 {
     struct sim_thread *thread = thread_of(shard);
@@ -493,7 +493,7 @@ void __wrap_shard_pull(struct shard *shard, uint64_t sender, const struct pull *
         __real_shard_pull(shard, sender, pull, effects);
         return;
     }
-    struct stream *stream = stream_of(sim, sender);
+    struct stream *stream = stream_of(sim, sender.stream);
     struct pull what = *pull;
     mutate_pull(sim, thread, &what);
     __real_shard_pull(shard, sender, &what, effects);

@@ -41,7 +41,7 @@ static inline void shard_set_up(struct shard_fixture *f)
         .term = TERM,
         .slots = SLOTS,
         .ahead_max = SLOTS,
-        .parked_bytes_max = 1000,
+        .parked_member_bytes_max = 1000,
         .snapshot_copies = 1,
         .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5, .weight_decay = 0.125},
         .run_chunk_count = 20,
@@ -256,7 +256,8 @@ static inline struct shard_effect *pull_some(struct shard_fixture *f, uint64_t s
 {
     clear(f);
     struct pull pull = {++f->id, GENERATION, version, count, numbers};
-    shard_pull(f->shard, sender, &pull, &f->effects);
+    /* Streams of one member: 100 … 199. */
+    shard_pull(f->shard, (struct pull_sender){sender, sender / 100}, &pull, &f->effects);
     shard_check(f->shard);
     assert_int_equal(f->effects.count, 1);
     assert_int_equal(f->effects.items[0].sender, sender);

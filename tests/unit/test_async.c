@@ -43,7 +43,7 @@ static void async_set_up(struct async_fixture *f)
         .term = TERM,
         .slots = SLOTS,
         .ahead_max = SLOTS,
-        .parked_bytes_max = 1000,
+        .parked_member_bytes_max = 1000,
         .snapshot_copies = 1,
         .optimizer = {.kind = f->optimizer, .betas = {0.9, 0.999}, .eps = 1e-8, .momentum = 0.5},
         .async = {.on = true,
@@ -231,7 +231,7 @@ TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
                         .chunks = wanted,
                         .newest = true,
                         .attempt = 9};
-    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    shard_pull(f->shard, (struct pull_sender){ALICE, 1}, &pull, &f->effects);
     const struct shard_effect *weights = effect(f, SHARD_WEIGHTS);
     assert_int_equal(weights->sender, ALICE);
     assert_int_equal(weights->weights.header.versions[0], 1);
@@ -246,11 +246,11 @@ TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
     assert_int_equal(gave->order.entries[0].version, 1);
     clear(f);
     pull.attempt = 0; /* a validation's: nothing depends on it */
-    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    shard_pull(f->shard, (struct pull_sender){ALICE, 1}, &pull, &f->effects);
     assert_null(effect(f, SHARD_ORDER));
     clear(f);
     pull.newest = false;
-    shard_pull(f->shard, ALICE, &pull, &f->effects);
+    shard_pull(f->shard, (struct pull_sender){ALICE, 1}, &pull, &f->effects);
     assert_int_equal(effect(f, SHARD_REFUSAL)->refusal.code, ERR_MALFORMED);
 }
 

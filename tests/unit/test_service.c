@@ -155,6 +155,24 @@ TEST_F(nonsense_is_refused_before_it_gets_anywhere, service, .coordinator = true
     assert_int_equal(inbox_take(f->inbox, 0, 1, &event, &count), ERR_DEADLINE);
 }
 
+TEST_F(a_request_is_as_long_as_its_method_needs, service, .coordinator = true)
+{
+    static const uint8_t long_one[128 * 1024 + 1];
+    const struct {
+        const char *path;
+        size_t bytes_max;
+    } methods[] = {{"/roost.v1.Cluster/Acquire", 16 * 1024},
+                   {"/roost.v1.Cluster/StartRun", 128 * 1024}};
+    for (int i = 0; i < 2; i++)
+        for (size_t more = 0; more < 2; more++) {
+            struct slice bytes = {long_one, methods[i].bytes_max + more};
+            assert_int_equal(
+                rpc_call(f->channel, methods[i].path, bytes, CALL_MS, &f->response, &f->reason),
+                ERR_MALFORMED);
+            assert_true((strstr(f->reason.text, "the limit is") != NULL) == (more == 1));
+        }
+}
+
 TEST_F(a_full_inbox_is_busy, service, .coordinator = true)
 {
     static struct ending answers[INBOX_EVENTS]; /* the tear-down ends the calls */

@@ -38,7 +38,7 @@ static struct shard *make(const struct pair_fixture *f, const struct shard_chunk
         .delay = f->delay,
         .cut_versions = f->delay,
         .ahead_max = SLOTS,
-        .parked_bytes_max = 1000,
+        .parked_member_bytes_max = 1000,
         .snapshot_copies = 1,
         .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5},
         .chunk_count = count,
@@ -140,7 +140,7 @@ static enum err pull(struct pair_fixture *f, uint32_t server, uint64_t version, 
                               .version = version,
                               .chunk_count = 1,
                               .chunks = &chunk};
-    shard_pull(f->shards[server], SENDER, &pull, &f->effects);
+    shard_pull(f->shards[server], (struct pull_sender){SENDER, 1}, &pull, &f->effects);
     const struct shard_effect *effect = &f->effects.items[0];
     enum err err = effect->kind == SHARD_WEIGHTS ? ERR_OK : effect->refusal.code;
     carry_out(f, server);

@@ -74,7 +74,7 @@ TEST_F(who_has_all_weights_may_push_at_once, shard)
 
 TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard)
 {
-    f->config.parked_bytes_max = 100000;
+    f->config.parked_member_bytes_max = 100000;
     start(f);
     enum { PULLS = 3 * SHARD_EFFECTS_MAX };
     const uint32_t first = FIRST;
@@ -102,12 +102,12 @@ TEST_F(a_version_far_beyond_the_newest_is_refused, shard)
 {
     start(f);
     const uint32_t first = FIRST;
-    assert_int_equal(refusal(pull_some(f, ALICE, 1024, &first, 1)), ERR_TOO_EARLY);
-    assert_int_equal(refusal(pull_some(f, ALICE, 1025, &first, 1)), ERR_MALFORMED);
+    assert_int_equal(refusal(pull_some(f, ALICE, 16, &first, 1)), ERR_TOO_EARLY);
+    assert_int_equal(refusal(pull_some(f, ALICE, 17, &first, 1)), ERR_MALFORMED);
     assert_int_equal(refusal(pull_some(f, ALICE, UINT64_MAX, &first, 1)), ERR_MALFORMED);
 }
 
-TEST_F(parked_pulls_are_bounded, shard)
+TEST_F(a_members_parked_pulls_are_bounded_and_take_nobody_elses_room, shard)
 {
     start(f);
     const uint32_t first = FIRST;
@@ -115,9 +115,14 @@ TEST_F(parked_pulls_are_bounded, shard)
     while (parked < 1000 && refusal(pull_some(f, ALICE, 1, &first, 1)) == ERR_TOO_EARLY)
         parked++;
     assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_BUSY);
+    assert_int_equal(refusal(pull_some(f, ALICE + 1, 1, &first, 1)),
+                     ERR_BUSY); /* its other stream */
     assert_true(parked > 5 && parked < 1000 / 4);
+    for (uint32_t i = 0; i < parked; i++)
+        assert_int_equal(refusal(pull_some(f, BOB, 1, &first, 1)), ERR_TOO_EARLY);
+    assert_int_equal(refusal(pull_some(f, BOB, 1, &first, 1)), ERR_BUSY);
     shard_cancel(f->shard, ALICE);
-    assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
+    assert_int_equal(refusal(pull_some(f, ALICE + 1, 1, &first, 1)), ERR_TOO_EARLY);
 }
 
 TEST_F(closing_tells_who_waits, shard)
