@@ -2,9 +2,22 @@
 #ifndef ROOST_TESTS_MODELS_H
 #define ROOST_TESTS_MODELS_H
 
+#include "common/check.h"
 #include "common/model/model.h"
 
 #include <string.h>
+
+/* With a context of 8 where a model has one, and for eight tensor ranks, unless the settings say. */
+static inline struct model model_of(struct spec_model settings)
+{
+    struct model model;
+    if (settings.tensor_max == 0)
+        settings.tensor_max = SPEC_TENSOR_MAX;
+    if (settings.context == 0 && settings.kind != SPEC_MLP)
+        settings.context = 8;
+    check(model_init(&model, &settings, NULL) == ERR_OK);
+    return model;
+}
 
 /* The parameter of that name; parameters_count: none. */
 static inline uint32_t parameter_named(const struct model *model, const char *name)
@@ -14,6 +27,32 @@ static inline uint32_t parameter_named(const struct model *model, const char *na
            strcmp(model->parameters[parameter].name, name) != 0)
         parameter++;
     return parameter;
+}
+
+/* The published names of a gpt of one block, in their order; the head's and the loss are behind. */
+enum { GPT_NAMES = 16 };
+
+static inline const char *gpt_name(uint32_t i)
+{
+    static const char *const names[GPT_NAMES] = {
+        "wte.weight",
+        "wpe.weight",
+        "h.0.ln_1.weight",
+        "h.0.ln_1.bias",
+        "h.0.attn.c_attn.weight",
+        "h.0.attn.c_attn.bias",
+        "h.0.attn.c_proj.weight",
+        "h.0.attn.c_proj.bias",
+        "h.0.ln_2.weight",
+        "h.0.ln_2.bias",
+        "h.0.mlp.c_fc.weight",
+        "h.0.mlp.c_fc.bias",
+        "h.0.mlp.c_proj.weight",
+        "h.0.mlp.c_proj.bias",
+        "ln_f.weight",
+        "ln_f.bias",
+    };
+    return names[i];
 }
 
 /* The inverse of model_scatter(): one chunk out of the whole parameter's storage. */

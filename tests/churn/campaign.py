@@ -157,7 +157,7 @@ class Faulted:
                 c.check_equal(process.popen.returncode, 75, f"exit code of {name}, which ended by itself\n{process.log()[-2000:]}")
                 self.start(name)
         begun = time.monotonic()
-        time.sleep(pause)
+        time.sleep(pause)  # between two looks of a wait for an event; how much longer it took is how long the machine stood
         self.stood_ms = max(self.stood_ms, int(1000 * (time.monotonic() - begun - pause)))
 
     def wait(self, condition, what, seconds=MOVES_ON_S):

@@ -8,11 +8,13 @@
 #include "worker/agent.h"
 
 enum { SERVERS = 2, EFFECTS_MAX = 128, BACKOFF_MS = 15001 /* longer than any */ };
+enum { BOOT = 70 }; /* of server 0 of an async run */
 
 /* An agent, the time, and what it asked for last. */
 struct agent_fixture {
     bool large; /* one unit of more than forty chunks, each of which fills a message */
     bool async;
+    enum { STILL, GRANTED, PUSHED } begin; /* with a ticket; with one whose gradients are pushed */
     struct model model;
     struct agent *agent;
     uint32_t *chunk_servers;
@@ -27,20 +29,6 @@ static const struct spec_model small = {
     .kind = SPEC_MLP, .sizes_count = 3, .sizes = {4, 6, 3}, .tensor_max = 8};
 static const struct spec_model large = {
     .kind = SPEC_MLP, .sizes_count = 2, .sizes = {4096, 1024}, .tensor_max = 1};
-
-static inline void agent_set_up(struct agent_fixture *f)
-{
-    f->now_ms = 1000;
-    f->member = 40;
-    assert_int_equal(model_init(&f->model, f->large ? &large : &small, NULL), ERR_OK);
-    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large ? 64 : 5);
-    f->chunk_servers = calloc(f->model.chunks_count, sizeof *f->chunk_servers);
-    assert_non_null(f->chunk_servers);
-    for (uint32_t c = 0; c < f->model.chunks_count; c++)
-        f->chunk_servers[c] = c % SERVERS;
-    const struct agent_config config = {.model = &f->model, .async = f->async, .seed = 5};
-    assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
-}
 
 static inline void agent_tear_down(struct agent_fixture *f)
 {
@@ -99,7 +87,7 @@ static inline void joined(struct agent_fixture *f, uint64_t generation)
 static inline void streams_up(struct agent_fixture *f)
 {
     for (uint32_t s = 0; s < SERVERS; s++)
-        agent_stream_up(f->agent, f->now_ms, s, 1);
+        agent_stream_up(f->agent, f->now_ms, s, f->async ? BOOT + s : 1);
     look(f);
 }
 
@@ -191,6 +179,24 @@ static inline uint64_t start_pushed(struct agent_fixture *f)
     gradients(f);
     assert_int_equal(count(f, AGENT_PUSH), SERVERS);
     return sequence;
+}
+
+static inline void agent_set_up(struct agent_fixture *f)
+{
+    f->now_ms = 1000;
+    f->member = 40;
+    assert_int_equal(model_init(&f->model, f->large ? &large : &small, NULL), ERR_OK);
+    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large ? 64 : 5);
+    f->chunk_servers = calloc(f->model.chunks_count, sizeof *f->chunk_servers);
+    assert_non_null(f->chunk_servers);
+    for (uint32_t c = 0; c < f->model.chunks_count; c++)
+        f->chunk_servers[c] = c % SERVERS;
+    const struct agent_config config = {.model = &f->model, .async = f->async, .seed = 5};
+    assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
+    if (f->begin == GRANTED)
+        granted(f, start(f).sequence, ticket_of(1, 0));
+    if (f->begin == PUSHED)
+        start_pushed(f);
 }
 
 #endif

@@ -142,6 +142,7 @@ enum err service_serve(struct service *service, uint64_t run,
 enum { SECRETS_MAX = 64 };
 
 struct control_fixture {
+    bool trains; /* tickets of a run are granted; or the test starts one */
     void *folder;
     struct rpc_stream streams[3]; /* of servers and members */
     struct store *store;
@@ -169,18 +170,6 @@ static inline void open_office(struct control_fixture *f)
     struct reason reason = {0};
     assert_int_equal(control_new(&config, &f->control, &reason), ERR_OK);
     control_local_server(f->control, f->now_ns, NULL);
-}
-
-static inline void control_set_up(struct control_fixture *f)
-{
-    f->logger.fd = -1;
-    f->now_ns = 100 * SECOND;
-    assert_int_equal(folder_make(&f->folder), 0);
-    served_run = 0;
-    answer.count = 0;
-    assert_int_equal(store_open_sqlite(folder_path(&f->folder, "roost.db"), &f->store, NULL),
-                     ERR_OK);
-    open_office(f);
 }
 
 static inline void control_tear_down(struct control_fixture *f)
@@ -292,6 +281,20 @@ static inline void train(struct control_fixture *f)
     ready(f);
     manifest(f, 0);
     assert_false(control_loading(f->control));
+}
+
+static inline void control_set_up(struct control_fixture *f)
+{
+    f->logger.fd = -1;
+    f->now_ns = 100 * SECOND;
+    assert_int_equal(folder_make(&f->folder), 0);
+    served_run = 0;
+    answer.count = 0;
+    assert_int_equal(store_open_sqlite(folder_path(&f->folder, "roost.db"), &f->store, NULL),
+                     ERR_OK);
+    open_office(f);
+    if (f->trains)
+        train(f);
 }
 
 static inline uint64_t join(struct control_fixture *f)

@@ -24,6 +24,14 @@ enum {
 
 /* The coordinator, and its effects since the last look. */
 struct coordinator_fixture {
+    uint64_t steps;   /* of a run that is ready to grant version 0; 0: the test starts one */
+    bool whole_steps; /* each is one ticket */
+    uint64_t cut_every;
+    bool validated; /* every second step */
+    double audit;
+    bool async;
+    uint32_t workers;      /* that join: one, or a and b */
+    uint64_t worker, a, b; /* their members' numbers */
     struct coordinator *coordinator;
     uint64_t term; /* 0: the first */
     uint64_t now_ms;
@@ -35,6 +43,7 @@ struct coordinator_fixture {
     enum err store;   /* what writing a cut down ends in */
     uint32_t attempt; /* which of the cut's manifests are */
     struct cut_record stored;
+    struct join_reply joined; /* the newest answer to who asked to join */
 };
 
 static const struct map_parameter parameters[] = {
@@ -60,19 +69,12 @@ static inline struct coordinator_run run_of(uint64_t steps)
     };
 }
 
-static inline void coordinator_set_up(struct coordinator_fixture *f)
+static inline struct coordinator_run async_run(uint64_t steps)
 {
-    f->now_ms = 1000;
-    for (uint32_t i = 0; i < SERVERS; i++)
-        f->boot[i] = 11 + i;
-    f->coordinator =
-        coordinator_new(&(struct coordinator_settings){.term = f->term > 0 ? f->term : 1,
-                                                       .heartbeat_ms = 100,
-                                                       .lease_ms = LEASE_MS,
-                                                       .speculation_percent = 200,
-                                                       .speculation_ms_min = 10,
-                                                       .stop_ms = STOP_MS});
-    assert_non_null(f->coordinator);
+    struct coordinator_run run = run_of(steps);
+    run.async = true;
+    run.window = 2 * SLOTS;
+    return run;
 }
 
 static inline void coordinator_tear_down(struct coordinator_fixture *f)
@@ -158,6 +160,15 @@ static inline enum err say_ready(struct coordinator_fixture *f, uint32_t i, uint
 {
     struct server_report ready = {.kind = SERVER_READY};
     ready.ready.cut = (struct cut_name){f->generation, version};
+    return report(f, i, ready);
+}
+
+static inline enum err say_unready(struct coordinator_fixture *f, uint32_t i, enum err code)
+{
+    struct server_report ready = {.kind = SERVER_READY};
+    ready.ready.cut.generation = status(f).generation;
+    ready.ready.code = code;
+    ready.ready.text = "g4-v9: block 3";
     return report(f, i, ready);
 }
 
@@ -262,38 +273,6 @@ static inline void start(struct coordinator_fixture *f, const struct coordinator
     assert_int_equal(status(f).state, RUN_TRAINING);
 }
 
-static inline void start_steps(struct coordinator_fixture *f, uint64_t steps)
-{
-    struct coordinator_run run = run_of(steps);
-    start(f, &run);
-}
-
-/* … in which a step is one ticket. */
-static inline void start_whole_steps(struct coordinator_fixture *f, uint64_t steps)
-{
-    struct coordinator_run run = run_of(steps);
-    run.node_slots = SLOTS;
-    start(f, &run);
-}
-
-/* … of nine steps, with a cut every so many. */
-static inline void start_cutting(struct coordinator_fixture *f, uint64_t cut_every)
-{
-    struct coordinator_run run = run_of(9);
-    run.cut_every = cut_every;
-    start(f, &run);
-}
-
-/* … with validation every second step. */
-static inline void start_validated(struct coordinator_fixture *f, uint64_t steps)
-{
-    struct coordinator_run run = run_of(steps);
-    run.node_slots = SLOTS;
-    run.validate_every = 2;
-    run.validation_samples = 5; /* three pieces of two, two and one */
-    start(f, &run);
-}
-
 static inline void stop(struct coordinator_fixture *f)
 {
     assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "operator"), ERR_OK);
@@ -323,14 +302,57 @@ static inline struct join_request join_request(void)
     return request;
 }
 
-static inline uint64_t join(struct coordinator_fixture *f)
+static inline enum err ask_to_join(struct coordinator_fixture *f,
+                                   const struct join_request *request)
+{
+    enum err err = coordinator_join(f->coordinator, f->now_ms, request, &f->joined, NULL);
+    look(f);
+    return err;
+}
+
+static inline uint64_t join_named(struct coordinator_fixture *f, const char *name)
 {
     struct join_request request = join_request();
-    struct join_reply reply;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
-    look(f);
-    assert_int_equal(reply.generation, f->generation);
-    return reply.member;
+    snprintf(request.name, sizeof request.name, "%s", name);
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
+    return f->joined.member;
+}
+
+static inline uint64_t join(struct coordinator_fixture *f)
+{
+    uint64_t member = join_named(f, "w");
+    assert_int_equal(f->joined.generation, f->generation);
+    return member;
+}
+
+static inline void coordinator_set_up(struct coordinator_fixture *f)
+{
+    f->now_ms = 1000;
+    for (uint32_t i = 0; i < SERVERS; i++)
+        f->boot[i] = 11 + i;
+    f->coordinator =
+        coordinator_new(&(struct coordinator_settings){.term = f->term > 0 ? f->term : 1,
+                                                       .heartbeat_ms = 100,
+                                                       .lease_ms = LEASE_MS,
+                                                       .speculation_percent = 200,
+                                                       .speculation_ms_min = 10,
+                                                       .stop_ms = STOP_MS});
+    assert_non_null(f->coordinator);
+    if (f->steps == 0)
+        return;
+    struct coordinator_run run = f->async ? async_run(f->steps) : run_of(f->steps);
+    run.node_slots = f->whole_steps || f->validated ? SLOTS : 1;
+    run.cut_every = f->cut_every;
+    run.audit = f->audit;
+    if (f->validated) {
+        run.validate_every = 2;
+        run.validation_samples = 5; /* three pieces of two, two and one */
+    }
+    start(f, &run);
+    if (f->workers > 0)
+        f->worker = f->a = join(f);
+    if (f->workers > 1)
+        f->b = join(f);
 }
 
 /* What JoinReply gave to that member. */
@@ -354,12 +376,10 @@ static inline struct ticket sign(struct ticket ticket, uint64_t member)
 static inline uint64_t join_again(struct coordinator_fixture *f, uint64_t previous)
 {
     struct join_request request = join_request();
-    struct join_reply reply;
     request.previous_member = previous;
     request.previous_secret = secret_of(previous);
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
-    look(f);
-    return reply.member;
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
+    return f->joined.member;
 }
 
 static inline enum err acquire(struct coordinator_fixture *f, uint64_t member, uint64_t sequence,
@@ -402,6 +422,14 @@ static inline enum err leave(struct coordinator_fixture *f, uint64_t member, con
     return coordinator_leave(f->coordinator, f->now_ms, &request);
 }
 
+static inline enum err say_complete(struct coordinator_fixture *f,
+                                    const struct complete_request *request)
+{
+    enum err err = coordinator_complete(f->coordinator, f->now_ms, request);
+    look(f);
+    return err;
+}
+
 static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
                                 struct ticket ticket, enum err outcome)
 {
@@ -412,9 +440,7 @@ static inline enum err complete(struct coordinator_fixture *f, uint64_t member,
                                        .loss_sum = 10.0 * (ticket.node.index + 1),
                                        .sample_count = ticket.node.index == 2 ? 1 : 2,
                                        .correct_count = 1};
-    enum err err = coordinator_complete(f->coordinator, f->now_ms, &request);
-    look(f);
-    return err;
+    return say_complete(f, &request);
 }
 
 static inline void tick(struct coordinator_fixture *f, uint64_t after_ms)

@@ -2,6 +2,7 @@
 #ifndef ROOST_TESTS_UNIT_GRADIENT_FIXTURE_H
 #define ROOST_TESTS_UNIT_GRADIENT_FIXTURE_H
 
+#include "tests/models.h"
 #include "tests/unit/executor_fixture.h"
 
 #include <math.h>
@@ -82,6 +83,23 @@ static inline void gradient_check_all(struct spec_model settings)
     for (uint32_t parameter = 0; parameter < f.model.loss_parameter; parameter++)
         gradient_check(&f, parameter);
     executor_tear_down(&f);
+}
+
+/* Of the parameter whose rows behind the vocabulary are padding: no gradient, and no influence. */
+static inline void padding_check(struct executor_fixture *f, const char *name)
+{
+    uint32_t number = parameter_named(&f->model, name);
+    const struct model_parameter *p = &f->model.parameters[number];
+    uint64_t first = (uint64_t)p->shape[0] * p->cols;
+    assert_true(first < p->weights);
+    struct executor_loss before = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
+    for (uint64_t i = first; i < p->weights; i++) {
+        for (uint32_t part = 0; part < p->parts; part++)
+            assert_true(executor_gradient(f->executor, number, part)[i] == 0);
+        executor_weights(f->executor, number)[i] = 9;
+    }
+    struct executor_loss after = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
+    assert_true(after.loss_sum == before.loss_sum);
 }
 
 #endif

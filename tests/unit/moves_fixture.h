@@ -22,6 +22,8 @@ struct player {
 };
 
 struct moves_fixture {
+    bool trains; /* version 0 of a run on servers 0 and 1 is recorded; or the test begins */
+    bool async;
     struct coordinator *coordinator;
     uint64_t now_ms, generation;
     struct player players[SERVERS];
@@ -285,16 +287,16 @@ static inline struct coordinator_run run_of_two(void)
     };
 }
 
-static inline void moves_set_up(struct moves_fixture *f)
+static inline struct coordinator_run async_run(void)
 {
-    f->now_ms = 1000;
-    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
-                                                                    .heartbeat_ms = 100,
-                                                                    .lease_ms = 1000,
-                                                                    .speculation_percent = 300,
-                                                                    .speculation_ms_min = 1000000,
-                                                                    .stop_ms = 500});
-    assert_non_null(f->coordinator);
+    struct coordinator_run run = run_of_two();
+    run.async = true;
+    run.window = 2 * SLOTS;
+    run.node_slots = 1;
+    run.restarts = true;
+    run.numerics_any = true;
+    run.data_served = true;
+    return run;
 }
 
 static inline void start(struct moves_fixture *f, const struct coordinator_run *run,
@@ -331,6 +333,22 @@ static inline void train_run(struct moves_fixture *f, const struct coordinator_r
     manifest(f, 0, 0, ERR_OK);
     manifest(f, 1, 0, ERR_OK);
     assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
+static inline void moves_set_up(struct moves_fixture *f)
+{
+    f->now_ms = 1000;
+    f->coordinator = coordinator_new(&(struct coordinator_settings){.term = 1,
+                                                                    .heartbeat_ms = 100,
+                                                                    .lease_ms = 1000,
+                                                                    .speculation_percent = 300,
+                                                                    .speculation_ms_min = 1000000,
+                                                                    .stop_ms = 500});
+    assert_non_null(f->coordinator);
+    if (f->trains) {
+        struct coordinator_run run = f->async ? async_run() : run_of_two();
+        train_run(f, &run);
+    }
 }
 
 static inline void moves_tear_down(struct moves_fixture *f)

@@ -185,11 +185,6 @@ UNUSED static struct rpc_channel *channel_new(struct rpc_loop *loop, unsigned po
     return channel;
 }
 
-UNUSED static struct slice slice_of(const char *text)
-{
-    return (struct slice){(const uint8_t *)text, strlen(text)};
-}
-
 /* ---- The program: its main(), unless it has one of its own ---- */
 
 #ifndef RPC_FIXTURE_OWN_MAIN

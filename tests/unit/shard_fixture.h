@@ -20,6 +20,7 @@ static const struct shard_chunk chunks[COUNT] = {
 };
 
 struct shard_fixture {
+    bool later;           /* the test configures and starts it */
     struct kernels table; /* a copy: tests may change it */
     const struct kernels *kernels;
     struct shard_config config;
@@ -27,6 +28,21 @@ struct shard_fixture {
     struct shard_effects effects;
     uint64_t id;
 };
+
+static inline void fill_initial(struct shard *shard, uint32_t count)
+{
+    for (uint32_t c = 0; c < count; c++)
+        for (uint32_t i = 0; i < chunks[c].n; i++)
+            shard_state(shard, c).weights[i] = (float)(c + 1) + (float)i / 64;
+}
+
+static inline void start(struct shard_fixture *f)
+{
+    assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
+    fill_initial(f->shard, f->config.chunk_count);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
+    shard_check(f->shard);
+}
 
 static inline void shard_set_up(struct shard_fixture *f)
 {
@@ -48,21 +64,8 @@ static inline void shard_set_up(struct shard_fixture *f)
         .chunk_count = COUNT,
         .chunks = chunks,
     };
-}
-
-static inline void fill_initial(struct shard *shard, uint32_t count)
-{
-    for (uint32_t c = 0; c < count; c++)
-        for (uint32_t i = 0; i < chunks[c].n; i++)
-            shard_state(shard, c).weights[i] = (float)(c + 1) + (float)i / 64;
-}
-
-static inline void start(struct shard_fixture *f)
-{
-    assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
-    fill_initial(f->shard, f->config.chunk_count);
-    assert_int_equal(shard_start(f->shard), ERR_OK);
-    shard_check(f->shard);
+    if (!f->later)
+        start(f);
 }
 
 /* Drops the references that effects gave us. */

@@ -25,6 +25,7 @@ static const char small[] = "model: {kind: mlp, layers: [2, 100, 3]}\n"
 /* A server with its shards, a worker's stream to it, and all that came of both. */
 struct shards_fixture {
     uint32_t threads;
+    bool prepared; /* its run's first cut is written, and a stream said hello */
     void *folder;
     struct shards *shards;
     struct rpc_loop *loop;
@@ -349,28 +350,6 @@ static inline void shards_down(struct shards_fixture *world)
     rpc_loop_free(world->loop);
 }
 
-static inline void shards_set_up(struct shards_fixture *world)
-{
-    struct spec spec;
-    struct reason reason;
-    assert_int_equal(folder_make(&world->folder), 0);
-    assert_int_equal(spec_parse(slice_of(small), "spec", NULL, &spec, &reason), ERR_OK);
-    assert_int_equal(model_init(&world->model, &spec.model, &reason), ERR_OK);
-    world->generation = 1;
-    world->dir = folder_path(&world->folder, "checkpoints");
-    world->logger = (struct logger){LOG_LEVEL_ERROR, -1};
-    world->offsets = calloc(world->model.chunks_count, sizeof *world->offsets);
-    uint32_t at = 0;
-    for (uint32_t c = 0; c < world->model.chunks_count; c++) {
-        world->offsets[c] = at;
-        at += world->model.chunks[c].weights;
-    }
-    world->values = calloc(at, sizeof *world->values);
-    thread_mutex_init(&world->lock);
-    tally_init(&world->tally);
-    shards_up(world, world->threads);
-}
-
 static inline void shards_tear_down(struct shards_fixture *world)
 {
     shards_down(world);
@@ -395,6 +374,30 @@ static inline void prepare(struct shards_fixture *world)
     assert_int_equal(manifest.manifest.cut.version, 0);
     open_stream(world);
     hello(world);
+}
+
+static inline void shards_set_up(struct shards_fixture *world)
+{
+    struct spec spec;
+    struct reason reason;
+    assert_int_equal(folder_make(&world->folder), 0);
+    assert_int_equal(spec_parse(slice_of(small), "spec", NULL, &spec, &reason), ERR_OK);
+    assert_int_equal(model_init(&world->model, &spec.model, &reason), ERR_OK);
+    world->generation = 1;
+    world->dir = folder_path(&world->folder, "checkpoints");
+    world->logger = (struct logger){LOG_LEVEL_ERROR, -1};
+    world->offsets = calloc(world->model.chunks_count, sizeof *world->offsets);
+    uint32_t at = 0;
+    for (uint32_t c = 0; c < world->model.chunks_count; c++) {
+        world->offsets[c] = at;
+        at += world->model.chunks[c].weights;
+    }
+    world->values = calloc(at, sizeof *world->values);
+    thread_mutex_init(&world->lock);
+    tally_init(&world->tally);
+    shards_up(world, world->threads);
+    if (world->prepared)
+        prepare(world);
 }
 
 static inline void assert_initial(struct shards_fixture *world)

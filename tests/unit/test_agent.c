@@ -28,9 +28,8 @@ TEST_F(a_ticket_goes_from_acquire_to_complete, agent)
     assert_true(seen(f, AGENT_ACQUIRE, 0)->acquire.sequence > request.sequence);
 }
 
-TEST_F(a_ticket_is_not_complete_before_it_is_computed, agent)
+TEST_F(a_ticket_is_not_complete_before_it_is_computed, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     acked(f, &pushes[0], ERR_OK, 0);
     acked(f, &pushes[1], ERR_OK, 0);
@@ -39,9 +38,8 @@ TEST_F(a_ticket_is_not_complete_before_it_is_computed, agent)
     assert_int_equal(count(f, AGENT_COMPLETE), 1);
 }
 
-TEST_F(a_unit_is_ready_when_all_its_chunks_are_there, agent)
+TEST_F(a_unit_is_ready_when_all_its_chunks_are_there, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect first = *seen(f, AGENT_PULL, 0), second = *seen(f, AGENT_PULL, 1);
     const uint32_t chunks[] = {0, 2}; /* fc1.weight before fc2.weight */
     assert_int_equal(first.pull.chunk_count, 2);
@@ -53,9 +51,8 @@ TEST_F(a_unit_is_ready_when_all_its_chunks_are_there, agent)
     assert_int_equal(seen(f, AGENT_UNIT_READY, 1)->unit, 1);
 }
 
-TEST_F(weights_may_come_in_several_messages, agent)
+TEST_F(weights_may_come_in_several_messages, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     struct agent_effect half = pull;
     assert_true(weights(f, seen(f, AGENT_PULL, 1)));
@@ -78,9 +75,8 @@ static uint64_t finish(struct agent_fixture *f)
     return seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
 }
 
-TEST_F(weights_that_are_held_are_not_pulled_again, agent)
+TEST_F(weights_that_are_held_are_not_pulled_again, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     granted(f, finish(f), ticket_of(1, 0));
     assert_int_equal(count(f, AGENT_PULL), 0);
     assert_int_equal(count(f, AGENT_UNIT_READY), 2);
@@ -89,9 +85,8 @@ TEST_F(weights_that_are_held_are_not_pulled_again, agent)
     assert_int_equal(count(f, AGENT_PULL), SERVERS); /* the next version is not held */
 }
 
-TEST_F(weights_of_another_generation_are_not_held, agent)
+TEST_F(weights_of_another_generation_are_not_held, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     acked(f, seen(f, AGENT_PUSH, 0), ERR_OLD_GENERATION, 0);
     computed(f, ERR_CANCELLED);
     wait(f, BACKOFF_MS);
@@ -120,9 +115,8 @@ TEST_F(a_held_out_piece_is_computed_without_pushes_and_its_sums_are_told, agent)
 
 /* ---- credits ---- */
 
-TEST_F(credits_are_never_exceeded, agent, .large = true)
+TEST_F(credits_are_never_exceeded, agent, .large = true, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     assert_int_equal(count(f, AGENT_PULL), SERVERS * WIRE_CREDITS);
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     assert_int_equal(pull.pull.chunk_count, 1); /* a message holds no more */
@@ -132,9 +126,8 @@ TEST_F(credits_are_never_exceeded, agent, .large = true)
         pull_all(f);
 }
 
-TEST_F(pushes_have_credits_of_their_own, agent, .large = true)
+TEST_F(pushes_have_credits_of_their_own, agent, .large = true, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     gradients(f); /* while all pulls are unanswered */
     assert_int_equal(count(f, AGENT_PUSH), SERVERS * WIRE_CREDITS);
     struct agent_effect push = *seen(f, AGENT_PUSH, 3);
@@ -143,9 +136,8 @@ TEST_F(pushes_have_credits_of_their_own, agent, .large = true)
     assert_int_equal(seen(f, AGENT_PUSH, 0)->server, push.server);
 }
 
-TEST_F(a_parked_pull_holds_no_credit, agent, .large = true)
+TEST_F(a_parked_pull_holds_no_credit, agent, .large = true, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     refused(f, &pull, ERR_TOO_EARLY);
     assert_int_equal(count(f, AGENT_PULL), 1);

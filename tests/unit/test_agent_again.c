@@ -3,9 +3,8 @@
 
 /* ---- again ---- */
 
-TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent)
+TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
     uint32_t entries = push.push.entry_count;
     assert_true(entries > 1);
@@ -21,9 +20,8 @@ TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent)
     assert_true(again->push.id != push.push.id);
 }
 
-TEST_F(busy_again_and_again_drops_the_ticket, agent)
+TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
     for (uint32_t i = 1; i < AGENT_BUSY_MAX; i++) {
         acked(f, &push, ERR_BUSY, 0);
@@ -36,9 +34,8 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
-TEST_F(a_counted_piece_begins_the_count_of_busy_anew, agent)
+TEST_F(a_counted_piece_begins_the_count_of_busy_anew, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
     for (uint32_t i = 0; i < 2 * AGENT_BUSY_MAX; i++) {
         uint32_t counted = i == AGENT_BUSY_MAX - 1 ? 1 : 0;
@@ -53,9 +50,8 @@ TEST_F(a_counted_piece_begins_the_count_of_busy_anew, agent)
     assert_int_equal(count(f, AGENT_COMPLETE), 1);
 }
 
-TEST_F(busy_of_an_earlier_ticket_does_not_count, agent)
+TEST_F(busy_of_an_earlier_ticket_does_not_count, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0), other = *seen(f, AGENT_PUSH, 1);
     for (uint32_t i = 1; i < AGENT_BUSY_MAX; i++) {
         acked(f, &push, ERR_BUSY, 0);
@@ -71,18 +67,16 @@ TEST_F(busy_of_an_earlier_ticket_does_not_count, agent)
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
 }
 
-TEST_F(a_push_for_a_version_not_there_yet_is_said_again, agent)
+TEST_F(a_push_for_a_version_not_there_yet_is_said_again, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     acked(f, seen(f, AGENT_PUSH, 1), ERR_TOO_EARLY, 0);
     wait(f, BACKOFF_MS);
     assert_int_equal(count(f, AGENT_PUSH), 1);
     assert_int_equal(seen(f, AGENT_PUSH, 0)->server, 1);
 }
 
-TEST_F(a_pull_that_cannot_be_parked_is_said_again, agent)
+TEST_F(a_pull_that_cannot_be_parked_is_said_again, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     refused(f, &pull, ERR_BUSY);
     assert_int_equal(count(f, AGENT_PULL), 0);
@@ -91,9 +85,8 @@ TEST_F(a_pull_that_cannot_be_parked_is_said_again, agent)
     assert_false(weights(f, &pull)); /* the refused one has ended */
 }
 
-TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent)
+TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
     agent_stream_lost(f->agent, f->now_ms, 0, ERR_UNREACHABLE);
     look(f);
@@ -109,9 +102,8 @@ TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent)
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
 }
 
-TEST_F(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again, agent)
+TEST_F(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     refused(f, seen(f, AGENT_PULL, 1), ERR_TOO_EARLY); /* parked */
     agent_stream_lost(f->agent, f->now_ms, 1, ERR_UNREACHABLE);
     wait(f, BACKOFF_MS);
@@ -142,18 +134,16 @@ TEST_F(an_acquire_that_failed_is_asked_again_under_the_same_number, agent)
 
 /* ---- drop ---- */
 
-TEST_F(too_late_drops_the_ticket_and_says_so, agent)
+TEST_F(too_late_drops_the_ticket_and_says_so, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     refused(f, seen(f, AGENT_PULL, 0), ERR_TOO_LATE);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_TOO_LATE);
     assert_int_equal(count(f, AGENT_CANCEL), 1);
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
-TEST_F(nothing_is_computed_before_a_cancelled_compute_has_ended, agent)
+TEST_F(nothing_is_computed_before_a_cancelled_compute_has_ended, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     refused(f, seen(f, AGENT_PULL, 0), ERR_TOO_LATE);
     granted(f, seen(f, AGENT_ACQUIRE, 0)->acquire.sequence, ticket_of(1, 1));
     assert_int_equal(f->count, 0); /* nor pulled: the weights' place is in use */
@@ -167,9 +157,9 @@ TEST_F(nothing_is_computed_before_a_cancelled_compute_has_ended, agent)
     assert_int_equal(count(f, AGENT_PUSH), SERVERS);
 }
 
-TEST_F(credits_of_a_dropped_ticket_are_free_when_its_answers_come, agent, .large = true)
+TEST_F(credits_of_a_dropped_ticket_are_free_when_its_answers_come, agent, .large = true,
+       .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect old[2 * WIRE_CREDITS];
     assert_int_equal(count(f, AGENT_PULL), 2 * WIRE_CREDITS);
     for (uint32_t i = 0; i < 2 * WIRE_CREDITS; i++)
@@ -189,9 +179,9 @@ TEST_F(credits_of_a_dropped_ticket_are_free_when_its_answers_come, agent, .large
     assert_int_equal(count(f, AGENT_PULL), 1);
 }
 
-TEST_F(credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come, agent, .large = true)
+TEST_F(credits_of_a_dropped_tickets_pushes_are_free_when_its_answers_come, agent, .large = true,
+       .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     gradients(f);
     struct agent_effect old[2 * WIRE_CREDITS];
     assert_int_equal(count(f, AGENT_PUSH), 2 * WIRE_CREDITS);

@@ -2,21 +2,6 @@
  */
 #include "tests/unit/agent_fixture.h"
 
-enum { BOOT = 70 };
-
-/* At work on a ticket whose chunk c was pulled at version 100 + c from boots 70, 71. */
-static uint64_t start_async(struct agent_fixture *f)
-{
-    look(f);
-    joined(f, 1);
-    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
-    for (uint32_t s = 0; s < SERVERS; s++)
-        agent_stream_up(f->agent, f->now_ms, s, BOOT + s);
-    look(f);
-    granted(f, sequence, ticket_of(1, 0));
-    return sequence;
-}
-
 static bool newest(struct agent_fixture *f, const struct agent_effect *pull)
 {
     uint64_t versions[WIRE_ENTRIES_MAX];
@@ -48,9 +33,8 @@ static void scaled(struct agent_fixture *f, float scale)
     look(f);
 }
 
-TEST_F(async_pushes_say_what_they_were_computed_on, agent, .async = true)
+TEST_F(async_pushes_say_what_they_were_computed_on, agent, .async = true, .begin = GRANTED)
 {
-    start_async(f);
     pull_newest(f);
     gradients(f);
     assert_int_equal(count(f, AGENT_PUSH), 0); /* the scale is not known */
@@ -79,7 +63,7 @@ TEST_F(p12_who_has_the_loss_alone_is_told_its_own_boot, agent, .async = true)
 {
     for (uint32_t c = 0; c < f->model.chunks_count; c++)
         f->chunk_servers[c] = f->model.chunks[c].parameter == f->model.loss_parameter ? 1 : 0;
-    start_async(f);
+    granted(f, start(f).sequence, ticket_of(1, 0));
     assert_int_equal(count(f, AGENT_PULL), 1);
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     assert_true(newest(f, &pull));
@@ -122,9 +106,8 @@ TEST_F(p12_complete_names_the_boots_of_the_maps_servers, agent, .async = true)
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boots[0], BOOT);
 }
 
-TEST_F(async_pulls_every_chunk_anew_for_each_ticket, agent, .async = true)
+TEST_F(async_pulls_every_chunk_anew_for_each_ticket, agent, .async = true, .begin = GRANTED)
 {
-    start_async(f);
     pull_newest(f);
     gradients(f);
     scaled(f, 1);
@@ -148,9 +131,8 @@ TEST(async_what_is_stale_or_beyond_drops_the_ticket)
 {
     const enum err errs[] = {ERR_STALE, ERR_BEYOND};
     for (uint32_t i = 0; i < 2; i++) {
-        struct agent_fixture f = {.async = true};
+        struct agent_fixture f = {.async = true, .begin = GRANTED};
         agent_set_up(&f);
-        start_async(&f);
         pull_newest(&f);
         gradients(&f);
         scaled(&f, 1);
@@ -161,9 +143,9 @@ TEST(async_what_is_stale_or_beyond_drops_the_ticket)
     }
 }
 
-TEST_F(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old, agent, .async = true)
+TEST_F(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old, agent, .async = true,
+       .begin = GRANTED)
 {
-    start_async(f);
     pull_newest(f);
     agent_stream_lost(f->agent, f->now_ms, 1, ERR_UNREACHABLE);
     wait(f, BACKOFF_MS);
@@ -178,9 +160,8 @@ TEST_F(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old, agent, .async =
     expect_dropped(f, ERR_STALE);
 }
 
-TEST_F(async_an_attempt_asks_each_chunk_once, agent, .async = true)
+TEST_F(async_an_attempt_asks_each_chunk_once, agent, .async = true, .begin = GRANTED)
 {
-    start_async(f);
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     refused(f, &pull, ERR_NO_RUN); /* nothing was given */
     wait(f, BACKOFF_MS);
@@ -190,9 +171,8 @@ TEST_F(async_an_attempt_asks_each_chunk_once, agent, .async = true)
     expect_dropped(f, ERR_STALE);
 }
 
-TEST_F(async_weights_without_versions_are_not_wanted, agent, .async = true)
+TEST_F(async_weights_without_versions_are_not_wanted, agent, .async = true, .begin = GRANTED)
 {
-    start_async(f);
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     assert_false(weights(f, &pull));
     assert_true(newest(f, &pull));

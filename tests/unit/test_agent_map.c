@@ -14,9 +14,8 @@ static void map_to(struct agent_fixture *f, uint64_t number, uint32_t server)
     look(f);
 }
 
-TEST_F(a_moved_push_goes_to_the_new_owner_as_it_is, agent)
+TEST_F(a_moved_push_goes_to_the_new_owner_as_it_is, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     const struct agent_effect moved = *seen(f, AGENT_PUSH, 0);
     assert_int_equal(moved.server, 0);
     acked(f, &moved, ERR_MOVED, 0);
@@ -60,9 +59,8 @@ TEST_F(p11_nothing_is_said_before_the_tickets_map_is_known, agent)
     assert_int_equal(seen(f, AGENT_PUSH, 0)->server, 1);
 }
 
-TEST_F(a_map_of_another_generation_is_not_taken, agent)
+TEST_F(a_map_of_another_generation_is_not_taken, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
     assert_true(agent_takes_map(f->agent, 1, 2));
     assert_false(agent_takes_map(f->agent, 1, 1));
@@ -90,9 +88,8 @@ TEST_F(p2_a_worker_that_waits_for_a_map_learns_of_a_new_generation, agent)
     assert_int_equal(count(f, AGENT_DESCRIBE), 0);
 }
 
-TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent)
+TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
     assert_int_equal(count(f, AGENT_DESCRIBE), 1);
     map_to(f, 1, 1);

@@ -15,9 +15,8 @@ static void rejoins(struct agent_fixture *f)
     assert_int_equal(count(f, AGENT_OPEN), SERVERS);
 }
 
-TEST_F(an_old_generation_means_joining_anew, agent)
+TEST_F(an_old_generation_means_joining_anew, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect late = *seen(f, AGENT_PUSH, 1);
     acked(f, seen(f, AGENT_PUSH, 0), ERR_OLD_GENERATION, 0);
     assert_int_equal(count(f, AGENT_CANCEL), 1);
@@ -27,9 +26,8 @@ TEST_F(an_old_generation_means_joining_anew, agent)
     rejoins(f);
 }
 
-TEST_F(an_old_generation_said_of_an_earlier_ticket_means_it_too, agent)
+TEST_F(an_old_generation_said_of_an_earlier_ticket_means_it_too, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect push = *seen(f, AGENT_PUSH, 0), other = *seen(f, AGENT_PUSH, 1);
     acked(f, &other, ERR_TOO_LATE, 0);
     computed(f, ERR_CANCELLED);
@@ -37,9 +35,8 @@ TEST_F(an_old_generation_said_of_an_earlier_ticket_means_it_too, agent)
     rejoins(f);
 }
 
-TEST_F(a_parked_pull_of_an_old_generation_means_joining_anew, agent)
+TEST_F(a_parked_pull_of_an_old_generation_means_joining_anew, agent, .begin = GRANTED)
 {
-    granted(f, start(f).sequence, ticket_of(1, 0));
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
     refused(f, &pull, ERR_TOO_EARLY);
     refused(f, &pull, ERR_OLD_GENERATION);
@@ -53,9 +50,8 @@ TEST_F(an_unknown_member_joins_anew, agent)
     rejoins(f);
 }
 
-TEST_F(a_lost_control_stream_means_joining_anew, agent)
+TEST_F(a_lost_control_stream_means_joining_anew, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     agent_member_lost(f->agent, f->now_ms);
     look(f);
     assert_int_equal(count(f, AGENT_CANCEL), 1);
@@ -112,9 +108,8 @@ TEST_F(who_leaves_without_a_ticket_leaves_at_once, agent)
     assert_int_equal(f->effects[1].stop, ERR_OK);
 }
 
-TEST_F(who_leaves_finishes_the_ticket_first, agent)
+TEST_F(who_leaves_finishes_the_ticket_first, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     struct agent_effect pushes[SERVERS] = {*seen(f, AGENT_PUSH, 0), *seen(f, AGENT_PUSH, 1)};
     agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
     computed(f, ERR_OK);
@@ -127,9 +122,8 @@ TEST_F(who_leaves_finishes_the_ticket_first, agent)
     assert_int_equal(count(f, AGENT_STOP), 1);
 }
 
-TEST_F(who_leaves_drops_the_ticket_at_the_deadline, agent)
+TEST_F(who_leaves_drops_the_ticket_at_the_deadline, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
     look(f);
     assert_int_equal(f->count, 0);
@@ -143,9 +137,8 @@ TEST_F(who_leaves_drops_the_ticket_at_the_deadline, agent)
     assert_int_equal(count(f, AGENT_STOP), 1);
 }
 
-TEST_F(who_is_told_twice_leaves_at_once, agent)
+TEST_F(who_is_told_twice_leaves_at_once, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
     agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
     look(f);
@@ -164,9 +157,8 @@ TEST_F(who_is_no_member_just_stops, agent)
     assert_int_equal(f->count, 0);
 }
 
-TEST_F(a_run_that_is_over_ends_compute_membership_and_worker, agent)
+TEST_F(a_run_that_is_over_ends_compute_membership_and_worker, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     agent_run_over(f->agent, f->now_ms);
     look(f);
     assert_int_equal(f->count, 2); /* nobody counts the ticket any more */
@@ -201,9 +193,8 @@ TEST_F(a_machine_that_may_not_join_stops_and_says_why, agent)
     assert_int_equal(f->effects[0].stop, ERR_FINGERPRINT);
 }
 
-TEST_F(a_device_that_fails_stops_the_worker_and_says_why, agent)
+TEST_F(a_device_that_fails_stops_the_worker_and_says_why, agent, .begin = PUSHED)
 {
-    start_pushed(f);
     computed(f, ERR_IO);
     assert_int_equal(f->count, 1);
     assert_int_equal(f->effects[0].kind, AGENT_STOP);

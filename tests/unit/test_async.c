@@ -269,31 +269,24 @@ TEST_F(what_does_not_fit_is_refused_and_changes_nothing, async)
 {
     push_tickets(f, 0, 12);
     struct message m = message_of(f, 20);
-    add(&m, FIRST, 1, 1); /* 11 behind */
-    assert_int_equal(refusal_of(f, &m), ERR_STALE);
-    m.entries[0].version = 2;
-    m.push.boot = BOOT - 1;
-    assert_int_equal(refusal_of(f, &m), ERR_STALE);
-    m.push.boot = BOOT;
-    m.entries[0].version = 13;
-    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
-    m.entries[0].version = 2;
-    m.entries[0].part = 1;
-    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
-    m.entries[0].part = 0;
-    m.push.node.level = 1;
-    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
-    m.push.node.level = 0;
-    m.push.step = UINT64_MAX / SLOTS;
-    assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
-    m.push.step = (12 + WINDOW) / SLOTS;
-    m.push.node.index = 0;
-    assert_int_equal(refusal_of(f, &m), ERR_BEYOND);
-    m.push.step = 5;
-    m.push.generation = GENERATION - 1;
-    assert_int_equal(refusal_of(f, &m), ERR_OLD_GENERATION);
-    m.push.generation = GENERATION;
-    assert_int_equal(send(f, &m).code, ERR_OK); /* 10 behind */
+    add(&m, FIRST, 2, 1); /* 10 behind */
+    const struct message fits = m;
+#define REFUSED(change, err)                                                                       \
+    do {                                                                                           \
+        change;                                                                                    \
+        assert_int_equal(refusal_of(f, &m), err);                                                  \
+        m = fits;                                                                                  \
+    } while (0)
+    REFUSED(m.entries[0].version = 1, ERR_STALE); /* 11 behind */
+    REFUSED(m.push.boot = BOOT - 1, ERR_STALE);
+    REFUSED(m.entries[0].version = 13, ERR_MALFORMED);
+    REFUSED(m.entries[0].part = 1, ERR_MALFORMED);
+    REFUSED(m.push.node.level = 1, ERR_MALFORMED);
+    REFUSED(m.push.step = UINT64_MAX / SLOTS, ERR_MALFORMED);
+    REFUSED(m.push.step = (12 + WINDOW) / SLOTS, ERR_BEYOND);
+    REFUSED(m.push.generation = GENERATION - 1, ERR_OLD_GENERATION);
+#undef REFUSED
+    assert_int_equal(send(f, &m).code, ERR_OK);
     struct message loss = message_of(f, 20);
     add(&loss, LOSS, 0, 1); /* nobody pulls it */
     assert_int_equal(send(f, &loss).code, ERR_OK);

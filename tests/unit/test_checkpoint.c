@@ -1,11 +1,11 @@
 /* Cuts on disk: what is written is read, and nothing else is taken for it. */
 #include "tests/models.h"
+#include "tests/unit/faults.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/checkpoint.h"
 #include "common/files/checkpoint_format.h"
 
-#include <errno.h>
 #include <unistd.h>
 
 enum { SERVERS = 2, STATES = 2, VERSIONS = 1 };
@@ -13,20 +13,6 @@ enum { SERVERS = 2, STATES = 2, VERSIONS = 1 };
 static const struct checkpoint_arrays arrays = {.states = STATES, .versions = VERSIONS};
 
 static const struct checkpoint_name cut = {3, 1200};
-
-/* The real operations, but a fsync that costs nothing: this is not about crashes of the machine. */
-static int no_fsync(const struct file_ops *ops, int fd)
-{
-    (void)ops, (void)fd;
-    return 0;
-}
-
-static struct file_ops quick_ops(void)
-{
-    struct file_ops ops = file_ops_real;
-    ops.fsync = no_fsync;
-    return ops;
-}
 
 /* An mlp with few weights in several chunks, and values for each. */
 struct cut_fixture {
@@ -120,9 +106,7 @@ TEST_F(p9_version_0_is_recorded_by_its_seed_without_files, cut)
     assert_int_equal(checkpoint_judge(f->dir, first, &f->reason), ERR_OK);
     assert_int_equal(checkpoint_open(f->dir, first, &checkpoint, &f->reason), ERR_OK);
     assert_true(checkpoint_is_by_seed(checkpoint));
-    assert_int_equal(spec_parse((struct slice){(const uint8_t *)spec, strlen(spec)}, "spec", NULL,
-                                &parsed, &f->reason),
-                     ERR_OK);
+    assert_int_equal(spec_parse(slice_of(spec), "spec", NULL, &parsed, &f->reason), ERR_OK);
     assert_int_equal(model_init(&model, &parsed.model, &f->reason), ERR_OK);
     assert_int_equal(checkpoint_fits(checkpoint, &model, 2, &f->reason), ERR_OK);
     for (uint32_t c = 0; c < model.chunks_count; c++) {
@@ -313,45 +297,13 @@ TEST_F(a_file_of_another_cut_or_server_is_found, cut)
                      ERR_CORRUPT);
 }
 
-/* The fail_at-th write, fsync or rename (from 1) fails. */
-struct faults {
-    struct file_ops ops;
-    int count;
-    int fail_at;
-};
-
-static bool fails(const struct file_ops *ops)
-{
-    struct faults *faults = ops->context;
-    errno = ENOSPC;
-    return ++faults->count == faults->fail_at;
-}
-
-static ssize_t fault_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
-{
-    return fails(ops) ? -1 : file_ops_real.write(ops, fd, data, bytes);
-}
-
-static int fault_fsync(const struct file_ops *ops, int fd)
-{
-    return fails(ops) ? -1 : file_ops_real.fsync(ops, fd);
-}
-
-static int fault_rename(const struct file_ops *ops, const char *from, const char *to)
-{
-    return fails(ops) ? -1 : file_ops_real.rename(ops, from, to);
-}
-
 TEST_F(a_full_disk_leaves_nothing_behind, cut)
 {
     int fail_at = 1;
     for (enum err err = ERR_NO_SPACE; err != ERR_OK; fail_at++) {
-        struct faults faults = {.ops = file_ops_real, .fail_at = fail_at};
-        faults.ops.write = fault_write;
-        faults.ops.fsync = fault_fsync;
-        faults.ops.rename = fault_rename;
-        faults.ops.context = &faults;
+        struct faults faults;
         struct digest manifest;
+        faults_init(&faults, fail_at, ENOSPC);
         err = write_server(f, &faults.ops, cut, 0, &manifest);
         if (err == ERR_OK)
             break;
@@ -378,7 +330,7 @@ TEST_F(only_recorded_cuts_count, cut)
     snprintf(foreign, sizeof foreign, "%s/g9-v05", f->dir);
     assert_int_equal(file_make_dirs(foreign, 0755, NULL), ERR_OK);
     strcat(foreign, "/cut.json");
-    replace(foreign, (struct slice){(const uint8_t *)"{}", 2});
+    replace(foreign, slice_of("{}"));
     assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_OK);
     assert_int_equal(newest.generation, 2); /* a newer generation is newer */
     assert_int_equal(newest.version, 100);
@@ -529,9 +481,8 @@ TEST(a_table_that_leads_outside_is_refused)
         checkpoint_put64(tail + 48, sizeof file);
         memcpy(tail + 56, CHECKPOINT_END, 8);
         struct checkpoint_view view;
-        struct reason reason;
         assert_int_equal(
-            checkpoint_view_init((struct slice){file, sizeof file}, "file", cut, 0, &view, &reason),
+            checkpoint_view_init((struct slice){file, sizeof file}, "file", cut, 0, &view, NULL),
             i == 0 ? ERR_OK : ERR_CORRUPT);
     }
 }
@@ -571,7 +522,7 @@ TEST_F(a_choice_that_names_no_cut_is_refused, cut)
     char path[400];
     write_cut(f, (struct checkpoint_name){1, 10}, true);
     snprintf(path, sizeof path, "%s/restore", f->dir);
-    replace(path, (struct slice){(const uint8_t *)"g1-v010\n", 8});
+    replace(path, slice_of("g1-v010\n"));
     assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_CORRUPT);
     assert_int_equal(checkpoint_newest(f->dir, &newest, &f->reason), ERR_CORRUPT);
     assert_non_null(strstr(f->reason.text, "restore: names no checkpoint: g1-v010"));

@@ -2,6 +2,7 @@
  * whole, and a flipped bit is found.
  * The protocol of a cut runs once with each of its operations being the last one (dying_disk.h). */
 #include "tests/unit/dying_disk.h"
+#include "tests/unit/faults.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/checkpoint.h"
@@ -59,19 +60,6 @@ static struct checkpoint_name restart(const char *dir)
         assert_true(chunk.values[WEIGHTS - 1] == value_of(cut, i));
     }
     return cut;
-}
-
-static int no_fsync(const struct file_ops *ops, int fd)
-{
-    (void)ops, (void)fd;
-    return 0;
-}
-
-static struct file_ops quick_ops(void)
-{
-    struct file_ops ops = file_ops_real;
-    ops.fsync = no_fsync;
-    return ops;
 }
 
 /* Dies after `die_at` operations of the second cut; whether that one was there. */

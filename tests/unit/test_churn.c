@@ -73,8 +73,7 @@ TEST(servers_go_only_when_asked_for)
 static enum err trace(const char *text, double speed, struct churn *ret_churn,
                       struct reason *reason)
 {
-    return churn_of_trace("spot.csv", (struct slice){(const uint8_t *)text, strlen(text)}, speed,
-                          ret_churn, reason);
+    return churn_of_trace("spot.csv", slice_of(text), speed, ret_churn, reason);
 }
 
 TEST(a_trace_is_followed_at_its_speed)

@@ -40,11 +40,6 @@ static const struct config_field fields[] = {
 static const struct config_table table = {fields, sizeof fields / sizeof fields[0],
                                           sizeof(struct settings)};
 
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){(const uint8_t *)text, strlen(text)};
-}
-
 static enum err parse(const char *text, const struct config_overrides *overrides,
                       struct settings *ret_settings, struct reason *reason)
 {

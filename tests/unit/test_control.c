@@ -56,9 +56,8 @@ TEST_F(a_resume_of_nothing_is_refused, control)
     assert_false(store_has_active_run(f));
 }
 
-TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control)
+TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control, .trains = true)
 {
-    train(f);
     struct call *stop = call_new(f, CALL_STOP_RUN);
     stop->stop_run.reason = "a test";
     assert_int_equal(say(f, stop), ERR_OK);
@@ -94,9 +93,8 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
     assert_false(served_data);
 }
 
-TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control)
+TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control, .trains = true)
 {
-    train(f);
     control_free(f->control);
     assert_int_equal(file_remove_tree(folder_path(&f->folder, "run"), NULL), ERR_OK);
     FILE *file = fopen(folder_path(&f->folder, "run"), "w"); /* where its directory was */
@@ -184,9 +182,8 @@ TEST_F(without_a_run_what_needs_one_is_refused, control)
     assert_int_equal(say(f, acquire_call(f, 7, 1)), ERR_UNKNOWN_MEMBER);
 }
 
-TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, control)
+TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, control, .trains = true)
 {
-    train(f);
     uint64_t number = say_and_wait(f, call_new(f, CALL_CHECKPOINT));
     struct call *call = call_new(f, CALL_STOP_RUN);
     call->stop_run.reason = "a test";
@@ -199,9 +196,8 @@ TEST_F(a_checkpoint_waits_for_its_cut_and_fails_when_the_run_ends_before, contro
     assert_false(store_has_active_run(f));
 }
 
-TEST_F(a_member_that_asks_anew_gets_one_answer, control)
+TEST_F(a_member_that_asks_anew_gets_one_answer, control, .trains = true)
 {
-    train(f);
     uint64_t member = join(f);
     assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
     uint64_t other = join(f);

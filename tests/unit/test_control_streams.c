@@ -63,9 +63,8 @@ TEST_F(a_servers_stream_that_begins_with_no_hello_is_closed, control)
 static const struct server_report far_hello = {
     .kind = SERVER_HELLO, .boot = FAR_BOOT, .hello = {.name = "far", .address = "far:1"}};
 
-TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control)
+TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control, .trains = true)
 {
-    train(f);
     scoped(connection_release) struct connection *connection = new_connection(f, 0, true);
     server_says(f, connection, far_hello);
     assert_true(connection->listed);
@@ -142,18 +141,16 @@ static void member_says(struct control_fixture *f, struct connection *connection
     stream_says(f, connection, rpc_message_new(buf_slice(&bytes)));
 }
 
-TEST_F(the_stream_of_a_member_that_is_none_is_closed, control)
+TEST_F(the_stream_of_a_member_that_is_none_is_closed, control, .trains = true)
 {
-    train(f);
     scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
     member_says(f, connection, 4711);
     expect_finished(&f->streams[0], ERR_UNKNOWN_MEMBER);
     assert_false(connection->listed);
 }
 
-TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control)
+TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control, .trains = true)
 {
-    train(f);
     uint64_t member = join(f);
     scoped(connection_release) struct connection *older = new_connection(f, 0, false);
     scoped(connection_release) struct connection *newer = new_connection(f, 1, false);
@@ -171,9 +168,8 @@ TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control)
     member_says(f, newer, member); /* on its way when it was closed */
 }
 
-TEST_F(the_end_answers_who_waits_and_ends_streams, control)
+TEST_F(the_end_answers_who_waits_and_ends_streams, control, .trains = true)
 {
-    train(f);
     scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
     member_says(f, connection, join(f));
     say_and_wait(f, call_new(f, CALL_CHECKPOINT));

@@ -137,84 +137,74 @@ TEST_F(a_full_disk_at_the_first_cut_fails_the_run_by_name, coordinator)
 TEST_F(a_server_that_cannot_prepare_fails_the_run_by_name, coordinator)
 {
     prepare_three_steps(f);
-    struct server_report ready = {.kind = SERVER_READY};
-    ready.ready.cut.generation = status(f).generation;
-    ready.ready.code = ERR_CORRUPT;
-    ready.ready.text = "c.bin: block 3";
-    assert_int_equal(report(f, 0, ready), ERR_OK);
+    assert_int_equal(say_unready(f, 0, ERR_CORRUPT), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
-    assert_string_equal(status(f).reason, "server s0 cannot prepare: CORRUPT: c.bin: block 3");
+    assert_string_equal(status(f).reason, "server s0 cannot prepare: CORRUPT: g4-v9: block 3");
 }
 
 /* ---- tickets ---- */
 
-TEST_F(p1_acquire_asked_again_returns_the_lease_already_given, coordinator)
+TEST_F(p1_acquire_asked_again_returns_the_lease_already_given, coordinator, .steps = 3,
+       .workers = 1)
 {
-    start_steps(f, 3);
-    uint64_t worker = join(f);
-    struct ticket first = ticket_of(f, worker, 1);
-    struct ticket again = ticket_of(f, worker, 1);
+    struct ticket first = ticket_of(f, f->worker, 1);
+    struct ticket again = ticket_of(f, f->worker, 1);
     assert_memory_equal(&first, &again, sizeof first);
-    assert_int_not_equal(ticket_of(f, worker, 2).attempt, first.attempt);
-    assert_int_equal(acquire(f, worker, 1, 5000), ERR_TOO_LATE); /* an old question */
+    assert_int_not_equal(ticket_of(f, f->worker, 2).attempt, first.attempt);
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_TOO_LATE); /* an old question */
 }
 
-TEST_F(p1_complete_says_nothing_about_the_step, coordinator)
+TEST_F(p1_complete_says_nothing_about_the_step, coordinator, .steps = 3, .whole_steps = true,
+       .workers = 1)
 {
-    start_whole_steps(f, 3);
-    uint64_t worker = join(f);
-    struct ticket ticket = ticket_of(f, worker, 1);
-    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK);
+    struct ticket ticket = ticket_of(f, f->worker, 1);
+    assert_int_equal(complete(f, f->worker, ticket, ERR_OK), ERR_OK);
     assert_null(command(f, 0, SERVER_COMMIT));
-    assert_int_equal(acquire(f, worker, 2, 0), ERR_OK);
-    assert_int_equal(answer(f, worker).result, ACQUIRE_WAIT); /* done: not granted again */
+    assert_int_equal(acquire(f, f->worker, 2, 0), ERR_OK);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_WAIT); /* done: not granted again */
     reduce_all(f, 0);
     assert_non_null(command(f, 0, SERVER_COMMIT));
 }
 
-TEST_F(a_step_is_committed_by_its_seals_though_no_worker_said_complete, coordinator)
+TEST_F(a_step_is_committed_by_its_seals_though_no_worker_said_complete, coordinator, .steps = 3,
+       .workers = 1)
 {
-    start_steps(f, 3);
-    uint64_t worker = join(f);
-    struct ticket ticket = ticket_of(f, worker, 1);
+    struct ticket ticket = ticket_of(f, f->worker, 1);
     reduce_all(f, 0);
     assert_int_equal(status(f).version, 1);
-    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK); /* late, harmless */
-    assert_int_equal(ticket_of(f, worker, 2).version, 1);
+    assert_int_equal(complete(f, f->worker, ticket, ERR_OK), ERR_OK); /* late, harmless */
+    assert_int_equal(ticket_of(f, f->worker, 2).version, 1);
 }
 
-TEST_F(a_dropped_ticket_is_granted_again, coordinator)
+TEST_F(a_dropped_ticket_is_granted_again, coordinator, .steps = 3, .whole_steps = true,
+       .workers = 2)
 {
-    start_whole_steps(f, 3);
-    uint64_t a = join(f), b = join(f);
-    struct ticket ticket = ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
-    assert_int_equal(complete(f, a, ticket, ERR_UNREACHABLE), ERR_OK);
-    assert_int_equal(answer(f, b).ticket.node.index, 0);
+    struct ticket ticket = ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 5000), ERR_OK);
+    assert_int_equal(complete(f, f->a, ticket, ERR_UNREACHABLE), ERR_OK);
+    assert_int_equal(answer(f, f->b).ticket.node.index, 0);
 }
 
-TEST_F(a_parked_question_is_answered_when_its_time_is_over, coordinator)
+TEST_F(a_parked_question_is_answered_when_its_time_is_over, coordinator, .steps = 3,
+       .whole_steps = true, .workers = 2)
 {
-    start_whole_steps(f, 3);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 200), ERR_OK);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 200), ERR_OK);
     assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + 200);
     tick(f, 199);
     assert_null(seen(f, EFFECT_ANSWER));
     tick(f, 1);
-    assert_int_equal(answer(f, b).result, ACQUIRE_WAIT);
+    assert_int_equal(answer(f, f->b).result, ACQUIRE_WAIT);
 }
 
-TEST_F(tickets_of_the_next_version_wake_who_waits, coordinator)
+TEST_F(tickets_of_the_next_version_wake_who_waits, coordinator, .steps = 3, .whole_steps = true,
+       .workers = 2)
 {
-    start_whole_steps(f, 3);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 5000), ERR_OK);
     reduce_all(f, 0);
-    assert_int_equal(answer(f, b).ticket.step, 1);
-    assert_int_equal(answer(f, b).ticket.version, 1);
+    assert_int_equal(answer(f, f->b).ticket.step, 1);
+    assert_int_equal(answer(f, f->b).ticket.version, 1);
 }
 
 TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator)
@@ -234,18 +224,16 @@ TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator)
     assert_int_equal(status(f).speculative, 2);
 }
 
-TEST_F(a_ticket_that_never_was_is_malformed, coordinator)
+TEST_F(a_ticket_that_never_was_is_malformed, coordinator, .steps = 3, .workers = 1)
 {
-    start_steps(f, 3);
-    uint64_t worker = join(f);
-    struct ticket ticket = ticket_of(f, worker, 1);
+    struct ticket ticket = ticket_of(f, f->worker, 1);
     struct ticket bad[] = {ticket, ticket, ticket, ticket};
     bad[0].node = (struct node){0, SLOTS};
     bad[1].step = 9;
     bad[2].kind = TICKET_VALIDATE;
     bad[3].generation++;
     for (int i = 0; i < 4; i++)
-        if (complete(f, worker, bad[i], ERR_OK) != ERR_MALFORMED)
+        if (complete(f, f->worker, bad[i], ERR_OK) != ERR_MALFORMED)
             fail_msg("ticket %d was taken", i);
     assert_int_equal(acquire(f, 12345, 1, 0), ERR_UNKNOWN_MEMBER);
 }
@@ -262,9 +250,8 @@ TEST_F(a_member_holds_only_so_many_tickets, coordinator)
     assert_int_equal(acquire(f, worker, 99, 5000), ERR_BUSY);
 }
 
-TEST_F(pushes_that_never_came_are_asked_for_again, coordinator)
+TEST_F(pushes_that_never_came_are_asked_for_again, coordinator, .steps = 3, .whole_steps = true)
 {
-    start_whole_steps(f, 3);
     uint64_t liar = join(f), honest = join(f);
     struct ticket ticket = ticket_of(f, liar, 1);
     assert_int_equal(complete(f, liar, ticket, ERR_OK), ERR_OK);
@@ -278,9 +265,8 @@ TEST_F(pushes_that_never_came_are_asked_for_again, coordinator)
 
 /* ---- fences ---- */
 
-TEST_F(p2_reports_of_another_generation_are_refused, coordinator)
+TEST_F(p2_reports_of_another_generation_are_refused, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     f->generation--;
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OLD_GENERATION);
     assert_int_equal(say_committed(f, 0, 0), ERR_OLD_GENERATION);
@@ -291,27 +277,24 @@ TEST_F(p2_reports_of_another_generation_are_refused, coordinator)
     assert_null(command(f, 0, SERVER_COMMIT)); /* the old report did not count */
 }
 
-TEST_F(p2_a_complete_and_an_acquire_of_another_generation_are_refused, coordinator)
+TEST_F(p2_a_complete_and_an_acquire_of_another_generation_are_refused, coordinator, .steps = 3,
+       .workers = 1)
 {
-    start_steps(f, 3);
-    uint64_t worker = join(f);
-    struct ticket ticket = ticket_of(f, worker, 1);
+    struct ticket ticket = ticket_of(f, f->worker, 1);
     ticket.generation--;
-    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OLD_GENERATION);
+    assert_int_equal(complete(f, f->worker, ticket, ERR_OK), ERR_OLD_GENERATION);
     f->generation--;
-    assert_int_equal(acquire(f, worker, 2, 0), ERR_OLD_GENERATION);
+    assert_int_equal(acquire(f, f->worker, 2, 0), ERR_OLD_GENERATION);
 }
 
-TEST_F(p3_a_report_of_an_earlier_boot_is_refused, coordinator)
+TEST_F(p3_a_report_of_an_earlier_boot_is_refused, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     f->boot[0]--;
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OLD_BOOT);
 }
 
-TEST_F(a_report_over_a_dead_link_is_not_heard, coordinator)
+TEST_F(a_report_over_a_dead_link_is_not_heard, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     uint64_t old = f->link[0];
     assert_null(seen(f, EFFECT_UNLINK));
     hello(f, 0, f->generation);                          /* the same boot over a new stream */
@@ -325,9 +308,8 @@ TEST_F(a_report_over_a_dead_link_is_not_heard, coordinator)
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
 }
 
-TEST_F(a_seal_of_a_chunk_that_the_run_does_not_have_is_malformed, coordinator)
+TEST_F(a_seal_of_a_chunk_that_the_run_does_not_have_is_malformed, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     for (int i = 0; i < 2; i++) { /* another server's, nobody's */
         struct chunk_seal seal = {(uint32_t)i + 1, true, 1};
         struct server_report reduced = {.kind = SERVER_REDUCED};

@@ -3,20 +3,6 @@
 
 /* ---- async ---- */
 
-static struct coordinator_run async_run(uint64_t steps)
-{
-    struct coordinator_run run = run_of(steps);
-    run.async = true;
-    run.window = 2 * SLOTS;
-    return run;
-}
-
-static void start_async(struct coordinator_fixture *f, uint64_t steps)
-{
-    struct coordinator_run run = async_run(steps);
-    start(f, &run);
-}
-
 static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, uint64_t number,
                                const uint64_t *boots)
 {
@@ -29,9 +15,7 @@ static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, u
                                        .ticket = sign(ticket, member),
                                        .boot_count = SERVERS,
                                        .boots = boots};
-    enum err err = coordinator_complete(f->coordinator, f->now_ms, &request);
-    look(f);
-    return err;
+    return say_complete(f, &request);
 }
 
 static void complete_tickets(struct coordinator_fixture *f, uint64_t member, uint64_t first,
@@ -65,40 +49,38 @@ static enum err say_taken(struct coordinator_fixture *f, uint32_t i, uint64_t ve
     return report(f, i, ready);
 }
 
-TEST_F(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits, coordinator)
+TEST_F(async_grants_as_far_as_the_window_and_one_step_ahead_of_commits, coordinator, .steps = 5,
+       .async = true, .workers = 1)
 {
-    start_async(f, 5);
-    uint64_t worker = join(f);
     for (uint64_t i = 0; i < 8; i++) {
-        struct ticket ticket = ticket_of(f, worker, 1 + i);
+        struct ticket ticket = ticket_of(f, f->worker, 1 + i);
         assert_int_equal(ticket.step * SLOTS + ticket.node.index, i);
     }
     assert_int_equal(granted(f), UINT64_MAX);
-    complete_tickets(f, worker, 1, 3);
+    complete_tickets(f, f->worker, 1, 3);
     assert_int_equal(granted(f), UINT64_MAX); /* 0 is not done */
-    complete_tickets(f, worker, 0, 0);
+    complete_tickets(f, f->worker, 0, 0);
     assert_int_equal(granted(f), 8); /* no commit was needed */
-    complete_tickets(f, worker, 4, 11);
+    complete_tickets(f, f->worker, 4, 11);
     assert_int_equal(granted(f), UINT64_MAX);
     reduce_all(f, 0);
     assert_int_equal(granted(f), 12);
     commit_all(f, 0);
 }
 
-TEST_F(p12_a_complete_that_names_an_older_boot_does_not_count, coordinator)
+TEST_F(p12_a_complete_that_names_an_older_boot_does_not_count, coordinator, .steps = 5,
+       .async = true, .workers = 1)
 {
-    start_async(f, 5);
-    uint64_t worker = join(f);
     const uint64_t older[] = {f->boot[0], f->boot[1] - 1};
-    assert_int_equal(complete_boots(f, worker, 0, older), ERR_OK);
+    assert_int_equal(complete_boots(f, f->worker, 0, older), ERR_OK);
     assert_int_equal(granted(f), 0);
-    complete_tickets(f, worker, 0, 0);
+    complete_tickets(f, f->worker, 0, 0);
     assert_int_equal(granted(f), 1);
 }
 
-TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinator)
+TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinator, .steps = 5,
+       .async = true)
 {
-    start_async(f, 5);
     uint64_t worker = join(f), generation = f->generation;
     complete_tickets(f, worker, 0, 5);
     assert_int_equal(granted(f), 6);
@@ -117,11 +99,10 @@ TEST_F(p12_a_new_boot_begins_alone_and_what_it_lost_is_granted_again, coordinato
     assert_int_equal(granted(f), 5);
 }
 
-TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinator)
+TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinator, .steps = 5,
+       .async = true, .workers = 1)
 {
-    start_async(f, 5);
-    uint64_t worker = join(f);
-    complete_tickets(f, worker, 0, 7);
+    complete_tickets(f, f->worker, 0, 7);
     step(f, 0);
     step(f, 1);
     assert_int_equal(granted(f), 8);
@@ -130,16 +111,15 @@ TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinato
     assert_int_equal(command(f, 0, SERVER_COMMIT)->commit.step, 1); /* where the run is */
     assert_int_equal(status(f).version, 2);
     assert_int_equal(granted(f), 2);
-    complete_tickets(f, worker, 2, 7);
+    complete_tickets(f, f->worker, 2, 7);
     assert_int_equal(granted(f), 8);
     say_committed(f, 0, 1);
     step(f, 2);
     assert_int_equal(status(f).version, 3);
 }
 
-TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator)
+TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator, .steps = 5, .async = true)
 {
-    start_async(f, 5);
     assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
     restart_server(f, 1);
     assert_int_equal(say_taken(f, 1, 0, 0, 0), ERR_OK);
@@ -215,22 +195,21 @@ TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)
     assert_int_equal(status(f).cut.version, 3);
 }
 
-TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator)
+TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator, .steps = 5, .async = true,
+       .workers = 1)
 {
-    start_async(f, 5);
-    uint64_t worker = join(f);
-    complete_tickets(f, worker, 0, 3);
+    complete_tickets(f, f->worker, 0, 3);
     assert_int_equal(granted(f), 4);
     for (uint32_t i = 0; i < 8; i++) {
-        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
         tick(f, LEASE_MS / 2);
     }
     assert_int_equal(granted(f), 0);
 }
 
-TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator)
+TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator, .steps = 1,
+       .async = true)
 {
-    start_async(f, 1);
     uint64_t generation = f->generation;
     reduce_all(f, 0); /* before the workers' words came */
     assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
@@ -246,9 +225,8 @@ TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordin
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST_F(async_a_bitmap_of_no_such_run_is_malformed, coordinator)
+TEST_F(async_a_bitmap_of_no_such_run_is_malformed, coordinator, .steps = 5, .async = true)
 {
-    start_async(f, 5);
     restart_server(f, 1);
     assert_int_equal(say_taken(f, 1, 0, 5 * SLOTS + 1, 0), ERR_MALFORMED);
     assert_int_equal(say_taken(f, 1, 0, 3, 1), ERR_MALFORMED);

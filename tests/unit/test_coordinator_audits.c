@@ -3,23 +3,6 @@
 
 #include "server/coordinator/audits.h"
 
-static uint64_t join_named(struct coordinator_fixture *f, const char *name)
-{
-    struct join_request request = join_request();
-    struct join_reply reply;
-    snprintf(request.name, sizeof request.name, "%s", name);
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
-    look(f);
-    return reply.member;
-}
-
-static void start_audited(struct coordinator_fixture *f, double share)
-{
-    struct coordinator_run run = run_of(9);
-    run.audit = share;
-    start(f, &run);
-}
-
 static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t first,
                    const struct ticket *ticket)
 {
@@ -38,9 +21,9 @@ static void steps_to(struct coordinator_fixture *f, uint64_t version)
         step(f, status(f).version);
 }
 
-TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator)
+TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
     assert_int_equal(second.step, first.step);
@@ -52,9 +35,9 @@ TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator)
     assert_memory_equal(&first, &second, sizeof second);
 }
 
-TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordinator)
+TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
     assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
@@ -67,9 +50,9 @@ TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordina
     assert_int_equal(status(f).audits.chosen, 1);
 }
 
-TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator)
+TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
     assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
@@ -80,9 +63,9 @@ TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator)
     assert_int_equal(status(f).audits.not_compared, 1);
 }
 
-TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coordinator)
+TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a");
     struct ticket first = ticket_of(f, a, 1);
     assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
@@ -93,9 +76,9 @@ TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coor
     assert_int_equal(ticket_of(f, b, 2).step, 1);
 }
 
-TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordinator)
+TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
     f->now_ms += 20;
@@ -109,9 +92,8 @@ TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordina
     assert_int_equal(status(f).speculative, 0);
 }
 
-TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator)
+TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator, .steps = 9, .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1);
     ticket_of(f, b, 1);
@@ -127,9 +109,9 @@ TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator)
     assert_int_equal(status(f).redone, 0);
 }
 
-TEST_F(a_second_that_drops_its_ticket_leaves_the_audit_to_another, coordinator)
+TEST_F(a_second_that_drops_its_ticket_leaves_the_audit_to_another, coordinator, .steps = 9,
+       .audit = 1)
 {
-    start_audited(f, 1);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
     assert_int_equal(complete(f, b, second, ERR_TOO_LATE), ERR_OK);
@@ -137,9 +119,9 @@ TEST_F(a_second_that_drops_its_ticket_leaves_the_audit_to_another, coordinator)
     assert_true(node_equal(ticket_of(f, c, 1).node, first.node));
 }
 
-TEST_F(without_a_share_nothing_is_audited_and_a_small_one_chooses_few, coordinator)
+TEST_F(without_a_share_nothing_is_audited_and_a_small_one_chooses_few, coordinator, .steps = 9,
+       .audit = 0.25)
 {
-    start_audited(f, 0.25);
     uint64_t a = join_named(f, "a"), sequence = 0;
     for (uint64_t version = 0; version < 8; version++) {
         for (uint32_t slot = 0; slot < SLOTS; slot++)
@@ -150,9 +132,8 @@ TEST_F(without_a_share_nothing_is_audited_and_a_small_one_chooses_few, coordinat
                     14); /* of 32; the same in each run of this secret */
 }
 
-TEST_F(tickets_of_both_suspects_are_audited_by_a_third, coordinator)
+TEST_F(tickets_of_both_suspects_are_audited_by_a_third, coordinator, .steps = 9, .audit = 1e-9)
 {
-    start_audited(f, 1e-9);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     struct ticket of_a = ticket_of(f, a, 1), of_b = ticket_of(f, b, 1);
     assert_int_equal(status(f).audits.chosen, 0);

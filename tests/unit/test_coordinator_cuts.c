@@ -3,9 +3,9 @@
 
 /* ---- cuts ---- */
 
-TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator)
+TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator, .steps = 9,
+       .cut_every = 2)
 {
-    start_cutting(f, 2);
     step_cuts(f, 0, false);
     step_cuts(f, 1, true);
     assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK);
@@ -21,15 +21,6 @@ TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator)
     assert_int_equal(cut->servers[1].digest[0], 2);
     assert_int_equal(command(f, 0, SERVER_RECORDED)->recorded.version, 2);
     assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_COMMAND));
-}
-
-static enum err say_unready(struct coordinator_fixture *f, uint32_t i, enum err code)
-{
-    struct server_report ready = {.kind = SERVER_READY};
-    ready.ready.cut.generation = status(f).generation;
-    ready.ready.code = code;
-    ready.ready.text = "g4-v9: block 3";
-    return report(f, i, ready);
 }
 
 static struct cut_record cut_at(uint64_t version)
@@ -95,9 +86,8 @@ TEST_F(p12_an_async_run_does_not_fall_back_by_itself, coordinator)
     assert_null(seen(f, EFFECT_FIND_CUT));
 }
 
-TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator)
+TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator, .steps = 9, .cut_every = 1)
 {
-    start_cutting(f, 1);
     step(f, 0);
     step(f, 1);
     record_all(f, 2);
@@ -107,45 +97,41 @@ TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator)
     assert_int_equal(status(f).cut.version, 2);
 }
 
-TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator)
+TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator, .steps = 1, .workers = 1)
 {
-    start_steps(f, 1);
-    uint64_t worker = join(f);
     step_cuts(f, 0, true);
-    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
     assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
     assert_int_equal(status(f).state, RUN_TRAINING);
     assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OK);
     assert_int_equal(status(f).state, RUN_ENDED);
-    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
     assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
     assert_non_null(command(f, 1, SERVER_END));
     assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_STORE_STATE));
-    assert_int_equal(acquire(f, worker, 2, 5000), ERR_OK);
-    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
-    coordinator_member_lost(f->coordinator, f->now_ms, worker, "stream broke");
+    assert_int_equal(acquire(f, f->worker, 2, 5000), ERR_OK);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
+    coordinator_member_lost(f->coordinator, f->now_ms, f->worker, "stream broke");
     look(f);
     assert_int_equal(status(f).members_lost, 0); /* it had nothing left to do here */
 }
 
-TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coordinator)
+TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coordinator, .steps = 1,
+       .workers = 1)
 {
-    start_steps(f, 1);
-    uint64_t worker = join(f);
-    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
     look(f);
     assert_null(seen(f, EFFECT_NOTICE));
     step(f, 0);
     record_all(f, 1);
     assert_int_equal(status(f).state, RUN_ENDED);
-    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
     look(f);
     assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
 }
 
-TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
+TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator, .steps = 9, .cut_every = 1)
 {
-    start_cutting(f, 1);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
     assert_string_equal(
@@ -157,9 +143,8 @@ TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator)
     assert_string_equal(status(f).cut_error, "");
 }
 
-TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator)
+TEST_F(a_cut_that_cannot_be_written_down_is_not_recorded, coordinator, .steps = 9, .cut_every = 1)
 {
-    start_cutting(f, 1);
     step(f, 0);
     f->store = ERR_NO_SPACE;
     record_all(f, 1);
@@ -218,9 +203,9 @@ TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator)
 }
 
 /* Or it would take the next attempt for the one that it has carried out. */
-TEST_F(p9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, coordinator)
+TEST_F(p9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, coordinator,
+       .steps = 1)
 {
-    start_steps(f, 1);
     reduce_all(f, 0);
     assert_int_equal(say_committed(f, 0, 0), ERR_OK);
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
@@ -233,9 +218,8 @@ TEST_F(p9_a_server_that_comes_back_before_the_next_attempt_gets_the_failed_one, 
     next_attempt(f, 1);
 }
 
-TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator)
+TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator, .steps = 1)
 {
-    start_steps(f, 1);
     step(f, 0);
     f->store = ERR_NO_SPACE;
     record_all(f, 1);
@@ -248,18 +232,16 @@ TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator)
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST_F(another_failure_at_the_end_fails_the_run_by_name, coordinator)
+TEST_F(another_failure_at_the_end_fails_the_run_by_name, coordinator, .steps = 1)
 {
-    start_steps(f, 1);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_IO), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
     assert_non_null(strstr(status(f).reason, "the newest recorded checkpoint is of version 0"));
 }
 
-TEST_F(a_stop_waits_for_room_until_it_is_asked_again, coordinator)
+TEST_F(a_stop_waits_for_room_until_it_is_asked_again, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     step(f, 0);
     stop(f);
     step(f, 1);
@@ -273,9 +255,8 @@ TEST_F(a_stop_waits_for_room_until_it_is_asked_again, coordinator)
     assert_non_null(strstr(status(f).reason, "version 2 is dropped"));
 }
 
-TEST_F(a_pause_does_not_wait_for_room, coordinator)
+TEST_F(a_pause_does_not_wait_for_room, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     step(f, 0);
     assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "the daemon ends"), ERR_OK);
     step(f, 1);
@@ -283,9 +264,8 @@ TEST_F(a_pause_does_not_wait_for_room, coordinator)
     assert_true(status(f).paused);
 }
 
-TEST_F(an_operator_can_ask_for_a_cut, coordinator)
+TEST_F(an_operator_can_ask_for_a_cut, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
     step_cuts(f, 0, true);
     reduce_all(f, 1);
@@ -294,25 +274,23 @@ TEST_F(an_operator_can_ask_for_a_cut, coordinator)
 
 /* ---- stopping ---- */
 
-TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator)
+TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator, .steps = 9, .workers = 1)
 {
-    start_steps(f, 9);
-    uint64_t worker = join(f);
-    ticket_of(f, worker, 1);
+    ticket_of(f, f->worker, 1);
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
     step(f, 0);
     record_all(f, 1);
     step(f, 1);
     stop(f);
-    assert_int_equal(ticket_of(f, worker, 2).step, 2); /* it is still computed */
+    assert_int_equal(ticket_of(f, f->worker, 2).step, 2); /* it is still computed */
     step_cuts(f, 2, true);
-    assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->worker, 3, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER)); /* nothing of step 3 is granted */
     record_all(f, 3);
     assert_int_equal(status(f).state, RUN_STOPPED);
     assert_string_equal(status(f).reason, "operator");
     assert_int_equal(status(f).cut.version, 3);
-    assert_int_equal(answer(f, worker).result, ACQUIRE_END);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
 }
 
 static void take_a_pause(struct coordinator_fixture *f)
@@ -321,16 +299,14 @@ static void take_a_pause(struct coordinator_fixture *f)
     look(f);
 }
 
-TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator)
+TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator, .steps = 9, .workers = 1)
 {
-    start_steps(f, 9);
-    uint64_t worker = join(f);
     step(f, 0);
     take_a_pause(f);
     assert_false(status(f).paused); /* the step in flight comes first */
-    assert_int_equal(ticket_of(f, worker, 1).step, 1);
+    assert_int_equal(ticket_of(f, f->worker, 1).step, 1);
     step_cuts(f, 1, true);
-    assert_int_equal(acquire(f, worker, 2, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->worker, 2, 5000), ERR_OK);
     record_all(f, 2);
     assert_true(status(f).paused);
     assert_int_equal(status(f).state, RUN_TRAINING);
@@ -341,29 +317,26 @@ TEST_F(a_pause_cuts_and_leaves_the_run_to_a_successor, coordinator)
     assert_null(command(f, 0, SERVER_END));
     assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "reboot"), ERR_NO_RUN);
     /* Who asks before the daemon has ended is told no end: it looks for the successor. */
-    assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->worker, 3, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
-    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, worker), ERR_OK);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
     look(f);
     assert_null(seen(f, EFFECT_NOTICE));
 }
 
-TEST_F(a_run_that_ends_before_its_pause_does_is_over, coordinator)
+TEST_F(a_run_that_ends_before_its_pause_does_is_over, coordinator, .steps = 1, .workers = 1)
 {
-    start_steps(f, 1);
-    uint64_t worker = join(f);
     step(f, 0);
     take_a_pause(f);
     record_all(f, 1);
     assert_int_equal(status(f).state, RUN_ENDED);
     assert_false(status(f).paused);
-    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
-    assert_int_equal(answer(f, worker).result, ACQUIRE_END); /* no successor goes on with it */
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_END); /* no successor goes on with it */
 }
 
-TEST_F(a_pause_does_not_wait_for_ever, coordinator)
+TEST_F(a_pause_does_not_wait_for_ever, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     step(f, 0);
     take_a_pause(f);
     assert_false(status(f).paused);
@@ -372,17 +345,15 @@ TEST_F(a_pause_does_not_wait_for_ever, coordinator)
     assert_null(seen(f, EFFECT_STORE_STATE));
 }
 
-TEST_F(a_stop_on_a_cut_needs_no_further_step, coordinator)
+TEST_F(a_stop_on_a_cut_needs_no_further_step, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     stop(f);
     assert_int_equal(status(f).state, RUN_STOPPED);
     assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator)
+TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     step(f, 0);
     stop(f);
     assert_int_equal(status(f).state, RUN_TRAINING);
@@ -392,9 +363,8 @@ TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator)
     assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
+TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     step(f, 0);
     for (uint32_t i = 0; i < SERVERS; i++)
         coordinator_server_lost(f->coordinator, f->now_ms, f->link[i]);
@@ -407,9 +377,8 @@ TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator)
                         "operator; version 1 is dropped, the newest checkpoint is of version 0");
 }
 
-TEST_F(a_stop_does_not_wait_for_validation, coordinator)
+TEST_F(a_stop_does_not_wait_for_validation, coordinator, .steps = 4, .validated = true)
 {
-    start_validated(f, 4);
     step(f, 0);
     step(f, 1);
     stop(f);

@@ -17,9 +17,8 @@ static void assert_ended(const struct coordinator_fixture *f, uint32_t server, u
         assert_int_equal(command_seen->ended.members[i], members[i]);
 }
 
-TEST_F(servers_are_told_who_has_ended, coordinator)
+TEST_F(servers_are_told_who_has_ended, coordinator, .steps = 4)
 {
-    start_steps(f, 4);
     uint64_t a = join(f), b = join(f), c = join(f);
     assert_int_equal(leave(f, a, "enough"), ERR_OK);
     look(f);
@@ -36,65 +35,53 @@ TEST_F(servers_are_told_who_has_ended, coordinator)
 }
 
 /* One false word would mark a slot done that nobody computes. */
-TEST_F(only_what_was_granted_is_completed, coordinator)
+TEST_F(only_what_was_granted_is_completed, coordinator, .steps = 4, .workers = 2)
 {
-    start_steps(f, 4);
-    uint64_t a = join(f), b = join(f);
-    struct ticket ticket = ticket_of(f, a, 1);
-    struct complete_request request = {.member = b, .secret = secret_of(b), .ticket = ticket};
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
-    request.ticket.member = b;
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
-    request = (struct complete_request){.member = a, .secret = secret_of(a), .ticket = ticket};
+    struct ticket ticket = ticket_of(f, f->a, 1);
+    struct complete_request request = {.member = f->b, .secret = secret_of(f->b), .ticket = ticket};
+    assert_int_equal(say_complete(f, &request), ERR_NO_GRANT);
+    request.ticket.member = f->b;
+    assert_int_equal(say_complete(f, &request), ERR_NO_GRANT);
+    request =
+        (struct complete_request){.member = f->a, .secret = secret_of(f->a), .ticket = ticket};
     request.ticket.node.index++;
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_NO_GRANT);
-    look(f);
+    assert_int_equal(say_complete(f, &request), ERR_NO_GRANT);
     request.ticket = ticket;
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_OK);
-    look(f);
+    assert_int_equal(say_complete(f, &request), ERR_OK);
 }
 
 /* Whoever knows a member's number but not its secret is nobody. */
-TEST_F(without_its_secret_nobody_acts_as_a_member, coordinator)
+TEST_F(without_its_secret_nobody_acts_as_a_member, coordinator, .steps = 4, .workers = 2)
 {
-    struct join_reply again;
-    start_steps(f, 4);
-    uint64_t a = join(f), b = join(f);
-    struct ticket ticket = ticket_of(f, a, 1);
-    const struct member_report hello = {a, secret_of(b)};
+    struct ticket ticket = ticket_of(f, f->a, 1);
+    const struct member_report hello = {f->a, secret_of(f->b)};
     assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &hello),
                      ERR_UNKNOWN_MEMBER);
-    const struct acquire_request acquire = {a, secret_of(b), f->generation, 2, 0};
+    const struct acquire_request acquire = {f->a, secret_of(f->b), f->generation, 2, 0};
     assert_int_equal(coordinator_acquire(f->coordinator, f->now_ms, &acquire), ERR_UNKNOWN_MEMBER);
-    const struct complete_request complete = {.member = a, .ticket = ticket};
+    const struct complete_request complete = {.member = f->a, .ticket = ticket};
     assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &complete),
                      ERR_UNKNOWN_MEMBER);
-    const struct leave_request leave = {a, secret_of(b), "forged"};
+    const struct leave_request leave = {f->a, secret_of(f->b), "forged"};
     assert_int_equal(coordinator_leave(f->coordinator, f->now_ms, &leave), ERR_UNKNOWN_MEMBER);
     struct join_request request = join_request();
-    request.previous_member = a;
-    request.previous_secret = secret_of(b);
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &again, NULL), ERR_OK);
-    look(f);
+    request.previous_member = f->a;
+    request.previous_secret = secret_of(f->b);
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
     assert_null(seen(f, EFFECT_EXPEL));
-    const struct member_report own = {a, secret_of(a)};
+    const struct member_report own = {f->a, secret_of(f->a)};
     assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &own), ERR_OK);
 }
 
-TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator)
+TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator, .steps = 3)
 {
     struct join_request request = join_request();
-    struct join_reply reply;
-    struct reason reason;
-    start_steps(f, 3);
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
-    look(f);
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
     assert_int_equal(seen(f, EFFECT_STORE_FINGERPRINT)->fingerprint[0], 5);
     join(f);
     assert_null(seen(f, EFFECT_STORE_FINGERPRINT));
     request.fingerprint[0] = 6;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, &reason),
-                     ERR_FINGERPRINT);
+    assert_int_equal(ask_to_join(f, &request), ERR_FINGERPRINT);
     struct coordinator_member member;
     assert_true(coordinator_member(f->coordinator, 2, &member));
     assert_string_equal(member.state, "refused");
@@ -103,45 +90,40 @@ TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator)
 TEST_F(nobody_joins_while_there_is_no_run, coordinator)
 {
     struct join_request request = join_request();
-    struct join_reply reply;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
-                     ERR_NO_RUN);
+    assert_int_equal(ask_to_join(f, &request), ERR_NO_RUN);
 }
 
-TEST_F(a_broken_control_stream_frees_the_tickets_at_once, coordinator)
+TEST_F(a_broken_control_stream_frees_the_tickets_at_once, coordinator, .steps = 3,
+       .whole_steps = true, .workers = 2)
 {
-    start_whole_steps(f, 3);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 5000), ERR_OK);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
-    coordinator_member_lost(f->coordinator, f->now_ms, a, "stream broke");
+    coordinator_member_lost(f->coordinator, f->now_ms, f->a, "stream broke");
     look(f);
-    assert_int_equal(answer(f, b).result, ACQUIRE_TICKET);
+    assert_int_equal(answer(f, f->b).result, ACQUIRE_TICKET);
     assert_int_equal(status(f).redone, SLOTS);
     assert_int_equal(status(f).members_lost, 1);
 }
 
-TEST_F(a_silent_member_is_lost_when_its_lease_lapses, coordinator)
+TEST_F(a_silent_member_is_lost_when_its_lease_lapses, coordinator, .steps = 3, .whole_steps = true,
+       .workers = 2)
 {
-    start_whole_steps(f, 3);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 60000), ERR_OK);
     f->now_ms += LEASE_MS - 1;
-    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, b), ERR_OK);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->b), ERR_OK);
     assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + 1);
     tick(f, 1);
-    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
-    assert_int_equal(answer(f, b).ticket.node.index, 0);
-    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, a), ERR_UNKNOWN_MEMBER);
-    assert_int_equal(acquire(f, a, 2, 0), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, f->a);
+    assert_int_equal(answer(f, f->b).ticket.node.index, 0);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->a), ERR_UNKNOWN_MEMBER);
+    assert_int_equal(acquire(f, f->a, 2, 0), ERR_UNKNOWN_MEMBER);
 }
 
-TEST_F(who_leaves_says_why, coordinator)
+TEST_F(who_leaves_says_why, coordinator, .steps = 3)
 {
     struct coordinator_member member;
-    start_steps(f, 3);
     uint64_t a = join(f), b = join(f);
     assert_int_equal(leave(f, a, "SIGTERM"), ERR_OK);
     assert_int_equal(leave(f, b, "preempted by the cloud"), ERR_OK);
@@ -155,10 +137,9 @@ TEST_F(who_leaves_says_why, coordinator)
     assert_false(coordinator_member(f->coordinator, 2, &member));
 }
 
-TEST_F(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss, coordinator)
+TEST_F(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss, coordinator, .steps = 9)
 {
     struct coordinator_member member;
-    start_steps(f, 9);
     uint64_t a = join(f), b = join(f);
     struct ticket ticket = ticket_of(f, a, 1);
     assert_int_equal(complete(f, a, ticket, ERR_OK), ERR_OK);
@@ -183,17 +164,16 @@ TEST_F(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss, coordinator)
     assert_string_equal(member.state, "timed out");
 }
 
-TEST_F(joining_again_frees_what_the_membership_before_held, coordinator)
+TEST_F(joining_again_frees_what_the_membership_before_held, coordinator, .steps = 9,
+       .whole_steps = true, .workers = 2)
 {
-    start_whole_steps(f, 9);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
-    join_again(f, a); /* its end of the control stream broke before ours did */
-    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
-    assert_int_equal(answer(f, b).result, ACQUIRE_TICKET);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 60000), ERR_OK);
+    join_again(f, f->a); /* its end of the control stream broke before ours did */
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, f->a);
+    assert_int_equal(answer(f, f->b).result, ACQUIRE_TICKET);
     assert_int_equal(status(f).members_lost, 0);
-    join_again(f, a); /* that is nobody any more */
+    join_again(f, f->a); /* that is nobody any more */
     assert_int_equal(status(f).members_joined, 3);
 }
 
@@ -258,11 +238,10 @@ static void crowd_moves(struct coordinator_fixture *f, struct crowd *crowd,
     look(f);
 }
 
-TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator)
+TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator, .steps = 9)
 {
     struct rand_state random = {7};
     struct crowd crowd = {0};
-    start_steps(f, 9);
     uint64_t steady = join(f);
     struct coordinator_member member;
     for (int i = 0; i < 20000; i++) {

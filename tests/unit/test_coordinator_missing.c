@@ -31,9 +31,8 @@ static const char *state_of(struct coordinator_fixture *f, uint32_t place)
     return member.state;
 }
 
-TEST_F(who_completes_twice_what_servers_lack_is_expelled, coordinator)
+TEST_F(who_completes_twice_what_servers_lack_is_expelled, coordinator, .steps = 4)
 {
-    start_steps(f, 4);
     uint64_t liar = join(f);
     for (uint64_t turn = 1; turn <= 2; turn++) {
         assert_int_equal(complete(f, liar, ticket_of(f, liar, turn), ERR_OK), ERR_OK);
@@ -51,28 +50,23 @@ TEST_F(who_completes_twice_what_servers_lack_is_expelled, coordinator)
     }
     assert_string_equal(state_of(f, 0), "false complete");
     struct join_request request = join_request();
-    struct join_reply reply;
     request.previous_member = liar;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
-                     ERR_EXPELLED);
-    look(f);
+    assert_int_equal(ask_to_join(f, &request), ERR_EXPELLED);
     uint64_t honest = join(f);
     assert_int_equal(ticket_of(f, honest, 1).node.index, 0); /* it is free again */
 }
 
-TEST_F(what_is_completed_after_the_question_is_not_missing, coordinator)
+TEST_F(what_is_completed_after_the_question_is_not_missing, coordinator, .steps = 4, .workers = 2)
 {
-    start_steps(f, 4);
-    uint64_t a = join(f), b = join(f);
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
-    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
     tick(f, LEASE_MS - 1);
-    const struct member_report alive_a = {a, secret_of(a)}, alive_b = {b, secret_of(b)};
+    const struct member_report alive_a = {f->a, secret_of(f->a)}, alive_b = {f->b, secret_of(f->b)};
     assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &alive_a), ERR_OK);
     assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &alive_b), ERR_OK);
     tick(f, 1);
     uint64_t number = question(f)->ask_missing.question;
-    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
     assert_int_equal(say_missing(f, 0, number, 2), ERR_OK);
     assert_null(seen(f, EFFECT_LOG));
     assert_int_equal(say_missing(f, 0, number + 1000, 3), ERR_OK); /* nobody asked that */

@@ -3,20 +3,16 @@
 
 /* ---- losing servers ---- */
 
-TEST_F(a_lost_server_pauses_the_run_by_name, coordinator)
+TEST_F(a_lost_server_pauses_the_run_by_name, coordinator, .steps = 9, .workers = 1)
 {
-    start_steps(f, 9);
-    uint64_t worker = join(f);
     lose_server(f, 1);
     assert_string_equal(status(f).reason, "server s1 is lost; waiting for it");
-    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
 }
 
-TEST_F(the_same_boot_goes_on_where_it_was, coordinator)
+TEST_F(the_same_boot_goes_on_where_it_was, coordinator, .steps = 9, .workers = 1)
 {
-    start_steps(f, 9);
-    uint64_t worker = join(f);
     reduce_all(f, 0);
     assert_int_equal(say_committed(f, 0, 0), ERR_OK);
     lose_server(f, 1);
@@ -24,13 +20,13 @@ TEST_F(the_same_boot_goes_on_where_it_was, coordinator)
     assert_int_equal(command(f, 1, SERVER_COMMIT)->commit.step, 0); /* it may have missed it */
     assert_null(command(f, 0, SERVER_COMMIT));
     assert_null(seen(f, EFFECT_STORE_REWIND));
-    assert_int_equal(ticket_of(f, worker, 1).version, 1);
+    assert_int_equal(ticket_of(f, f->worker, 1).version, 1);
 }
 
 /* Server 1 restarts; both are there afterwards, told to prepare. */
-TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator)
+TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator, .steps = 9,
+       .cut_every = 2)
 {
-    start_cutting(f, 2);
     for (uint64_t i = 0; i < 3; i++)
         step(f, i);
     record_all(f, 2);
@@ -64,10 +60,9 @@ static enum err other_start(struct coordinator_fixture *f, uint64_t boot, struct
     return err;
 }
 
-TEST_F(p3_another_server_of_a_name_that_answers_changes_nothing, coordinator)
+TEST_F(p3_another_server_of_a_name_that_answers_changes_nothing, coordinator, .steps = 9)
 {
     struct reason reason;
-    start_steps(f, 9);
     assert_int_equal(other_start(f, 3, &reason), ERR_BUSY);
     assert_non_null(command(f, 1, SERVER_ASK));
     assert_null(command(f, 0, SERVER_ASK));
@@ -84,18 +79,16 @@ TEST_F(p3_another_server_of_a_name_that_answers_changes_nothing, coordinator)
     step(f, 0);
 }
 
-TEST_F(p3_a_restart_of_a_dead_server_is_welcome_at_once, coordinator)
+TEST_F(p3_a_restart_of_a_dead_server_is_welcome_at_once, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
     lose_server(f, 1); /* its stream closes */
     assert_int_equal(other_start(f, 3, NULL), ERR_OK);
     assert_non_null(command(f, 1, SERVER_PREPARE));
 }
 
-TEST_F(p3_a_restart_of_a_server_that_is_silent_is_welcome_soon, coordinator)
+TEST_F(p3_a_restart_of_a_server_that_is_silent_is_welcome_soon, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
     f->now_ms += LEASE_MS / 2 - 1;
     assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);
@@ -106,33 +99,29 @@ TEST_F(p3_a_restart_of_a_server_that_is_silent_is_welcome_soon, coordinator)
     assert_non_null(command(f, 1, SERVER_PREPARE));
 }
 
-TEST_F(p10_a_rewind_is_stored_before_it_is_acted_on, coordinator)
+TEST_F(p10_a_rewind_is_stored_before_it_is_acted_on, coordinator, .steps = 9, .workers = 1)
 {
-    start_steps(f, 9);
-    uint64_t worker = join(f);
-    ticket_of(f, worker, 1);
+    ticket_of(f, f->worker, 1);
     restart_server(f, 1);
     assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, f->generation + 1);
     assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_COMMAND));
     assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_EXPEL));
-    assert_int_equal(seen(f, EFFECT_EXPEL)->member, worker);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, f->worker);
 }
 
-TEST_F(p10_a_parked_question_of_the_old_generation_is_answered_so, coordinator)
+TEST_F(p10_a_parked_question_of_the_old_generation_is_answered_so, coordinator, .steps = 9,
+       .whole_steps = true, .workers = 2)
 {
-    start_whole_steps(f, 9);
-    uint64_t a = join(f), b = join(f);
-    ticket_of(f, a, 1);
-    assert_int_equal(acquire(f, b, 1, 60000), ERR_OK);
+    ticket_of(f, f->a, 1);
+    assert_int_equal(acquire(f, f->b, 1, 60000), ERR_OK);
     restart_server(f, 1);
-    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.member, b);
+    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.member, f->b);
     assert_int_equal(seen(f, EFFECT_ANSWER)->answer.err, ERR_OLD_GENERATION);
     assert_int_equal(status(f).members_lost, 0); /* they only join again */
 }
 
-TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator)
+TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator, .steps = 9, .cut_every = 1)
 {
-    start_cutting(f, 1);
     step(f, 0);
     assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
     restart_server(f, 1);
@@ -140,9 +129,8 @@ TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator)
     assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST_F(both_servers_lost_wait_for_both, coordinator)
+TEST_F(both_servers_lost_wait_for_both, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     coordinator_server_lost(f->coordinator, f->now_ms, f->link[0]);
     restart_server(f, 1);
     assert_null(seen(f, EFFECT_STORE_REWIND));
@@ -162,9 +150,8 @@ TEST_F(a_server_that_restarts_while_it_prepares_prepares_again, coordinator)
     assert_false(command(f, 1, SERVER_PREPARE)->prepare.from_cut);
 }
 
-TEST_F(a_server_that_lost_the_run_without_a_new_boot_rewinds_too, coordinator)
+TEST_F(a_server_that_lost_the_run_without_a_new_boot_rewinds_too, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     lose_server(f, 1);
     hello(f, 1, 0);
     assert_non_null(seen(f, EFFECT_STORE_REWIND));
@@ -240,13 +227,11 @@ TEST_F(a_stored_fingerprint_is_still_demanded, coordinator)
     struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
     struct join_request request = join_request();
-    struct join_reply reply;
     hello(f, 0, 0);
     hello(f, 1, 0);
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
     request.fingerprint[0] = 77;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
-                     ERR_FINGERPRINT);
+    assert_int_equal(ask_to_join(f, &request), ERR_FINGERPRINT);
 }
 
 TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator)
@@ -276,10 +261,9 @@ TEST_F(a_server_without_a_run_is_told_that_there_is_nothing_to_hold, coordinator
     assert_non_null(command(f, 1, SERVER_END));
 }
 
-TEST_F(statistics_are_kept, coordinator)
+TEST_F(statistics_are_kept, coordinator, .steps = 9)
 {
     struct coordinator_server server;
-    start_steps(f, 9);
     struct server_report statistics = {.kind = SERVER_STATISTICS};
     statistics.statistics.duplicates = 3;
     assert_int_equal(report(f, 1, statistics), ERR_OK);

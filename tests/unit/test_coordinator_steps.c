@@ -3,9 +3,8 @@
 
 /* ---- commit ---- */
 
-TEST_F(p6_the_next_commit_waits_until_every_server_acknowledged_the_last, coordinator)
+TEST_F(p6_the_next_commit_waits_until_every_server_acknowledged_the_last, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     reduce_all(f, 0);
     const struct server_command *first = command(f, 0, SERVER_COMMIT);
     assert_int_equal(first->commit.step, 0);
@@ -131,9 +130,8 @@ TEST_F(ssp_says_what_a_step_was_computed_on_before_its_commit, coordinator)
     assert_int_equal(seen(f, EFFECT_STEP)->step.behind, 1);
 }
 
-TEST_F(a_report_said_twice_decides_once, coordinator)
+TEST_F(a_report_said_twice_decides_once, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     reduce_all(f, 0);
     assert_int_equal(say_reduced(f, 0, 0, 1), ERR_OK);
     assert_null(command(f, 0, SERVER_COMMIT));
@@ -142,9 +140,8 @@ TEST_F(a_report_said_twice_decides_once, coordinator)
     assert_int_equal(status(f).version, 1);
 }
 
-TEST_F(p8_a_commit_carries_the_counters, coordinator)
+TEST_F(p8_a_commit_carries_the_counters, coordinator, .steps = 5)
 {
-    start_steps(f, 5);
     step(f, 0);
     assert_int_equal(say_reduced(f, 0, 1, NAN), ERR_OK);
     assert_int_equal(say_reduced(f, 1, 1, 1), ERR_OK);
@@ -157,9 +154,8 @@ TEST_F(p8_a_commit_carries_the_counters, coordinator)
     assert_int_equal(status(f).skipped, 1);
 }
 
-TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator)
+TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator, .steps = 5)
 {
-    start_steps(f, 5);
     for (uint64_t i = 0; i < 2; i++) {
         assert_int_equal(say_reduced(f, 0, i, NAN), ERR_OK);
         assert_int_equal(say_reduced(f, 1, i, 1), ERR_OK);
@@ -171,9 +167,8 @@ TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator)
     assert_int_equal(seen(f, EFFECT_STORE_STATE)->state.state, RUN_FAILED);
 }
 
-TEST_F(each_step_leaves_a_row, coordinator)
+TEST_F(each_step_leaves_a_row, coordinator, .steps = 5)
 {
-    start_steps(f, 5);
     join(f);
     f->now_ms += 7;
     reduce_all(f, 0);
@@ -187,16 +182,15 @@ TEST_F(each_step_leaves_a_row, coordinator)
 
 /* ---- validation ---- */
 
-TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
+TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator, .steps = 4,
+       .validated = true, .workers = 1)
 {
-    start_validated(f, 4);
-    uint64_t worker = join(f);
     step(f, 0);
     step(f, 1);
-    assert_int_equal(ticket_of(f, worker, 1).kind, TICKET_TRAIN);
+    assert_int_equal(ticket_of(f, f->worker, 1).kind, TICKET_TRAIN);
     struct ticket pieces[3];
     for (uint32_t i = 0; i < 3; i++) {
-        pieces[i] = ticket_of(f, worker, 2 + i);
+        pieces[i] = ticket_of(f, f->worker, 2 + i);
         assert_int_equal(pieces[i].kind, TICKET_VALIDATE);
         assert_int_equal(pieces[i].version, 2);
         assert_int_equal(pieces[i].node.index, i);
@@ -204,9 +198,10 @@ TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
     reduce_all(f, 2);
     assert_null(command(f, 0, SERVER_COMMIT));
     for (uint32_t i = 3; i-- > 0;) {
-        assert_int_equal(complete(f, worker, pieces[i], ERR_OK), ERR_OK);
+        assert_int_equal(complete(f, f->worker, pieces[i], ERR_OK), ERR_OK);
         if (i > 0)
-            assert_int_equal(complete(f, worker, pieces[i], ERR_OK), ERR_OK); /* twice: no more */
+            assert_int_equal(complete(f, f->worker, pieces[i], ERR_OK),
+                             ERR_OK); /* twice: no more */
     }
     const struct validation_row *row = &seen(f, EFFECT_VALIDATION)->validation;
     assert_int_equal(row->version, 2);
@@ -216,62 +211,57 @@ TEST_F(the_commit_waits_until_its_versions_validation_is_complete, coordinator)
     assert_non_null(command(f, 0, SERVER_COMMIT));
 }
 
-TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator)
+TEST_F(the_last_version_is_validated_before_the_run_ends, coordinator, .steps = 1,
+       .validated = true, .workers = 1)
 {
-    start_validated(f, 1);
-    uint64_t worker = join(f);
     step(f, 0);
     record_all(f, 1);
     assert_int_equal(status(f).state, RUN_TRAINING);
     for (uint32_t i = 0; i < 3; i++) {
-        struct ticket piece = ticket_of(f, worker, 1 + i);
+        struct ticket piece = ticket_of(f, f->worker, 1 + i);
         assert_int_equal(piece.version, 1);
-        assert_int_equal(complete(f, worker, piece, ERR_OK), ERR_OK);
+        assert_int_equal(complete(f, f->worker, piece, ERR_OK), ERR_OK);
     }
     assert_non_null(seen(f, EFFECT_VALIDATION));
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
-TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordinator)
+TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordinator, .steps = 1,
+       .validated = true, .workers = 1)
 {
-    start_validated(f, 1);
-    uint64_t worker = join(f);
     step(f, 0);
     record_all(f, 1);
-    struct complete_request request = {.member = worker,
-                                       .secret = secret_of(worker),
-                                       .ticket = ticket_of(f, worker, 1),
+    struct complete_request request = {.member = f->worker,
+                                       .secret = secret_of(f->worker),
+                                       .ticket = ticket_of(f, f->worker, 1),
                                        .loss_sum = NAN,
                                        .sample_count = 2};
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &request), ERR_OK);
-    look(f);
+    assert_int_equal(say_complete(f, &request), ERR_OK);
     assert_null(seen(f, EFFECT_VALIDATION));
     assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "validation not finite  worker=w"));
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
 /* The piece has two samples of one prediction each. */
-TEST_F(a_validation_that_cannot_be_is_malformed, coordinator)
+TEST_F(a_validation_that_cannot_be_is_malformed, coordinator, .steps = 1, .validated = true,
+       .workers = 1)
 {
-    start_validated(f, 1);
-    uint64_t worker = join(f);
     step(f, 0);
-    const struct complete_request right = {.member = worker,
-                                           .secret = secret_of(worker),
-                                           .ticket = ticket_of(f, worker, 1),
+    const struct complete_request right = {.member = f->worker,
+                                           .secret = secret_of(f->worker),
+                                           .ticket = ticket_of(f, f->worker, 1),
                                            .loss_sum = 1,
                                            .sample_count = 2,
                                            .correct_count = 2};
     struct complete_request negative = right;
     negative.loss_sum = -1;
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &negative), ERR_MALFORMED);
+    assert_int_equal(say_complete(f, &negative), ERR_MALFORMED);
     const uint64_t counts[][2] = {{0, 0}, {1, 1}, {3, 1}, {UINT64_C(1) << 63, 1}, {2, 3}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct complete_request wrong = right;
         wrong.sample_count = counts[i][0];
         wrong.correct_count = counts[i][1];
-        assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &wrong), ERR_MALFORMED);
+        assert_int_equal(say_complete(f, &wrong), ERR_MALFORMED);
     }
-    assert_int_equal(coordinator_complete(f->coordinator, f->now_ms, &right), ERR_OK);
-    look(f);
+    assert_int_equal(say_complete(f, &right), ERR_OK);
 }

@@ -1,16 +1,6 @@
 /* The coordinator: workers whose bits differ. */
 #include "tests/unit/coordinator_fixture.h"
 
-static uint64_t join_named(struct coordinator_fixture *f, const char *name)
-{
-    struct join_request request = join_request();
-    struct join_reply reply;
-    snprintf(request.name, sizeof request.name, "%s", name);
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL), ERR_OK);
-    look(f);
-    return reply.member;
-}
-
 /* Server 0 says that they computed different bits. */
 static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t first)
 {
@@ -29,9 +19,8 @@ static struct coordinator_member member_at(const struct coordinator_fixture *f, 
     return member;
 }
 
-TEST_F(two_that_differ_are_both_named, coordinator)
+TEST_F(two_that_differ_are_both_named, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b");
     differ(f, b, a);
     assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "worker=\"b\" counted=\"a\""));
@@ -44,11 +33,10 @@ TEST_F(two_that_differ_are_both_named, coordinator)
     assert_int_equal(status(f).member_count, 2);
 }
 
-TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, coordinator)
+TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, coordinator,
+       .steps = 9)
 {
     struct join_request request = join_request();
-    struct join_reply reply;
-    start_steps(f, 9);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c");
     differ(f, a, b);
     a = join_again(f, a); /* neither side forgets */
@@ -65,15 +53,12 @@ TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, co
     differ(f, c, a); /* a report that was under way */
     assert_string_equal(member_at(f, 1).reason, "");
     request.previous_member = a;
-    assert_int_equal(coordinator_join(f->coordinator, f->now_ms, &request, &reply, NULL),
-                     ERR_WRONG_BITS);
-    look(f);
+    assert_int_equal(ask_to_join(f, &request), ERR_WRONG_BITS);
     assert_int_equal(status(f).member_count, 2);
 }
 
-TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator)
+TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     uint64_t a = join_named(f, "a"), b = join_named(f, "a"); /* names are the workers' choice */
     differ(f, a, a);
     assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
@@ -87,9 +72,8 @@ TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator
     assert_string_equal(member_at(f, 0).reason, "");
 }
 
-TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator)
+TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator, .steps = 9)
 {
-    start_steps(f, 9);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c"),
              d = join_named(f, "d");
     differ(f, a, b);

@@ -154,25 +154,19 @@ TEST_IN_FOLDER(settings_that_cannot_be_are_refused)
     const char *path = folder_write(state, "a", TEXT, 43);
     const struct data_settings good = {
         .kind = DATA_TEXT, .paths = &path, .path_count = 1, .context = 4, .vocabulary = 256};
-    struct reason reason;
-    struct data_settings wrong = good;
-    wrong.context = 43; /* no target for the last one */
-    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
-    wrong = good;
-    wrong.context = 0;
-    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
-    wrong = good;
-    wrong.vocabulary = 255;
-    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
-    static const double fractions[] = {-0.1, 1, 0.95};
-    for (int i = 0; i < 3; i++) { /* 0.95 leaves no training sample */
-        wrong = good;
-        wrong.validation = fractions[i];
-        assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
+    struct data_settings wrong[] = {good, good, good, good, good, good, good};
+    wrong[0].context = 43; /* no target for the last one */
+    wrong[1].context = 0;
+    wrong[2].vocabulary = 255;
+    wrong[3].validation = -0.1;
+    wrong[4].validation = 1;
+    wrong[5].validation = 0.95; /* leaves no training sample */
+    wrong[6].validation = __builtin_nan("");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct reason reason;
+        if (fails_to_open(&wrong[i], &reason) != ERR_INVALID)
+            fail_msg("settings %zu are opened: %s", i, reason.text);
     }
-    wrong = good;
-    wrong.validation = __builtin_nan("");
-    assert_int_equal(fails_to_open(&wrong, &reason), ERR_INVALID);
 }
 
 TEST_IN_FOLDER(paths_that_lead_to_no_file_are_named)

@@ -4,11 +4,6 @@
 
 #include "common/digest.h"
 
-static struct slice text(const char *words)
-{
-    return (struct slice){(const uint8_t *)words, strlen(words)};
-}
-
 TEST(sha256_gives_the_published_answers)
 {
     static const char *const rows[][2] = {
@@ -19,7 +14,7 @@ TEST(sha256_gives_the_published_answers)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct digest digest;
-        assert_int_equal(digest_sha256(text(rows[i][0]), &digest), ERR_OK);
+        assert_int_equal(digest_sha256(slice_of(rows[i][0]), &digest), ERR_OK);
         assert_string_equal(digest_to_hex(&digest).text, rows[i][1]);
     }
 }
@@ -29,11 +24,11 @@ TEST(pieces_have_the_digest_of_the_whole_and_a_stream_serves_again)
     scoped(digest_stream_release) struct digest_stream stream = {0};
     struct digest whole;
     assert_int_equal(digest_stream_init(&stream), ERR_OK);
-    assert_int_equal(digest_sha256(text("one two three"), &whole), ERR_OK);
+    assert_int_equal(digest_sha256(slice_of("one two three"), &whole), ERR_OK);
     for (int turn = 0; turn < 2; turn++) {
-        digest_stream_add(&stream, text("one "));
-        digest_stream_add(&stream, text(""));
-        digest_stream_add(&stream, text("two three"));
+        digest_stream_add(&stream, slice_of("one "));
+        digest_stream_add(&stream, slice_of(""));
+        digest_stream_add(&stream, slice_of("two three"));
         struct digest pieces = digest_stream_finish(&stream);
         assert_memory_equal(&pieces, &whole, sizeof whole);
     }
@@ -57,7 +52,7 @@ TEST(hmac_gives_the_published_answers)
         memcpy(key, rows[i].key, strlen(rows[i].key));
         digest_mac_set_key(&mac, key);
         for (int turn = 0; turn < 2; turn++) {
-            struct digest answer = digest_mac(&mac, text(rows[i].text));
+            struct digest answer = digest_mac(&mac, slice_of(rows[i].text));
             assert_string_equal(digest_to_hex(&answer).text, rows[i].answer);
         }
     }
@@ -101,7 +96,7 @@ TEST(what_is_no_digest_is_malformed)
 
 TEST(the_fast_digest_is_xxh3)
 {
-    assert_true(digest_fast64(text("")) == 0x2d06800538d394c2);
+    assert_true(digest_fast64(slice_of("")) == 0x2d06800538d394c2);
     scoped(digest_fast_release) struct digest_fast fast = {0};
     assert_int_equal(digest_fast_init(&fast), ERR_OK);
     assert_true(digest_fast_finish(&fast) == 0x2d06800538d394c2);
@@ -148,8 +143,8 @@ TEST(the_fast_digest_of_pieces_is_that_of_the_whole)
 TEST(crc32c_gives_the_published_answers)
 {
     uint8_t bytes[32] = {0};
-    assert_int_equal(digest_crc32c(0, text("")), 0);
-    assert_int_equal(digest_crc32c(0, text("123456789")), 0xE3069283);
+    assert_int_equal(digest_crc32c(0, slice_of("")), 0);
+    assert_int_equal(digest_crc32c(0, slice_of("123456789")), 0xE3069283);
     assert_int_equal(digest_crc32c(0, (struct slice){bytes, 32}), 0x8A9136AA);
     memset(bytes, 0xff, sizeof bytes);
     assert_int_equal(digest_crc32c(0, (struct slice){bytes, 32}), 0x62A8AB43);

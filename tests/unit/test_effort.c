@@ -6,8 +6,7 @@ static enum err read_rows(struct effort *effort, const char *rows, uint64_t firs
                           struct reason *reason)
 {
     struct effort_rows so_far = {.first_step = first_step};
-    return effort_read_steps(effort, &so_far, "steps.jsonl",
-                             (struct slice){(const uint8_t *)rows, strlen(rows)}, reason);
+    return effort_read_steps(effort, &so_far, "steps.jsonl", slice_of(rows), reason);
 }
 
 TEST(a_coordinator_that_begins_again_adds_to_what_was)

@@ -26,9 +26,8 @@ TEST_F(a_second_hello_ends_the_stream, shards, .threads = 1)
     assert_closed(f, "hello is the first");
 }
 
-TEST_F(noise_ends_the_stream_and_nothing_else, shards, .threads = 1)
+TEST_F(noise_ends_the_stream_and_nothing_else, shards, .threads = 1, .prepared = true)
 {
-    prepare(f);
     for (int i = 0; i < 3; i++) { /* what follows the first is not even looked at */
         struct buf noise = {0};
         assert_int_equal(buf_append(&noise, "\xff\xfe\xfd noise", 9), ERR_OK);
@@ -52,10 +51,9 @@ static void prepare_large(struct shards_fixture *world)
                                 "data: {kind: spiral}\n"
                                 "train: {steps: 4, slots: 2, slot_samples: 4, seed: 5}\n";
     struct spec spec;
-    struct reason reason;
     scoped(model_release) struct model model = {0};
-    assert_int_equal(spec_parse(slice_of(large), "spec", NULL, &spec, &reason), ERR_OK);
-    assert_int_equal(model_init(&model, &spec.model, &reason), ERR_OK);
+    assert_int_equal(spec_parse(slice_of(large), "spec", NULL, &spec, NULL), ERR_OK);
+    assert_int_equal(model_init(&model, &spec.model, NULL), ERR_OK);
     struct server_command prepare = prepare_command(world, large, 1);
     struct chunk_range all = {0, model.chunks_count, 0};
     prepare.prepare.ranges = &all;
@@ -87,9 +85,8 @@ TEST_F(more_pushes_than_credits_end_the_stream, shards, .threads = 1)
     assert_int_equal(wait_report(f, SERVER_READY, 1).ready.code, ERR_OK);
 }
 
-TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2)
+TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2, .prepared = true)
 {
-    prepare(f);
     for (uint32_t i = 1; i <= 3 * WIRE_CREDITS; i++) {
         push_all(f, 0, 0);
         tally_wait(&f->tally, ACK, i);
@@ -139,9 +136,8 @@ TEST_F(a_member_of_an_earlier_term_joins_again_and_one_of_a_later_term_waits, sh
 }
 
 /* Signed for another member: the stream's own secret does not help. */
-TEST_F(another_s_grant_counts_nothing, shards, .threads = 1)
+TEST_F(another_s_grant_counts_nothing, shards, .threads = 1, .prepared = true)
 {
-    prepare(f);
     rpc_stream_unref(f->stream);
     struct to_shard message = hello_of(43); /* push_all() brings tickets of member 42 */
     open_stream(f);

@@ -89,8 +89,7 @@ TEST_F(a_program_of_another_shape_runs_as_well, executor, .settings = fixture_ml
                        "2LOSS,2REDUCE_GRAD,"
                        "1B0,1B1,1REDUCE_GRAD,0B0,0B1,0REDUCE_GRAD";
     scoped(program_release) struct program program = {0};
-    assert_int_equal(
-        program_parse((struct slice){(const uint8_t *)text, strlen(text)}, &program, NULL), ERR_OK);
+    assert_int_equal(program_parse(slice_of(text), &program, NULL), ERR_OK);
     const struct executor_options options = {.kernels = f->k,
                                              .model = &f->model,
                                              .train = &f->train,

@@ -5,18 +5,13 @@
 
 #include <float.h>
 
-static struct slice text(const char *words)
-{
-    return (struct slice){(const uint8_t *)words, strlen(words)};
-}
-
 TEST(members_come_out_by_type)
 {
     scoped(json_free_scoped) struct json *json = NULL;
     struct reason reason;
     assert_int_equal(json_parse("f",
-                                text("{\"u\": 7, \"r\": 2.5, \"b\": true, \"t\": \"\\u00e4\", "
-                                     "\"a\": [1, {\"y\": 2}]}"),
+                                slice_of("{\"u\": 7, \"r\": 2.5, \"b\": true, \"t\": \"\\u00e4\", "
+                                         "\"a\": [1, {\"y\": 2}]}"),
                                 &json, &reason),
                      ERR_OK);
     uint64_t number;
@@ -52,8 +47,8 @@ TEST(a_member_of_another_type_is_named)
     bool yes;
     const char *words;
     const struct json *inner;
-    assert_int_equal(json_parse("f", text("{\"t\": \"x\", \"n\": -1, \"f\": 1.0}"), &json, &reason),
-                     ERR_OK);
+    assert_int_equal(
+        json_parse("f", slice_of("{\"t\": \"x\", \"n\": -1, \"f\": 1.0}"), &json, &reason), ERR_OK);
     assert_int_equal(json_get_uint(json, "none", &number, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_uint(json, "n", &number, &reason), ERR_MALFORMED);
     assert_int_equal(json_get_uint(json, "f", &number, &reason), ERR_MALFORMED);
@@ -73,13 +68,14 @@ TEST(what_is_not_json_is_refused_with_its_place)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct json *json = NULL;
         struct reason reason;
-        assert_int_equal(json_parse("steps.jsonl", text(wrong[i]), &json, &reason), ERR_MALFORMED);
+        assert_int_equal(json_parse("steps.jsonl", slice_of(wrong[i]), &json, &reason),
+                         ERR_MALFORMED);
         assert_null(json);
         assert_memory_equal(reason.text, "steps.jsonl:", 12);
     }
     struct json *json = NULL;
     struct reason reason;
-    assert_int_equal(json_parse("f", text("{\n  \"a\": ?}"), &json, &reason), ERR_MALFORMED);
+    assert_int_equal(json_parse("f", slice_of("{\n  \"a\": ?}"), &json, &reason), ERR_MALFORMED);
     assert_memory_equal(reason.text, "f:2:", 4);
 }
 
@@ -88,7 +84,7 @@ TEST(deep_nesting_is_refused_not_followed)
     static char deep[100001];
     memset(deep, '[', sizeof deep - 1);
     struct json *json = NULL;
-    assert_int_equal(json_parse("f", text(deep), &json, NULL), ERR_MALFORMED);
+    assert_int_equal(json_parse("f", slice_of(deep), &json, NULL), ERR_MALFORMED);
 }
 
 TEST(values_are_written_in_their_order)

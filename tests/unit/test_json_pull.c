@@ -6,10 +6,7 @@
 static struct json_pull start(const char *words, struct reason *reason)
 {
     struct json_pull pull;
-    assert_int_equal(json_pull_init(&pull, "f",
-                                    (struct slice){(const uint8_t *)words, strlen(words)}, 0,
-                                    reason),
-                     ERR_OK);
+    assert_int_equal(json_pull_init(&pull, "f", slice_of(words), 0, reason), ERR_OK);
     return pull;
 }
 

@@ -46,9 +46,8 @@ TEST(servers_open_it_without_openblas)
     assert_true(w == 1);
 }
 
-TEST(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded)
+TEST_ON_CPU(another_core_type_or_thread_count_is_refused_once_openblas_is_loaded)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_non_null(k); /* OpenBLAS is loaded */
     refused((struct kernels_options){.gemm_core = "Nehalem"}, "not Nehalem");
     refused((struct kernels_options){.gemm_core = "auto", .gemm_threads = 2}, "1 threads, not 2");
@@ -70,9 +69,8 @@ TEST(without_the_module_there_is_no_cuda)
     refused((struct kernels_options){.backend = KERNELS_CUDA}, "CUDA");
 }
 
-TEST(memory_is_aligned_and_copies_are_copies)
+TEST_ON_CPU(memory_is_aligned_and_copies_are_copies)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float host[5] = {1, 2, 3, 4, 5}, back[5];
     float *memory = k->alloc(k, sizeof host);
     assert_non_null(memory);
@@ -92,9 +90,8 @@ TEST(memory_is_aligned_and_copies_are_copies)
     k->free(k, empty);
 }
 
-TEST(a_difference_may_take_the_place_of_either_side)
+TEST_ON_CPU(a_difference_may_take_the_place_of_either_side)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float a[3] = {1, 0, -0.0f}, b[3] = {0.25f, -0.0f, 0}, out[3];
     k->subtract(k, out, a, b, 3);
     assert_true(out[0] == 0.75f && out[1] == 0 && !signbit(out[1]) && signbit(out[2]));

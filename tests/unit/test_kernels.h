@@ -107,4 +107,14 @@ static inline const struct kernels *kernels_for(enum kernels_isa isa)
 
 SCOPED_FREE(const struct kernels, kernels_free)
 
+/* A test of `k`, the table of the fastest variant here. */
+#define TEST_ON_CPU(title)                                                                         \
+    static void title##_on(const struct kernels *k);                                               \
+    TEST(title)                                                                                    \
+    {                                                                                              \
+        scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);       \
+        title##_on(k);                                                                             \
+    }                                                                                              \
+    static void title##_on(const struct kernels *k)
+
 #endif

@@ -15,9 +15,8 @@ static uint16_t to_bf16(const struct kernels *k, float x)
     return bits;
 }
 
-TEST(bf16_rounds_to_nearest_even)
+TEST_ON_CPU(bf16_rounds_to_nearest_even)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, 1), 0x3f80);
     assert_int_equal(to_bf16(k, float_of(0x3f807fff)), 0x3f80); /* below the middle */
     assert_int_equal(to_bf16(k, float_of(0x3f808000)), 0x3f80); /* the middle: to even */
@@ -28,9 +27,8 @@ TEST(bf16_rounds_to_nearest_even)
     assert_int_equal(to_bf16(k, float_of(0x00000001)), 0); /* the smallest subnormal */
 }
 
-TEST(bf16_keeps_infinities_and_nans)
+TEST_ON_CPU(bf16_keeps_infinities_and_nans)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     assert_int_equal(to_bf16(k, INFINITY), 0x7f80);
     assert_int_equal(to_bf16(k, -INFINITY), 0xff80);
     assert_int_equal(to_bf16(k, float_of(0x7f7fffff)), 0x7f80); /* the largest float */
@@ -38,9 +36,8 @@ TEST(bf16_keeps_infinities_and_nans)
     assert_int_equal(to_bf16(k, float_of(0xffffffff)), 0xffff); /* would carry to zero */
 }
 
-TEST(every_bf16_survives_the_way_to_fp32_and_back)
+TEST_ON_CPU(every_bf16_survives_the_way_to_fp32_and_back)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     static uint16_t all[1 << 16], back[1 << 16];
     static float wide[1 << 16];
     for (uint32_t i = 0; i < 1 << 16; i++)
@@ -56,9 +53,8 @@ TEST(every_bf16_survives_the_way_to_fp32_and_back)
     }
 }
 
-TEST(casts_touch_exactly_their_values)
+TEST_ON_CPU(casts_touch_exactly_their_values)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int64_t n = 0; n <= 40; n++) {
         float src[40], dst[41];
         unsigned char bytes[83];
@@ -75,9 +71,8 @@ TEST(casts_touch_exactly_their_values)
     }
 }
 
-TEST(a_copy_around_the_caches_writes_exactly_its_bytes)
+TEST_ON_CPU(a_copy_around_the_caches_writes_exactly_its_bytes)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     enum { LINE = 64, MOST = 5 * LINE };
     unsigned char from[MOST + LINE], to[MOST + 2 * LINE], expected[MOST + 2 * LINE];
     for (size_t i = 0; i < sizeof from; i++)
@@ -92,9 +87,8 @@ TEST(a_copy_around_the_caches_writes_exactly_its_bytes)
         }
 }
 
-TEST(sums_take_bytes_from_any_address)
+TEST_ON_CPU(sums_take_bytes_from_any_address)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     for (int shift = 0; shift < 4; shift++) {
         for (int64_t n = 0; n <= 40; n++) {
             float acc[41], add[40];
@@ -113,9 +107,8 @@ TEST(sums_take_bytes_from_any_address)
     }
 }
 
-TEST(sum_of_squares_is_exact_in_double)
+TEST_ON_CPU(sum_of_squares_is_exact_in_double)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     scoped(arrays_release) struct arrays a = {0};
     int64_t n = 131072;
     float *x = arrays_floats(&a, 1, n, 1e18f);
@@ -128,9 +121,8 @@ TEST(sum_of_squares_is_exact_in_double)
     assert_true(sum == 0);
 }
 
-TEST(sum_of_squares_shows_what_is_not_finite)
+TEST_ON_CPU(sum_of_squares_shows_what_is_not_finite)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float x[37] = {0};
     double sum;
     x[3] = 3.4e38f;

@@ -12,9 +12,8 @@ static double exact_lse(const float *logits, int64_t V)
     return log(sum) + largest;
 }
 
-TEST(loss_and_gradient_are_their_formulas)
+TEST_ON_CPU(loss_and_gradient_are_their_formulas)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const int64_t N = 3, sizes[] = {1, 2, 16, 33, 50257};
     for (int s = 0; s < 5; s++) {
         int64_t V = sizes[s], Vp = V + 47;
@@ -40,9 +39,8 @@ TEST(loss_and_gradient_are_their_formulas)
     }
 }
 
-TEST(padded_columns_are_not_looked_at)
+TEST_ON_CPU(padded_columns_are_not_looked_at)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[2 * 5] = {1, 2, 3, 100, NAN, 1, 2, 3, NAN, INFINITY}, losses[2];
     int32_t correct[2];
     k->classifier_forward_backward(k, losses, correct, logits, (const int32_t[]){2, 2}, 1, 2, 3, 5);
@@ -51,9 +49,8 @@ TEST(padded_columns_are_not_looked_at)
     assert_true(logits[3] == 0 && logits[4] == 0 && logits[8] == 0 && logits[9] == 0);
 }
 
-TEST(the_lowest_index_of_equal_logits_is_the_prediction)
+TEST_ON_CPU(the_lowest_index_of_equal_logits_is_the_prediction)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[40], loss;
     for (int32_t second = 0; second < 40; second++) {
         for (int i = 0; i < 40; i++)
@@ -67,9 +64,8 @@ TEST(the_lowest_index_of_equal_logits_is_the_prediction)
     }
 }
 
-TEST(a_negative_target_is_a_row_that_does_not_count)
+TEST_ON_CPU(a_negative_target_is_a_row_that_does_not_count)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[4] = {1, 2, 3, 4}, loss = 9;
     int32_t correct = 9, target = -1;
     k->classifier_forward(k, &loss, &correct, logits, &target, 1, 4, 4);
@@ -82,17 +78,15 @@ TEST(a_negative_target_is_a_row_that_does_not_count)
         assert_true(logits[i] == 0);
 }
 
-TEST(large_logits_do_not_overflow)
+TEST_ON_CPU(large_logits_do_not_overflow)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     float logits[3] = {3e38f, -3e38f, 0}, loss;
     k->classifier_forward_backward(k, &loss, NULL, logits, (const int32_t[]){0}, 1, 1, 3, 3);
     assert_true(loss == 0 && logits[0] == 0 && logits[1] == 0 && logits[2] == 0);
 }
 
-TEST(what_is_not_finite_ends_in_the_loss)
+TEST_ON_CPU(what_is_not_finite_ends_in_the_loss)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float wrong[] = {NAN, INFINITY};
     for (int i = 0; i < 2; i++) {
         for (int at = 0; at < 20; at++) {

@@ -79,9 +79,8 @@ static void linear_formula(const struct formula *f, double *out, const double *x
         }
 }
 
-TEST(linear_is_its_formula)
+TEST_ON_CPU(linear_is_its_formula)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 5, I = 17, O = 33;
     scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * I, 1), *weight = arrays_floats(&a, 2, O * I, 1);
@@ -110,9 +109,8 @@ TEST(linear_is_its_formula)
     assert_near("out without bias", out, expected, N * O);
 }
 
-TEST(weight_gradients_accumulate)
+TEST_ON_CPU(weight_gradients_accumulate)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, 4, 1), *dout = arrays_floats(&a, 2, 4, 1);
     float *dweight = arrays_floats(&a, 0, 4, 0), *dbias = arrays_floats(&a, 0, 2, 0);
@@ -140,9 +138,8 @@ static void embedding_formula(const struct formula *f, double *out, const double
             out[row * f->C + c] = x[f->integers[row] * f->C + c] + wpe[row % f->T * f->C + c];
 }
 
-TEST(embedding_is_its_formula)
+TEST_ON_CPU(embedding_is_its_formula)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t B = 3, T = 7, C = 19, V = VOCABULARY;
     scoped(arrays_release) struct arrays a = {0};
     int32_t *tokens = arrays_integers(&a, 1, B * T, V);
@@ -397,9 +394,8 @@ static void activation_at(const struct kernels *k, activation_forward *forward,
     assert_near("dinp", dinp, dx, n);
 }
 
-TEST(activations_are_their_formulas)
+TEST_ON_CPU(activations_are_their_formulas)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     activation_at(k, k->gelu_forward, k->gelu_backward, false, gelu_formula);
     activation_at(k, k->relu_forward, k->relu_backward, true, relu_formula);
     activation_at(k, k->tanh_forward, k->tanh_backward, true, tanh_formula);
@@ -414,9 +410,8 @@ static void swiglu_formula(const struct formula *f, double *out, const double *x
     }
 }
 
-TEST(swiglu_is_its_formula)
+TEST_ON_CPU(swiglu_is_its_formula)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     int64_t N = 5, C = 41, n = N * C;
     scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, 2 * n, 6), *dinp = arrays_floats(&a, 0, 2 * n, 0);
@@ -433,9 +428,8 @@ TEST(swiglu_is_its_formula)
     assert_memory_equal(inp, dinp, (size_t)(2 * n) * sizeof *inp);
 }
 
-TEST(swiglu_is_finite_far_out)
+TEST_ON_CPU(swiglu_is_finite_far_out)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float inp[] = {-1e30f, -100, -88, -1e-20f, 0, 1e-20f, 88, 1e10f, 1, 1, 1, 1, 1, 1, 1, 1};
     const float *ones = inp + 8;
     float out[8], dinp[16];
@@ -448,9 +442,8 @@ TEST(swiglu_is_finite_far_out)
     assert_true(out[7] == 1e10f && dinp[7] == 1 && dinp[4] == 0.5f && fabsf(out[1]) < 1e-30f);
 }
 
-TEST(gelu_keeps_its_precision_far_out)
+TEST_ON_CPU(gelu_keeps_its_precision_far_out)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     const float inp[] = {-1e30f, -20, -6, -4, -1e-20f, 0, 1e-20f, 5, 20, 1e10f};
     float out[10], dinp[10], ones[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     k->gelu_forward(k, out, inp, 10);

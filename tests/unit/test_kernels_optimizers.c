@@ -99,9 +99,8 @@ TEST(adamw_is_its_formula)
     assert_followed(&p);
 }
 
-TEST(a_weight_without_gradient_only_decays)
+TEST_ON_CPU(a_weight_without_gradient_only_decays)
 {
-    scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     struct kernels_adamw settings = adamw_settings(1);
     float w = 2, m = 0, v = 0, g = 0;
     k->adamw(k, &w, &m, &v, NULL, KERNELS_NONE, &g, &settings, 1);

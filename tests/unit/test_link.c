@@ -123,8 +123,7 @@ static void open_link(struct link_fixture *world, const char *coordinator)
                                        .seed = 1,
                                        .inbox = world->inbox,
                                        .logger = &world->logger};
-    struct reason reason = {0};
-    assert_int_equal(link_new(&config, &world->link, &reason), ERR_OK);
+    assert_int_equal(link_new(&config, &world->link, NULL), ERR_OK);
     link_attach(world->link, &world->shards);
 }
 
@@ -253,8 +252,7 @@ TEST_F(a_coordinator_that_comes_later_is_found, link)
     turn_until(f, AGAIN, 2); /* at least one attempt was refused */
     struct rpc_server_config config = {
         .loop = f->loop, .address = f->address, .methods = &f->method, .method_count = 1};
-    struct reason reason = {0};
-    assert_int_equal(rpc_server_new(&config, &f->server, &reason), ERR_OK);
+    assert_int_equal(rpc_server_new(&config, &f->server, NULL), ERR_OK);
     turn_until(f, HELLO, 1);
 }
 

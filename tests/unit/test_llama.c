@@ -1,5 +1,4 @@
 /* The llama model: gradients, names, tensors, the grid of grouped heads. */
-#include "tests/models.h"
 #include "tests/unit/gradient_fixture.h"
 
 TEST(gradients_are_the_slopes_of_the_loss)
@@ -32,9 +31,8 @@ TEST(units_use_parameters_in_the_order_of_the_operations)
         "loss",
     };
     struct spec_model settings = fixture_llama();
-    scoped(model_release) struct model model = {0};
     settings.layers = 1;
-    assert_int_equal(model_init(&model, &settings, NULL), ERR_OK);
+    scoped(model_release) struct model model = model_of(settings);
     model_check(&model);
     model_check_tables(&model);
     assert_int_equal(model.uses_count, sizeof names / sizeof *names);
@@ -51,17 +49,11 @@ TEST(llamas_have_as_many_weights_as_published)
         uint64_t weights;
     } rows[] = {{32, 11008, 32000, 6738415616}, {8, 14336, 128256, 8030261248}};
     for (size_t i = 0; i < 2; i++) {
-        struct spec_model settings = {.kind = SPEC_LLAMA,
-                                      .layers = 32,
-                                      .heads = 32,
-                                      .kv_heads = rows[i].kv_heads,
-                                      .width = 4096,
-                                      .hidden = rows[i].hidden,
-                                      .context = 4096,
-                                      .vocabulary = rows[i].vocabulary,
-                                      .tensor_max = 8};
-        scoped(model_release) struct model model = {0};
-        assert_int_equal(model_init(&model, &settings, NULL), ERR_OK);
+        struct spec_model settings = {SPEC_LLAMA, .layers = 32, .heads = 32, .width = 4096};
+        settings.kv_heads = rows[i].kv_heads;
+        settings.hidden = rows[i].hidden;
+        settings.vocabulary = rows[i].vocabulary;
+        scoped(model_release) struct model model = model_of(settings);
         assert_int_equal(model.weights_logical, rows[i].weights);
     }
 }
@@ -81,9 +73,7 @@ TEST(fused_parameters_are_several_tensors)
                 {"model.layers.1.input_layernorm.weight", 0, 16, 1},
                 {"model.embed_tokens.weight", 0, 37, 16},
                 {"lm_head.weight", 0, 37, 16}};
-    struct spec_model settings = fixture_llama();
-    scoped(model_release) struct model model = {0};
-    assert_int_equal(model_init(&model, &settings, NULL), ERR_OK);
+    scoped(model_release) struct model model = model_of(fixture_llama());
     assert_int_equal(model.tensors_count, 1 + 9 * 2 + 2);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t number = model_find_tensor(&model, rows[i].name);
@@ -113,17 +103,9 @@ static void assert_cuts(const struct model *model, const char *name, bool rows, 
  * half the gates with half the ups. */
 TEST(a_degree_cuts_between_heads_of_keys_and_halves_gate_and_up_apart)
 {
-    struct spec_model settings = {.kind = SPEC_LLAMA,
-                                  .layers = 1,
-                                  .heads = 6,
-                                  .kv_heads = 2,
-                                  .width = 96,
-                                  .hidden = 100,
-                                  .context = 8,
-                                  .vocabulary = 256,
-                                  .tensor_max = 8};
-    scoped(model_release) struct model model = {0};
-    assert_int_equal(model_init(&model, &settings, NULL), ERR_OK);
+    scoped(model_release) struct model model =
+        model_of((struct spec_model){SPEC_LLAMA, .layers = 1, .heads = 6, .kv_heads = 2,
+                                     .width = 96, .hidden = 100, .vocabulary = 256});
     model_check(&model);
     assert_cuts(&model, "model.layers.0.self_attn.qkv_proj.weight", true, 16);
     assert_cuts(&model, "model.layers.0.self_attn.o_proj.weight", false, 48);
@@ -133,15 +115,5 @@ TEST(a_degree_cuts_between_heads_of_keys_and_halves_gate_and_up_apart)
 
 TEST_F(padded_vocabulary_has_no_gradient_and_no_influence, executor, .settings = fixture_llama())
 {
-    uint32_t head = parameter_named(&f->model, "lm_head.weight");
-    const struct model_parameter *p = &f->model.parameters[head];
-    uint64_t first = (uint64_t)p->shape[0] * p->cols;
-    assert_true(first < p->weights);
-    struct executor_loss before = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
-    for (uint64_t i = first; i < p->weights; i++)
-        assert_true(executor_gradient(f->executor, head, 0)[i] == 0);
-    for (uint64_t i = first; i < p->weights; i++)
-        executor_weights(f->executor, head)[i] = 9;
-    struct executor_loss after = fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
-    assert_true(after.loss_sum == before.loss_sum);
+    padding_check(f, "lm_head.weight");
 }

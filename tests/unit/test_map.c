@@ -20,10 +20,16 @@ static uint64_t bytes_of(const struct map *map, uint32_t server)
     return bytes;
 }
 
+static struct map map_on(uint32_t servers, uint64_t parameter_bytes_max)
+{
+    struct map map;
+    assert_int_equal(map_build(parameters, PARAMETERS, servers, parameter_bytes_max, &map), ERR_OK);
+    return map;
+}
+
 TEST(one_server_owns_everything_in_one_range)
 {
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(1, 1 << 20);
     assert_int_equal(map.chunk_count, CHUNKS);
     assert_int_equal(map.range_count, 1);
     assert_int_equal(map.ranges[0].count, CHUNKS);
@@ -32,9 +38,8 @@ TEST(one_server_owns_everything_in_one_range)
 TEST(ranges_cover_each_chunk_once_in_order)
 {
     for (uint32_t servers = 1; servers <= 5; servers++) {
-        scoped(map_release) struct map map = {0};
         uint32_t next = 0;
-        assert_int_equal(map_build(parameters, PARAMETERS, servers, 2000, &map), ERR_OK);
+        scoped(map_release) struct map map = map_on(servers, 2000);
         for (uint32_t i = 0; i < map.range_count; i++) {
             assert_int_equal(map.ranges[i].first, next);
             assert_true(map.ranges[i].server < servers);
@@ -47,8 +52,7 @@ TEST(ranges_cover_each_chunk_once_in_order)
 
 TEST(a_parameters_chunks_stay_together_below_the_limit)
 {
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 2, 1 << 20, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(2, 1 << 20);
     for (uint32_t chunk = 1; chunk < 9; chunk++)
         assert_int_equal(map_server(&map, chunk), map_server(&map, 1));
     /* the large one alone, all others on the other server */
@@ -58,8 +62,7 @@ TEST(a_parameters_chunks_stay_together_below_the_limit)
 
 TEST(a_parameter_above_the_limit_is_shared)
 {
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 2, 2000, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(2, 2000);
     uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
     assert_int_equal(one + other, 9250);
     assert_true(one > 4000 && other > 4000);
@@ -67,9 +70,7 @@ TEST(a_parameter_above_the_limit_is_shared)
 
 TEST(the_map_is_a_function_of_its_arguments)
 {
-    struct map one, other;
-    assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &one), ERR_OK);
-    assert_int_equal(map_build(parameters, PARAMETERS, 3, 1000, &other), ERR_OK);
+    struct map one = map_on(3, 1000), other = map_on(3, 1000);
     assert_int_equal(one.range_count, other.range_count);
     assert_memory_equal(one.ranges, other.ranges, one.range_count * sizeof *one.ranges);
     map_release(&one);
@@ -78,8 +79,7 @@ TEST(the_map_is_a_function_of_its_arguments)
 
 TEST(more_servers_than_pieces_leave_some_without_chunks)
 {
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 9, 1 << 20, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(9, 1 << 20);
     assert_int_equal(map.range_count, PARAMETERS);
 }
 
@@ -124,8 +124,7 @@ static uint32_t replan(struct map *map, const enum map_server_role *roles,
 TEST(what_leaves_goes_to_those_with_least)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES, MAP_ABSENT, MAP_SERVES};
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(1, 1 << 20);
     assert_int_equal(replan(&map, roles, &together), PARAMETERS);
     assert_int_equal(map_chunks(&map, 0) + map_chunks(&map, 2), 0);
     assert_int_equal(bytes_of(&map, 1), 7500);
@@ -137,8 +136,7 @@ TEST(one_that_is_added_gets_an_even_share_with_few_moves)
 {
     const enum map_server_role roles[] = {MAP_SERVES, MAP_SERVES};
     const struct map_limits limits = {2000, EVERYTHING, 2};
-    scoped(map_release) struct map map = {0};
-    assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(1, 2000);
     assert_in_range(replan(&map, roles, &limits), 1, 4);
     uint64_t one = bytes_of(&map, 0), other = bytes_of(&map, 1);
     assert_int_equal(one + other, 9250);
@@ -150,9 +148,8 @@ TEST(a_plan_is_bounded_and_the_next_goes_on)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_SERVES};
     const struct map_limits limits = {2000, 1600, 2};
-    scoped(map_release) struct map map = {0};
     uint32_t plans = 0, moved = 0;
-    assert_int_equal(map_build(parameters, PARAMETERS, 1, 2000, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(1, 2000);
     for (uint32_t count; (count = replan(&map, roles, &limits)) > 0; plans++)
         moved += count;
     assert_int_equal(moved, 7); /* pieces of the four parameters */
@@ -181,10 +178,9 @@ TEST(what_a_plan_brings_back_does_not_move)
 TEST(nobody_left_to_take_them_is_an_error)
 {
     const enum map_server_role roles[] = {MAP_LEAVES, MAP_ABSENT, MAP_ABSENT, MAP_ABSENT};
-    scoped(map_release) struct map map = {0};
     struct map_move *moves;
     uint32_t count;
-    assert_int_equal(map_build(parameters, PARAMETERS, 1, 1 << 20, &map), ERR_OK);
+    scoped(map_release) struct map map = map_on(1, 1 << 20);
     assert_int_equal(map_plan(&map, parameters, PARAMETERS, roles, &together, &moves, &count),
                      ERR_INVALID);
 }

@@ -12,30 +12,19 @@ static struct spec_model gpt_settings(uint32_t layers, uint32_t heads, uint32_t 
                                .heads = heads,
                                .width = width,
                                .context = context,
-                               .vocabulary = vocabulary,
-                               .tensor_max = SPEC_TENSOR_MAX};
+                               .vocabulary = vocabulary};
 }
 
 static struct spec_model mlp_settings(const uint32_t *sizes, uint32_t count)
 {
-    struct spec_model settings = {
-        .kind = SPEC_MLP, .sizes_count = count, .tensor_max = SPEC_TENSOR_MAX};
+    struct spec_model settings = {.kind = SPEC_MLP, .sizes_count = count};
     memcpy(settings.sizes, sizes, count * sizeof *sizes);
     return settings;
 }
 
-static struct model made(struct spec_model settings)
-{
-    struct model model;
-    struct reason reason = {{0}};
-    if (model_init(&model, &settings, &reason) != ERR_OK)
-        fail_msg("%s", reason.text);
-    return model;
-}
-
 static struct model made_mlp(uint32_t a, uint32_t b, uint32_t c)
 {
-    return made(mlp_settings((const uint32_t[]){a, b, c}, 3));
+    return model_of(mlp_settings((const uint32_t[]){a, b, c}, 3));
 }
 
 static const struct model_parameter *named(const struct model *model, const char *name)
@@ -57,7 +46,7 @@ TEST(gpt2_has_as_many_weights_as_published)
                 {48, 25, 1600, 1557611200}};
     for (size_t i = 0; i < 4; i++) {
         scoped(model_release) struct model model =
-            made(gpt_settings(rows[i].layers, rows[i].heads, rows[i].width, 1024, 50257));
+            model_of(gpt_settings(rows[i].layers, rows[i].heads, rows[i].width, 1024, 50257));
         assert_int_equal(model.weights_logical, rows[i].weights);
         assert_int_equal(model.weights, rows[i].weights + 47 * rows[i].width);
         assert_int_equal(model.parameters_count, 5 + 12 * rows[i].layers);
@@ -66,7 +55,7 @@ TEST(gpt2_has_as_many_weights_as_published)
 
 TEST(parameters_have_hub_names_shapes_and_rules)
 {
-    scoped(model_release) struct model model = made(gpt_settings(12, 12, 768, 1024, 50257));
+    scoped(model_release) struct model model = model_of(gpt_settings(12, 12, 768, 1024, 50257));
     const struct model_parameter *wte = named(&model, "wte.weight");
     assert_int_equal(wte->shape[0], 50257);
     assert_int_equal(wte->rows, 50304);
@@ -99,32 +88,16 @@ TEST(parameters_have_hub_names_shapes_and_rules)
  * list of all. */
 TEST(a_block_has_the_twelve_names_of_the_hub)
 {
-    static const char *const names[] = {"wte.weight",
-                                        "wpe.weight",
-                                        "h.0.ln_1.weight",
-                                        "h.0.ln_1.bias",
-                                        "h.0.attn.c_attn.weight",
-                                        "h.0.attn.c_attn.bias",
-                                        "h.0.attn.c_proj.weight",
-                                        "h.0.attn.c_proj.bias",
-                                        "h.0.ln_2.weight",
-                                        "h.0.ln_2.bias",
-                                        "h.0.mlp.c_fc.weight",
-                                        "h.0.mlp.c_fc.bias",
-                                        "h.0.mlp.c_proj.weight",
-                                        "h.0.mlp.c_proj.bias",
-                                        "ln_f.weight",
-                                        "ln_f.bias",
-                                        "loss"};
-    scoped(model_release) struct model model = made(gpt_settings(1, 2, 32, 16, 256));
-    assert_int_equal(model.parameters_count, sizeof names / sizeof names[0]);
-    for (uint32_t i = 0; i < model.parameters_count; i++)
-        assert_string_equal(model.parameters[i].name, names[i]);
+    scoped(model_release) struct model model = model_of(gpt_settings(1, 2, 32, 16, 256));
+    assert_int_equal(model.parameters_count, GPT_NAMES + 1);
+    for (uint32_t i = 0; i < GPT_NAMES; i++)
+        assert_string_equal(model.parameters[i].name, gpt_name(i));
+    assert_string_equal(model.parameters[GPT_NAMES].name, "loss");
 }
 
 TEST(units_are_the_layers_and_say_what_they_use)
 {
-    scoped(model_release) struct model gpt = made(gpt_settings(2, 4, 128, 64, 256));
+    scoped(model_release) struct model gpt = model_of(gpt_settings(2, 4, 128, 64, 256));
     static const char *const names[] = {"embedding", "h.0", "h.1", "head"};
     static const uint32_t uses[] = {2, 12, 12, 4};
     assert_int_equal(gpt.units_count, 4);
@@ -187,7 +160,7 @@ TEST(chunks_cover_every_weight_once)
     settings[7].tensor_max = 1;
     settings[8].tensor_max = 64;
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        scoped(model_release) struct model model = made(settings[i]);
+        scoped(model_release) struct model model = model_of(settings[i]);
         expect_exact_cover(&model);
     }
 }
@@ -230,7 +203,7 @@ TEST(a_placement_of_any_admissible_degree_is_a_union_of_chunks)
     struct spec_model settings[] = {gpt_settings(1, 8, 768, 64, 50257),
                                     gpt_settings(1, 8, 128, 64, 256)};
     for (size_t i = 0; i < 2; i++) {
-        scoped(model_release) struct model model = made(settings[i]);
+        scoped(model_release) struct model model = model_of(settings[i]);
         for (uint32_t n = 1; n <= 8; n *= 2)
             for (uint32_t r = 0; r < n; r++)
                 expect_tensor_rank(&model, n, r);
@@ -250,11 +223,11 @@ TEST(a_placement_of_any_admissible_degree_is_a_union_of_chunks)
 
 TEST(heads_are_never_cut_in_two_by_a_degree)
 {
-    scoped(model_release) struct model model = made(gpt_settings(1, 3, 192, 64, 256));
+    scoped(model_release) struct model model = model_of(gpt_settings(1, 3, 192, 64, 256));
     assert_int_equal(named(&model, "h.0.attn.c_attn.weight")->split_pieces, 1);
     assert_int_equal(named(&model, "h.0.attn.c_proj.weight")->split_pieces, 1);
     assert_int_equal(named(&model, "h.0.mlp.c_fc.weight")->split_pieces, 8);
-    scoped(model_release) struct model one = made(gpt_settings(1, 1, 192, 64, 256));
+    scoped(model_release) struct model one = model_of(gpt_settings(1, 1, 192, 64, 256));
     assert_int_equal(named(&one, "h.0.attn.c_attn.weight")->split_pieces, 1);
 }
 
@@ -281,7 +254,7 @@ TEST(a_grid_too_fine_is_refused)
 
 TEST(scatter_undoes_gather)
 {
-    scoped(model_release) struct model model = made(gpt_settings(1, 4, 64, 32, 300));
+    scoped(model_release) struct model model = model_of(gpt_settings(1, 4, 64, 32, 300));
     for (uint32_t p = 0; p < model.parameters_count; p++) {
         const struct model_parameter *parameter = &model.parameters[p];
         scoped(free_scoped) float *whole = calloc(parameter->weights, sizeof *whole);
@@ -315,9 +288,9 @@ static float *initial(const struct model *model, uint64_t seed, const char *name
 TEST(initial_values_do_not_depend_on_the_grid)
 {
     struct spec_model settings = gpt_settings(1, 4, 64, 32, 300);
-    scoped(model_release) struct model fine = made(settings);
+    scoped(model_release) struct model fine = model_of(settings);
     settings.tensor_max = 1;
-    scoped(model_release) struct model coarse = made(settings);
+    scoped(model_release) struct model coarse = model_of(settings);
     assert_true(fine.chunks_count > coarse.chunks_count);
     for (uint32_t p = 0; p < fine.parameters_count; p++) {
         scoped(free_scoped) float *a = initial(&fine, 7, fine.parameters[p].name);
@@ -328,7 +301,7 @@ TEST(initial_values_do_not_depend_on_the_grid)
 
 TEST(initial_values_are_keyed_by_seed_parameter_and_place)
 {
-    scoped(model_release) struct model model = made(gpt_settings(2, 4, 64, 32, 300));
+    scoped(model_release) struct model model = model_of(gpt_settings(2, 4, 64, 32, 300));
     uint32_t p = parameter_named(&model, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *weights = initial(&model, 7, "h.1.mlp.c_fc.weight");
     scoped(free_scoped) float *other_seed = initial(&model, 8, "h.1.mlp.c_fc.weight");
@@ -342,7 +315,7 @@ TEST(initial_values_are_keyed_by_seed_parameter_and_place)
 
 TEST(initial_values_have_their_kind_and_spread)
 {
-    scoped(model_release) struct model model = made(gpt_settings(8, 4, 64, 32, 300));
+    scoped(model_release) struct model model = model_of(gpt_settings(8, 4, 64, 32, 300));
     assert_true(named(&model, "h.3.attn.c_attn.weight")->initial_std == 0.02f);
     assert_true(named(&model, "h.3.attn.c_proj.weight")->initial_std == 0.005f);
     assert_true(named(&model, "h.3.mlp.c_proj.weight")->initial_std == 0.005f);
@@ -366,7 +339,7 @@ TEST(initial_values_have_their_kind_and_spread)
 
 TEST(flops_are_those_of_the_matrix_products)
 {
-    scoped(model_release) struct model gpt = made(gpt_settings(12, 12, 768, 1024, 50257));
+    scoped(model_release) struct model gpt = model_of(gpt_settings(12, 12, 768, 1024, 50257));
     /* PaLM's count, forward: a token costs 2 N + 4 L T C, N the weights of matrix products */
     double weights = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
     double wanted = 1024 * (2 * weights + 4.0 * 12 * 1024 * 768);
@@ -379,7 +352,7 @@ TEST(flops_are_those_of_the_matrix_products)
 
 TEST(exported_parameters_have_the_hub_shapes)
 {
-    scoped(model_release) struct model model = made(gpt_settings(12, 12, 768, 1024, 50257));
+    scoped(model_release) struct model model = model_of(gpt_settings(12, 12, 768, 1024, 50257));
     static const struct {
         const char *name;
         uint32_t rows, cols;

@@ -1,12 +1,6 @@
 /* Servers that come and go, as the coordinator sees them (P11). */
 #include "tests/unit/moves_fixture.h"
 
-static void train(struct moves_fixture *f)
-{
-    struct coordinator_run run = run_of_two();
-    train_run(f, &run);
-}
-
 /* All acknowledge the commit; who was told to write a file of its cut has written it. */
 static void finish(struct moves_fixture *f)
 {
@@ -42,9 +36,8 @@ static enum err give_up(struct moves_fixture *f, uint32_t i)
     return err;
 }
 
-TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves)
+TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves, .trains = true)
 {
-    train(f);
     step(f);
     uint64_t map_number = status(f).map_number;
     add_third(f);
@@ -62,9 +55,9 @@ TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves)
 }
 
 /* It drops what it holds when the invitation comes, also chunks that others had sent to it. */
-TEST_F(p11_what_a_server_reported_before_it_was_invited_anew_is_not_its_answer, moves)
+TEST_F(p11_what_a_server_reported_before_it_was_invited_anew_is_not_its_answer, moves,
+       .trains = true)
 {
-    train(f);
     connect(f, 2, 12);
     struct server_report early = {.kind = SERVER_READY,
                                   .ready = {.cut = {f->generation, status(f).version},
@@ -80,9 +73,8 @@ TEST_F(p11_what_a_server_reported_before_it_was_invited_anew_is_not_its_answer, 
     assert_in_range(owned(f, 2), 1, 2);
 }
 
-TEST_F(p6_the_next_commit_waits_for_the_new_owner, moves)
+TEST_F(p6_the_next_commit_waits_for_the_new_owner, moves, .trains = true)
 {
-    train(f);
     add_third(f);
     commit_said(f);
     uint64_t step = f->commit.step;
@@ -113,9 +105,8 @@ TEST_F(p11_no_chunk_moves_while_a_later_step_has_open_sums, moves)
     assert_true(f->move_count > 0);
 }
 
-TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves)
+TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves, .trains = true)
 {
-    train(f);
     step(f);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     assert_false(f->drained.drained);
@@ -145,9 +136,8 @@ static void ask_for_cut(struct moves_fixture *f)
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
 }
 
-TEST_F(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file, moves)
+TEST_F(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file, moves, .trains = true)
 {
-    train(f);
     add_third(f);
     step(f);
     ask_for_cut(f);
@@ -175,7 +165,6 @@ TEST_F(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file, moves)
 /* A cut of version 1 that the store has not answered for. */
 static void train_on_a_slow_store(struct moves_fixture *f)
 {
-    train(f);
     ask_for_cut(f);
     f->store_is_slow = true;
     step(f);
@@ -189,7 +178,7 @@ static void store(struct moves_fixture *f)
     look(f);
 }
 
-TEST_F(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest, moves)
+TEST_F(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest, moves, .trains = true)
 {
     train_on_a_slow_store(f);
     uint64_t generation = f->generation;
@@ -200,7 +189,8 @@ TEST_F(p10_a_rewind_waits_until_it_is_known_which_cut_is_the_newest, moves)
     assert_int_equal(status(f).version, 1);
 }
 
-TEST_F(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_more, moves)
+TEST_F(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_more, moves,
+       .trains = true)
 {
     train_on_a_slow_store(f);
     uint64_t generation = f->generation;
@@ -217,9 +207,8 @@ TEST_F(p10_a_cut_that_is_recorded_after_a_server_is_given_up_brings_it_back_no_m
     assert_int_equal(owned(f, 0), CHUNKS);
 }
 
-TEST_F(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut, moves)
+TEST_F(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut, moves, .trains = true)
 {
-    train(f);
     uint32_t share = owned(f, 1);
     add_third(f);
     step(f);
@@ -242,9 +231,8 @@ TEST_F(p10_a_rewind_restores_the_servers_and_the_map_of_its_cut, moves)
 }
 
 /* The newest cut's map is that of others since s0 was given up, so the map stays as it is. */
-TEST_F(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left, moves)
+TEST_F(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left, moves, .trains = true)
 {
-    train(f);
     add_third(f);
     lose(f, 0);
     assert_int_equal(give_up(f, 0), ERR_OK);
@@ -269,9 +257,9 @@ TEST_F(p3_a_rewind_passes_over_the_place_of_a_server_that_has_left, moves)
     assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
 }
 
-TEST_F(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins, moves)
+TEST_F(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins, moves,
+       .trains = true)
 {
-    train(f);
     step(f);
     add_third(f);
     step(f); /* chunks move to server 2 */
@@ -294,9 +282,8 @@ TEST_F(p10_a_rewind_restores_the_map_of_a_cut_that_is_recorded_before_it_begins,
     assert_int_equal(owned(f, 0) + owned(f, 1), CHUNKS);
 }
 
-TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves)
+TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves, .trains = true)
 {
-    train(f);
     assert_int_equal(drain(f, 2, NULL), ERR_NOT_FOUND);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     assert_int_equal(drain(f, 0, NULL), ERR_INVALID);
@@ -305,9 +292,8 @@ TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves)
     assert_true(f->players[0].told_leave);
 }
 
-TEST_F(who_drained_by_itself_and_is_back_gets_a_share_again, moves)
+TEST_F(who_drained_by_itself_and_is_back_gets_a_share_again, moves, .trains = true)
 {
-    train(f);
     report(f, 1, (struct server_report){.kind = SERVER_DRAIN});
     step(f);
     step(f);
@@ -319,9 +305,8 @@ TEST_F(who_drained_by_itself_and_is_back_gets_a_share_again, moves)
     assert_true(owned(f, 1) > 0);
 }
 
-TEST_F(one_that_cannot_hold_the_run_stays_out, moves)
+TEST_F(one_that_cannot_hold_the_run_stays_out, moves, .trains = true)
 {
-    train(f);
     connect(f, 2, 12);
     cannot_prepare(f, 2, ERR_NOMEM, "too small");
     step(f);
@@ -333,9 +318,8 @@ TEST_F(one_that_cannot_hold_the_run_stays_out, moves)
     step(f);
 }
 
-TEST_F(who_may_leave_is_told_so_until_it_has_heard, moves)
+TEST_F(who_may_leave_is_told_so_until_it_has_heard, moves, .trains = true)
 {
-    train(f);
     connect(f, 2, 12);
     assert_int_equal(drain(f, 2, NULL), ERR_OK);
     assert_true(f->players[2].told_leave);
@@ -401,9 +385,9 @@ TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves
     assert_int_equal(owned(f, 0), CHUNKS);
 }
 
-TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others, moves)
+TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others, moves,
+       .trains = true)
 {
-    train(f);
     step(f);
     assert_int_equal(give_up(f, 1), ERR_INVALID); /* it is there */
     uint64_t generation = f->generation;
@@ -423,9 +407,8 @@ TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_oth
     assert_in_range(owned(f, 1), 1, CHUNKS - 1);
 }
 
-TEST_F(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it, moves)
+TEST_F(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it, moves, .trains = true)
 {
-    train(f);
     lose(f, 1);
     assert_int_equal(give_up(f, 1), ERR_OK);
     ready(f, 0);
@@ -436,9 +419,8 @@ TEST_F(a_server_that_is_given_up_is_not_awaited_with_the_cut_that_names_it, move
     assert_int_equal(status(f).version, 1);
 }
 
-TEST_F(others_that_are_lost_are_awaited_when_one_is_given_up, moves)
+TEST_F(others_that_are_lost_are_awaited_when_one_is_given_up, moves, .trains = true)
 {
-    train(f);
     add_third(f);
     step(f);
     uint64_t generation = f->generation;
@@ -451,9 +433,8 @@ TEST_F(others_that_are_lost_are_awaited_when_one_is_given_up, moves)
     assert_int_equal(owned(f, 0) + owned(f, 2), CHUNKS);
 }
 
-TEST_F(nobody_is_given_up_when_nobody_could_take_the_chunks, moves)
+TEST_F(nobody_is_given_up_when_nobody_could_take_the_chunks, moves, .trains = true)
 {
-    train(f);
     lose(f, 0);
     lose(f, 1);
     assert_int_equal(give_up(f, 2), ERR_NOT_FOUND);

@@ -1,24 +1,6 @@
 /* Servers that come and go in an async run, as the coordinator sees them (P12). */
 #include "tests/unit/moves_fixture.h"
 
-static struct coordinator_run async_run(void)
-{
-    struct coordinator_run run = run_of_two();
-    run.async = true;
-    run.window = 2 * SLOTS;
-    run.node_slots = 1;
-    run.restarts = true;
-    run.numerics_any = true;
-    run.data_served = true;
-    return run;
-}
-
-static void train(struct moves_fixture *f)
-{
-    struct coordinator_run run = async_run();
-    train_run(f, &run);
-}
-
 /* Everybody reduces the open step, so the coordinator commits; all acknowledge. No chunk moves with
  * a commit. */
 static void commit(struct moves_fixture *f)
@@ -60,9 +42,8 @@ static void add_until_change(struct moves_fixture *f)
     record(f, 1);
 }
 
-TEST_F(p12_before_chunks_move_a_cut_has_all_that_was_granted, moves)
+TEST_F(p12_before_chunks_move_a_cut_has_all_that_was_granted, moves, .trains = true, .async = true)
 {
-    train(f);
     for (uint64_t ticket = 0; ticket < 3; ticket++)
         assert_int_equal(granted(f), ticket);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
@@ -77,9 +58,9 @@ TEST_F(p12_before_chunks_move_a_cut_has_all_that_was_granted, moves)
     assert_true(f->generation > generation);
 }
 
-TEST_F(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers, moves)
+TEST_F(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers, moves, .trains = true,
+       .async = true)
 {
-    train(f);
     drain_until_change(f);
     assert_true(f->players[0].cuts);
     ready(f, 0);
@@ -99,9 +80,8 @@ TEST_F(p12_nothing_is_granted_before_the_first_cut_of_the_new_servers, moves)
     assert_int_equal((uint64_t)status(f).moves.gap_ms_max, 50);
 }
 
-TEST_F(a_server_that_is_added_gets_its_share, moves)
+TEST_F(a_server_that_is_added_gets_its_share, moves, .trains = true, .async = true)
 {
-    train(f);
     add_until_change(f);
     assert_in_range(owned(f, 2), 1, 2);
     assert_int_equal(owned(f, 0) + owned(f, 1) + owned(f, 2), CHUNKS);
@@ -114,9 +94,9 @@ TEST_F(a_server_that_is_added_gets_its_share, moves)
     assert_int_equal(f->generation, generation); /* even: nothing moves any more */
 }
 
-TEST_F(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains, moves)
+TEST_F(a_server_that_is_not_ready_gets_no_chunks_of_one_that_drains, moves, .trains = true,
+       .async = true)
 {
-    train(f);
     connect(f, 2, 12);
     drain_until_change(f);
     assert_int_equal(owned(f, 2), 0);
@@ -160,9 +140,8 @@ TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
     assert_int_equal(granted(f), 1);
 }
 
-TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves)
+TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves, .trains = true, .async = true)
 {
-    train(f);
     connect(f, 2, 12);
     ready(f, 2);
     commit(f);
@@ -187,9 +166,8 @@ TEST_F(a_newcomer_that_vanishes_is_not_waited_for, moves)
     assert_int_equal(status(f).moves.servers_added, 0);
 }
 
-TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves)
+TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves, .trains = true, .async = true)
 {
-    train(f);
     add_until_change(f);
     ready_up_to(f, 2);
     f->store_is_slow = true;
@@ -206,9 +184,8 @@ TEST_F(p12_what_may_be_recorded_is_not_gone_back_from, moves)
     commit(f);
 }
 
-TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves)
+TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves, .trains = true, .async = true)
 {
-    train(f);
     assert_int_equal(granted(f), 0);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     commit(f);
@@ -225,9 +202,9 @@ TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves)
     assert_false(f->players[1].told_leave);
 }
 
-TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves)
+TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves, .trains = true,
+       .async = true)
 {
-    train(f);
     assert_int_equal(granted(f), 0);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     commit(f);
@@ -240,10 +217,9 @@ TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves
     assert_int_equal(owned(f, 0), CHUNKS);
 }
 
-TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves)
+TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves, .trains = true, .async = true)
 {
     struct reason reason;
-    train(f);
     uint32_t share = owned(f, 1);
     drain_until_change(f);
     cannot_prepare(f, 0, ERR_NOT_FOUND, "no such file");
@@ -254,9 +230,8 @@ TEST_F(who_cannot_read_the_others_files_keeps_its_own, moves)
     commit_cuts(f, false);
 }
 
-TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves)
+TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves, .trains = true, .async = true)
 {
-    train(f);
     add_until_change(f);
     cannot_prepare(f, 2, ERR_NOT_FOUND, "no such file");
     ready_up_to(f, 1);
@@ -266,16 +241,14 @@ TEST_F(a_newcomer_that_cannot_read_the_cut_stays_out, moves)
     assert_int_equal(drain(f, 1, NULL), ERR_OK); /* the others can */
 }
 
-TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves)
+TEST_F(nobody_drains_when_nobody_could_take_the_chunks, moves, .trains = true, .async = true)
 {
-    train(f);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);
     assert_int_equal(drain(f, 0, NULL), ERR_INVALID);
 }
 
-TEST_F(a_drain_that_the_end_meets_is_over_with_it, moves)
+TEST_F(a_drain_that_the_end_meets_is_over_with_it, moves, .trains = true, .async = true)
 {
-    train(f);
     commit(f);
     assert_int_equal(granted(f), 2);
     assert_int_equal(drain(f, 1, NULL), ERR_OK);

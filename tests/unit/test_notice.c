@@ -3,11 +3,6 @@
 
 #include "worker/notice.h"
 
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){(const uint8_t *)text, strlen(text)};
-}
-
 /* Question i of the cloud, answered so. */
 static enum notice_verdict judge(enum notice_cloud cloud, uint32_t i, unsigned status,
                                  const char *body, char ret_text[static NOTICE_TEXT_BYTES])

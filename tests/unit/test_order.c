@@ -23,10 +23,9 @@ static uint64_t count(struct slice log, enum err *ret_err)
 {
     struct order_record record;
     struct order_step step;
-    struct reason reason;
     size_t offset = 0;
     uint64_t steps = 0;
-    while ((*ret_err = order_next(log, "order.log", &offset, &record, &reason)) == ERR_OK) {
+    while ((*ret_err = order_next(log, "order.log", &offset, &record, NULL)) == ERR_OK) {
         assert_int_equal(order_step(&record, &step), ERR_OK);
         assert_int_equal(step.generation, 7);
         assert_int_equal(step.step, steps);

@@ -1,9 +1,8 @@
 /* The coordinator's order log as a file: kept over restarts and rewinds, late on a full disk. */
+#include "tests/unit/faults.h"
 #include "tests/unit/folder.h"
 
 #include "server/disk/order_log.h"
-
-#include <errno.h>
 
 static const char *directory(void **state)
 {
@@ -64,13 +63,6 @@ TEST_IN_FOLDER(a_rewind_forgets_the_steps_behind_its_cut)
     assert_int_equal(add(&log, 2), ERR_OK);
     assert_int_equal(order_log_sync(&log, NULL), ERR_OK);
     assert_int_equal(stored(state), 3);
-}
-
-static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
-{
-    (void)ops, (void)fd, (void)data, (void)bytes;
-    errno = ENOSPC;
-    return -1;
 }
 
 TEST_IN_FOLDER(a_full_disk_makes_it_late_not_wrong)

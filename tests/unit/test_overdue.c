@@ -1,9 +1,8 @@
 /* Commands that nobody answers: sent again. */
 #include "tests/unit/coordinator_fixture.h"
 
-TEST_F(a_commit_that_is_not_acknowledged_is_sent_again, coordinator)
+TEST_F(a_commit_that_is_not_acknowledged_is_sent_again, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     reduce_all(f, 0);
     struct commit first = command(f, 1, SERVER_COMMIT)->commit;
     assert_int_equal(say_committed(f, 0, 0), ERR_OK);
@@ -21,9 +20,8 @@ TEST_F(a_commit_that_is_not_acknowledged_is_sent_again, coordinator)
     assert_null(command(f, 1, SERVER_COMMIT));
 }
 
-TEST_F(each_commit_has_a_deadline_of_its_own, coordinator)
+TEST_F(each_commit_has_a_deadline_of_its_own, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     step(f, 0);
     tick(f, LEASE_MS / 2);
     reduce_all(f, 1);
@@ -52,12 +50,10 @@ TEST_F(a_prepare_without_an_answer_is_sent_again, coordinator)
     assert_null(command(f, 1, SERVER_PREPARE));
 }
 
-TEST_F(nothing_is_sent_to_a_server_that_is_not_connected, coordinator)
+TEST_F(nothing_is_sent_to_a_server_that_is_not_connected, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     reduce_all(f, 0);
-    coordinator_server_lost(f->coordinator, f->now_ms, f->link[1]);
-    look(f);
+    lose_server(f, 1);
     assert_int_equal(say_committed(f, 0, 0), ERR_OK);
     tick(f, LEASE_MS);
     assert_null(command(f, 1, SERVER_COMMIT));
@@ -68,9 +64,8 @@ TEST_F(nothing_is_sent_to_a_server_that_is_not_connected, coordinator)
 }
 
 /* Its timer alone: nothing else is due. */
-TEST_F(the_coordinator_wakes_for_a_late_answer, coordinator)
+TEST_F(the_coordinator_wakes_for_a_late_answer, coordinator, .steps = 3)
 {
-    start_steps(f, 3);
     reduce_all(f, 0);
     assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + LEASE_MS);
     commit_all(f, 0);

@@ -3,11 +3,6 @@
 
 #include "worker/program/program.h"
 
-static struct slice slice_of(const char *text)
-{
-    return (struct slice){(const uint8_t *)text, strlen(text)};
-}
-
 TEST(what_is_printed_parses_to_the_same)
 {
     scoped(program_release) struct program made = {0}, parsed = {0};

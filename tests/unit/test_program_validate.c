@@ -8,8 +8,7 @@ static void judged(const char *text, const char *wanted)
 {
     scoped(program_release) struct program program = {0};
     struct reason reason = {.text = ""};
-    struct slice slice = {(const uint8_t *)text, strlen(text)};
-    assert_int_equal(program_parse(slice, &program, &reason), ERR_OK);
+    assert_int_equal(program_parse(slice_of(text), &program, &reason), ERR_OK);
     enum err err = program_validate(&program, &reason);
     assert_int_equal(err, wanted[0] ? ERR_INVALID : ERR_OK);
     if (!strstr(reason.text, wanted))

@@ -1,10 +1,9 @@
 /* What a run leaves for people. */
+#include "tests/unit/faults.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/json.h"
 #include "server/disk/record.h"
-
-#include <errno.h>
 
 struct record_fixture {
     void *folder;
@@ -21,10 +20,9 @@ static void record_set_up(struct record_fixture *f)
 
 static void open_at(struct record_fixture *f, uint64_t version)
 {
-    struct reason reason = {0};
     assert_int_equal(record_open(&f->record,
                                  &(struct record_run){f->directory, "train: {}\n", version, 30},
-                                 &f->reached, &reason),
+                                 &f->reached, NULL),
                      ERR_OK);
 }
 
@@ -75,8 +73,7 @@ TEST_F(a_step_is_one_object_a_line, record)
                                    .workers = 2});
     record_flush(&f->record);
     scoped(free_scoped) char *text = text_of(f, "steps.jsonl");
-    struct slice bytes = {(const uint8_t *)text, strlen(text)};
-    assert_int_equal(json_parse("row", bytes, &row, NULL), ERR_OK);
+    assert_int_equal(json_parse("row", slice_of(text), &row, NULL), ERR_OK);
     assert_int_equal(json_get_uint(row, "step", &number, NULL), ERR_OK);
     assert_int_equal(number, 3);
     assert_int_equal(json_get_real(row, "loss", &loss, NULL), ERR_OK);
@@ -122,20 +119,6 @@ TEST_F(rows_that_a_rewind_undid_come_once, record)
     assert_int_equal(rows(f), 5);
 }
 
-static ssize_t full_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
-{
-    (void)ops, (void)fd, (void)data, (void)bytes;
-    errno = ENOSPC;
-    return -1;
-}
-
-static int broken_fsync(const struct file_ops *ops, int fd)
-{
-    (void)ops, (void)fd;
-    errno = EIO;
-    return -1;
-}
-
 TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
 {
     struct reason reason = {0};
@@ -173,11 +156,6 @@ TEST_F(a_continued_run_goes_on_behind_its_cut, record)
     assert_int_equal(rows(f), 2);
 }
 
-static uint64_t reach_of(const char *text, uint64_t version)
-{
-    return step_log_reach((struct slice){(const uint8_t *)text, strlen(text)}, version);
-}
-
 /* Its store refuses it at its next cut; until then it writes rows, and some at its end. */
 TEST_F(p7_a_coordinator_whose_term_is_over_writes_no_row, record)
 {
@@ -199,10 +177,12 @@ TEST_F(p7_a_coordinator_whose_term_is_over_writes_no_row, record)
 
 TEST(rows_lead_as_far_as_none_is_missing)
 {
-    assert_int_equal(reach_of("", 3), 3);
-    assert_int_equal(reach_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n", 3), 5);
-    assert_int_equal(reach_of("{\"step\":3}\n{\"step\":5}\n", 3), 4);
-    assert_int_equal(reach_of("{\"step\":3}\n{\"step\":4", 3), 4);
+    assert_int_equal(step_log_reach(slice_of(""), 3), 3);
+    assert_int_equal(
+        step_log_reach(slice_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n"), 3),
+        5);
+    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":5}\n"), 3), 4);
+    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":4"), 3), 4);
 }
 
 TEST_F(a_step_s_row_can_be_written_by_itself, record)
@@ -218,10 +198,8 @@ TEST(a_torn_or_foreign_row_ends_what_is_kept)
 {
     static const char torn[] = "{\"step\":0,\"loss\":1}\n{\"step\":1,\"lo";
     static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\n";
-    assert_int_equal(step_log_keep((struct slice){(const uint8_t *)torn, strlen(torn)}, 9),
-                     strlen("{\"step\":0,\"loss\":1}\n"));
-    assert_int_equal(step_log_keep((struct slice){(const uint8_t *)foreign, strlen(foreign)}, 9),
-                     strlen("{\"step\":0}\n"));
+    assert_int_equal(step_log_keep(slice_of(torn), 9), strlen("{\"step\":0,\"loss\":1}\n"));
+    assert_int_equal(step_log_keep(slice_of(foreign), 9), strlen("{\"step\":0}\n"));
     assert_int_equal(step_log_keep((struct slice){NULL, 0}, 9), 0);
 }
 

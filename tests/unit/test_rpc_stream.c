@@ -12,6 +12,8 @@ enum { MESSAGE_BYTES = 512 << 10, MESSAGES = 24, QUEUE_MAX = 8, ORDER_MAX = 64 }
 
 /* What both ends of a test share. */
 struct stream_fixture {
+    const char *path; /* of the stream that is open; NULL: none is */
+    struct rpc_stream *stream;
     struct rpc_method methods[METHODS];
     struct rpc_loop *loop;
     struct rpc_server *server;
@@ -229,7 +231,6 @@ static struct rpc_settings settings_of_tests(void)
 
 static void world_init(struct stream_fixture *world)
 {
-    memset(world, 0, sizeof *world);
     struct rpc_settings settings = settings_of_tests();
     world->loop = loop_new(&settings);
     tally_init(&world->tally);
@@ -250,6 +251,8 @@ static void stream_set_up(struct stream_fixture *world)
     world_init(world);
     world_serve(world);
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
+    if (world->path != NULL)
+        world->stream = open_stream(world, world->path);
 }
 
 /* First what may still open a stream, then what was kept of it. */
@@ -257,6 +260,7 @@ static void stream_tear_down(struct stream_fixture *world)
 {
     rpc_channel_free(world->channel);
     rpc_server_free(world->server);
+    rpc_stream_unref(world->stream);
     rpc_stream_unref(world->server_stream);
     rpc_message_unref(world->kept);
     rpc_loop_free(world->loop);
@@ -276,41 +280,37 @@ static void send_filled(struct stream_fixture *world, struct rpc_stream *stream)
     counted_unref(counted);
 }
 
-TEST_F(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, stream)
+TEST_F(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, stream,
+       .path = "/test.T/Echo")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
     for (unsigned i = 0; i < MESSAGES; i++) { /* a window of four */
         if (i >= 4)
             tally_wait(&f->tally, RECEIVED, i - 3);
-        send_filled(f, stream);
+        send_filled(f, f->stream);
     }
     tally_wait(&f->tally, RECEIVED, MESSAGES);
     tally_wait(&f->tally, SENT, MESSAGES);
-    rpc_stream_end(stream);
+    rpc_stream_end(f->stream);
     expect_closed(f, ERR_OK);
     tally_wait(&f->tally, SERVER_CLOSED, 1);
     assert_int_equal(f->server_closed_err, ERR_OK);
     tally_wait(&f->tally, RELEASED, 2 * MESSAGES); /* both ends' */
     assert_int_equal(f->bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
     assert_int_equal(f->wrong_bytes, 0);
-    rpc_stream_unref(stream);
 }
 
-TEST_F(urgent_messages_overtake_all_that_waits, stream)
+TEST_F(urgent_messages_overtake_all_that_waits, stream, .path = "/test.T/Priority")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Priority");
-    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    assert_int_equal(send_byte(f->stream, RPC_NORMAL, 0), ERR_OK);
     tally_wait(&f->tally, RECEIVED, 7);
     static const uint8_t expected[] = {0, 10, 11, 12, 1, 2, 3};
     assert_memory_equal(f->order, expected, sizeof expected);
-    rpc_stream_cancel(stream);
-    rpc_stream_unref(stream);
+    rpc_stream_cancel(f->stream);
 }
 
-TEST_F(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, stream)
+TEST_F(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, stream, .path = "/test.T/Full")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Full");
-    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    assert_int_equal(send_byte(f->stream, RPC_NORMAL, 0), ERR_OK);
     tally_wait(&f->tally, RECEIVED, QUEUE_MAX + 2);
     thread_lock(&f->lock);
     for (unsigned i = 0; i < QUEUE_MAX + 1; i++) /* one is under way, QUEUE_MAX wait */
@@ -319,40 +319,34 @@ TEST_F(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, stream)
     assert_int_equal(f->send_errs[QUEUE_MAX + 2], ERR_BUSY);
     assert_int_equal(f->send_errs[QUEUE_MAX + 3], ERR_OK);
     thread_unlock(&f->lock);
-    rpc_stream_unref(stream);
 }
 
-TEST_F(what_was_queued_arrives_before_the_servers_end, stream)
+TEST_F(what_was_queued_arrives_before_the_servers_end, stream, .path = "/test.T/Finish")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Finish");
-    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    assert_int_equal(send_byte(f->stream, RPC_NORMAL, 0), ERR_OK);
     expect_closed(f, ERR_MOVED);
     assert_string_equal(f->closed_reason.text, "gone elsewhere");
     assert_int_equal(f->order_count, 3);
-    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_CANCELLED);
-    rpc_stream_cancel(stream); /* closed already, and harmless */
+    assert_int_equal(send_byte(f->stream, RPC_NORMAL, 0), ERR_CANCELLED);
+    rpc_stream_cancel(f->stream); /* closed already, and harmless */
     tally_wait(&f->tally, SERVER_CLOSED, 1);
     assert_int_equal(f->server_closed_err, ERR_MOVED);
-    rpc_stream_unref(stream);
 }
 
-TEST_F(a_stream_that_open_refuses_says_why, stream)
+TEST_F(a_stream_that_open_refuses_says_why, stream, .path = "/test.T/Refuse")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Refuse");
     expect_closed(f, ERR_OLD_GENERATION);
     assert_string_equal(f->closed_reason.text, "not today");
-    rpc_stream_unref(stream);
     rpc_server_free(f->server); /* waits for all events */
     f->server = NULL;
     assert_int_equal(tally_of(&f->tally, SERVER_CLOSED), 0);
 }
 
-TEST_F(a_message_may_be_kept_when_its_stream_is_gone, stream)
+TEST_F(a_message_may_be_kept_when_its_stream_is_gone, stream, .path = "/test.T/Keep")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Keep");
-    send_filled(f, stream);
+    send_filled(f, f->stream);
     tally_wait(&f->tally, RECEIVED, 1);
-    rpc_stream_cancel(stream);
+    rpc_stream_cancel(f->stream);
     expect_closed(f, ERR_CANCELLED);
     tally_wait(&f->tally, SERVER_CLOSED, 1);
     assert_int_equal(f->server_closed_err, ERR_CANCELLED);
@@ -361,62 +355,53 @@ TEST_F(a_message_may_be_kept_when_its_stream_is_gone, stream)
     uint8_t end[2];
     rpc_message_copy(f->kept, f->kept->bytes - 2, 2, end);
     assert_int_equal(end[1], (uint8_t)((MESSAGE_BYTES - 1) * 7));
-    rpc_stream_unref(stream);
 }
 
-TEST_F(memory_of_a_cancelled_stalled_send_is_released, stream)
+TEST_F(memory_of_a_cancelled_stalled_send_is_released, stream, .path = "/test.T/Echo")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
     for (unsigned i = 0; i < QUEUE_MAX; i++)
-        send_filled(f, stream);
-    rpc_stream_cancel(stream);
+        send_filled(f, f->stream);
+    rpc_stream_cancel(f->stream);
     expect_closed(f, ERR_CANCELLED);
-    rpc_stream_unref(stream);
     tally_wait(&f->tally, RELEASED, QUEUE_MAX);
 }
 
-TEST_F(a_message_over_the_methods_limit_ends_the_stream, stream)
+TEST_F(a_message_over_the_methods_limit_ends_the_stream, stream, .path = "/test.T/Short")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Short");
     struct buf header = {0};
     char text[101] = {0};
     assert_int_equal(buf_append(&header, text, sizeof text), ERR_OK);
-    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, NULL, 0), ERR_OK);
+    assert_int_equal(rpc_stream_send(f->stream, RPC_NORMAL, &header, NULL, 0), ERR_OK);
     expect_closed(f, ERR_MALFORMED);
-    rpc_stream_unref(stream);
 }
 
-TEST_F(what_breaks_a_limit_is_not_sent, stream)
+TEST_F(what_breaks_a_limit_is_not_sent, stream, .path = "/test.T/Keep")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Keep");
     struct counted *counted = counted_filled((1 << 20) + 1, 0, &f->released);
     struct rpc_part part = {counted, 0, counted->bytes};
     struct buf header = {0};
-    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1), ERR_INVALID);
+    assert_int_equal(rpc_stream_send(f->stream, RPC_NORMAL, &header, &part, 1), ERR_INVALID);
     part.bytes = 1;
     static struct rpc_part many[RPC_PARTS_MAX + 1];
     for (unsigned i = 0; i <= RPC_PARTS_MAX; i++)
         many[i] = part;
-    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX + 1),
+    assert_int_equal(rpc_stream_send(f->stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX + 1),
                      ERR_INVALID);
-    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX), ERR_OK);
+    assert_int_equal(rpc_stream_send(f->stream, RPC_NORMAL, &header, many, RPC_PARTS_MAX), ERR_OK);
     tally_wait(&f->tally, RECEIVED, 1);
     assert_int_equal(f->kept->bytes, RPC_PARTS_MAX);
     counted_unref(counted);
     tally_wait(&f->tally, RELEASED, 1);
-    rpc_stream_unref(stream);
 }
 
-TEST_F(a_server_freed_with_open_streams_ends_them, stream)
+TEST_F(a_server_freed_with_open_streams_ends_them, stream, .path = "/test.T/Echo")
 {
-    struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
     tally_wait(&f->tally, OPENED, 1);
-    send_filled(f, stream);
+    send_filled(f, f->stream);
     rpc_server_free(f->server);
     f->server = NULL;
     assert_int_equal(tally_of(&f->tally, SERVER_CLOSED), 1);
     expect_closed(f, ERR_UNREACHABLE);
-    rpc_stream_unref(stream);
 }
 
 TEST_F(a_channel_freed_with_open_streams_cancels_them, stream)

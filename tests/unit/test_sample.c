@@ -25,9 +25,9 @@ static void text_of(struct executor_fixture *f, const char *prompt, struct sampl
     float *weights[64];
     for (uint32_t i = 0; i < f->model.parameters_count; i++)
         weights[i] = executor_weights(f->executor, i);
-    struct slice slice = {(const uint8_t *)prompt, strlen(prompt)};
     struct reason reason = {.text = ""};
-    assert_int_equal(sample_text(f->k, &f->model, weights, slice, &options, buf, &reason), ERR_OK);
+    assert_int_equal(
+        sample_text(f->k, &f->model, weights, slice_of(prompt), &options, buf, &reason), ERR_OK);
     assert_int_equal(buf->bytes, options.tokens);
 }
 

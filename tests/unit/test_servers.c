@@ -3,6 +3,20 @@
 
 #include "server/coordinator/servers.h"
 
+struct servers_fixture {
+    struct servers list;
+};
+
+static void servers_set_up(struct servers_fixture *f)
+{
+    assert_int_equal(servers_init(&f->list), ERR_OK);
+}
+
+static void servers_tear_down(struct servers_fixture *f)
+{
+    servers_release(&f->list);
+}
+
 static struct server_entry *hello(struct servers *servers, const char *name, uint64_t boot)
 {
     struct server_report report = {.kind = SERVER_HELLO, .boot = boot};
@@ -14,53 +28,47 @@ static struct server_entry *hello(struct servers *servers, const char *name, uin
     return server;
 }
 
-TEST(a_name_is_known_once_whatever_its_boot)
+TEST_F(a_name_is_known_once_whatever_its_boot, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *first = hello(&servers, "a", 1);
+    struct server_entry *first = hello(&f->list, "a", 1);
     uint64_t link = first->link;
-    struct server_entry *again = hello(&servers, "a", 2);
+    struct server_entry *again = hello(&f->list, "a", 2);
     assert_ptr_equal(first, again);
     assert_int_equal(again->boot, 2);
     assert_string_equal(again->address, "a:2");
-    assert_null(servers_find(&servers, link)); /* the older link is dead */
-    assert_ptr_equal(servers_find(&servers, again->link), again);
-    assert_null(servers_find(&servers, 0));
+    assert_null(servers_find(&f->list, link)); /* the older link is dead */
+    assert_ptr_equal(servers_find(&f->list, again->link), again);
+    assert_null(servers_find(&f->list, 0));
 }
 
-TEST(a_runs_servers_are_numbered_by_their_names)
+TEST_F(a_runs_servers_are_numbered_by_their_names, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    hello(&servers, "c", 1);
-    hello(&servers, "a", 1);
-    servers_lost(hello(&servers, "b", 1)); /* not connected: not chosen */
-    assert_int_equal(servers_available(&servers, NULL), 2);
-    assert_int_equal(servers_choose(&servers), 2);
-    assert_string_equal(servers_of_map(&servers, 0)->name, "a");
-    assert_string_equal(servers_of_map(&servers, 1)->name, "c");
-    assert_int_equal(servers_of_map(&servers, 1)->map_index, 1);
-    servers_unchoose(&servers);
-    assert_int_equal(servers.chosen_count, 0);
-    for (uint32_t i = 0; i < servers.count; i++)
-        assert_int_equal(servers.list[i].map_index, SERVERS_NONE);
+    hello(&f->list, "c", 1);
+    hello(&f->list, "a", 1);
+    servers_lost(hello(&f->list, "b", 1)); /* not connected: not chosen */
+    assert_int_equal(servers_available(&f->list, NULL), 2);
+    assert_int_equal(servers_choose(&f->list), 2);
+    assert_string_equal(servers_of_map(&f->list, 0)->name, "a");
+    assert_string_equal(servers_of_map(&f->list, 1)->name, "c");
+    assert_int_equal(servers_of_map(&f->list, 1)->map_index, 1);
+    servers_unchoose(&f->list);
+    assert_int_equal(f->list.chosen_count, 0);
+    for (uint32_t i = 0; i < f->list.count; i++)
+        assert_int_equal(f->list.list[i].map_index, SERVERS_NONE);
 }
 
-TEST(there_is_a_last_server)
+TEST_F(there_is_a_last_server, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
     struct server_report report = {.kind = SERVER_HELLO, .hello.name = "one more"};
     struct server_entry *server;
     uint64_t older;
-    assert_int_equal(servers_init(&servers), ERR_OK);
     for (uint32_t i = 0; i < WIRE_SERVERS_MAX; i++) {
         char name[16];
         snprintf(name, sizeof name, "s%u", i);
-        hello(&servers, name, 1);
+        hello(&f->list, name, 1);
     }
-    assert_int_equal(servers_hello(&servers, &report, &server, &older), ERR_BUSY);
-    hello(&servers, "s7", 2); /* a known one may always come back */
+    assert_int_equal(servers_hello(&f->list, &report, &server, &older), ERR_BUSY);
+    hello(&f->list, "s7", 2); /* a known one may always come back */
 }
 
 static void choose_and_prepare(struct servers *servers, struct server_entry *server)
@@ -73,77 +81,69 @@ static void choose_and_prepare(struct servers *servers, struct server_entry *ser
     assert_true(servers_ready(servers));
 }
 
-TEST(p3_a_new_boot_of_a_server_with_a_place_has_lost_its_memory)
+TEST_F(p3_a_new_boot_of_a_server_with_a_place_has_lost_its_memory, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *server = hello(&servers, "a", 1);
-    choose_and_prepare(&servers, server);
-    hello(&servers, "a", 1);
+    struct server_entry *server = hello(&f->list, "a", 1);
+    choose_and_prepare(&f->list, server);
+    hello(&f->list, "a", 1);
     assert_int_equal(server->state, SERVER_SERVES); /* the same start: it has only connected anew */
-    hello(&servers, "a", 2);
+    hello(&f->list, "a", 2);
     assert_int_equal(server->state, SERVER_HAS_LOST);
-    assert_false(servers_ready(&servers));
+    assert_false(servers_ready(&f->list));
     assert_false(servers_was_told(server)); /* a READY of it would be of before */
     servers_prepare(server);
     assert_int_equal(server->state, SERVER_PREPARES);
-    hello(&servers, "a", 3);
+    hello(&f->list, "a", 3);
     assert_int_equal(server->state, SERVER_HAS_LOST);
 }
 
-TEST(who_is_invited_by_one_start_is_invited_anew_by_the_next)
+TEST_F(who_is_invited_by_one_start_is_invited_anew_by_the_next, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *server = hello(&servers, "a", 1);
+    struct server_entry *server = hello(&f->list, "a", 1);
     servers_invite(server, 3);
     servers_note_ready(server);
     assert_int_equal(server->state, SERVER_HAS_JOINED);
-    hello(&servers, "a", 2);
+    hello(&f->list, "a", 2);
     assert_int_equal(server->state, SERVER_IS_IDLE);
     servers_invite(server, 4);
     servers_note_ready(server);
-    assert_true(servers_add(&servers, server)); /* its first chunks come with a commit … */
-    servers_take_back(&servers, server);        /* … or not after all */
+    assert_true(servers_add(&f->list, server)); /* its first chunks come with a commit … */
+    servers_take_back(&f->list, server);        /* … or not after all */
     assert_int_equal(server->state, SERVER_HAS_JOINED);
-    assert_int_equal(servers.chosen_count, 0);
-    assert_true(servers_add(&servers, server));
+    assert_int_equal(f->list.chosen_count, 0);
+    assert_true(servers_add(&f->list, server));
     servers_serve(server);
     assert_int_equal(server->state, SERVER_SERVES);
 }
 
-TEST(one_that_is_emptied_stays_so_until_it_has_no_place)
+TEST_F(one_that_is_emptied_stays_so_until_it_has_no_place, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *server = hello(&servers, "a", 1);
-    choose_and_prepare(&servers, server);
+    struct server_entry *server = hello(&f->list, "a", 1);
+    choose_and_prepare(&f->list, server);
     servers_drain(server, false);
     servers_empty(server);
-    assert_null(servers_active(&servers, 0));
+    assert_null(servers_active(&f->list, 0));
     servers_prepare(server); /* without chunks: nobody waits for it */
     servers_note_ready(server);
-    hello(&servers, "a", 2);
+    hello(&f->list, "a", 2);
     assert_int_equal(server->state, SERVER_IS_EMPTIED);
-    servers_unchoose_one(&servers, server);
+    servers_unchoose_one(&f->list, server);
     assert_int_equal(server->state, SERVER_IS_IDLE);
 }
 
-TEST(what_a_start_asked_for_ends_with_it_and_what_an_operator_did_does_not)
+TEST_F(what_a_start_asked_for_ends_with_it_and_what_an_operator_did_does_not, servers)
 {
-    scoped(servers_release) struct servers servers = {0};
-    assert_int_equal(servers_init(&servers), ERR_OK);
-    struct server_entry *ends = hello(&servers, "a", 1), *drains = hello(&servers, "b", 1);
+    struct server_entry *ends = hello(&f->list, "a", 1), *drains = hello(&f->list, "b", 1);
     servers_drain(ends, true);
     servers_drain(drains, false);
     servers_note_unfit(drains);
-    hello(&servers, "a", 2);
-    hello(&servers, "b", 2);
+    hello(&f->list, "a", 2);
+    hello(&f->list, "b", 2);
     assert_int_equal(ends->leaving, SERVER_STAYS);
     assert_int_equal(drains->leaving, SERVER_DRAINS);
     assert_false(drains->unfit);
     servers_leave(drains);
     assert_false(servers_is_available(drains));
-    hello(&servers, "b", 3); /* who has left may come back */
+    hello(&f->list, "b", 3); /* who has left may come back */
     assert_true(servers_is_available(drains));
 }

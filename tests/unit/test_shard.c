@@ -5,7 +5,6 @@
 
 TEST_F(a_step_goes_from_pushes_to_published_weights, shard)
 {
-    start(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         assert_null(effect(f, SHARD_REDUCED));
         assert_int_equal(push_all(f, 0, (struct node){0, slot}), ERR_OK);
@@ -48,7 +47,6 @@ TEST_F(a_step_goes_from_pushes_to_published_weights, shard)
 
 TEST_F(a_mean_is_the_sum_over_slots, shard)
 {
-    start(f);
     do_step(f, 0);
     float sum[N_MEAN];
     node_values(0, (struct node){2, 0}, MEAN, 0, N_MEAN, sum);
@@ -59,7 +57,6 @@ TEST_F(a_mean_is_the_sum_over_slots, shard)
 
 TEST_F(parts_are_added_in_part_order, shard)
 {
-    start(f);
     f->config.optimizer = (struct spec_optimizer){.kind = SPEC_SGD};
     shard_free(f->shard);
     start(f);
@@ -104,7 +101,7 @@ TEST(every_arrival_ends_in_the_same_bits)
 {
     float expected[N_ALL];
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct shard_fixture f = {0};
+        struct shard_fixture f = {.later = true};
         shard_set_up(&f);
         f.config.ahead_max = (uint32_t)(seed % (SLOTS + 1));
         start(&f);
@@ -128,7 +125,6 @@ TEST(every_arrival_ends_in_the_same_bits)
 
 TEST_F(p5_a_skipped_step_raises_the_version_and_shares_the_weights, shard)
 {
-    start(f);
     do_step(f, 0);
     struct counted *copy = counted_ref(pull_one(f, 1, FIRST)->weights.copies[0]);
     push_step(f, 1);
@@ -147,7 +143,6 @@ TEST_F(p5_a_skipped_step_raises_the_version_and_shares_the_weights, shard)
 
 TEST_F(p2_commits_are_fenced, shard)
 {
-    start(f);
     struct commit c = decision(0);
     assert_int_equal(commit(f, &c), ERR_TOO_EARLY); /* not reduced */
     push_step(f, 0);
@@ -171,7 +166,6 @@ TEST_F(p2_commits_are_fenced, shard)
 
 TEST_F(p6_a_commit_asked_again_gets_the_same_answer, shard)
 {
-    start(f);
     push_step(f, 0);
     struct commit c = decision(0);
     assert_int_equal(commit(f, &c), ERR_OK);
@@ -199,7 +193,6 @@ static void expect_report(struct shard_fixture *f, uint32_t count)
 
 TEST_F(a_report_can_be_asked_for_again, shard)
 {
-    start(f);
     expect_report(f, 0);
     push_step(f, 0);
     expect_report(f, 1);
@@ -209,7 +202,7 @@ TEST_F(a_report_can_be_asked_for_again, shard)
     expect_report(f, 0);
 }
 
-TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard)
+TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard, .later = true)
 {
     f->config.delay = 1;
     start(f);
@@ -241,7 +234,6 @@ TEST_F(p5_with_a_delay_steps_overlap_and_old_versions_stay, shard)
 
 TEST_F(a_published_copy_never_changes_while_a_peer_holds_it, shard)
 {
-    start(f);
     struct counted *held[5];
     float values[5][N_FIRST];
     for (uint64_t step = 0; step < 5; step++) {
@@ -267,7 +259,6 @@ static void *no_memory(const struct kernels *k, size_t bytes)
 
 TEST_F(without_memory_a_sum_is_busy_and_a_shard_is_not_made, shard)
 {
-    start(f);
     f->table.alloc = no_memory;
     assert_int_equal(push_all(f, 0, (struct node){0, 0}), ERR_BUSY);
     struct shard *other;
@@ -276,7 +267,7 @@ TEST_F(without_memory_a_sum_is_busy_and_a_shard_is_not_made, shard)
     do_step(f, 0);
 }
 
-TEST_F(limits_of_the_configuration_are_judged, shard)
+TEST_F(limits_of_the_configuration_are_judged, shard, .later = true)
 {
     struct shard_chunk changed[COUNT];
 #define INVALID(change)                                                                            \

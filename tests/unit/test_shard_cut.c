@@ -5,7 +5,6 @@
 
 TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
 {
-    start(f);
     do_step(f, 0);
     push_step(f, 1);
     carry_out(f, cut_decision(1));
@@ -73,7 +72,7 @@ static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct cou
     return committed;
 }
 
-TEST_F(a_step_goes_on_while_the_writer_holds_the_copies, shard)
+TEST_F(a_step_goes_on_while_the_writer_holds_the_copies, shard, .later = true)
 {
     struct counted *held[COUNT] = {NULL};
     assert_true(step_beside_cut(f, COUNT, held));
@@ -82,7 +81,7 @@ TEST_F(a_step_goes_on_while_the_writer_holds_the_copies, shard)
         counted_unref(held[i]);
 }
 
-TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard)
+TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard, .later = true)
 {
     struct counted *held[COUNT] = {NULL};
     assert_false(step_beside_cut(f, COUNT - 1, held));
@@ -111,7 +110,7 @@ static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_v
     fail_msg("the snapshot never ends");
 }
 
-TEST_F(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on, shard)
+TEST_F(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on, shard, .later = true)
 {
     float cut[4 * N_FIRST], first[4 * N_FIRST], again[N_FIRST];
     f->config.delay = f->config.cut_versions = 2;
@@ -151,7 +150,6 @@ TEST_F(p9_with_a_delay_a_cut_holds_the_versions_that_open_steps_compute_on, shar
 
 TEST_F(the_first_version_can_be_a_cut, shard)
 {
-    start(f);
     assert_true(shard_snapshot_begin(f->shard));
     assert_false(shard_snapshot_begin(f->shard));
     assert_true(work(f));
@@ -182,7 +180,6 @@ static void expect_whole(struct shard_fixture *f, uint32_t attempt)
 
 TEST_F(a_later_attempt_at_a_cut_hands_the_version_out_again, shard)
 {
-    start(f);
     push_step(f, 0);
     struct commit c = decision(0);
     struct shard_moves moves = {.file = 0};
@@ -206,7 +203,7 @@ TEST_F(a_later_attempt_at_a_cut_hands_the_version_out_again, shard)
     assert_null(effect(f, SHARD_SNAPSHOT));
 }
 
-TEST_F(a_shard_without_chunks_follows, shard)
+TEST_F(a_shard_without_chunks_follows, shard, .later = true)
 {
     f->config.chunk_count = 0;
     start(f);

@@ -316,22 +316,18 @@ TEST_F(p11_a_transfer_is_taken_only_by_who_awaits_it, pair)
     push_step(f, 0);
     assert_int_equal(commit(f, OLD, 0, false, &leaving), ERR_OK);
     work(f, OLD);
-    struct transfer transfer = f->transfer;
-    assert_int_equal(arrive(f, &transfer), ERR_TOO_EARLY); /* its commit has not come */
+    struct transfer wrong[] = {f->transfer, f->transfer, f->transfer, f->transfer, f->transfer};
+    const enum err errs[] = {ERR_OLD_GENERATION, ERR_BEHIND, ERR_TOO_LATE, ERR_TOO_LATE,
+                             ERR_MALFORMED};
+    assert_int_equal(arrive(f, &f->transfer), ERR_TOO_EARLY); /* its commit has not come */
     assert_int_equal(commit(f, NEW, 0, false, &coming), ERR_OK);
-    transfer.generation--;
-    assert_int_equal(arrive(f, &transfer), ERR_OLD_GENERATION);
-    transfer.generation += 2;
-    assert_int_equal(arrive(f, &transfer), ERR_BEHIND);
-    transfer = f->transfer;
-    transfer.version = 0;
-    assert_int_equal(arrive(f, &transfer), ERR_TOO_LATE);
-    transfer = f->transfer;
-    transfer.chunk = 6;
-    assert_int_equal(arrive(f, &transfer), ERR_TOO_LATE);
-    transfer = f->transfer;
-    transfer.weights--;
-    assert_int_equal(arrive(f, &transfer), ERR_MALFORMED);
+    wrong[0].generation--;
+    wrong[1].generation++;
+    wrong[2].version = 0;
+    wrong[3].chunk = 6;
+    wrong[4].weights--;
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(arrive(f, &wrong[i]), errs[i]);
     assert_int_equal(arrive(f, &f->transfer), ERR_OK);
 }
 

@@ -1,7 +1,7 @@
 /* Pulls from a shard: what is there, what waits, what is bounded. */
 #include "tests/unit/shard_fixture.h"
 
-TEST_F(a_pull_is_at_most_one_message, shard)
+TEST_F(a_pull_is_at_most_one_message, shard, .later = true)
 {
     struct shard_chunk large[2] = {{.chunk = 0, .n = MODEL_CHUNK_WEIGHTS_MAX, .parts = 1},
                                    {.chunk = 1, .n = 1, .parts = 1}};
@@ -16,7 +16,6 @@ TEST_F(a_pull_is_at_most_one_message, shard)
 
 TEST_F(p5_a_pull_waits_for_its_version, shard)
 {
-    start(f);
     const uint32_t both[2] = {TIED, FIRST};
     assert_int_equal(refusal(pull_some(f, BOB, 1, both, 2)), ERR_TOO_EARLY);
     uint64_t bobs = f->id;
@@ -53,7 +52,6 @@ TEST_F(p5_a_pull_waits_for_its_version, shard)
 
 TEST_F(who_has_all_weights_may_push_at_once, shard)
 {
-    start(f);
     const uint32_t weights[] = {FIRST, TIED, MEAN};
     assert_int_equal(refusal(pull_some(f, ALICE, 1, weights, 3)), ERR_TOO_EARLY);
     push_step(f, 0);
@@ -72,7 +70,7 @@ TEST_F(who_has_all_weights_may_push_at_once, shard)
     carry_out(f, c);
 }
 
-TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard)
+TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard, .later = true)
 {
     f->config.parked_member_bytes_max = 100000;
     start(f);
@@ -100,7 +98,6 @@ TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard)
 /* It would be parked for ever, and take the place of others. */
 TEST_F(a_version_far_beyond_the_newest_is_refused, shard)
 {
-    start(f);
     const uint32_t first = FIRST;
     assert_int_equal(refusal(pull_some(f, ALICE, 16, &first, 1)), ERR_TOO_EARLY);
     assert_int_equal(refusal(pull_some(f, ALICE, 17, &first, 1)), ERR_MALFORMED);
@@ -109,7 +106,6 @@ TEST_F(a_version_far_beyond_the_newest_is_refused, shard)
 
 TEST_F(a_members_parked_pulls_are_bounded_and_take_nobody_elses_room, shard)
 {
-    start(f);
     const uint32_t first = FIRST;
     uint32_t parked = 0;
     while (parked < 1000 && refusal(pull_some(f, ALICE, 1, &first, 1)) == ERR_TOO_EARLY)
@@ -127,7 +123,6 @@ TEST_F(a_members_parked_pulls_are_bounded_and_take_nobody_elses_room, shard)
 
 TEST_F(closing_tells_who_waits, shard)
 {
-    start(f);
     const uint32_t first = FIRST;
     assert_int_equal(refusal(pull_some(f, BOB, 1, &first, 1)), ERR_TOO_EARLY);
     clear(f);

@@ -5,7 +5,6 @@
 
 TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
 {
-    start(f);
     assert_int_equal(push_all(f, 0, (struct node){0, 2}), ERR_OK);
     uint64_t pushed = shard_statistics(f->shard).pushed_bytes;
     assert_int_equal(push_all(f, 0, (struct node){0, 2}), ERR_OK);
@@ -23,7 +22,6 @@ TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
 
 TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
 {
-    start(f);
     assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
     struct message m;
     message_all(f, &m, 0, (struct node){0, 1});
@@ -49,7 +47,6 @@ TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
 /* Every byte that is pushed is compared, wherever slices and runs end, also of a long chunk. */
 TEST_F(a_duplicate_with_one_other_bit_anywhere_is_found, shard)
 {
-    start(f);
     assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
     struct message m;
     message_all(f, &m, 0, (struct node){0, 1});
@@ -66,7 +63,7 @@ TEST_F(a_duplicate_with_one_other_bit_anywhere_is_found, shard)
     assert_int_equal(shard_statistics(f->shard).wrong_bits, found);
 }
 
-TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard)
+TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard, .later = true)
 {
     f->config.slot_samples = 3;
     start(f);
@@ -77,7 +74,6 @@ TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard)
 
 TEST_F(digests_of_other_steps_are_not_compared, shard)
 {
-    start(f);
     do_step(f, 0);
     do_step(f, 1);
     assert_int_equal(push_all(f, 2, (struct node){1, 0}), ERR_OK);
@@ -88,7 +84,7 @@ TEST_F(digests_of_other_steps_are_not_compared, shard)
     assert_null(effect(f, SHARD_WRONG_BITS));
 }
 
-TEST_F(busy_says_from_which_entry_on, shard)
+TEST_F(busy_says_from_which_entry_on, shard, .later = true)
 {
     f->config.ahead_max = 0;
     start(f);
@@ -108,7 +104,6 @@ TEST_F(busy_says_from_which_entry_on, shard)
 
 TEST_F(what_does_not_fit_is_refused, shard)
 {
-    start(f);
     struct message m;
     const struct node slot = {0, 0};
 #define REFUSED(change, error, index)                                                              \
@@ -138,7 +133,7 @@ TEST_F(what_does_not_fit_is_refused, shard)
     assert_int_equal(refusal(pull_some(f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
 }
 
-TEST_F(lossy_pushes_have_one_node_size, shard)
+TEST_F(lossy_pushes_have_one_node_size, shard, .later = true)
 {
     f->config.push_codec = f->config.weights_codec = CODEC_BF16;
     f->config.node_level = 1;
@@ -172,7 +167,6 @@ TEST_F(lossy_pushes_have_one_node_size, shard)
 
 TEST_F(infinite_gradients_are_reported, shard)
 {
-    start(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         struct message m;
         message_all(f, &m, 0, (struct node){0, slot});

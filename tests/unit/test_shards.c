@@ -37,14 +37,13 @@ static void assert_cut_is_what_was_pulled(struct shards_fixture *world,
 {
     struct checkpoint_record record = {.name = {1, 1}, .run = 1, .spec = small, .server_count = 1};
     memcpy(record.manifests[0].bytes, manifest->manifest.digest, 32);
-    struct reason reason;
-    assert_int_equal(checkpoint_record(&file_ops_real, world->dir, &record, &reason), ERR_OK);
+    assert_int_equal(checkpoint_record(&file_ops_real, world->dir, &record, NULL), ERR_OK);
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    assert_int_equal(checkpoint_open(world->dir, record.name, &checkpoint, &reason), ERR_OK);
-    assert_int_equal(checkpoint_fits(checkpoint, &world->model, 1, &reason), ERR_OK);
+    assert_int_equal(checkpoint_open(world->dir, record.name, &checkpoint, NULL), ERR_OK);
+    assert_int_equal(checkpoint_fits(checkpoint, &world->model, 1, NULL), ERR_OK);
     for (uint32_t c = 0; c < world->model.chunks_count; c++) {
         struct checkpoint_chunk chunk;
-        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, &reason), ERR_OK);
+        assert_int_equal(checkpoint_read(checkpoint, c, &chunk, NULL), ERR_OK);
         if (world->model.chunks[c].parameter != world->model.loss_parameter)
             assert_memory_equal(chunk.values, world->values + world->offsets[c],
                                 chunk.n * sizeof(float));
@@ -62,7 +61,6 @@ static size_t values_bytes(const struct shards_fixture *world)
 static void train_cut_and_resume(struct shards_fixture *world)
 {
     uint32_t threads = world->threads;
-    prepare(world);
     struct from_shard welcome = last_received(world);
     assert_int_equal(welcome.welcome.boot, BOOT);
     assert_int_equal(welcome.welcome.generation, 1);
@@ -105,12 +103,12 @@ static void train_cut_and_resume(struct shards_fixture *world)
     assert_int_equal(reports_of(world, SERVER_MANIFEST), 0); /* the cut is there already */
 }
 
-TEST_F(a_step_with_one_thread, shards, .threads = 1)
+TEST_F(a_step_with_one_thread, shards, .threads = 1, .prepared = true)
 {
     train_cut_and_resume(f);
 }
 
-TEST_F(a_step_with_two_threads, shards, .threads = 2)
+TEST_F(a_step_with_two_threads, shards, .threads = 2, .prepared = true)
 {
     train_cut_and_resume(f);
 }
@@ -132,9 +130,8 @@ TEST_F(many_parked_pulls_are_all_answered, shards, .threads = 1)
     tally_wait(&f->tally, WEIGHTS, PULLS);
 }
 
-TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2)
+TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2, .prepared = true)
 {
-    prepare(f);
     for (uint32_t i = 0; i < 8; i++)
         pull_all(f, 1);
     tally_wait(&f->tally, REFUSAL, 8);
@@ -154,9 +151,8 @@ TEST_F(a_gone_worker_s_pulls_are_forgotten, shards, .threads = 2)
     assert_int_equal(tally_of(&f->tally, WEIGHTS), answers(f, 2));
 }
 
-TEST_F(a_wrong_duplicate_names_the_member, shards, .threads = 1)
+TEST_F(a_wrong_duplicate_names_the_member, shards, .threads = 1, .prepared = true)
 {
-    prepare(f);
     push_all(f, 0, 0);
     push_values(f, 0, 0, 0.5f);
     tally_wait(&f->tally, ACK, 2);
@@ -204,9 +200,8 @@ TEST_F(what_cannot_be_prepared_says_why, shards, .threads = 2)
     assert_int_equal(wait_report(f, SERVER_READY, 5).ready.code, ERR_OK);
 }
 
-TEST_F(commands_of_others_are_dropped, shards, .threads = 1)
+TEST_F(commands_of_others_are_dropped, shards, .threads = 1, .prepared = true)
 {
-    prepare(f);
     struct server_command old = prepare_command(f, small, 7);
     old.boot = BOOT;
     old.term = TERM - 1;
@@ -219,9 +214,8 @@ TEST_F(commands_of_others_are_dropped, shards, .threads = 1)
     assert_int_equal(wait_report(f, SERVER_READY, 2).ready.code, ERR_OK);
 }
 
-TEST_F(reports_are_said_again, shards, .threads = 2)
+TEST_F(reports_are_said_again, shards, .threads = 2, .prepared = true)
 {
-    prepare(f);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
         push_all(f, 0, slot);
     wait_report(f, SERVER_REDUCED, 2);
@@ -237,9 +231,8 @@ TEST_F(reports_are_said_again, shards, .threads = 2)
     assert_int_equal(wait_report(f, SERVER_READY, 3).ready.cut.version, 1);
 }
 
-TEST_F(a_new_generation_ends_what_waits, shards, .threads = 1)
+TEST_F(a_new_generation_ends_what_waits, shards, .threads = 1, .prepared = true)
 {
-    prepare(f);
     pull_all(f, 1);
     tally_wait(&f->tally, REFUSAL, 1);
     command(f, prepare_command(f, small, 2));

@@ -7,8 +7,7 @@ static enum err parse(const char *text, const char *flag, struct spec *ret_spec,
                       struct reason *reason)
 {
     struct config_overrides overrides = {&flag, flag != NULL, NULL};
-    struct slice slice = {(const uint8_t *)text, strlen(text)};
-    return spec_parse(slice, "run.yaml", &overrides, ret_spec, reason);
+    return spec_parse(slice_of(text), "run.yaml", &overrides, ret_spec, reason);
 }
 
 static struct spec parsed(const char *text)
@@ -167,7 +166,6 @@ TEST(every_refusal_names_the_place)
     } rows[] = {
         {"", "run.yaml:1: data.path is required"},
         {GPT "\ndata:\n  validation: 0.2", "run.yaml:3: data.path is required"},
-        {GPT TEXT "trian: {}", "run.yaml:3: unknown key trian (did you mean train?)"},
         {GPT TEXT "train:\n  step: 3",
          "run.yaml:4: unknown key train.step (did you mean train.steps?)"},
         {GPT TEXT "train:\n  steps: 3\n  steps: 4",
@@ -226,90 +224,93 @@ TEST(every_refusal_names_the_place)
          "run.yaml:2: data.path is \"~/a.txt\", but ~ is not expanded here: write the whole path"},
         {GPT "data: {path: a, validation: 0.6}",
          "run.yaml:2: data.validation must be a number from 0 to 0.5, not \"0.6\""},
-        {GPT TEXT "train: {steps: 0}",
-         "run.yaml:3: train.steps must be an integer from 1 to 1073741824, not \"0\""},
-        {GPT TEXT "train: {slots: 65537}",
-         "run.yaml:3: train.slots must be an integer from 1 to 65536, not \"65537\""},
         {GPT TEXT "train:\n  slot_samples: 4\n  microbatch: 3",
          "run.yaml:5: train.microbatch (3) must divide train.slot_samples (4)"},
         {GPT TEXT "train:\n  microbatch: 8",
          "run.yaml:4: train.microbatch (8) must divide train.slot_samples (4)"},
-        {GPT TEXT "train: {node_slots: 3}",
-         "run.yaml:3: train.node_slots (3) must be a power of two, or 0"},
-        {GPT TEXT "train: {slots: 6, node_slots: 8}",
-         "run.yaml:3: train.node_slots (8) must be at most train.slots (6)"},
-        {GPT TEXT "train: {precision: bf16, node_slots: 0}",
-         "run.yaml:3: train.node_slots must be set with bf16: where sums are rounded is part of "
-         "the run"},
-        {GPT TEXT "train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
-         "run.yaml:3: train.audit (0.01) must be 0 when consistency.kind is async: two workers "
-         "compute a ticket on different weights"},
-        {GPT TEXT "train: {audit: 0.01}\nnumerics: any",
-         "run.yaml:3: train.audit (0.01) must be 0 with numerics any: workers may bring different "
-         "bits"},
-        {GPT TEXT "train: {precision: fp16}",
-         "run.yaml:3: train.precision must be one of fp32, bf16, not \"fp16\""},
-        {GPT TEXT "train: {gemm_core: skylakex}",
-         "run.yaml:3: train.gemm_core must be auto or a core type of OpenBLAS as it writes them "
-         "(Haswell, SkylakeX, Zen, ...), not \"skylakex\""},
         {"data: {kind: tokens, path: a}\ntrain: {logits_bytes_max: 4096}",
          "run.yaml:2: train.logits_bytes_max (4096) must hold one row of logits (201216)"},
         {"model: {context: 1048576}\n" TEXT
          "train: {steps: 1073741824, slots: 65536, slot_samples: 65536}",
          "run.yaml:3: steps x slots x slot_samples x context is more than 2^62 tokens"},
-        {GPT TEXT "optimizer: {kind: lion}",
-         "run.yaml:3: optimizer.kind must be one of sgd, momentum, adamw, not \"lion\""},
-        {GPT TEXT "optimizer: {kind: sgd, betas: [0.9, 0.95]}",
-         "run.yaml:3: optimizer.betas is no setting when optimizer.kind is sgd"},
-        {GPT TEXT "optimizer: {betas: [0.9, 1]}",
-         "run.yaml:3: optimizer.betas must be a list of 2 numbers from 0 to below 1, not \"1\""},
-        {GPT TEXT "optimizer: {eps: 0}",
-         "run.yaml:3: optimizer.eps must be a number above 0 to 1, not \"0\""},
-        {GPT TEXT "optimizer: {lr: -1}",
-         "run.yaml:3: optimizer.lr must be a number from 0 to 1000, not \"-1\""},
-        {GPT TEXT "optimizer: {schedule: constant, lr_min: 0}",
-         "run.yaml:3: optimizer.lr_min is no setting when optimizer.schedule is constant"},
-        {GPT TEXT "optimizer: {lr_min: 0.1}",
-         "run.yaml:3: optimizer.lr_min must be at most optimizer.lr"},
-        {GPT TEXT "optimizer: {warmup_samples: 19200}",
-         "run.yaml:3: optimizer.warmup_samples (19200) must be less than the decay's samples "
-         "(19200)"},
-        {GPT TEXT "consistency: {kind: bsp}",
-         "run.yaml:3: consistency.kind must be one of sync, delay, ssp, async, local, "
-         "not \"bsp\""},
-        {GPT TEXT "consistency: {delay: 1}",
-         "run.yaml:3: consistency.delay is no setting when consistency.kind is sync"},
-        {GPT TEXT "consistency: {kind: delay, delay: 33}",
-         "run.yaml:3: consistency.delay must be an integer from 0 to 32, not \"33\""},
-        {GPT TEXT "consistency: {kind: delay, staleness: 1}",
-         "run.yaml:3: consistency.staleness is no setting when consistency.kind is delay"},
-        {GPT TEXT "consistency: {kind: ssp, staleness: -1}",
-         "run.yaml:3: consistency.staleness must be an integer from 0 to 32, not \"-1\""},
-        {GPT TEXT "consistency: {kind: async, window: 0}",
-         "run.yaml:3: consistency.window must be an integer from 1 to 65536, not \"0\""},
-        {GPT TEXT "train: {compute: bf16}\nconsistency: {kind: local}",
-         "run.yaml:3: local steps update the weights that are computed on, which bf16 is too "
-         "coarse for: train.compute must be fp32 or tf32"},
-        {GPT TEXT "consistency: {kind: local, local_steps: 0}",
-         "run.yaml:3: consistency.local_steps must be an integer from 1 to 65536, not \"0\""},
-        {GPT TEXT "consistency: {kind: local, outer: {momentum: 0.9}}",
-         "run.yaml:3: consistency.outer.momentum is no setting when consistency.outer.kind is "
-         "average"},
-        {GPT TEXT "consistency: {kind: delay, outer: {kind: nesterov}}",
-         "run.yaml:3: consistency.outer.kind is no setting when consistency.kind is delay"},
-        {GPT TEXT "checkpoint: {durability: logged}",
-         "run.yaml:3: checkpoint.durability is no setting when consistency.kind is sync"},
         {GPT TEXT "train: {steps: 1073741824, slots: 65536, slot_samples: 65536}\n"
                   "consistency: {kind: local}",
          "run.yaml:3: steps x slots x slot_samples x local_steps is more than 2^62"},
         {GPT TEXT "consistency: {kind: async}\ntrain: {node_slots: 2}",
          "run.yaml:4: train.node_slots (2) must be 1 when consistency.kind is async"},
-        {GPT TEXT "checkpoint: {keep: 0}",
-         "run.yaml:3: checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
-        {GPT TEXT "numerics: some", "run.yaml:3: numerics must be one of exact, any, not \"some\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_reason(rows[i].text, NULL, rows[i].reason);
+}
+
+/* What stands behind GPT and TEXT, in the third line of the file. */
+TEST(every_refusal_of_a_setting_names_it)
+{
+    static const struct {
+        const char *text, *reason;
+    } rows[] = {
+        {"trian: {}", "unknown key trian (did you mean train?)"},
+        {"train: {steps: 0}", "train.steps must be an integer from 1 to 1073741824, not \"0\""},
+        {"train: {slots: 65537}", "train.slots must be an integer from 1 to 65536, not \"65537\""},
+        {"train: {node_slots: 3}", "train.node_slots (3) must be a power of two, or 0"},
+        {"train: {slots: 6, node_slots: 8}",
+         "train.node_slots (8) must be at most train.slots (6)"},
+        {"train: {precision: bf16, node_slots: 0}",
+         "train.node_slots must be set with bf16: where sums are rounded is part of the run"},
+        {"train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
+         "train.audit (0.01) must be 0 when consistency.kind is async: two workers compute a "
+         "ticket on different weights"},
+        {"train: {audit: 0.01}\nnumerics: any",
+         "train.audit (0.01) must be 0 with numerics any: workers may bring different bits"},
+        {"train: {precision: fp16}", "train.precision must be one of fp32, bf16, not \"fp16\""},
+        {"train: {gemm_core: skylakex}",
+         "train.gemm_core must be auto or a core type of OpenBLAS as it writes them (Haswell, "
+         "SkylakeX, Zen, ...), not \"skylakex\""},
+        {"optimizer: {kind: lion}",
+         "optimizer.kind must be one of sgd, momentum, adamw, not \"lion\""},
+        {"optimizer: {kind: sgd, betas: [0.9, 0.95]}",
+         "optimizer.betas is no setting when optimizer.kind is sgd"},
+        {"optimizer: {betas: [0.9, 1]}",
+         "optimizer.betas must be a list of 2 numbers from 0 to below 1, not \"1\""},
+        {"optimizer: {eps: 0}", "optimizer.eps must be a number above 0 to 1, not \"0\""},
+        {"optimizer: {lr: -1}", "optimizer.lr must be a number from 0 to 1000, not \"-1\""},
+        {"optimizer: {schedule: constant, lr_min: 0}",
+         "optimizer.lr_min is no setting when optimizer.schedule is constant"},
+        {"optimizer: {lr_min: 0.1}", "optimizer.lr_min must be at most optimizer.lr"},
+        {"optimizer: {warmup_samples: 19200}",
+         "optimizer.warmup_samples (19200) must be less than the decay's samples (19200)"},
+        {"consistency: {kind: bsp}",
+         "consistency.kind must be one of sync, delay, ssp, async, local, not \"bsp\""},
+        {"consistency: {delay: 1}",
+         "consistency.delay is no setting when consistency.kind is sync"},
+        {"consistency: {kind: delay, delay: 33}",
+         "consistency.delay must be an integer from 0 to 32, not \"33\""},
+        {"consistency: {kind: delay, staleness: 1}",
+         "consistency.staleness is no setting when consistency.kind is delay"},
+        {"consistency: {kind: ssp, staleness: -1}",
+         "consistency.staleness must be an integer from 0 to 32, not \"-1\""},
+        {"consistency: {kind: async, window: 0}",
+         "consistency.window must be an integer from 1 to 65536, not \"0\""},
+        {"train: {compute: bf16}\nconsistency: {kind: local}",
+         "local steps update the weights that are computed on, which bf16 is too coarse for: "
+         "train.compute must be fp32 or tf32"},
+        {"consistency: {kind: local, local_steps: 0}",
+         "consistency.local_steps must be an integer from 1 to 65536, not \"0\""},
+        {"consistency: {kind: local, outer: {momentum: 0.9}}",
+         "consistency.outer.momentum is no setting when consistency.outer.kind is average"},
+        {"consistency: {kind: delay, outer: {kind: nesterov}}",
+         "consistency.outer.kind is no setting when consistency.kind is delay"},
+        {"checkpoint: {durability: logged}",
+         "checkpoint.durability is no setting when consistency.kind is sync"},
+        {"checkpoint: {keep: 0}", "checkpoint.keep must be an integer from 1 to 10000, not \"0\""},
+        {"numerics: some", "numerics must be one of exact, any, not \"some\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[400], reason[400];
+        snprintf(text, sizeof text, GPT TEXT "%s", rows[i].text);
+        snprintf(reason, sizeof reason, "run.yaml:3: %s", rows[i].reason);
+        expect_reason(text, NULL, reason);
+    }
 }
 
 TEST(a_flag_that_breaks_a_rule_is_named)

@@ -1,10 +1,10 @@
 /* The step log: segments, footers, rewinds, what a crash leaves. */
+#include "tests/unit/faults.h"
 #include "tests/unit/folder.h"
 
 #include "common/files/step_log.h"
 #include "common/scoped.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,62 +224,18 @@ TEST_F(a_log_in_one_file_is_divided, step_log)
 
 /* ---- what a crash leaves ---- */
 
-/* The operation that fails, and all behind it: the process is dead. */
-struct crash {
-    struct file_ops ops;
-    int left;
-};
-
-static bool is_dead(const struct file_ops *ops)
-{
-    struct crash *crash = ops->context;
-    errno = EIO;
-    return crash->left == 0 || --crash->left == 0;
-}
-
-static ssize_t dead_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
-{
-    return is_dead(ops) ? -1 : file_ops_real.write(ops, fd, data, bytes);
-}
-
-static int dead_fsync(const struct file_ops *ops, int fd)
-{
-    return is_dead(ops) ? -1 : file_ops_real.fsync(ops, fd);
-}
-
-static int dead_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
-{
-    return is_dead(ops) ? -1 : file_ops_real.truncate(ops, fd, bytes);
-}
-
-static int dead_rename(const struct file_ops *ops, const char *from, const char *to)
-{
-    return is_dead(ops) ? -1 : file_ops_real.rename(ops, from, to);
-}
-
-static struct crash crash_after(int operations)
-{
-    return (struct crash){.ops = {.open = file_ops_real.open,
-                                  .close = file_ops_real.close,
-                                  .unlink = file_ops_real.unlink,
-                                  .write = dead_write,
-                                  .fsync = dead_fsync,
-                                  .truncate = dead_truncate,
-                                  .rename = dead_rename},
-                          .left = operations};
-}
-
 TEST_F(a_crash_while_a_segment_is_closed_loses_and_doubles_no_row, step_log)
 {
-    for (int operations = 1; operations < 60; operations++) {
-        struct crash crash = crash_after(operations);
-        crash.ops.context = &crash;
+    enum err err = ERR_IO;
+    for (int operations = 1; err != ERR_OK; operations++) {
+        struct faults faults;
+        faults_init(&faults, 0, EIO);
         assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
         step_log_release(&f->log);
-        crash.left = 1000;
-        assert_int_equal(open_with(f, &crash.ops, 0), ERR_OK);
-        crash.left = operations;
-        ignore(append(f, 0, 20)); /* it dies on the way */
+        assert_int_equal(open_with(f, &faults.ops, 0), ERR_OK);
+        faults.fail_at = faults.count + operations;
+        faults.dies = true;
+        err = append(f, 0, 20);
         step_log_release(&f->log);
         open_at(f, 0);
         assert_rows(f, f->reached);
@@ -288,17 +244,14 @@ TEST_F(a_crash_while_a_segment_is_closed_loses_and_doubles_no_row, step_log)
     }
 }
 
-static int full_rename(const struct file_ops *ops, const char *from, const char *to)
-{
-    (void)ops, (void)from, (void)to;
-    errno = ENOSPC;
-    return -1;
-}
-
 TEST_F(without_room_a_segment_is_closed_later, step_log)
 {
+    struct faults full;
+    faults_init(&full, 1, ENOSPC);
+    full.dies = true;
     struct file_ops ops = file_ops_real;
-    ops.rename = full_rename;
+    ops.rename = full.ops.rename;
+    ops.context = &full;
     f->log.file.ops = &ops;
     assert_int_equal(append(f, 0, 20), ERR_OK);
     assert_int_equal(segments(f), 0);

@@ -14,10 +14,9 @@ struct store_fixture {
 
 static void reopen(struct store_fixture *f)
 {
-    struct reason reason = {0};
     store_free(f->store);
     f->store = NULL;
-    assert_int_equal(store_open_sqlite(f->path, &f->store, &reason), ERR_OK);
+    assert_int_equal(store_open_sqlite(f->path, &f->store, NULL), ERR_OK);
 }
 
 static void store_set_up(struct store_fixture *f)

@@ -9,24 +9,12 @@ enum { GENERATION = 4, TERM = 3 };
 
 /* The run's cut is of version 2, its log goes up to version 6. */
 struct succession_fixture {
+    bool asked;    /* all are connected and asked; or the test goes on */
+    uint64_t held; /* all have answered, too: they hold that version */
     struct coordinator_fixture c;
     struct coordinator_past past;
     struct coordinator_run run;
 };
-
-static void succession_set_up(struct succession_fixture *f)
-{
-    f->c = (struct coordinator_fixture){.term = TERM, .generation = GENERATION};
-    coordinator_set_up(&f->c);
-    f->run = run_of(10);
-    f->run.servers_min = 1;
-    f->past = (struct coordinator_past){
-        .generation = GENERATION,
-        .cut = {.name = {GENERATION, 2}, .counters = {16, 2, 0}, .server_count = SERVERS},
-        .recorded = 6};
-    for (uint32_t i = 0; i < SERVERS; i++)
-        snprintf(f->past.cut.servers[i].name, sizeof f->past.cut.servers[i].name, "s%u", i);
-}
 
 static void succession_tear_down(struct succession_fixture *f)
 {
@@ -102,7 +90,6 @@ static void hello_so(struct succession_fixture *f, const struct server_report *h
     look(&f->c);
 }
 
-/* All are connected and asked. */
 static void ask_all(struct succession_fixture *f)
 {
     go_on(f);
@@ -113,15 +100,31 @@ static void ask_all(struct succession_fixture *f)
     }
 }
 
+static void succession_set_up(struct succession_fixture *f)
+{
+    f->c = (struct coordinator_fixture){.term = TERM, .generation = GENERATION};
+    coordinator_set_up(&f->c);
+    f->run = run_of(10);
+    f->run.servers_min = 1;
+    f->past = (struct coordinator_past){
+        .generation = GENERATION,
+        .cut = {.name = {GENERATION, 2}, .counters = {16, 2, 0}, .server_count = SERVERS},
+        .recorded = 6};
+    for (uint32_t i = 0; i < SERVERS; i++)
+        snprintf(f->past.cut.servers[i].name, sizeof f->past.cut.servers[i].name, "s%u", i);
+    if (f->asked || f->held > 0)
+        ask_all(f);
+    if (f->held > 0)
+        say_held_all(f, f->held);
+}
+
 static bool has_rewound(const struct succession_fixture *f)
 {
     return seen(&f->c, EFFECT_STORE_REWIND) != NULL;
 }
 
-TEST_F(p7_a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succession)
+TEST_F(p7_a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     assert_non_null(seen(&f->c, EFFECT_ADOPT));
     assert_int_equal(seen(&f->c, EFFECT_ADOPT)->adopted.generation, GENERATION);
     assert_int_equal(seen(&f->c, EFFECT_ADOPT)->adopted.version, 5);
@@ -132,18 +135,15 @@ TEST_F(p7_a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succes
 }
 
 /* P8: not those of the cut. */
-TEST_F(p8_the_counters_are_those_of_the_decision, succession)
+TEST_F(p8_the_counters_are_those_of_the_decision, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     assert_int_equal(status(&f->c).counters.samples, 40);
     assert_int_equal(status(&f->c).counters.applied, 4);
     assert_int_equal(status(&f->c).counters.skips_in_row, 1);
 }
 
-TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession)
+TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession, .asked = true)
 {
-    ask_all(f);
     for (uint32_t i = 0; i < SERVERS; i++) {
         struct server_held impossible = held_of(f, i, 5);
         impossible.decision.applied = 6; /* of five steps */
@@ -154,9 +154,8 @@ TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession)
 }
 
 /* P7: whoever has the newest. */
-TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession)
+TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession, .asked = true)
 {
-    ask_all(f);
     say(f, 0, 4);
     say(f, 1, 5);
     assert_null(seen(&f->c, EFFECT_ADOPT));
@@ -175,10 +174,8 @@ TEST_F(p7_a_decision_that_one_has_is_repeated_to_all_without_its_cut, succession
 }
 
 /* P6: nothing is decided before all have carried out what is adopted; the cut comes with it. */
-TEST_F(p6_a_successors_next_commit_waits_for_all_and_is_a_cut, succession)
+TEST_F(p6_a_successors_next_commit_waits_for_all_and_is_a_cut, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     for (uint32_t i = 0; i < SERVERS; i++) {
         assert_int_equal(say_reduced(&f->c, i, 5, 1), ERR_OK);
         assert_null(seen(&f->c, EFFECT_STEP));
@@ -194,10 +191,8 @@ TEST_F(p6_a_successors_next_commit_waits_for_all_and_is_a_cut, succession)
     assert_int_equal(status(&f->c).version, 6);
 }
 
-TEST_F(a_step_s_row_is_there_before_its_commit_is_said, succession)
+TEST_F(a_step_s_row_is_there_before_its_commit_is_said, succession, .held = 2)
 {
-    ask_all(f);
-    say_held_all(f, 2);
     reduce_all(&f->c, 2);
     size_t k = 0;
     while (k < f->c.count && f->c.seen[k].kind != EFFECT_COMMAND)
@@ -206,20 +201,16 @@ TEST_F(a_step_s_row_is_there_before_its_commit_is_said, succession)
     assert_true(seen(&f->c, EFFECT_STEP) < &f->c.seen[k]);
 }
 
-TEST_F(a_generation_without_a_decision_is_gone_on_from_its_cut, succession)
+TEST_F(a_generation_without_a_decision_is_gone_on_from_its_cut, succession, .held = 2)
 {
-    ask_all(f);
-    say_held_all(f, 2);
     assert_non_null(seen(&f->c, EFFECT_ADOPT));
     assert_int_equal(status(&f->c).version, 2);
     assert_int_equal(status(&f->c).counters.samples, 16);
     assert_null(command(&f->c, 0, SERVER_COMMIT));
 }
 
-TEST_F(workers_are_given_tickets_of_the_open_step, succession)
+TEST_F(workers_are_given_tickets_of_the_open_step, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     uint64_t member = join(&f->c);
     struct ticket ticket = ticket_of(&f->c, member, 1);
     assert_int_equal(ticket.step, 5);
@@ -229,9 +220,8 @@ TEST_F(workers_are_given_tickets_of_the_open_step, succession)
 }
 
 /* P7: it decides nothing until all have answered. */
-TEST_F(p7_it_waits_for_a_server_that_was_asked, succession)
+TEST_F(p7_it_waits_for_a_server_that_was_asked, succession, .asked = true)
 {
-    ask_all(f);
     say(f, 0, 5);
     say(f, 2, 5);
     assert_int_equal(status(&f->c).state, RUN_STARTING);
@@ -304,8 +294,7 @@ TEST_F(p7_a_give_up_decides_nothing_before_the_others_have_answered, succession)
     f->run.restarts = true;
     ask_all(f);
     assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
-    coordinator_server_lost(f->c.coordinator, f->c.now_ms, f->c.link[2]);
-    look(&f->c);
+    lose_server(&f->c, 2);
     assert_int_equal(give_up(f, "s2"), ERR_OK);
     assert_false(has_rewound(f)); /* s1 has not answered */
     tick(&f->c, LEASE_MS);
@@ -334,8 +323,7 @@ TEST_F(p7_who_was_given_up_and_drains_is_not_waited_for_when_it_is_back, success
     f->run.restarts = true;
     ask_all(f);
     assert_int_equal(say_held(f, 0, held_of(f, 0, 5)), ERR_OK);
-    coordinator_server_lost(f->c.coordinator, f->c.now_ms, f->c.link[2]);
-    look(&f->c);
+    lose_server(&f->c, 2);
     assert_int_equal(give_up(f, "s2"), ERR_OK);
     assert_int_equal(drain_s2(f, &drained), ERR_OK);
     hello(&f->c, 2, 0);
@@ -344,9 +332,8 @@ TEST_F(p7_who_was_given_up_and_drains_is_not_waited_for_when_it_is_back, success
     assert_true(has_rewound(f));
 }
 
-TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession)
+TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession, .asked = true)
 {
-    ask_all(f);
     stop(&f->c);
     assert_int_equal(status(&f->c).state, RUN_STARTING);
     say_held_all(f, 5);
@@ -365,9 +352,8 @@ TEST_F(p7_a_stop_does_not_wait_for_a_rewind, succession)
     assert_false(has_rewound(f));
 }
 
-TEST_F(p7_a_checkpoint_that_was_asked_for_meanwhile_is_not_forgotten, succession)
+TEST_F(p7_a_checkpoint_that_was_asked_for_meanwhile_is_not_forgotten, succession, .asked = true)
 {
-    ask_all(f);
     assert_int_equal(coordinator_checkpoint(f->c.coordinator), ERR_OK);
     say_held_all(f, 2);
     reduce_all(&f->c, 2);
@@ -495,9 +481,8 @@ TEST(async_and_ssp_ask_nobody)
     }
 }
 
-TEST_F(an_answer_beyond_the_run_is_malformed, succession)
+TEST_F(an_answer_beyond_the_run_is_malformed, succession, .asked = true)
 {
-    ask_all(f);
     struct server_held held = held_of(f, 0, 5);
     const struct chunk_range beyond = {2, 2, 0};
     held.ranges = &beyond;
@@ -505,10 +490,8 @@ TEST_F(an_answer_beyond_the_run_is_malformed, succession)
 }
 
 /* … which goes on in the generation that this one begins. */
-TEST_F(a_report_beyond_what_was_decided_is_of_another_coordinator, succession)
+TEST_F(a_report_beyond_what_was_decided_is_of_another_coordinator, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     assert_int_equal(say_committed(&f->c, 0, 5), ERR_OLD_TERM);
     const struct server_report reduced = {.kind = SERVER_REDUCED,
                                           .reduced = {.generation = GENERATION, .step = 6}};
@@ -525,10 +508,8 @@ static enum err say_reduced_of(struct succession_fixture *f, uint32_t chunk)
 }
 
 /* The successor left the chunk where it was, and this coordinator had moved it. */
-TEST_F(p7_a_report_of_a_chunk_of_another_server_is_of_another_coordinator, succession)
+TEST_F(p7_a_report_of_a_chunk_of_another_server_is_of_another_coordinator, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     assert_int_equal(say_reduced_of(f, 1), ERR_OLD_TERM);
     assert_int_equal(say_reduced_of(f, SERVERS), ERR_MALFORMED);
 }
@@ -576,10 +557,8 @@ TEST_F(p7_a_coordinator_whose_term_servers_would_refuse_takes_a_newer_one, succe
 }
 
 /* It may have been told that chunks come to it, by one who has decided nothing. */
-TEST_F(who_has_no_chunks_forgets_what_it_holds, succession)
+TEST_F(who_has_no_chunks_forgets_what_it_holds, succession, .held = 5)
 {
-    ask_all(f);
-    say_held_all(f, 5);
     hello_so(f, &(struct server_report){.kind = SERVER_HELLO,
                                         .boot = 99,
                                         .hello = {.name = "s9", .generation = GENERATION}});

@@ -21,6 +21,21 @@ static struct tickets tickets_of(uint32_t slots, uint32_t node_slots)
     return tickets;
 }
 
+struct tickets_fixture {
+    uint32_t slots, node_slots; /* 0: any */
+    struct tickets tickets;
+};
+
+static void tickets_set_up(struct tickets_fixture *f)
+{
+    f->tickets = tickets_of(f->slots, f->node_slots);
+}
+
+static void tickets_tear_down(struct tickets_fixture *f)
+{
+    tickets_release(&f->tickets);
+}
+
 /* The lease granted, which must be one. */
 static struct lease grant(struct tickets *tickets, uint64_t now_ms, uint64_t member,
                           uint32_t workers)
@@ -52,34 +67,31 @@ static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
     tickets_check(tickets);
 }
 
-TEST(the_lowest_free_slot_is_granted_first)
+TEST_F(the_lowest_free_slot_is_granted_first, tickets, .slots = 4, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(4, 1);
-    expect_node(grant(&tickets, 0, 1, 9), 0, 0);
-    struct lease second = grant(&tickets, 0, 2, 9);
+    expect_node(grant(&f->tickets, 0, 1, 9), 0, 0);
+    struct lease second = grant(&f->tickets, 0, 2, 9);
     expect_node(second, 0, 1);
-    expect_node(grant(&tickets, 0, 3, 9), 0, 2);
-    tickets_drop(&tickets, 0, second.attempt, 2);
-    tickets_check(&tickets);
-    expect_node(grant(&tickets, 0, 4, 9), 0, 1);
-    expect_node(grant(&tickets, 0, 4, 9), 0, 3);
+    expect_node(grant(&f->tickets, 0, 3, 9), 0, 2);
+    tickets_drop(&f->tickets, 0, second.attempt, 2);
+    tickets_check(&f->tickets);
+    expect_node(grant(&f->tickets, 0, 4, 9), 0, 1);
+    expect_node(grant(&f->tickets, 0, 4, 9), 0, 3);
 }
 
-TEST(one_worker_gets_the_whole_step)
+TEST_F(one_worker_gets_the_whole_step, tickets, .slots = 6)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(6, 0);
-    expect_node(grant(&tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
-    assert_int_equal(tickets.train[0].free_count, 0);
+    expect_node(grant(&f->tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
+    assert_int_equal(f->tickets.train[0].free_count, 0);
 }
 
-TEST(runs_of_slots_leave_every_worker_its_share)
+TEST_F(runs_of_slots_leave_every_worker_its_share, tickets, .slots = 16)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(16, 0);
-    expect_node(grant(&tickets, 0, 1, 3), 2, 0);
-    expect_node(grant(&tickets, 0, 2, 3), 2, 1);
-    expect_node(grant(&tickets, 0, 3, 3), 1, 4); /* eight are left: two each */
-    expect_node(grant(&tickets, 0, 3, 3), 1, 5);
-    expect_node(grant(&tickets, 0, 3, 3), 0, 12);
+    expect_node(grant(&f->tickets, 0, 1, 3), 2, 0);
+    expect_node(grant(&f->tickets, 0, 2, 3), 2, 1);
+    expect_node(grant(&f->tickets, 0, 3, 3), 1, 4); /* eight are left: two each */
+    expect_node(grant(&f->tickets, 0, 3, 3), 1, 5);
+    expect_node(grant(&f->tickets, 0, 3, 3), 0, 12);
 }
 
 TEST(a_run_takes_about_a_second_at_most)
@@ -98,70 +110,64 @@ TEST(a_run_takes_about_a_second_at_most)
     tickets_release(&tickets);
 }
 
-TEST(p4_runs_are_aligned_so_nodes_only_nest)
+TEST_F(p4_runs_are_aligned_so_nodes_only_nest, tickets, .slots = 8)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(8, 0);
-    struct lease first = grant(&tickets, 0, 1, 8);
+    struct lease first = grant(&f->tickets, 0, 1, 8);
     expect_node(first, 0, 0);
-    expect_node(grant(&tickets, 0, 2, 2), 0, 1); /* not {1, 2} */
-    expect_node(grant(&tickets, 0, 3, 2), 1, 1);
-    expect_node(grant(&tickets, 0, 3, 1), 2, 1);
+    expect_node(grant(&f->tickets, 0, 2, 2), 0, 1); /* not {1, 2} */
+    expect_node(grant(&f->tickets, 0, 3, 2), 1, 1);
+    expect_node(grant(&f->tickets, 0, 3, 1), 2, 1);
 }
 
-TEST(p4_with_a_lossy_codec_every_node_has_the_runs_size)
+TEST_F(p4_with_a_lossy_codec_every_node_has_the_runs_size, tickets, .slots = 6, .node_slots = 4)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(6, 4);
-    expect_node(grant(&tickets, 0, 1, 99), 2, 0);
-    struct lease tail = grant(&tickets, 0, 2, 99);
+    expect_node(grant(&f->tickets, 0, 1, 99), 2, 0);
+    struct lease tail = grant(&f->tickets, 0, 2, 99);
     expect_node(tail, 2, 1); /* slots 4 and 5 */
-    tickets_drop(&tickets, 0, tail.attempt, 2);
-    expect_node(grant(&tickets, 0, 1, 1), 2, 1);
-    grants_nothing(&tickets, 0, 3);
+    tickets_drop(&f->tickets, 0, tail.attempt, 2);
+    expect_node(grant(&f->tickets, 0, 1, 1), 2, 1);
+    grants_nothing(&f->tickets, 0, 3);
 }
 
-TEST(a_lost_workers_slots_are_free_at_once_and_counted_as_redone)
+TEST_F(a_lost_workers_slots_are_free_at_once_and_counted_as_redone, tickets, .slots = 8)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(8, 0);
-    grant(&tickets, 0, 1, 2);
-    grant(&tickets, 0, 2, 1);
-    assert_int_equal(tickets_drop_member(&tickets, 0, 1), 1);
-    tickets_check(&tickets);
-    assert_int_equal(tickets.train[0].free_count, 4);
-    expect_node(grant(&tickets, 1, 3, 1), 2, 0);
-    assert_int_equal(tickets.redone, 4);
+    grant(&f->tickets, 0, 1, 2);
+    grant(&f->tickets, 0, 2, 1);
+    assert_int_equal(tickets_drop_member(&f->tickets, 0, 1), 1);
+    tickets_check(&f->tickets);
+    assert_int_equal(f->tickets.train[0].free_count, 4);
+    expect_node(grant(&f->tickets, 1, 3, 1), 2, 0);
+    assert_int_equal(f->tickets.redone, 4);
 }
 
-TEST(p1_done_stays_done_whatever_happens_to_the_lease)
+TEST_F(p1_done_stays_done_whatever_happens_to_the_lease, tickets, .slots = 2, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
-    struct lease first = grant(&tickets, 0, 1, 1);
-    done(&tickets, 1, first);
-    tickets_drop(&tickets, 0, first.attempt, 1);
-    tickets_drop_member(&tickets, 0, 1);
-    expect_node(grant(&tickets, 2, 2, 1), 0, 1);
-    grants_nothing(&tickets, 2, 3);
-    assert_true(tickets.train[0].slots[0].done);
+    struct lease first = grant(&f->tickets, 0, 1, 1);
+    done(&f->tickets, 1, first);
+    tickets_drop(&f->tickets, 0, first.attempt, 1);
+    tickets_drop_member(&f->tickets, 0, 1);
+    expect_node(grant(&f->tickets, 2, 2, 1), 0, 1);
+    grants_nothing(&f->tickets, 2, 3);
+    assert_true(f->tickets.train[0].slots[0].done);
 }
 
-TEST(p1_a_completion_counts_although_its_lease_lapsed)
+TEST_F(p1_a_completion_counts_although_its_lease_lapsed, tickets, .slots = 1, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
-    struct lease first = grant(&tickets, 0, 1, 1);
-    tickets_drop_member(&tickets, 0, 1);
-    done(&tickets, 5, first);
-    assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
-    grants_nothing(&tickets, 5, 2);
-    done(&tickets, 6, first); /* said twice */
+    struct lease first = grant(&f->tickets, 0, 1, 1);
+    tickets_drop_member(&f->tickets, 0, 1);
+    done(&f->tickets, 5, first);
+    assert_true(tickets_all_done(&f->tickets, TICKET_TRAIN));
+    grants_nothing(&f->tickets, 5, 2);
+    done(&f->tickets, 6, first); /* said twice */
 }
 
-TEST(only_the_holder_can_drop_a_lease)
+TEST_F(only_the_holder_can_drop_a_lease, tickets, .slots = 1, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
-    struct lease first = grant(&tickets, 0, 1, 1);
-    tickets_drop(&tickets, 0, first.attempt, 2);
-    assert_non_null(tickets_find(&tickets, first.attempt));
-    tickets_drop(&tickets, 0, first.attempt, 1);
-    assert_null(tickets_find(&tickets, first.attempt));
+    struct lease first = grant(&f->tickets, 0, 1, 1);
+    tickets_drop(&f->tickets, 0, first.attempt, 2);
+    assert_non_null(tickets_find(&f->tickets, first.attempt));
+    tickets_drop(&f->tickets, 0, first.attempt, 1);
+    assert_null(tickets_find(&f->tickets, first.attempt));
 }
 
 /* Two slots; the first one took 20 ms, so a slot is overdue after 40. */
@@ -190,14 +196,13 @@ TEST(an_idle_worker_gets_an_overdue_ticket_of_another)
     assert_int_equal(tickets_overdue_ms(&tickets), 80);
 }
 
-TEST(speculation_takes_the_slowest_first)
+TEST_F(speculation_takes_the_slowest_first, tickets, .slots = 3, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(3, 1);
-    struct lease a = grant(&tickets, 0, 1, 3);
-    grant(&tickets, 5, 2, 3);
-    done(&tickets, 10, a);
-    grant(&tickets, 10, 1, 3);
-    expect_node(grant(&tickets, 100, 3, 3), 0, 1); /* granted at 5 */
+    struct lease a = grant(&f->tickets, 0, 1, 3);
+    grant(&f->tickets, 5, 2, 3);
+    done(&f->tickets, 10, a);
+    grant(&f->tickets, 10, 1, 3);
+    expect_node(grant(&f->tickets, 100, 3, 3), 0, 1); /* granted at 5 */
 }
 
 TEST(the_second_completion_of_a_speculated_ticket_changes_nothing)
@@ -225,12 +230,12 @@ TEST(a_speculated_slot_is_free_only_when_nobody_holds_it)
     assert_int_equal(tickets.train[0].free_count, 1);
 }
 
-TEST(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is)
+TEST_F(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is, tickets, .slots = 1,
+       .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(1, 1);
-    grant(&tickets, 0, 1, 1);
-    grants_nothing(&tickets, LEASE_MS - 1, 2);
-    assert_true(grant(&tickets, LEASE_MS, 2, 1).speculative);
+    grant(&f->tickets, 0, 1, 1);
+    grants_nothing(&f->tickets, LEASE_MS - 1, 2);
+    assert_true(grant(&f->tickets, LEASE_MS, 2, 1).speculative);
 }
 
 TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
@@ -246,31 +251,29 @@ TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
     expect_node(grant(&tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
 }
 
-TEST(validation_comes_after_training_piece_by_piece)
+TEST_F(validation_comes_after_training_piece_by_piece, tickets, .slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(1, 0);
-    tickets_open(&tickets, (struct tickets_open){.steps = 1, .validate = true});
-    assert_int_equal(grant(&tickets, 0, 1, 1).kind, TICKET_TRAIN);
+    tickets_open(&f->tickets, (struct tickets_open){.steps = 1, .validate = true});
+    assert_int_equal(grant(&f->tickets, 0, 1, 1).kind, TICKET_TRAIN);
     for (uint32_t piece = 0; piece < 3; piece++) {
-        struct lease lease = grant(&tickets, 0, 2, 1);
+        struct lease lease = grant(&f->tickets, 0, 2, 1);
         assert_int_equal(lease.kind, TICKET_VALIDATE);
         expect_node(lease, 0, piece);
-        done(&tickets, 1, lease);
+        done(&f->tickets, 1, lease);
     }
-    assert_true(tickets_all_done(&tickets, TICKET_VALIDATE));
-    assert_false(tickets_all_done(&tickets, TICKET_TRAIN));
+    assert_true(tickets_all_done(&f->tickets, TICKET_VALIDATE));
+    assert_false(tickets_all_done(&f->tickets, TICKET_TRAIN));
 }
 
-TEST(a_new_step_starts_with_everything_free)
+TEST_F(a_new_step_starts_with_everything_free, tickets, .slots = 2, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
-    struct lease old = grant(&tickets, 0, 1, 1);
-    done(&tickets, 1, grant(&tickets, 0, 1, 1));
-    tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
-    tickets_check(&tickets);
-    assert_null(tickets_find(&tickets, old.attempt));
-    assert_int_equal(tickets.train[0].free_count, 2);
-    assert_true(grant(&tickets, 2, 1, 1).attempt > old.attempt);
+    struct lease old = grant(&f->tickets, 0, 1, 1);
+    done(&f->tickets, 1, grant(&f->tickets, 0, 1, 1));
+    tickets_open(&f->tickets, (struct tickets_open){.step = 1, .steps = 1});
+    tickets_check(&f->tickets);
+    assert_null(tickets_find(&f->tickets, old.attempt));
+    assert_int_equal(f->tickets.train[0].free_count, 2);
+    assert_true(grant(&f->tickets, 2, 1, 1).attempt > old.attempt);
 }
 
 static struct tickets overlapping(uint32_t open_steps, uint32_t slots)
@@ -410,15 +413,14 @@ TEST(speculation_names_the_step_of_the_slowest)
     assert_int_equal(again.step, 10);
 }
 
-TEST(what_shards_never_saw_can_be_done_again)
+TEST_F(what_shards_never_saw_can_be_done_again, tickets, .slots = 2)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(2, 0);
-    done(&tickets, 1, grant(&tickets, 0, 1, 1));
-    grants_nothing(&tickets, 2, 1);
-    tickets_reopen(&tickets);
-    tickets_check(&tickets);
-    expect_node(grant(&tickets, 3, 2, 1), 1, 0);
-    assert_int_equal(tickets.redone, 2);
+    done(&f->tickets, 1, grant(&f->tickets, 0, 1, 1));
+    grants_nothing(&f->tickets, 2, 1);
+    tickets_reopen(&f->tickets);
+    tickets_check(&f->tickets);
+    expect_node(grant(&f->tickets, 3, 2, 1), 1, 0);
+    assert_int_equal(f->tickets.redone, 2);
 }
 
 TEST(training_may_go_back_to_older_steps)
@@ -456,45 +458,44 @@ TEST(attempts_are_numbered_from_where_it_is_said)
     assert_true(grant(&tickets, 0, 1, 1).attempt > UINT64_C(7) << 32);
 }
 
-TEST(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted)
+TEST_F(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted, tickets, .slots = 4,
+       .node_slots = 2)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(4, 2);
-    struct lease first = grant(&tickets, 100, 1, 2), second = grant(&tickets, 110, 2, 2);
-    done(&tickets, 150, first);
-    assert_int_equal(tickets.useful_ms, 50);
-    tickets_drop_member(&tickets, 170, 2);
-    assert_int_equal(tickets.wasted_ms, 60);
-    second = grant(&tickets, 180, 1, 2);
+    struct lease first = grant(&f->tickets, 100, 1, 2), second = grant(&f->tickets, 110, 2, 2);
+    done(&f->tickets, 150, first);
+    assert_int_equal(f->tickets.useful_ms, 50);
+    tickets_drop_member(&f->tickets, 170, 2);
+    assert_int_equal(f->tickets.wasted_ms, 60);
+    second = grant(&f->tickets, 180, 1, 2);
     expect_node(second, 1, 1);
-    tickets_done(&tickets, 190, &(struct ticket){.kind = TICKET_TRAIN, .node = {0, 2}});
-    done(&tickets, 220, second); /* half of it was done already */
-    assert_int_equal(tickets.useful_ms, 50 + 20);
-    assert_int_equal(tickets.wasted_ms, 60 + 20);
-    assert_int_equal(tickets_settle(&tickets, 300), 70);
+    tickets_done(&f->tickets, 190, &(struct ticket){.kind = TICKET_TRAIN, .node = {0, 2}});
+    done(&f->tickets, 220, second); /* half of it was done already */
+    assert_int_equal(f->tickets.useful_ms, 50 + 20);
+    assert_int_equal(f->tickets.wasted_ms, 60 + 20);
+    assert_int_equal(tickets_settle(&f->tickets, 300), 70);
 }
 
-TEST(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so)
+TEST_F(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so, tickets, .slots = 2,
+       .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
-    grant(&tickets, 0, 1, 3);
-    grant(&tickets, 5, 2, 3);
-    expect_node(grant(&tickets, LEASE_MS, 3, 3), 0, 0); /* the slowest one as well */
-    assert_int_equal(tickets_settle(&tickets, LEASE_MS + 10), 10 + LEASE_MS + 5);
-    tickets_check(&tickets);
-    assert_int_equal(tickets.wasted_ms, LEASE_MS + 10);
-    assert_int_equal(tickets.leases.count, 0);
-    assert_true(tickets.train_usual_ms == 0); /* nobody said how long it took */
-    tickets_open(&tickets, (struct tickets_open){.step = 1, .steps = 1});
-    assert_int_equal(tickets_settle(&tickets, LEASE_MS + 10), 0);
+    grant(&f->tickets, 0, 1, 3);
+    grant(&f->tickets, 5, 2, 3);
+    expect_node(grant(&f->tickets, LEASE_MS, 3, 3), 0, 0); /* the slowest one as well */
+    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10), 10 + LEASE_MS + 5);
+    tickets_check(&f->tickets);
+    assert_int_equal(f->tickets.wasted_ms, LEASE_MS + 10);
+    assert_int_equal(f->tickets.leases.count, 0);
+    assert_true(f->tickets.train_usual_ms == 0); /* nobody said how long it took */
+    tickets_open(&f->tickets, (struct tickets_open){.step = 1, .steps = 1});
+    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10), 0);
 }
 
-TEST(a_rewind_wastes_all_that_is_leased)
+TEST_F(a_rewind_wastes_all_that_is_leased, tickets, .slots = 4, .node_slots = 1)
 {
-    scoped(tickets_release) struct tickets tickets = tickets_of(4, 1);
-    grant(&tickets, 10, 1, 2);
-    grant(&tickets, 20, 2, 2);
-    tickets_drop_all(&tickets, 50);
-    tickets_check(&tickets);
-    assert_int_equal(tickets.wasted_ms, 40 + 30);
-    assert_int_equal(tickets.train[0].free_count, 4);
+    grant(&f->tickets, 10, 1, 2);
+    grant(&f->tickets, 20, 2, 2);
+    tickets_drop_all(&f->tickets, 50);
+    tickets_check(&f->tickets);
+    assert_int_equal(f->tickets.wasted_ms, 40 + 30);
+    assert_int_equal(f->tickets.train[0].free_count, 4);
 }

@@ -29,11 +29,6 @@ TEST(the_encoding_is_the_published_one)
     assert_memory_equal(bytes, "\xF0\x90\x8D\x88", 4);
 }
 
-static size_t plain_length(const char *text)
-{
-    return utf8_plain_length((struct slice){(const uint8_t *)text, strlen(text)});
-}
-
 TEST(a_character_that_could_move_or_turn_a_line_is_not_plain)
 {
     static const char *const wrong[] = {
@@ -47,11 +42,11 @@ TEST(a_character_that_could_move_or_turn_a_line_is_not_plain)
         "\xED\xA0\x80", "\xFF",            /* no UTF-8 */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(plain_length(wrong[i]), 0);
-    assert_int_equal(plain_length("a"), 1);
-    assert_int_equal(plain_length("\xC3\xA9"), 2);
-    assert_int_equal(plain_length("\xE2\x82\xAC"), 3);
-    assert_int_equal(plain_length("\xF0\x9F\x90\x94"), 4);
+        assert_int_equal(utf8_plain_length(slice_of(wrong[i])), 0);
+    assert_int_equal(utf8_plain_length(slice_of("a")), 1);
+    assert_int_equal(utf8_plain_length(slice_of("\xC3\xA9")), 2);
+    assert_int_equal(utf8_plain_length(slice_of("\xE2\x82\xAC")), 3);
+    assert_int_equal(utf8_plain_length(slice_of("\xF0\x9F\x90\x94")), 4);
 }
 
 TEST(a_word_has_nothing_that_a_log_line_quotes)

@@ -31,6 +31,7 @@
 
 #include <cmocka.h>
 
+#include "common/buf.h"
 #include "common/scoped.h"
 
 struct unit_test {
@@ -39,6 +40,11 @@ struct unit_test {
     int line;
     struct CMUnitTest test;
 };
+
+static inline struct slice slice_of(const char *text)
+{
+    return (struct slice){(const uint8_t *)text, strlen(text)};
+}
 
 /* Before main(), one call a test. */
 void unit_register(struct unit_test *test);
