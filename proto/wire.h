@@ -223,7 +223,9 @@ struct join_request {
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
     struct proof previous_secret;
-    uint64_t certificate; /* not on the wire: that of the caller's connection; 0: none */
+    /* Not on the wire, but of the caller's connection: */
+    uint64_t certificate; /* 0: none */
+    char host[64];        /* its address without a port */
 };
 
 /* A worker opens the stream after Join and keeps it open. The first report names the member; the

@@ -43,6 +43,15 @@ static enum err decode(struct call *call, struct slice bytes, struct reason *rea
     return reason_set(reason, ERR_UNSUPPORTED, "no such call");
 }
 
+/* The address is "HOST:PORT". */
+static void note_peer(struct join_request *join, const struct rpc_peer *peer)
+{
+    const char *port = strrchr(peer->address, ':');
+    int bytes = port != NULL ? (int)(port - peer->address) : 0;
+    join->certificate = peer->certificate;
+    snprintf(join->host, sizeof join->host, "%.*s", bytes, peer->address);
+}
+
 static void take_call(struct service *service, enum call_kind kind, struct rpc_request *request,
                       struct slice bytes)
 {
@@ -62,7 +71,7 @@ static void take_call(struct service *service, enum call_kind kind, struct rpc_r
     call->arena = (struct arena){.bytes_max = WIRE_CONTROL_BYTES_MAX};
     enum err err = decode(call, bytes, &reason);
     if (kind == CALL_JOIN)
-        call->join.certificate = rpc_request_peer(request)->certificate;
+        note_peer(&call->join, rpc_request_peer(request));
     if (err == ERR_OK)
         err = inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL, .call = call});
     if (err != ERR_OK)

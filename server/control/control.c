@@ -593,12 +593,26 @@ static void flush(struct control *control)
                   log_text("next", "go on without it"));
 }
 
-static void store_late_state(struct control *control)
+static enum err store_late_convictions(struct control *control, struct reason *reason)
+{
+    const struct conviction *conviction;
+    control->convictions_late = false;
+    for (uint32_t i = 0; !control->convictions_late &&
+                         (conviction = coordinator_conviction(control->coordinator, i)) != NULL;
+         i++)
+        TRY(control_effects_store_conviction(control, conviction, reason));
+    return ERR_OK;
+}
+
+/* What the disk had no room for. */
+static void store_late(struct control *control)
 {
     struct reason reason = {0};
-    if (!control->state_late)
-        return;
-    enum err err = control_effects_store_state(control, &reason);
+    enum err err = ERR_OK;
+    if (control->state_late)
+        err = control_effects_store_state(control, &reason);
+    if (err == ERR_OK && control->convictions_late)
+        err = store_late_convictions(control, &reason);
     if (err != ERR_OK)
         control_effects_fail(control, err, &reason);
 }
@@ -621,7 +635,7 @@ void control_tick(struct control *control, uint64_t now_ns)
     if (control->flush_ns <= now_ns) {
         control->flush_ns = time_after_ms(now_ns, FLUSH_MS);
         flush(control);
-        store_late_state(control);
+        store_late(control);
     }
 }
 

@@ -39,6 +39,7 @@ struct control {
     uint64_t over_ns;                /* when it ended; 0: not yet */
     uint64_t samples_before;         /* counted before training began here */
     bool state_late;                 /* the disk was full; the state is stored when it is not */
+    bool convictions_late;           /* the same */
     struct control_search search;
     enum err failed;
 };

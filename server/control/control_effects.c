@@ -166,6 +166,18 @@ enum err control_effects_store_state(struct control *control, struct reason *rea
     return control->state_late ? ERR_OK : err;
 }
 
+enum err control_effects_store_conviction(struct control *control,
+                                          const struct conviction *conviction,
+                                          struct reason *reason)
+{
+    enum err err = store_put_conviction(control->config.store, control->term,
+                                        control->run->stored.run, conviction, reason);
+    if (err != ERR_NO_SPACE)
+        return err;
+    control->convictions_late = true;
+    return ERR_OK;
+}
+
 static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)
 {
     check(newer > control->term); /* P7 */
@@ -195,6 +207,8 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
         return carry_out_cut(control, now_ns, effect, reason);
     case EFFECT_FIND_CUT:
         return begin_search(control, effect, reason);
+    case EFFECT_STORE_CONVICTION:
+        return control_effects_store_conviction(control, &effect->conviction, reason);
     case EFFECT_STORE_ORDER:
         return order_log_add(&control->order, &effect->order, reason);
     default:

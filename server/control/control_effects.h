@@ -15,6 +15,10 @@ void control_effects_end_if_not_synced(struct control *control, enum err err,
 /* Stores the run's state; on a full disk later. The state only decides whether a successor goes on
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;
+/* Stores it; on a full disk later. */
+enum err control_effects_store_conviction(struct control *control,
+                                          const struct conviction *conviction,
+                                          struct reason *reason) MUST_USE;
 
 /* Goes on with the search for a cut that is whole: a short while at a time. */
 void control_effects_search(struct control *control, uint64_t now_ns);

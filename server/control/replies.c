@@ -155,7 +155,8 @@ static enum err status_members(const struct replies_facts *facts, struct arena *
             .state = member.state,
             .reason = keep(arena, member.reason),
             .tickets = member.slots_done,
-            .silent_seconds = (double)(facts->now_ms - member.seen_ms) / 1000,
+            .silent_seconds =
+                member.seen_ms > 0 ? (double)(facts->now_ms - member.seen_ms) / 1000 : 0,
         };
     }
     reply->member_count = count;

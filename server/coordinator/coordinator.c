@@ -242,6 +242,23 @@ void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
 
 /* ---- members ---- */
 
+/* Who was expelled from the run and starts anew, perhaps under another coordinator. */
+static enum err judge_convicted(const struct coordinator *coordinator,
+                                const struct join_request *request, struct reason *reason)
+{
+    bool several = members_have_another(&coordinator->members, request->certificate);
+    const struct conviction *found = convictions_find(&coordinator->convictions, request, several);
+    if (found == NULL)
+        return ERR_OK;
+    return reason_set(
+        reason, ERR_EXPELLED,
+        "worker %s was expelled from run %llu as member %llu at step %llu: %s; when it "
+        "is mended, it may join with a new certificate%s",
+        found->name, (unsigned long long)coordinator->run.settings.run,
+        (unsigned long long)found->member, (unsigned long long)found->step, found->reason,
+        found->several || several ? "" : " or another name");
+}
+
 static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
                            const struct join_request *request, struct reason *reason)
 {
@@ -262,6 +279,8 @@ static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
     if (err == ERR_OK && before == MEMBER_WRONG_BITS)
         err = reason_set(reason, ERR_WRONG_BITS, "worker %s computes other bits than two others do",
                          request->name);
+    if (err == ERR_OK)
+        err = judge_convicted(coordinator, request, reason);
     if (err != ERR_OK) {
         members_refused(&coordinator->members, now_ms, request, reason->text);
         effects_log(&coordinator->effects, true,
@@ -647,12 +666,43 @@ void coordinator_status(const struct coordinator *coordinator,
         waiting_for(coordinator, ret_status->reason, sizeof ret_status->reason);
 }
 
+const struct conviction *coordinator_conviction(const struct coordinator *coordinator, uint32_t i)
+{
+    return i < coordinator->convictions.count ? &coordinator->convictions.list[i] : NULL;
+}
+
+/* The i-th of those that are not in the list of former members as well. */
+static const struct conviction *convicted_before(const struct coordinator *coordinator, uint32_t i)
+{
+    const struct conviction *conviction;
+    for (uint32_t k = 0; (conviction = coordinator_conviction(coordinator, k)) != NULL; k++)
+        if (members_end(&coordinator->members, conviction->member) == MEMBER_JOINED && i-- == 0)
+            return conviction;
+    return NULL;
+}
+
+static bool convicted_member(const struct conviction *conviction,
+                             struct coordinator_member *ret_member)
+{
+    if (conviction == NULL)
+        return false;
+    *ret_member = (struct coordinator_member){
+        .member = conviction->member,
+        .state =
+            member_state_name(conviction->wrong_bits ? MEMBER_WRONG_BITS : MEMBER_FALSE_COMPLETE),
+    };
+    memcpy(ret_member->name, conviction->name, sizeof ret_member->name);
+    memcpy(ret_member->reason, conviction->reason, sizeof ret_member->reason);
+    return true;
+}
+
 bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_member *ret_member)
 {
     const struct member *member = members_at(&coordinator->members, i);
     if (member == NULL)
-        return false;
+        return convicted_member(
+            convicted_before(coordinator, i - members_listed(&coordinator->members)), ret_member);
     *ret_member = (struct coordinator_member){
         .member = member->id,
         .state = member_state_name(member->state),

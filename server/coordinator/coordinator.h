@@ -38,7 +38,8 @@
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
  * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello),
  * start.c and ending.c (a run starts and ends), commit.c (a step is decided), advance.c (the run
- * moves on), wrong_bits.c (who computes wrongly), reports.c (what servers report), coordinator.c
+ * moves on), wrong_bits.c and missing.c (who is wrong), expel.c and
+ * convictions.c (and is a member no more), reports.c (what servers report), coordinator.c
  * (the calls below). Each calls only those before it; run.h is what they share, and most write their
  * own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
@@ -48,6 +49,7 @@
 #include "common/err.h"
 #include "common/files/order.h"
 #include "proto/wire.h"
+#include "server/coordinator/convictions.h"
 #include "server/coordinator/map.h"
 #include "server/shard/seal.h"
 
@@ -127,6 +129,7 @@ struct coordinator_past {
     struct cut_record cut; /* the newest recorded; generation 0: none yet, start from nothing */
     /* The run's log has the steps below this: a successor may go on up to there. */
     uint64_t recorded;
+    struct convictions convictions; /* in that run */
 };
 
 enum effect_kind {
@@ -140,9 +143,10 @@ enum effect_kind {
     /* unready: a server cannot read the newest cut. Look for the newest that is whole, forget those
      * that are newer, then call coordinator_cut_found(). */
     EFFECT_FIND_CUT,
-    EFFECT_STORE_ORDER, /* order: ssp, the versions a step was computed on; durable before a
+    EFFECT_STORE_ORDER,      /* order: ssp, the versions a step was computed on; durable before a
                                  later cut is */
-    EFFECT_STORE_STATE, /* state */
+    EFFECT_STORE_CONVICTION, /* conviction: before anybody hears of it */
+    EFFECT_STORE_STATE,      /* state */
     /* Messages. */
     EFFECT_COMMAND, /* command, to the server's link */
     /* Answer, to the member's acquire; to be dropped when the call is not there any more. */
@@ -194,6 +198,7 @@ struct effect {
         char unready[COORDINATOR_TEXT_BYTES]; /* what the server reported */
         struct cut_name adopted;
         struct order_step order; /* borrowed until the next step's */
+        struct conviction conviction;
         struct {
             enum run_state state;
             char reason[COORDINATOR_TEXT_BYTES];
@@ -331,7 +336,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
 /* ---- what is going on ---- */
 
 /* A present or former member. The former ones come behind the present ones, newest first, a bounded
- * number of them. */
+ * number of them; at last who was convicted before. */
 struct coordinator_member {
     uint64_t member; /* 0: its join was refused */
     char name[64];
@@ -340,7 +345,7 @@ struct coordinator_member {
     char reason[128];  /* why it is gone */
     uint64_t slots_done;
     uint64_t wrong_bits; /* pushes of its own that differed from somebody else's */
-    uint64_t seen_ms;    /* its newest message */
+    uint64_t seen_ms;    /* its newest message; 0: not known */
 };
 
 struct coordinator_server {
@@ -379,6 +384,8 @@ struct coordinator_status {
 
 void coordinator_status(const struct coordinator *coordinator,
                         struct coordinator_status *ret_status);
+/* The i-th conviction of the run; NULL beyond the last. */
+const struct conviction *coordinator_conviction(const struct coordinator *coordinator, uint32_t i);
 /* The i-th member (the present ones first) or known server; false beyond the last. */
 bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_member *ret_member);

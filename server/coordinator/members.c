@@ -221,6 +221,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     };
     memcpy(member->name, request->name, sizeof member->name);
     memcpy(member->device, request->device, sizeof member->device);
+    memcpy(member->host, request->host, sizeof member->host);
     if (before != NULL) {
         member->joined_ms = before->joined_ms;
         member->slots_done = before->slots_done;
@@ -238,6 +239,20 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     put_in(members, member);
     *ret_member = member;
     return ERR_OK;
+}
+
+static bool is_another(const struct member *member, uint64_t certificate)
+{
+    return member->certificate != 0 && member->certificate != certificate;
+}
+
+bool members_have_another(const struct members *members, uint64_t certificate)
+{
+    const struct member *member;
+    for (uint32_t i = 0; (member = members_at(members, i)) != NULL; i++)
+        if (is_another(member, certificate))
+            return true;
+    return false;
 }
 
 uint64_t members_present_ms(const struct members *members)

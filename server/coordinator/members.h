@@ -41,6 +41,7 @@ struct member {
     uint64_t id; /* proof_member_number(): never the same again, not even by a successor */
     struct proof secret;
     uint64_t certificate; /* 0: none */
+    char host[64];        /* "": not known */
     char name[64];
     char device[64];
     enum member_state state;
@@ -108,6 +109,8 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
                      struct member **ret_member) MUST_USE;
 /* The member of that number, if the secret is its own; NULL: nobody. */
 struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret);
+/* Whether a present or former member had another certificate than this one. */
+bool members_have_another(const struct members *members, uint64_t certificate);
 /* How long workers were members, summed, each until its newest message. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
@@ -140,5 +143,10 @@ uint64_t members_due_ms(const struct members *members);
 /* The i-th of the present members and then of the former ones, newest first; NULL beyond the
  * last. */
 const struct member *members_at(const struct members *members, uint32_t i);
+/* How many there are. */
+static inline uint32_t members_listed(const struct members *members)
+{
+    return members->count + members->past_count;
+}
 
 #endif

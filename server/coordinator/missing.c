@@ -2,15 +2,9 @@
 #include "server/coordinator/missing.h"
 
 #include "server/coordinator/advance.h"
+#include "server/coordinator/expel.h"
 
 enum { FALSE_COMPLETES_MAX = 2 };
-
-static void expel(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
-{
-    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-    advance_member_gone(coordinator, now_ms, member, MEMBER_FALSE_COMPLETE,
-                        "called tickets complete that it had not pushed");
-}
 
 static void count_false(struct coordinator *coordinator, uint64_t now_ms,
                         const struct server_entry *server, struct member *member, uint64_t step,
@@ -24,7 +18,8 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
                 member->name, (unsigned long long)member->id, server->name,
                 (unsigned long long)step, slot, last ? "expel" : "watch");
     if (last)
-        expel(coordinator, now_ms, member);
+        expel_member(coordinator, now_ms, member, MEMBER_FALSE_COMPLETE, step,
+                     "called tickets complete that it had not pushed");
 }
 
 void missing_report(struct coordinator *coordinator, uint64_t now_ms,

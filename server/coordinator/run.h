@@ -192,6 +192,7 @@ struct coordinator {
     struct effects effects;
     struct members members;
     struct ended ended;
+    struct convictions convictions; /* of the run */
     struct servers servers;
     struct run run;
     uint64_t due_ms; /* no later than the moment when the first timer is due */

@@ -131,6 +131,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
         members_dismiss(&coordinator->members, "another run was started");
     start_release(&coordinator->run);
     coordinator->run = run;
+    coordinator->convictions = past != NULL ? past->convictions : (struct convictions){0};
     servers_unchoose(&coordinator->servers);
     servers_expect_all(&coordinator->servers);
     succession_begin(coordinator, now_ms, past);

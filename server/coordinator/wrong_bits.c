@@ -1,8 +1,8 @@
 /* Which worker computes wrongly. */
 #include "server/coordinator/wrong_bits.h"
 
-#include "server/coordinator/advance.h"
 #include "server/coordinator/audits.h"
+#include "server/coordinator/expel.h"
 
 #include <string.h>
 
@@ -83,21 +83,20 @@ static void list_brought(struct coordinator *coordinator, const struct member *m
 }
 
 static void expel(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
-                  const char *why)
+                  uint64_t step, const char *why)
 {
     list_brought(coordinator, member);
-    effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
     clear_of(coordinator, member->name);
-    advance_member_gone(coordinator, now_ms, member, MEMBER_WRONG_BITS, why);
+    expel_member(coordinator, now_ms, member, MEMBER_WRONG_BITS, step, why);
 }
 
 static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const struct side *side,
-                        const struct side *other)
+                        const struct side *other, uint64_t step)
 {
     char why[MEMBERS_REASON_BYTES];
     snprintf(why, sizeof why, "other bits than workers %.40s and %.40s",
              side->member->contradicted_by, other->name);
-    expel(coordinator, now_ms, side->member, why);
+    expel(coordinator, now_ms, side->member, step, why);
 }
 
 /* One member brought two sums of one name. That is no opinion of anybody else: it is wrong itself. */
@@ -110,7 +109,7 @@ static void contradicts_itself(struct coordinator *coordinator, uint64_t now_ms,
         return;
     snprintf(why, sizeof why, "other bits than it brought before: step %llu chunk %u",
              (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
-    expel(coordinator, now_ms, member, why);
+    expel(coordinator, now_ms, member, report->wrong_bits.step, why);
 }
 
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
@@ -141,5 +140,5 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
             (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
     if (second_before != first_before)
         find_guilty(coordinator, now_ms, second_before ? &second : &first,
-                    second_before ? &first : &second);
+                    second_before ? &first : &second, report->wrong_bits.step);
 }

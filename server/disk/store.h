@@ -84,6 +84,10 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
 /* The recorded cuts that are remembered, the newest first, `max` at most. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
                         uint32_t max, uint32_t *ret_count, struct reason *reason) MUST_USE;
+/* A member of the run was expelled; of older ones the newest CONVICTIONS_MAX - 1 are remembered, and
+ * are in the run's past. Once more the same: fine. */
+enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                              const struct conviction *conviction, struct reason *reason) MUST_USE;
 /* Forgets what is newer than `newest`: it is damaged or gone. */
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason) MUST_USE;
@@ -93,8 +97,8 @@ enum err store_find_run(struct store *store, const char *directory, struct store
                         struct reason *reason) MUST_USE;
 enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason) MUST_USE;
-/* What the coordinator goes on from: the generation, and the run's fingerprint and newest cut
- * (generation 0: none). */
+/* What the coordinator goes on from: the generation, and the run's fingerprint, convictions and
+ * newest cut (generation 0: none). */
 enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
                         struct reason *reason) MUST_USE;
 

@@ -2,8 +2,8 @@
  * exclusively so that two daemons never share one. The log is folded into the file after 16 pages,
  * so that it stays small.
  *
- * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts. Each write is one
- * transaction that first looks at the term. */
+ * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts, convictions. Each
+ * write is one transaction that first looks at the term. */
 #include "server/disk/store.h"
 
 #include "common/rand.h"
@@ -37,7 +37,11 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS cuts (run INTEGER NOT NULL, generation INTEGER NOT NULL,"
     " version INTEGER NOT NULL, samples INTEGER NOT NULL, applied INTEGER NOT NULL,"
     " skips_in_row INTEGER NOT NULL, servers BLOB NOT NULL,"
-    " PRIMARY KEY (run, generation, version)) STRICT;";
+    " PRIMARY KEY (run, generation, version)) STRICT;"
+    "CREATE TABLE IF NOT EXISTS convictions (run INTEGER NOT NULL, member INTEGER NOT NULL,"
+    " certificate INTEGER NOT NULL, several INTEGER NOT NULL, name TEXT NOT NULL,"
+    " host TEXT NOT NULL, step INTEGER NOT NULL, wrong_bits INTEGER NOT NULL, reason TEXT NOT NULL,"
+    " PRIMARY KEY (run, member)) STRICT;";
 
 void store_run_release(struct store_run *run)
 {
@@ -628,6 +632,84 @@ enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, str
         reason);
 }
 
+/* ---- convictions ---- */
+
+static enum err insert_conviction(struct store *store, uint64_t run,
+                                  const struct conviction *conviction, struct reason *reason)
+{
+    return run_statement(store,
+                         "INSERT OR REPLACE INTO convictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         (struct value[]){uint_value(run),
+                                          uint_value(conviction->member),
+                                          uint_value(conviction->certificate),
+                                          uint_value(conviction->several),
+                                          text_value(conviction->name),
+                                          text_value(conviction->host),
+                                          uint_value(conviction->step),
+                                          uint_value(conviction->wrong_bits),
+                                          text_value(conviction->reason),
+                                          {0}},
+                         reason);
+}
+
+/* Members' numbers rise. */
+static enum err prune_convictions(struct store *store, uint64_t run, struct reason *reason)
+{
+    return run_statement(store,
+                         "DELETE FROM convictions WHERE run = ?1 AND member NOT IN"
+                         " (SELECT member FROM convictions WHERE run = ?1"
+                         "  ORDER BY member DESC LIMIT ?2)",
+                         (struct value[]){uint_value(run), uint_value(CONVICTIONS_MAX), {0}},
+                         reason);
+}
+
+enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                              const struct conviction *conviction, struct reason *reason)
+{
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = insert_conviction(store, run, conviction, reason);
+    if (err == ERR_OK)
+        err = prune_convictions(store, run, reason);
+    return end_transaction(store, err, reason);
+}
+
+static void copy_column(sqlite3_stmt *statement, int column, char *ret_text, size_t bytes)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+    snprintf(ret_text, bytes, "%s", text != NULL ? (const char *)text : "");
+}
+
+static void read_conviction(sqlite3_stmt *statement, struct conviction *ret_conviction)
+{
+    *ret_conviction = (struct conviction){
+        .member = (uint64_t)sqlite3_column_int64(statement, 0),
+        .certificate = (uint64_t)sqlite3_column_int64(statement, 1),
+        .several = sqlite3_column_int64(statement, 2) != 0,
+        .step = (uint64_t)sqlite3_column_int64(statement, 5),
+        .wrong_bits = sqlite3_column_int64(statement, 6) != 0,
+    };
+    copy_column(statement, 3, ret_conviction->name, sizeof ret_conviction->name);
+    copy_column(statement, 4, ret_conviction->host, sizeof ret_conviction->host);
+    copy_column(statement, 7, ret_conviction->reason, sizeof ret_conviction->reason);
+}
+
+static enum err get_convictions(struct store *store, uint64_t run, struct convictions *convictions,
+                                struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare_statement(
+        store,
+        "SELECT member, certificate, several, name, host, step, wrong_bits, reason"
+        " FROM convictions WHERE run = ? ORDER BY member LIMIT ?",
+        (struct value[]){uint_value(run), uint_value(CONVICTIONS_MAX), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    for (; code == SQLITE_ROW; code = sqlite3_step(statement))
+        read_conviction(statement, &convictions->list[convictions->count++]);
+    return code == SQLITE_DONE ? ERR_OK : failed(store, "read the convictions", code, reason);
+}
+
 static enum err get_fingerprint(struct store *store, uint64_t run, struct coordinator_past *past,
                                 struct reason *reason)
 {
@@ -647,6 +729,7 @@ enum err store_get_past(struct store *store, uint64_t run, struct coordinator_pa
     *ret_past = (struct coordinator_past){0};
     TRY(get_number(store, "generation", &ret_past->generation, reason));
     TRY(get_fingerprint(store, run, ret_past, reason));
+    TRY(get_convictions(store, run, &ret_past->convictions, reason));
     uint32_t count; /* none leaves generation 0 */
     return store_get_cuts(store, run, &ret_past->cut, 1, &count, reason);
 }

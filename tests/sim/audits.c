@@ -207,7 +207,7 @@ static void join(struct world *world, struct worker *worker)
                                    .previous_secret = worker->previous_secret};
     snprintf(request.name, sizeof request.name, "w%u", index_of(world, worker));
     enum err err = coordinator_join(world->coordinator, world->now_ms, &request, &reply, NULL);
-    if (err == ERR_WRONG_BITS) {
+    if (err == ERR_WRONG_BITS || err == ERR_EXPELLED) {
         worker->at_ms = NEVER;
         return;
     }

@@ -528,6 +528,26 @@ void faults_inject(struct sim *sim, enum fault_kind kind)
         sim_fault(sim, kind);
 }
 
+static bool may_be_expelled(const struct sim *sim, uint32_t worker)
+{
+    return sim->lie.told && sim->lie.worker == worker;
+}
+
+/* One that is not there or, where all are, and about to leave, one in its place. */
+static void start_honest(struct sim *sim)
+{
+    uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX), chosen = SIM_WORKERS_MAX;
+    for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
+        uint32_t worker = (first + i) % SIM_WORKERS_MAX;
+        if (!may_be_expelled(sim, worker) &&
+            (chosen == SIM_WORKERS_MAX || sim->workers[chosen].life != NULL))
+            chosen = worker;
+    }
+    if (sim->workers[chosen].life != NULL)
+        sim_worker_kill(sim, &sim->workers[chosen], false);
+    sim_worker_start(sim, &sim->workers[chosen]);
+}
+
 void faults_end(struct sim *sim)
 {
     bool somebody = false;
@@ -544,14 +564,11 @@ void faults_end(struct sim *sim)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
-        /* who lied may be expelled */
-        bool stays = !sim->workers[i].leaving && !(sim->lie.told && sim->lie.worker == i);
+        bool stays = !sim->workers[i].leaving && !may_be_expelled(sim, i);
         somebody |= sim->workers[i].life != NULL && stays;
     }
-    if (!somebody && !add_worker(sim)) { /* all that could be there are, and about to leave */
-        sim_worker_kill(sim, &sim->workers[0], false);
-        sim_worker_start(sim, &sim->workers[0]);
-    }
+    if (!somebody)
+        start_honest(sim);
     sim_servers_suffice(sim);
 }
 

@@ -46,7 +46,8 @@
  *  16 async: a chunk takes a ticket once, computed on what its attempt was given, within the bound;
  *     what was acknowledged with `logged`, and what is in the cut, is not lost;
  *  17 nobody acts for a member without its secret, nor for one that has ended; nothing is pushed or
- *     completed that was not granted so; whose key is not known yet waits (forge.h).
+ *     completed that was not granted so; whose key is not known yet waits (forge.h);
+ *  18 who was convicted is never again taken as a member, whoever the coordinator is.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -120,10 +121,11 @@ struct sim {
     struct sim_worker workers[SIM_WORKERS_MAX];
     uint64_t now_us;
     uint64_t events;
-    bool calm;        /* the faults are over … */
-    uint64_t calm_us; /* … since then */
-    bool over;        /* the run is */
-    bool spoilt;      /* a push was computed wrongly */
+    bool calm;                       /* the faults are over … */
+    uint64_t calm_us;                /* … since then */
+    bool over;                       /* the run is */
+    bool spoilt;                     /* a push was computed wrongly */
+    bool convicted[SIM_WORKERS_MAX]; /* a coordinator in office said so */
     /* Once a worker does not push what it completes: this server takes nothing of that. */
     struct lie {
         bool told;

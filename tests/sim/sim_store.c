@@ -192,6 +192,17 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
     return ERR_OK;
 }
 
+enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                              const struct conviction *conviction, struct reason *reason)
+{
+    enum err err;
+    (void)run;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    convictions_add(&world.sim->store.past.convictions, conviction);
+    return ERR_OK;
+}
+
 /* Only the newest: no cut is damaged here. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
                         uint32_t max, uint32_t *ret_count, struct reason *reason)

@@ -579,6 +579,37 @@ void __wrap_shards_report_again(struct shards *shards)
 
 /* ---- lines for people ---- */
 
+/* A moment later the convicted machine starts again, and perhaps the coordinator as well. */
+static void start_again(struct sim *sim, uint32_t worker)
+{
+    uint64_t us = sim->now_us + 1 + rand_below(&sim->keys, 4 * sim->scenario.compute_us);
+    if (sim->calm || sim->options.story != NULL)
+        return;
+    queue_put(&sim->queue,
+              (struct event){.at_us = us, .kind = EVENT_WORKER_START, .index = worker});
+    if (rand_below(&sim->keys, 2) == 0)
+        coordinator_here()->effects_left = 1 + rand_below(&sim->keys, 8);
+}
+
+/* What is logged of a conviction is in the store. */
+static void hear_of_convicted(struct sim *sim, const char *event)
+{
+    uint32_t worker;
+    const struct sim_coordinator *coordinator = coordinator_here();
+    bool joins = sscanf(event, "worker joined  worker=w%u ", &worker) == 1;
+    bool goes = sscanf(event, "worker gone  worker=w%u ", &worker) == 1;
+    if (coordinator == NULL || !(joins || goes) || !sim_coordinator_holds_office(sim, coordinator))
+        return;
+    check(worker < SIM_WORKERS_MAX);
+    if (joins && sim->convicted[worker])
+        sim_violated(sim, 18, "w%u is taken as a member, and was convicted", worker);
+    if (joins || (strstr(event, " state=\"wrong bits\" ") == NULL &&
+                  strstr(event, " state=\"false complete\" ") == NULL))
+        return;
+    sim->convicted[worker] = true;
+    start_again(sim, worker);
+}
+
 REAL(void, log_event, const struct logger *logger, enum log_level level, const char *event,
      const struct log_field *fields);
 
@@ -594,8 +625,10 @@ void __wrap_log_event(const struct logger *logger, enum log_level level, const c
     if (world.life->dead || level > logger->level)
         return;
     process_print(world.life->place, name, sizeof name);
-    if (world.life->place.kind == PLACE_COORDINATOR)
+    if (world.life->place.kind == PLACE_COORDINATOR) {
+        hear_of_convicted(world.sim, event);
         story_log(world.sim, name, event);
+    }
     if (!world.sim->options.trace)
         return;
     check(log_format(&line, 0, level, event, fields) == ERR_OK);

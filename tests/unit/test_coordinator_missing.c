@@ -52,7 +52,7 @@ TEST_F(who_completes_twice_what_servers_lack_is_expelled, coordinator, .steps = 
     struct join_request request = join_request();
     request.previous_member = liar;
     assert_int_equal(ask_to_join(f, &request), ERR_EXPELLED);
-    uint64_t honest = join(f);
+    uint64_t honest = join_named(f, "honest");
     assert_int_equal(ticket_of(f, honest, 1).node.index, 0); /* it is free again */
 }
 

@@ -72,6 +72,78 @@ TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator
     assert_string_equal(member_at(f, 0).reason, "");
 }
 
+/* A worker of that name on that host, with that certificate, starts anew. */
+static enum err join_as(struct coordinator_fixture *f, const char *name, const char *host,
+                        uint64_t certificate, uint64_t *ret_member)
+{
+    struct reason reason = {.text = ""};
+    struct join_request request = join_request();
+    struct join_reply reply = {0};
+    request.certificate = certificate;
+    snprintf(request.name, sizeof request.name, "%s", name);
+    snprintf(request.host, sizeof request.host, "%s", host);
+    enum err err = coordinator_join(f->coordinator, f->now_ms, &request, &reply, &reason);
+    look(f);
+    assert_true((err == ERR_EXPELLED) ==
+                (strstr(reason.text, "was expelled from run 1 as") != NULL));
+    *ret_member = reply.member;
+    return err;
+}
+
+/* Another coordinator goes on with what the store has. */
+static void succeed(struct coordinator_fixture *f, const struct conviction *convicted)
+{
+    struct coordinator_run run = run_of(9);
+    struct coordinator_past past = {.generation = f->generation, .cut = f->stored};
+    convictions_add(&past.convictions, convicted);
+    coordinator_tear_down(f);
+    f->term++;
+    f->steps = 0;
+    coordinator_set_up(f);
+    start_preparing(f, &run, &past);
+    ready_all(f, 0);
+}
+
+TEST_F(who_was_expelled_and_starts_anew_is_refused_also_by_the_next_coordinator, coordinator,
+       .steps = 9)
+{
+    uint64_t a, other;
+    assert_int_equal(join_as(f, "a", "here", 7, &a), ERR_OK);
+    assert_int_equal(join_as(f, "b", "here", 7, &other), ERR_OK);
+    differ(f, a, a);
+    assert_true(place_of(f, EFFECT_STORE_CONVICTION) < place_of(f, EFFECT_EXPEL));
+    const struct conviction convicted = seen(f, EFFECT_STORE_CONVICTION)->conviction;
+    assert_int_equal(convicted.step, 7);
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(join_as(f, "a", "here", 7, &other), ERR_EXPELLED);
+        /* All have one certificate: the others go on. */
+        assert_int_equal(join_as(f, "c", "here", 7, &other), ERR_OK);
+        assert_int_equal(join_as(f, "a", "there", 7, &other), ERR_OK);
+        if (turn == 0)
+            succeed(f, &convicted);
+    }
+    struct coordinator_member last = member_at(f, 3); /* behind two members and a refusal */
+    assert_string_equal(last.name, "a");
+    assert_int_equal(last.member, a);
+    assert_string_equal(last.state, "wrong bits");
+    assert_int_equal(join_as(f, "b", "here", 8, &other), ERR_OK); /* now there are several */
+    assert_int_equal(join_as(f, "d", "there", 7, &other), ERR_EXPELLED);
+    assert_int_equal(join_as(f, "a", "here", 9, &other), ERR_OK); /* a new certificate */
+}
+
+TEST_F(of_several_certificates_the_convicted_one_is_refused_under_any_name, coordinator, .steps = 9)
+{
+    uint64_t a, other;
+    assert_int_equal(join_as(f, "a", "here", 7, &a), ERR_OK);
+    assert_int_equal(join_as(f, "b", "here", 8, &other), ERR_OK);
+    differ(f, a, a);
+    const struct conviction convicted = seen(f, EFFECT_STORE_CONVICTION)->conviction;
+    assert_true(convicted.several);
+    succeed(f, &convicted); /* which knows no other certificate yet */
+    assert_int_equal(join_as(f, "z", "there", 7, &other), ERR_EXPELLED);
+    assert_int_equal(join_as(f, "a", "here", 8, &other), ERR_OK);
+}
+
 TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator, .steps = 9)
 {
     uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c"),

@@ -282,6 +282,45 @@ TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
     assert_int_equal(past.cut.counters.samples, 160);
 }
 
+static struct conviction conviction_of(uint64_t member)
+{
+    struct conviction conviction = {.member = member,
+                                    .certificate = UINT64_MAX,
+                                    .several = true,
+                                    .name = "a 'worker'",
+                                    .host = "10.0.0.1",
+                                    .step = 12,
+                                    .wrong_bits = true,
+                                    .reason = "other bits"};
+    return conviction;
+}
+
+TEST_F(who_was_convicted_is_known_after_a_restart_in_that_run_alone, store)
+{
+    struct coordinator_past past, another;
+    uint64_t run = add_run(f, "a"), second = add_run(f, "b");
+    struct conviction conviction = conviction_of(1);
+    assert_int_equal(store_put_conviction(f->store, f->term + 1, run, &conviction, NULL),
+                     ERR_OLD_TERM);
+    for (uint64_t member = 1; member <= CONVICTIONS_MAX + 2; member++) {
+        conviction.member = member;
+        assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+        assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+    }
+    reopen(f);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.convictions.count, CONVICTIONS_MAX);
+    const struct conviction *last = &past.convictions.list[CONVICTIONS_MAX - 1];
+    assert_int_equal(last->member, CONVICTIONS_MAX + 2);
+    assert_true(last->certificate == UINT64_MAX && last->several && last->wrong_bits);
+    assert_string_equal(last->name, "a 'worker'");
+    assert_string_equal(last->host, "10.0.0.1");
+    assert_int_equal(last->step, 12);
+    assert_string_equal(last->reason, "other bits");
+    assert_int_equal(store_get_past(f->store, second, &another, NULL), ERR_OK);
+    assert_int_equal(another.convictions.count, 0);
+}
+
 TEST_F(a_run_without_a_cut_has_an_empty_past, store)
 {
     struct coordinator_past past;

@@ -1,0 +1,32 @@
+/* The convictions of a run. */
+#include "server/coordinator/convictions.h"
+
+#include <string.h>
+
+void convictions_add(struct convictions *convictions, const struct conviction *conviction)
+{
+    if (convictions->count == CONVICTIONS_MAX)
+        memmove(&convictions->list[0], &convictions->list[1],
+                --convictions->count * sizeof convictions->list[0]);
+    convictions->list[convictions->count++] = *conviction;
+}
+
+static bool means(const struct conviction *conviction, const struct join_request *request,
+                  bool several)
+{
+    if (conviction->certificate != request->certificate)
+        return false;
+    if (conviction->certificate != 0 && (conviction->several || several))
+        return true;
+    return strcmp(conviction->name, request->name) == 0 &&
+           strcmp(conviction->host, request->host) == 0;
+}
+
+const struct conviction *convictions_find(const struct convictions *convictions,
+                                          const struct join_request *request, bool several)
+{
+    for (uint32_t i = 0; i < convictions->count; i++)
+        if (means(&convictions->list[i], request, several))
+            return &convictions->list[i];
+    return NULL;
+}
