@@ -1,18 +1,21 @@
 """What each method answers to whom, by the caller's certificate alone: every method that the daemon's own
 reflection names is called with an empty message.
 
-    identities.py ADDRESS CERTS OTHER EXPIRED FOLDER    one JSON object: method -> answers, in the order of COLUMNS
+    identities.py ADDRESS CERTS OTHER FUTURE ENDING END REVOKED FOLDER    one JSON object: method -> answers, in the order of COLUMNS
 
-CERTS and OTHER hold the folders of two CAs' roles, EXPIRED a worker's certificate whose time is over. FOLDER holds reflection_pb2.py, made by protoc."""
+CERTS and OTHER hold the folders of two CAs' roles; FUTURE, ENDING and REVOKED a worker's certificate: one whose time has not come, one that
+is valid until END (Unix seconds), and one that servers take no longer. FOLDER holds reflection_pb2.py, made by protoc."""
 import json
 import os
 import re
 import sys
+import time
 
 import grpc
 from google.protobuf import descriptor_pb2
+from grpc.experimental import session_cache
 
-ADDRESS, CERTS, OTHER, EXPIRED, FOLDER = sys.argv[1:6]
+ADDRESS, CERTS, OTHER, FUTURE, ENDING, END, REVOKED, FOLDER = sys.argv[1:9]
 sys.path.insert(0, FOLDER)
 import reflection_pb2 as pb  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -29,14 +32,16 @@ def read(*path):
         return file.read()
 
 
-def secure(certs, role, trusted=CERTS):
+def secure(certs, role, options=None):
     key, certificate = (read(certs, role, f"{role}.key"), read(certs, role, f"{role}.crt")) if role else (None, None)
-    credentials = grpc.ssl_channel_credentials(read(trusted, "worker", "ca.crt"), key, certificate)
-    return grpc.secure_channel(ADDRESS, credentials)
+    credentials = grpc.ssl_channel_credentials(read(CERTS, "worker", "ca.crt"), key, certificate)
+    return grpc.secure_channel(ADDRESS, credentials, options=options)
 
 
+SESSIONS = (("grpc.ssl_session_cache", session_cache.ssl_session_cache_lru(1)),)
 COLUMNS = [lambda: secure(CERTS, None), lambda: grpc.insecure_channel(ADDRESS), lambda: secure(OTHER, "operator"),
-           lambda: secure(EXPIRED, "worker"), lambda: secure(CERTS, "worker"), lambda: secure(CERTS, "server"), lambda: secure(CERTS, "operator")]
+           lambda: secure(ENDING, "worker"), lambda: secure(FUTURE, "worker"), lambda: secure(ENDING, "worker", SESSIONS),
+           lambda: secure(REVOKED, "worker"), lambda: secure(CERTS, "worker"), lambda: secure(CERTS, "server"), lambda: secure(CERTS, "operator")]
 
 
 def ask(channel, **question):
@@ -79,6 +84,16 @@ def short(path):
     return f"{service.rsplit('.', 1)[1]}.{method}"
 
 
+def begin_session():
+    """While the certificate is valid; what was begun so may not outlive it."""
+    channel = secure(ENDING, "worker", SESSIONS)
+    seen = answer_of(channel, "roost.v1.Cluster/Describe", False)
+    assert seen == "admitted" and time.time() < float(END), f"it is valid still: {seen}"
+    channel.close()
+
+
+begin_session()
+time.sleep(max(0.0, float(END) + 1 - time.time()))  # no event: a certificate ends at a moment of the clock, and nobody says so
 channels = [make() for make in COLUMNS]
 print(json.dumps({short(path): [answer_of(channel, path, streams) for channel in channels]
                   for path, streams in methods().items()}))

@@ -29,14 +29,18 @@ GIVEN_BACK = 9 # an outcome that is not OK
 GUESSES = 8    # members that are tried: their numbers count up within a coordinator's term
 
 
+def name_of(error):
+    metadata = dict(error.trailing_metadata() or ())
+    return NAMES[int(metadata["roost-err"])] if "roost-err" in metadata else error.code().name
+
+
 def answer_of(call):
     """The name of the error that a call ends with; OK."""
     try:
         call()
         return "OK"
     except grpc.RpcError as error:
-        metadata = dict(error.trailing_metadata() or ())
-        return NAMES[int(metadata["roost-err"])] if "roost-err" in metadata else error.code().name
+        return name_of(error)
 
 
 class Stranger(Member):
@@ -245,6 +249,35 @@ def attack_for(attack, seconds):
     return answers
 
 
-print(json.dumps(table() if COMMAND == "table" else attack_for(ATTACKS[COMMAND], float(sys.argv[5]))))
+def lie_for(seconds):
+    """Calls its tickets complete and pushes nothing, until it is expelled; then it starts anew."""
+    answers, until = collections.Counter(), time.monotonic() + seconds
+    try:
+        while time.monotonic() < until:
+            stranger = Stranger(COORDINATOR, CERTS, "stranger")
+            answers.update(lies(stranger, until))
+    except grpc.RpcError as error:
+        answers.update([name_of(error)])
+    return answers
+
+
+def lies(stranger, until):
+    """What Complete answers, while it is a member."""
+    while time.monotonic() < until:
+        try:
+            ticket = stranger.ticket()
+        except grpc.RpcError:
+            return
+        yield stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=ticket))
+
+
+def what_was_asked():
+    if COMMAND == "table":
+        return table()
+    seconds = float(sys.argv[5])
+    return lie_for(seconds) if COMMAND == "lie" else attack_for(ATTACKS[COMMAND], seconds)
+
+
+print(json.dumps(what_was_asked()))
 sys.stdout.flush()
 os._exit(0)  # threads of streams wait for more
