@@ -26,9 +26,11 @@ struct lease {
     uint64_t attempt; /* never the same again */
     uint64_t member;
     uint64_t granted_ms;
-    uint64_t out_ms; /* since when nobody was given the node: the youngest twin's granted_ms */
+    uint64_t out_ms; /* since when nobody was given the node: the youngest twin's granted_ms, of
+                        those that are not doubted; 0: all are */
     bool speculative;
     bool audit;                  /* second on purpose */
+    bool doubted;                /* by a member that did not bring its last: out since ever */
     struct ring all;             /* in the order of granting */
     struct ring granted, out;    /* of the class, in the order of granted_ms and of out_ms; out:
                                     unless the node is known to be done */

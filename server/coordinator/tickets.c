@@ -24,6 +24,7 @@ static enum err init_all(struct tickets *tickets)
     const struct tickets_settings *settings = &tickets->settings;
     check(settings->open_steps > 0);
     TRY(leases_init(&tickets->leases, settings->leases_max, settings->attempts_first));
+    TRY(id_table_init(&tickets->doubted, settings->leases_max));
     tickets->train = calloc(settings->open_steps, sizeof *tickets->train);
     if (tickets->train == NULL)
         return ERR_NOMEM;
@@ -48,6 +49,7 @@ void tickets_release(struct tickets *tickets)
     free(tickets->train);
     free(tickets->validate.slots);
     leases_release(&tickets->leases);
+    id_table_release(&tickets->doubted);
     *tickets = (struct tickets){0};
 }
 
@@ -181,6 +183,29 @@ uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step,
     work->slots[index].attempt = 0;
     tickets_mark(tickets, step, index, false);
     return slot.member;
+}
+
+/* ---- doubt ---- */
+
+static bool is_doubted(const struct tickets *tickets, uint64_t member)
+{
+    return id_table_find(&tickets->doubted, member) != NULL;
+}
+
+static void believe(struct tickets *tickets, uint64_t member)
+{
+    (void)id_table_take(&tickets->doubted, member);
+}
+
+static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lease *lease);
+
+/* The lease ends, and its member did not bring it. */
+static void doubt(struct tickets *tickets, uint64_t now_ms, const struct lease *lease)
+{
+    bool late = now_ms - lease->granted_ms >= overdue_after_ms(tickets, lease);
+    if (late && !lease->audit && tickets->settings.overdue_percent > 0 &&
+        tickets->doubted.count < tickets->doubted.count_max && !is_doubted(tickets, lease->member))
+        id_table_add(&tickets->doubted, lease->member, tickets);
 }
 
 static uint32_t end_of(const struct work *work, struct node node)
@@ -358,6 +383,8 @@ static struct lease *skip_done(struct tickets *tickets, struct lease *lease)
 /* When the lease's node may be given to another worker. */
 static uint64_t lease_overdue_ms(const struct tickets *tickets, const struct lease *lease)
 {
+    if (lease->doubted && lease->out_ms == 0)
+        return 0;
     return lease->out_ms + overdue_after_ms(tickets, lease);
 }
 
@@ -432,7 +459,7 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
                                 .granted_ms = now_ms,
                                 .audit = true};
     if (tickets->leases.count == tickets->settings.leases_max || !is_open(tickets, twin->step) ||
-        holds_some_of(tickets, member, &lease))
+        is_doubted(tickets, member) || holds_some_of(tickets, member, &lease))
         return false;
     struct lease *first = leases_find(&tickets->leases, twin->attempt);
     if (first == NULL &&
@@ -455,11 +482,19 @@ bool tickets_any(struct tickets *tickets, uint64_t now_ms)
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease)
 {
-    struct lease lease = {
-        .kind = TICKET_TRAIN, .step = tickets->step, .member = member, .granted_ms = now_ms};
-    const struct lease validate = {.kind = TICKET_VALIDATE, .member = member, .granted_ms = now_ms};
-    if (tickets->leases.count == tickets->settings.leases_max)
+    struct lease lease = {.kind = TICKET_TRAIN,
+                          .step = tickets->step,
+                          .member = member,
+                          .granted_ms = now_ms,
+                          .doubted = is_doubted(tickets, member)};
+    struct lease validate = lease;
+    validate.kind = TICKET_VALIDATE;
+    validate.step = 0;
+    if (tickets->leases.count == tickets->settings.leases_max ||
+        (lease.doubted && leases_of(&tickets->leases, member) != NULL))
         return false;
+    if (lease.doubted)
+        worker_count = UINT32_MAX; /* one slot is its share */
     if (tickets->steps > 0 && grant_free(tickets, lease, worker_count, ret_lease))
         return true;
     if (grant_free(tickets, validate, worker_count, ret_lease))
@@ -585,8 +620,10 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     note_completed(tickets, work, ticket);
     uint32_t newly_done = mark_done(work, ticket->node);
     struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
-    if (newly_done > 0)
+    if (newly_done > 0) {
         tickets->done_ms = now_ms;
+        believe(tickets, ticket->member);
+    }
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
         learn(tickets, lease, now_ms);
@@ -597,6 +634,14 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     return newly_done;
 }
 
+static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease *lease)
+{
+    uint32_t made_done = mark_done(work_of(tickets, lease->kind, lease->step), lease->node);
+    if (made_done == 0)
+        doubt(tickets, now_ms, lease);
+    lease_end(tickets, now_ms, lease, made_done);
+}
+
 static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
 {
     struct work *work = train_of(tickets, tickets->step);
@@ -604,7 +649,7 @@ static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
     while (lease != NULL) {
         struct lease *before = leases_before(&tickets->leases, lease);
         if (lease_work(tickets, lease) == work && lease->audit == audits)
-            lease_end(tickets, now_ms, lease, mark_done(work, lease->node));
+            settle_lease(tickets, now_ms, lease);
         lease = before;
     }
 }
@@ -631,6 +676,7 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t 
         lease_end(tickets, now_ms, lease, 0);
         count++;
     }
+    believe(tickets, member);
     return count;
 }
 
@@ -660,6 +706,7 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         uint64_t due_ms = UINT64_MAX;
         while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
                (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
+            doubt(tickets, now_ms, oldest);
             lease_end(tickets, now_ms, oldest, 0);
             count++;
         }

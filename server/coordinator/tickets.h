@@ -13,6 +13,15 @@
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
  * step is not computed twice.
  *
+ * Doubt: a member that held a lease until it was overdue, and did not bring it before it lapsed or
+ * others' work ended the step, is doubted until it makes a slot done. A doubted member holds one
+ * lease at a time, of one slot, and an idle worker is given that slot at once as well. So a hoarder
+ * costs the run the bound once for each membership. The bound is that of speculation (by default
+ * twice the usual time of completed leases, and at least 100 ms): nobody is doubted for what no
+ * other was allowed to take. An honest worker that is slow, even ten times, loses nothing by doubt
+ * but that its work may be done twice: where its slots are needed the others are busy, and its
+ * lease lapses only after 16 times the usual time; if it completes after that, it counts (P1).
+ *
  * A slot is computed on one version, whoever does it and however often (docs/spec.md, table of
  * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for the
  * first time. So what a name stands for has the same bits from every attempt, and a version that a
@@ -74,10 +83,11 @@ struct tickets {
     struct work validate;
     double train_usual_ms, validate_usual_ms; /* a slot takes this long; 0: not known yet */
     struct leases leases;
-    uint64_t done_ms;     /* when a ticket last made something done */
-    uint64_t asked_ms;    /* when tickets_question() was last called */
-    uint64_t redone;      /* slots granted again after a loss */
-    uint64_t speculative; /* slots granted to a second worker */
+    struct id_table doubted; /* members */
+    uint64_t done_ms;        /* when a ticket last made something done */
+    uint64_t asked_ms;       /* when tickets_question() was last called */
+    uint64_t redone;         /* slots granted again after a loss */
+    uint64_t speculative;    /* slots granted to a second worker */
     /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
      * share once, and the rest (lost, dropped or second). */
     uint64_t useful_ms, wasted_ms;
@@ -119,7 +129,7 @@ bool tickets_any(struct tickets *tickets, uint64_t now_ms);
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease);
 /* Gives `member` a second lease of a training ticket, on purpose (audits.h): `attempt` is the first.
- * False: the step is not open, the member holds the ticket or a part of it, or the ticket is not
+ * False: the step is not open, the member is doubted, or holds the ticket or a part of it, or the ticket is not
  * leased as that node any more, nor done. */
 struct tickets_twin {
     uint64_t step;

@@ -234,12 +234,43 @@ def replay(stranger, ticket, _):
         yield stranger.exchange(stranger.member, stranger.secret, stranger.push(other, [ticket]))
 
 
-ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay)}
+def hoard(stranger, seconds):
+    """Takes every ticket that it can have, brings none, and parks as many pulls as there is room for: what that was answered."""
+    answers, version, until = collections.Counter(), 0, time.monotonic() + seconds
+    server = next(server for server in stranger.servers if stranger.weights(server))
+    while time.monotonic() < until:
+        stranger.sequence += 1
+        request = pb.AcquireRequest(member=stranger.member, secret=stranger.secret, generation=stranger.generation,
+                                    sequence=stranger.sequence)
+        try:
+            answer = stranger.call("Acquire", request, pb.AcquireReply)
+            answers["ticket" if answer.result == pb.ACQUIRE_TICKET else "WAIT"] += 1
+            version = max(version, answer.ticket.version)
+        except grpc.RpcError as error:
+            answers[NAMES[int(dict(error.trailing_metadata())["roost-err"])]] += 1
+        for _ in range(20):
+            pull = stranger.pull(version + 10)
+            pull.pull.id = stranger.next_id()
+            server.stream.send(pull)
+            kind, said = None, None
+            while said is None or said.id != pull.pull.id:  # others are what an earlier one waited for
+                answer = server.stream.receive()
+                kind = answer.WhichOneof("header")
+                said = getattr(answer, kind)
+            outcome = NAMES[said.code] if kind == "refusal" else kind
+            version += 8 if outcome == "TOO_LATE" else 0
+            answers[outcome] += 1
+    return answers
+
+
+ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, hoard)}
 
 
 def attack_for(attack, seconds):
     """What was answered, and how often."""
     stranger, answers = Stranger(COORDINATOR, CERTS, "stranger"), collections.Counter()
+    if attack == hoard:
+        return hoard(stranger, seconds)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         ticket = stranger.ticket()

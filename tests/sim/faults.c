@@ -528,9 +528,10 @@ void faults_inject(struct sim *sim, enum fault_kind kind)
         sim_fault(sim, kind);
 }
 
-static bool may_be_expelled(const struct sim *sim, uint32_t worker)
+/* The hoarder, and who lied and may be expelled. */
+static bool brings_nothing(const struct sim *sim, uint32_t worker)
 {
-    return sim->lie.told && sim->lie.worker == worker;
+    return sim->hoarder == worker + 1 || (sim->lie.told && sim->lie.worker == worker);
 }
 
 /* One that is not there or, where all are, and about to leave, one in its place. */
@@ -539,7 +540,7 @@ static void start_honest(struct sim *sim)
     uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX), chosen = SIM_WORKERS_MAX;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         uint32_t worker = (first + i) % SIM_WORKERS_MAX;
-        if (!may_be_expelled(sim, worker) &&
+        if (!brings_nothing(sim, worker) &&
             (chosen == SIM_WORKERS_MAX || sim->workers[chosen].life != NULL))
             chosen = worker;
     }
@@ -564,7 +565,7 @@ void faults_end(struct sim *sim)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
-        bool stays = !sim->workers[i].leaving && !may_be_expelled(sim, i);
+        bool stays = !sim->workers[i].leaving && !brings_nothing(sim, i);
         somebody |= sim->workers[i].life != NULL && stays;
     }
     if (!somebody)

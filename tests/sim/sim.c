@@ -13,6 +13,7 @@ enum {
      * them a few times. The most in 200,000 seeds was 431 s. */
     CALM_MS_MAX = 1000000,
     GOODBYE_MS_MAX = 120000, /* … and until everybody knows it */
+    HOARDERS = 8,            /* in one seed of so many */
 };
 
 /* ---- what everybody uses ---- */
@@ -135,6 +136,17 @@ void sim_dispatch(struct sim *sim, struct event *event)
 
 /* ---- a seed ---- */
 
+/* Its dice are its own: the plan of a seed does not depend on it. */
+static uint32_t choose_hoarder(const struct sim *sim, uint64_t seed)
+{
+    struct rand_state random = {seed ^ UINT64_C(0x686f617264)};
+    uint32_t workers = sim->scenario.workers;
+    if (sim->options.story != NULL || sim->run.async || workers < 2 ||
+        rand_below(&random, HOARDERS) != 0)
+        return 0;
+    return 1 + (uint32_t)rand_below(&random, workers);
+}
+
 static void init(struct sim *sim, uint64_t seed, const struct sim_options *options)
 {
     *sim = (struct sim){.options = *options, .random = {~seed}, .keys = {seed}};
@@ -152,6 +164,7 @@ static void init(struct sim *sim, uint64_t seed, const struct sim_options *optio
     sim->parameters = calloc(sim->compute.model.parameters_count, sizeof *sim->parameters);
     check(sim->parameters != NULL);
     sim->run = scenario_run(&sim->scenario, &sim->compute.model, sim->parameters);
+    sim->hoarder = choose_hoarder(sim, seed);
     sim->store.state = RUN_STARTING;
     check(file_make_dirs(SIM_CHECKPOINTS, 0755, NULL) == ERR_OK);
     history_init(sim);

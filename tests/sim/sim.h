@@ -133,6 +133,9 @@ struct sim {
         uint64_t generation, step;
         struct node node;
     } lie;
+    /* This worker, from 1, keeps what it is granted until nobody waits for it, while its heartbeats
+     * go on, from its start to the end of the run (invariant 8). 0: none does. */
+    uint32_t hoarder;
     struct buf scratch;
 };
 

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { UNITS_MAX = 16 };
+enum { UNITS_MAX = 16, HOARD_US = 50000 /* between two looks */ };
 
 /* What a worker has for a struct executor. */
 struct device {
@@ -113,6 +113,24 @@ static enum err spend(const struct executor_hooks *hooks, uint64_t us)
     return life_acts() ? ERR_OK : ERR_CANCELLED;
 }
 
+/* Whether somebody waits for the ticket. */
+static bool is_wanted(const struct sim *sim, const struct ticket *ticket)
+{
+    const struct sim_ledger *ledger = &sim->ledger;
+    uint64_t made = ticket->kind == TICKET_TRAIN ? ticket->step + 1 : ticket->version + 1;
+    return ticket->generation == ledger->generation && ledger->versions[ledger->generation] < made;
+}
+
+/* A hoarder's heartbeats go on, and it brings nothing that is of use. */
+static enum err hoard(const struct device *device, const struct ticket *ticket,
+                      const struct executor_hooks *hooks)
+{
+    struct sim *sim = world.sim;
+    while (sim->hoarder == device->worker + 1 && is_wanted(sim, ticket))
+        TRY(spend(hooks, HOARD_US));
+    return ERR_OK;
+}
+
 static uint64_t slot_us(const struct device *device)
 {
     struct sim *sim = world.sim;
@@ -128,6 +146,7 @@ static enum err train(struct device *device, const struct ticket *ticket,
     const struct model *model = device->model;
     uint32_t units = model->units_count;
     TRY(take_weights(device, ticket, hooks));
+    TRY(hoard(device, ticket, hooks));
     world.watching = true;
     compute_train(&sim->compute, ticket->step, ticket->node, device->weights, device->gradients);
     world.watching = false;
@@ -149,6 +168,7 @@ static enum err validate(struct device *device, const struct ticket *ticket,
                          const struct executor_hooks *hooks, struct executor_loss *ret_loss)
 {
     TRY(take_weights(device, ticket, hooks));
+    TRY(hoard(device, ticket, hooks));
     world.watching = true;
     struct compute_loss loss =
         compute_validate(&world.sim->compute, ticket->node.index, device->weights);

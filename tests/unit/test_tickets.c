@@ -60,10 +60,12 @@ static void expect_node(struct lease lease, uint32_t level, uint32_t index)
 
 static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
 {
-    tickets_done(
-        tickets, now_ms,
-        &(struct ticket){
-            .kind = lease.kind, .step = lease.step, .node = lease.node, .attempt = lease.attempt});
+    tickets_done(tickets, now_ms,
+                 &(struct ticket){.kind = lease.kind,
+                                  .step = lease.step,
+                                  .node = lease.node,
+                                  .attempt = lease.attempt,
+                                  .member = lease.member});
     tickets_check(tickets);
 }
 
@@ -249,6 +251,73 @@ TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
     assert_int_equal(due_ms, UINT64_MAX);
     tickets_check(&tickets);
     expect_node(grant(&tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
+}
+
+/* Member 2 held the second slot until member 1 brought it, and the step is over. */
+static struct tickets tickets_with_hoarder(uint64_t now_ms)
+{
+    struct lease second;
+    struct tickets tickets = tickets_with_usual(&second);
+    done(&tickets, now_ms, grant(&tickets, now_ms - 10, 1, 2));
+    tickets_settle(&tickets, now_ms);
+    tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
+    return tickets;
+}
+
+TEST(who_held_a_ticket_until_another_brought_it_holds_one_slot_at_a_time_and_not_alone)
+{
+    scoped(tickets_release) struct tickets tickets = tickets_with_hoarder(60);
+    expect_node(grant(&tickets, 60, 2, 1), 0, 0);
+    grants_nothing(&tickets, 60, 2);
+    expect_node(grant(&tickets, 60, 1, 1), 0, 1);
+    struct lease at_once = grant(&tickets, 60, 3, 1); /* without waiting for it */
+    assert_true(at_once.speculative);
+    expect_node(at_once, 0, 0);
+    grants_nothing(&tickets, 60, 4); /* who is not doubted has its time */
+    assert_int_equal(tickets_overdue_ms(&tickets), 60 + 2 * 17); /* 20 and 10 ms: usually 17 */
+}
+
+TEST(who_brings_a_ticket_is_doubted_no_more)
+{
+    scoped(tickets_release) struct tickets tickets = tickets_with_hoarder(60);
+    struct lease first = grant(&tickets, 60, 2, 1);
+    uint64_t due_ms;
+    assert_int_equal(tickets_lapse(&tickets, 60 + LEASE_MS, &due_ms), 1);
+    done(&tickets, 61 + LEASE_MS, first); /* P1: although it lapsed */
+    tickets_open(&tickets, (struct tickets_open){.version = 2, .step = 2, .steps = 1});
+    grant(&tickets, 2000, 2, 9);
+    grant(&tickets, 2000, 2, 9);
+    grants_nothing(&tickets, 2000, 1);
+}
+
+TEST(who_is_as_late_as_anybody_may_be_is_not_doubted)
+{
+    scoped(tickets_release) struct tickets tickets = tickets_of(2, 1);
+    struct lease first = grant(&tickets, 0, 1, 2);
+    grant(&tickets, 0, 2, 2);
+    done(&tickets, 20, first);
+    tickets_mark(&tickets, 0, 1, true); /* shards have it */
+    tickets_settle(&tickets, 39);
+    tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
+    grant(&tickets, 39, 2, 9);
+    grant(&tickets, 39, 2, 9);
+}
+
+/* Ten times slower than the others: whenever its slot is needed, nobody is idle, and it is done. */
+TEST(a_slow_worker_completes_what_is_needed)
+{
+    scoped(tickets_release) struct tickets tickets = tickets_with_hoarder(60);
+    uint64_t due_ms, now_ms = 60;
+    struct lease slow = grant(&tickets, now_ms, 2, 2);
+    for (; now_ms < 60 + 200; now_ms += 20) { /* the other has its hands full */
+        struct lease fast = grant(&tickets, now_ms, 1, 2);
+        expect_node(fast, 0, 1);
+        assert_int_equal(tickets_lapse(&tickets, now_ms, &due_ms), 0);
+        done(&tickets, now_ms + 20, fast);
+        tickets_mark(&tickets, 1, 1, false);
+    }
+    done(&tickets, now_ms, slow);
+    assert_true(tickets.train[0].slots[0].done);
 }
 
 TEST_F(validation_comes_after_training_piece_by_piece, tickets, .slots = 1)
