@@ -85,6 +85,21 @@ TEST_F(a_pull_that_cannot_be_parked_is_said_again, agent, .begin = GRANTED)
     assert_false(weights(f, &pull)); /* the refused one has ended */
 }
 
+TEST_F(a_server_that_answered_is_backed_off_from_as_at_first, agent, .begin = GRANTED)
+{
+    for (int i = 0; i < 8; i++) {
+        struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+        refused(f, &pull, ERR_BUSY);
+        wait(f, BACKOFF_MS);
+    }
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0), half = pull;
+    half.pull.chunk_count = 1;
+    assert_true(weights(f, &half));
+    refused(f, &pull, ERR_BUSY);
+    wait(f, 2 * AGENT_BACKOFF_MS_MIN);
+    assert_int_equal(count(f, AGENT_PULL), 1);
+}
+
 TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent, .begin = PUSHED)
 {
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);

@@ -472,8 +472,10 @@ TEST_F(nothing_is_applied_or_acknowledged_before_the_log_is_on_disk, async, .log
     assert_int_equal(version_of(f, 0), 1);
     assert_int_equal(push_ticket(f, 0).after, 0); /* on disk: at once */
     shard_logged(f->shard, 2 * COUNT);
+    shard_logged(f->shard, COUNT); /* said before: it changes nothing */
     work(f);
     assert_weights(f, 1, -2);
+    assert_int_equal(push_ticket(f, 1).after, 0);
 }
 
 /* What the log got before the cut goes with it (order_writer.c): so the cut must have it. */
@@ -561,6 +563,25 @@ TEST_F(p12_the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_AD
     assert_memory_equal(shard_state(again, 0).weights, shard_state(f->shard, 0).weights,
                         N * sizeof(float));
     shard_free(again);
+}
+
+TEST_F(losses_of_a_log_that_is_far_ahead_count_in_their_steps, async)
+{
+    enum { STEPS = 30 };
+    float values[N];
+    for (uint64_t ticket = 0; ticket < STEPS * SLOTS; ticket++)
+        for (uint32_t i = 0; i < COUNT; i++) {
+            for (uint32_t k = 0; k < N; k++)
+                values[k] = (float)(ticket / SLOTS);
+            struct async_record record = {chunks[i].n, ticket, ticket, 1, values};
+            assert_int_equal(shard_redo(f->shard, chunks[i].chunk, &record), ERR_OK);
+        }
+    commit(f, STEPS - 2, false);
+    work(f);
+    shard_report(f->shard, &f->effects);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
+    assert_int_equal(reduced->reduced.step, STEPS - 1);
+    assert_true(reduced->reduced.loss_sum == SLOTS * (STEPS - 1));
 }
 
 TEST_F(what_all_chunks_have_is_told, async)

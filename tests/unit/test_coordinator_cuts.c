@@ -108,6 +108,7 @@ TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator, .steps
     assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
     assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
     assert_non_null(command(f, 1, SERVER_END));
+    assert_null(coordinator_map(f->coordinator)); /* no server has a place any more */
     assert_true(place_of(f, EFFECT_STORE_CUT) < place_of(f, EFFECT_STORE_STATE));
     assert_int_equal(acquire(f, f->worker, 2, 5000), ERR_OK);
     assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
