@@ -63,6 +63,23 @@ TEST_F(a_duplicate_with_one_other_bit_anywhere_is_found, shard)
     assert_int_equal(shard_statistics(f->shard).wrong_bits, found);
 }
 
+TEST_F(slots_that_some_chunk_misses_are_told, shard)
+{
+    uint64_t slots[WIRE_SLOT_WORDS_MAX];
+    struct message m;
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
+    message_begin(f, &m, 0, (struct node){0, 0});
+    message_add(&m, FIRST, 0, N_FIRST); /* and nothing of the others */
+    assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+    memset(slots, 0xff, sizeof slots); /* of an earlier question */
+    assert_true(shard_missing(f->shard, 0, slots));
+    assert_int_equal(slots[0], ((1 << SLOTS) - 1) ^ 1 << 1);
+    assert_int_equal(slots[1], 0);
+    push_step(f, 0);
+    assert_false(shard_missing(f->shard, 0, slots));
+    assert_int_equal(slots[0], 0);
+}
+
 TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard, .later = true)
 {
     f->config.slot_samples = 3;
