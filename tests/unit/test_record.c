@@ -96,6 +96,16 @@ TEST_F(a_step_is_one_object_a_line, record)
     json_free(row);
 }
 
+TEST_F(a_step_is_a_point_of_each_curve, record)
+{
+    static const char *const curves[] = {"train/loss", "train/norm", "train/lr", "cluster/workers"};
+    open_at(f, 0);
+    step(f, 0);
+    const struct buf *scalars = &f->record.scalars;
+    for (size_t i = 0; i < sizeof curves / sizeof curves[0]; i++)
+        assert_non_null(memmem(scalars->data, scalars->bytes, curves[i], strlen(curves[i])));
+}
+
 TEST_F(the_effective_spec_lies_beside, record)
 {
     open_at(f, 0);
