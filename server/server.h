@@ -11,7 +11,7 @@ struct server_settings {
     char address[257];     /* to listen on; port 0: any free one */
     char advertise[257];   /* where workers and servers reach it; "": the address */
     char dir[513];         /* of this daemon's own state */
-    char run_dir[513];     /* of runs that name none; "": DIR/run */
+    char run_dir[513];     /* of the first run that names none, others in it; "": DIR/run */
     char coordinator[257]; /* "": this daemon is it */
     char name[65];         /* one of its kind in the cluster; "": the host's */
     char certs[513];

@@ -95,9 +95,10 @@ static enum err open_stream(struct data *data, const struct data_settings *setti
     uint64_t samples = data->token_count == 0 ? 0 : (data->token_count - 1) / settings->context;
     if (samples == 0)
         return reason_set(reason, ERR_INVALID,
-                          "%" PRIu64 " tokens are too few for one sample of %" PRIu32
+                          "%s%s: %" PRIu64 " tokens are too few for one sample of %" PRIu32
                           " and its target",
-                          data->token_count, settings->context);
+                          paths.count > 0 ? paths.names[0] : "no file",
+                          paths.count > 1 ? ", …" : "", data->token_count, settings->context);
     TRY(divide(data, samples, settings->validation, reason));
     return digest_files(data);
 }

@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct run_directory run_directory(const char *base, unsigned number)
+struct run_directory run_directory(const struct run_directories *all, unsigned number)
 {
     struct run_directory directory;
-    char suffix[16] = "";
+    char suffix[24] = "";
     if (number > 1)
-        snprintf(suffix, sizeof suffix, "-%u", number);
-    snprintf(directory.path, sizeof directory.path, "%.*s%s", RUN_DIRECTORY_BASE_BYTES_MAX, base,
-             suffix);
+        snprintf(suffix, sizeof suffix, "%.12s%u", all->joint, number);
+    snprintf(directory.path, sizeof directory.path, "%.*s%s", RUN_DIRECTORY_BASE_BYTES_MAX,
+             all->base, suffix);
     return directory;
 }
 
@@ -37,18 +37,18 @@ bool run_directory_has_checkpoint(const char *directory)
     return has_checkpoint(directory, &changed);
 }
 
-enum err run_directory_unused(const char *base, struct run_directory *ret_directory,
-                              struct reason *reason)
+enum err run_directory_unused(const struct run_directories *all,
+                              struct run_directory *ret_directory, struct reason *reason)
 {
     for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
-        struct run_directory directory = run_directory(base, number);
+        struct run_directory directory = run_directory(all, number);
         if (run_directory_has_checkpoint(directory.path))
             continue;
         *ret_directory = directory;
         return ERR_OK;
     }
-    return reason_set(reason, ERR_EXISTS, "%s, %s-2, … all hold runs; name a directory", base,
-                      base);
+    return reason_set(reason, ERR_EXISTS, "%s, %s%s2, … all hold runs; name a directory", all->base,
+                      all->base, all->joint);
 }
 
 static bool is_later(const struct timespec *a, const struct timespec *b)
@@ -56,13 +56,13 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
     return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
 }
 
-enum err run_directory_newest(const char *base, struct run_directory *ret_directory,
-                              struct reason *reason)
+enum err run_directory_newest(const struct run_directories *all,
+                              struct run_directory *ret_directory, struct reason *reason)
 {
     struct timespec changed, newest = {0};
     unsigned chosen = 0;
     for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
-        struct run_directory directory = run_directory(base, number);
+        struct run_directory directory = run_directory(all, number);
         if (!has_checkpoint(directory.path, &changed) || !is_later(&changed, &newest))
             continue;
         newest = changed;
@@ -70,8 +70,9 @@ enum err run_directory_newest(const char *base, struct run_directory *ret_direct
     }
     if (chosen == 0)
         return reason_set(reason, ERR_NOT_FOUND,
-                          "neither %s nor %s-2, … has a checkpoint to resume from", base, base);
-    *ret_directory = run_directory(base, chosen);
+                          "neither %s nor %s%s2, … has a checkpoint to resume from", all->base,
+                          all->base, all->joint);
+    *ret_directory = run_directory(all, chosen);
     return ERR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The directories of runs whose commands name none: BASE, BASE-2, BASE-3, … */
+/* The directories of runs whose commands name none, one after the other. */
 #ifndef ROOST_COMMON_FILES_RUN_DIRECTORY_H
 #define ROOST_COMMON_FILES_RUN_DIRECTORY_H
 
@@ -10,26 +10,31 @@
 enum {
     RUN_DIRECTORIES_MAX = 1000,
     RUN_DIRECTORY_BASE_BYTES_MAX = 600, /* a longer BASE is cut off */
-    RUN_DIRECTORY_BYTES = RUN_DIRECTORY_BASE_BYTES_MAX + 16
+    RUN_DIRECTORY_BYTES = RUN_DIRECTORY_BASE_BYTES_MAX + 24
+};
+
+/* With the joint "-": BASE, BASE-2, BASE-3, … Both borrowed. */
+struct run_directories {
+    const char *base, *joint;
 };
 
 struct run_directory {
     char path[RUN_DIRECTORY_BYTES];
 };
 
-/* BASE for 1, BASE-2 for 2, … */
-struct run_directory run_directory(const char *base, unsigned number);
+/* BASE for 1. */
+struct run_directory run_directory(const struct run_directories *all, unsigned number);
 
 /* Whether it has a recorded checkpoint. */
 bool run_directory_has_checkpoint(const char *directory);
 
 /* The first that has no checkpoint. ERR_EXISTS: all have one. */
-enum err run_directory_unused(const char *base, struct run_directory *ret_directory,
-                              struct reason *reason) MUST_USE;
+enum err run_directory_unused(const struct run_directories *all,
+                              struct run_directory *ret_directory, struct reason *reason) MUST_USE;
 
 /* The one with the newest checkpoint. ERR_NOT_FOUND: none has one. */
-enum err run_directory_newest(const char *base, struct run_directory *ret_directory,
-                              struct reason *reason) MUST_USE;
+enum err run_directory_newest(const struct run_directories *all,
+                              struct run_directory *ret_directory, struct reason *reason) MUST_USE;
 
 /* Whether a coordinator goes on with its run at the moment. Makes nothing. */
 bool run_directory_is_running(const char *directory);

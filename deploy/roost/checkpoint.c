@@ -294,6 +294,38 @@ static void print_cut(const struct cut_name *newest)
     print_json(&writer);
 }
 
+static bool has_lost_server(const struct status_reply *status)
+{
+    for (uint32_t i = 0; i < status->server_count; i++)
+        if (!status->servers[i].connected)
+            return true;
+    return false;
+}
+
+/* What a run waits for that writes no checkpoint. ERR_OK: nothing, or nobody says it. */
+static enum err see_why(struct client *client, bool lost_only, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    struct reason why;
+    if (client_status(client, &answer, &status, &why) != ERR_OK || status.reason[0] == 0 ||
+        status.state != RUN_TRAINING || (lost_only && !has_lost_server(&status)))
+        return ERR_OK;
+    return reason_set(reason, ERR_DEADLINE,
+                      "no checkpoint is written while the run waits: %s; `roost status` has more",
+                      status.reason);
+}
+
+/* Without a server there will be none; other waits may be over soon. */
+static enum err ask(struct client *client, struct cut_name *ret_newest, struct reason *reason)
+{
+    TRY(see_why(client, true, reason));
+    enum err err = client_checkpoint(client, ret_newest, reason);
+    if (err == ERR_DEADLINE)
+        TRY(see_why(client, false, reason));
+    return err;
+}
+
 static int run_ask(int argc, char **argv)
 {
     static const struct arguments_about about = {
@@ -309,9 +341,9 @@ static int run_ask(int argc, char **argv)
     arguments_parse(&about, argc, argv, &arguments);
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
-        err = client_checkpoint(&client, &newest, &reason);
+        err = ask(&client, &newest, &reason);
     if (err != ERR_OK)
-        return command_fail(err, &reason);
+        return client_fail(&arguments.client, err, &reason);
     if (arguments.json)
         print_cut(&newest);
     else

@@ -3,10 +3,12 @@
 #include "common/scoped.h"
 #include "common/settings/options.h"
 #include "common/time.h"
+#include "deploy/roost/command.h"
+#include "deploy/roost/print.h"
 
 #include <string.h>
 
-enum { CALL_MS = 15000, ANSWER_BYTES_MAX = 64 << 20 };
+enum { CALL_MS = 15000, DATA_MS = 600000, ANSWER_BYTES_MAX = 64 << 20 };
 
 /* ---- options ---- */
 
@@ -17,9 +19,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         options->cluster = options_environment("ROOST_CLUSTER", "127.0.0.1:7400");
         options->certs = options_environment("ROOST_CERTS", "certs");
+        options->named = options_environment("ROOST_CLUSTER", NULL) != NULL;
         return 0;
     case 'C':
         options->cluster = argument;
+        options->named = true;
         return 0;
     case 'k':
         options->certs = argument;
@@ -41,21 +45,6 @@ static const struct argp_option client_options[] = {
 
 const struct argp client_argp = {client_options, parse_option, NULL, NULL, NULL, NULL, NULL};
 
-/* As a shell reads it back: plain where it can be, else in quotes. */
-static void print_quoted(FILE *out, const char *text)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "%+,-./:=@_";
-    if (text[0] != 0 && text[strspn(text, plain)] == 0) {
-        fputs(text, out);
-        return;
-    }
-    fputc('\'', out);
-    for (; *text != 0; text++)
-        fputs(*text == '\'' ? "'\\''" : (const char[]){*text, 0}, out);
-    fputc('\'', out);
-}
-
 void client_print_options(FILE *out, const struct client_options *options)
 {
     fputs("--cluster ", out);
@@ -66,6 +55,18 @@ void client_print_options(FILE *out, const struct client_options *options)
     }
     fputs(" --certs ", out);
     print_quoted(out, options->certs);
+}
+
+int client_fail(const struct client_options *options, enum err err, const struct reason *reason)
+{
+    int exit_code = command_fail(err, reason);
+    if (!options->named && (err == ERR_UNREACHABLE || err == ERR_UNTRUSTED))
+        fprintf(stderr,
+                "nothing runs at %s, where a cluster is looked for that is not named: paste the "
+                "options of the `roost status …` line that `roost up` prints, or give --cluster "
+                "and --certs\n",
+                options->cluster);
+    return exit_code;
 }
 
 /* ---- connection ---- */
@@ -113,11 +114,18 @@ void client_answer_release(struct client_answer *answer)
     answer->arena.bytes_max = ANSWER_BYTES_MAX;
 }
 
+static enum err call_for(struct client *client, uint32_t timeout_ms, const char *path,
+                         const struct buf *request, struct client_answer *answer,
+                         struct reason *reason)
+{
+    client_answer_release(answer);
+    return rpc_call(client->channel, path, buf_slice(request), timeout_ms, &answer->bytes, reason);
+}
+
 static enum err call(struct client *client, const char *path, const struct buf *request,
                      struct client_answer *answer, struct reason *reason)
 {
-    client_answer_release(answer);
-    return rpc_call(client->channel, path, buf_slice(request), CALL_MS, &answer->bytes, reason);
+    return call_for(client, CALL_MS, path, request, answer, reason);
 }
 
 enum err client_status(struct client *client, struct client_answer *answer,
@@ -144,7 +152,8 @@ enum err client_start_run(struct client *client, const struct start_run_request 
 {
     scoped(buf_release) struct buf bytes = {0};
     TRY(wire_encode_start_run_request(request, &bytes));
-    TRY(call(client, "/roost.v1.Cluster/StartRun", &bytes, answer, reason));
+    uint32_t timeout_ms = request->samples == 0 ? DATA_MS : CALL_MS; /* it reads the data set */
+    TRY(call_for(client, timeout_ms, "/roost.v1.Cluster/StartRun", &bytes, answer, reason));
     return wire_decode_start_run_reply(buf_slice(&answer->bytes), &answer->arena, ret_reply,
                                        reason);
 }

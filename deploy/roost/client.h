@@ -14,6 +14,7 @@ struct client_options {
     const char *cluster; /* host:port of the coordinator */
     const char *certs;   /* folder with operator.crt and operator.key */
     bool insecure;
+    bool named; /* by a flag or the environment */
 };
 
 /* --cluster, --certs, --insecure, with the environment's ROOST_CLUSTER and ROOST_CERTS below them;
@@ -22,6 +23,9 @@ extern const struct argp client_argp;
 
 /* The same options again, to be pasted into a shell: `--cluster HOST:PORT --certs DIR`. */
 void client_print_options(FILE *out, const struct client_options *options);
+
+/* command_fail(); says where a cluster's options come from when none were given. */
+int client_fail(const struct client_options *options, enum err err, const struct reason *reason);
 
 struct client {
     struct rpc_loop *loop;

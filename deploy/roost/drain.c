@@ -95,7 +95,7 @@ int command_drain(int argc, char **argv)
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
-        return command_fail(err, &reason);
+        return client_fail(&arguments.client, err, &reason);
     print_drained(&arguments, lost, seconds, &status);
     return EXIT_SUCCESS;
 }

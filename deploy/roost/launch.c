@@ -21,6 +21,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'r':
         options->resume = true;
         return 0;
+    case 'F':
+        options->restore = argument;
+        return 0;
     case 'j':
         options->json = true;
         return 0;
@@ -28,6 +31,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (options->spec_path != NULL)
             argp_error(state, "more than one spec: %s", argument);
         options->spec_path = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (options->restore != NULL && options->resume)
+            argp_error(state, "--from begins a run, --resume goes on with one");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -37,6 +44,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 static const struct argp_option launch_options[] = {
     {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.steps=10; repeatable", 0},
     {"resume", 'r', NULL, 0, "go on from the directory's newest checkpoint", 0},
+    {"from", 'F', "FILE", 0, "initial weights: a safetensors file, which all servers read", 0},
     {"json", 'j', NULL, 0, "the summary as one JSON object, the last line of stdout", 0},
     {0},
 };
@@ -73,6 +81,37 @@ static char *folder_of(const char *spec_path)
     return folder == NULL ? NULL : realpath(folder, NULL);
 }
 
+/* A run may begin from a machine that has no copy of the data. */
+static enum err find_data(const struct launch_options *options, struct launch *launch,
+                          struct reason *reason)
+{
+    enum err err = read_data(launch, reason);
+    if (err != ERR_DATA_SET || !options->data_elsewhere)
+        return err;
+    fprintf(stderr, "%s is not on this machine: the coordinator's reads its copy\n",
+            launch->spec.data.path);
+    return ERR_OK;
+}
+
+/* Servers open it, from other working folders. */
+static enum err name_restore(const struct launch_options *options, struct launch *launch,
+                             struct reason *reason)
+{
+    const char *path = options->restore;
+    scoped(free_scoped) char *folder = NULL;
+    scoped(buf_release) struct buf absolute = {0};
+    if (path == NULL)
+        return ERR_OK;
+    if (path[0] != '/')
+        folder = realpath(".", NULL);
+    if (path[0] != '/' && folder == NULL)
+        return reason_set(reason, ERR_IO, "the working folder cannot be named");
+    TRY(buf_printf(&absolute, "%s%s%s", folder == NULL ? "" : folder, folder == NULL ? "" : "/",
+                   path));
+    launch->restore = strndup((const char *)absolute.data, absolute.bytes);
+    return launch->restore == NULL ? ERR_NOMEM : ERR_OK;
+}
+
 /* Servers and workers run elsewhere in the tree. */
 static enum err make_path_absolute(const struct launch_options *options, struct launch *launch,
                                    struct reason *reason)
@@ -94,21 +133,32 @@ static enum err make_path_absolute(const struct launch_options *options, struct 
     return ERR_OK;
 }
 
-enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
+static enum err fill(const struct launch_options *options, struct launch *launch,
                      struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
     struct config_overrides overrides = {.flags = options->sets,
                                          .flags_count = options->set_count,
                                          .environment = (const char *const *)environ};
-    struct launch launch = {0};
     enum err err = file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason);
     TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
-    TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch.spec, reason));
-    TRY(make_path_absolute(options, &launch, reason));
-    TRY(read_data(&launch, reason));
-    TRY(spec_print(&launch.spec, &launch.spec_text));
-    TRY(buf_append(&launch.spec_text, "", 1)); /* ends in a 0 */
+    TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch->spec, reason));
+    TRY(make_path_absolute(options, launch, reason));
+    TRY(find_data(options, launch, reason));
+    TRY(name_restore(options, launch, reason));
+    TRY(spec_print(&launch->spec, &launch->spec_text));
+    return buf_append(&launch->spec_text, "", 1); /* ends in a 0 */
+}
+
+enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
+                     struct reason *reason)
+{
+    struct launch launch = {0};
+    enum err err = fill(options, &launch, reason);
+    if (err != ERR_OK) {
+        launch_release(&launch);
+        return err;
+    }
     *ret_launch = launch;
     return ERR_OK;
 }
@@ -116,6 +166,7 @@ enum err launch_read(const struct launch_options *options, struct launch *ret_la
 void launch_release(struct launch *launch)
 {
     buf_release(&launch->spec_text);
+    free(launch->restore);
 }
 
 struct start_run_request launch_request(const struct launch *launch,
@@ -129,7 +180,7 @@ struct start_run_request launch_request(const struct launch *launch,
         .directory = directory,
         .samples = launch->samples,
         .validation_samples = launch->validation_samples,
-        .restore = options->restore == NULL ? "" : options->restore,
+        .restore = launch->restore == NULL ? "" : launch->restore,
         .unigram_entropy = launch->unigram_entropy,
     };
     memcpy(request.data_digest, launch->data_digest, WIRE_DIGEST_BYTES);

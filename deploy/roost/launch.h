@@ -17,17 +17,19 @@ struct launch_options {
     bool resume;
     const char *restore; /* safetensors file; NULL: none */
     bool json;
+    bool data_elsewhere; /* set by the command: the coordinator reads its copy where here is none */
 };
 
-/* SPEC, --set, --resume, --json; `input` is a struct launch_options. */
+/* SPEC, --set, --resume, --from, --json; `input` is a struct launch_options. */
 extern const struct argp launch_argp;
 
 struct launch {
     struct spec spec;
     struct buf spec_text; /* effective YAML */
     uint8_t data_digest[WIRE_DIGEST_BYTES];
-    uint64_t samples, validation_samples;
-    double unigram_entropy; /* text only; else 0 */
+    uint64_t samples, validation_samples; /* 0: the data set is elsewhere */
+    double unigram_entropy;               /* text only; else 0 */
+    char *restore;                        /* absolute; NULL: none */
 };
 
 /* Reads and judges the spec, opens the data set once for its digest and counts. ERR_INVALID: the

@@ -87,3 +87,17 @@ void print_audits_line(const char *head, const struct audit_status *audits)
         printf(", %.0f steps", audits->steps_to_name);
     printf("\n");
 }
+
+void print_quoted(FILE *out, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "%+,-./:=@_";
+    if (text[0] != 0 && text[strspn(text, plain)] == 0) {
+        fputs(text, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *text != 0; text++)
+        fputs(*text == '\'' ? "'\\''" : (const char[]){*text, 0}, out);
+    fputc('\'', out);
+}

@@ -5,6 +5,8 @@
 #include "common/files/json.h"
 #include "proto/wire.h"
 
+#include <stdio.h>
+
 void print_uint(struct json_writer *writer, const char *key, uint64_t value);
 void print_real(struct json_writer *writer, const char *key, double value); /* NAN: null */
 void print_text(struct json_writer *writer, const char *key, const char *value);
@@ -18,6 +20,9 @@ void print_audits(struct json_writer *writer, const struct audit_status *audits)
 void print_audits_line(const char *head, const struct audit_status *audits);
 /* The finished object as one line on stdout. */
 void print_json(struct json_writer *writer);
+
+/* As a shell reads it back: plain where it can be, else in quotes. */
+void print_quoted(FILE *out, const char *text);
 
 const char *print_state(enum run_state state); /* "training" */
 

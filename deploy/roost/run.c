@@ -147,7 +147,9 @@ int command_run(int argc, char **argv)
 {
     static const struct argp_option rows[] = {
         {"directory", 'd', "DIR", 0,
-         "the run's directory, as the coordinator's daemon sees it (default: its own)", 0},
+         "the run's directory, as the coordinator's daemon sees it (its --run-dir, then run-2, "
+         "run-3, … in that; with --resume the one with the newest checkpoint)",
+         0},
         {"servers", 'S', "N", 0, "wait for so many servers (1)", 0},
         {"detach", 'D', NULL, 0, "do not watch", 0},
         {0},
@@ -163,7 +165,7 @@ int command_run(int argc, char **argv)
         children,
         NULL,
         NULL};
-    struct run_options options = {.directory = "", .servers = 1};
+    struct run_options options = {.directory = "", .servers = 1, .launch.data_elsewhere = true};
     struct watch_signals *signals;
     struct reason reason = {0};
     argp_err_exit_status = EXIT_USAGE;
@@ -178,7 +180,7 @@ int command_run(int argc, char **argv)
         err = run(&options, signals, &exit_code, &reason);
         watch_signals_free(signals);
     }
-    return err == ERR_OK ? exit_code : command_fail(err, &reason);
+    return err == ERR_OK ? exit_code : client_fail(&options.client, err, &reason);
 }
 
 int command_watch(int argc, char **argv)
@@ -198,5 +200,5 @@ int command_watch(int argc, char **argv)
         err = watch(&arguments, signals, &exit_code, &reason);
         watch_signals_free(signals);
     }
-    return err == ERR_OK ? exit_code : command_fail(err, &reason);
+    return err == ERR_OK ? exit_code : client_fail(&arguments.client, err, &reason);
 }

@@ -138,7 +138,7 @@ int command_status(int argc, char **argv)
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
-        return command_fail(err, &reason);
+        return client_fail(&arguments.client, err, &reason);
     if (arguments.json)
         print_tool(&status);
     else
@@ -159,5 +159,5 @@ int command_stop(int argc, char **argv)
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_stop_run(&client, "roost stop", &reason);
-    return err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+    return err == ERR_OK ? EXIT_SUCCESS : client_fail(&arguments.client, err, &reason);
 }

@@ -20,6 +20,7 @@
 #include "deploy/roost/churn_options.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
+#include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
 #include "deploy/roost/watch.h"
 
@@ -95,9 +96,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             argp_error(state, "backend %s is neither cpu nor cuda", argument);
         options->backend = argument;
         return 0;
-    case 'F':
-        options->launch.restore = argument;
-        return 0;
     case 'I':
         options->insecure = true;
         return 0;
@@ -116,11 +114,11 @@ static void name_base(const char *spec_path, char ret_base[static BASE_BYTES])
 }
 
 /* The first that is not there. */
-static enum err choose_new(const char *base, struct run_directory *ret_directory,
+static enum err choose_new(const struct run_directories *all, struct run_directory *ret_directory,
                            struct reason *reason)
 {
     for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
-        *ret_directory = run_directory(base, number);
+        *ret_directory = run_directory(all, number);
         if (access(ret_directory->path, F_OK) != 0)
             return ERR_OK;
     }
@@ -136,11 +134,11 @@ static bool holds_run(const char *directory)
     return run_directory_has_checkpoint(directory) || access(path, F_OK) == 0;
 }
 
-static enum err choose_newest(const char *base, struct run_directory *ret_directory,
-                              struct reason *reason)
+static enum err choose_newest(const struct run_directories *all,
+                              struct run_directory *ret_directory, struct reason *reason)
 {
     struct reason why;
-    if (run_directory_newest(base, ret_directory, &why) != ERR_OK)
+    if (run_directory_newest(all, ret_directory, &why) != ERR_OK)
         return reason_set(reason, ERR_NOT_FOUND, "%s; name the run's directory with --dir",
                           why.text);
     fprintf(stderr, "resuming %s\n", ret_directory->path);
@@ -153,11 +151,12 @@ static enum err choose_directory(const struct up_options *options,
 {
     char base[BASE_BYTES];
     const char *named = options->directory;
+    const struct run_directories all = {named == NULL ? base : named, "-"};
     name_base(options->launch.spec_path, base);
     if (named == NULL)
-        return options->launch.resume ? choose_newest(base, ret_directory, reason)
-                                      : choose_new(base, ret_directory, reason);
-    *ret_directory = run_directory(named, 1);
+        return options->launch.resume ? choose_newest(&all, ret_directory, reason)
+                                      : choose_new(&all, ret_directory, reason);
+    *ret_directory = run_directory(&all, 1);
     if (strlen(named) > DIRECTORY_BYTES_MAX)
         return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %d",
                           named, DIRECTORY_BYTES_MAX);
@@ -527,8 +526,11 @@ static enum err print_summary(const struct up *up, const struct status_reply *st
         summary.digest = digest.text;
     }
     summary_print(&summary, up->options->launch.json);
-    if (up->stopped)
-        fprintf(stderr, "go on with: roost up --resume --dir %s\n", up->directory);
+    if (up->stopped) {
+        fputs("go on with: roost up --resume --dir ", stderr);
+        print_quoted(stderr, up->directory);
+        fputc('\n', stderr);
+    }
     return status->state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status->reason)
                                        : ERR_OK;
 }
@@ -599,7 +601,6 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         {"workers", 'W', "N", 0, "workers (2)", 0},
         {"dir", 'd', "DIR", 0, "the run's directory (runs/NAME)", 0},
         {"backend", 'b', "cpu|cuda", 0, "what workers compute on (cpu)", 0},
-        {"from", 'F', "FILE", 0, "initial weights: a safetensors file", 0},
         {"insecure", 'I', NULL, 0, "no TLS on loopback", 0},
         {0},
     };
@@ -613,10 +614,6 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     flags_parse(&argp, argc, argv, &options);
     if (restore != NULL && options.launch.restore == NULL) {
         fprintf(stderr, "%s: %s\n", argv[0], restore);
-        return EXIT_USAGE;
-    }
-    if (options.launch.restore != NULL && options.launch.resume) {
-        fprintf(stderr, "%s: --from begins a run, --resume goes on with one\n", argv[0]);
         return EXIT_USAGE;
     }
     if (options.launch.spec_path == NULL && options.launch.resume && options.directory != NULL) {

@@ -6,6 +6,7 @@
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
+#include "server/control/asked.h"
 #include "server/control/control_effects.h"
 #include "server/control/replies.h"
 
@@ -67,14 +68,18 @@ void control_free(struct control *control)
 
 /* ---- starting a run ---- */
 
-/* The data of the run, to be served where the spec wants that. */
-static enum err open_served(const struct control_run *run, struct data **ret_data,
+/* The data of the run, to be served where the spec wants that; *data may be open already. */
+static enum err open_served(const struct control_run *run, struct data **data,
                             struct reason *reason)
 {
-    if (!run->spec.data.serve)
+    if (!run->spec.data.serve) {
+        data_free(*data);
+        *data = NULL;
         return ERR_OK;
-    TRY(run_data_open(&run->spec, NULL, ret_data, reason));
-    if (memcmp(data_digest(*ret_data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
+    }
+    if (*data == NULL)
+        TRY(run_data_open(&run->spec, NULL, data, reason));
+    if (memcmp(data_digest(*data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
         return ERR_OK;
     return reason_set(reason, ERR_DATA_SET,
                       "the data set that this daemon would serve differs from the run's");
@@ -222,17 +227,17 @@ static enum err start_run(struct control *control, uint64_t now_ns,
                           struct reason *reason)
 {
     scoped(control_plan_release) struct control_plan plan = {0};
-    scoped(data_free_scoped) struct data *data = NULL;
-    const struct control_wish wish = {
-        request, request->directory[0] != 0 ? request->directory : control->config.run_dir};
+    scoped(asked_release) struct asked asked = {0};
+    TRY(asked_init(&asked, request, control->config.run_dir, reason));
+    const struct control_wish wish = {&asked.request, asked.directory, request->directory[0] == 0};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
-    TRY(open_served(plan.run, &data, reason));
+    TRY(open_served(plan.run, &asked.data, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
     struct start_run_reply reply = {.run = plan.run->stored.run,
                                     .notes = (const char *)plan.notes.data};
-    TRY(begin_plan(control, now_ns, &plan, &data, reason));
+    TRY(begin_plan(control, now_ns, &plan, &asked.data, reason));
     return wire_encode_start_run_reply(&reply, response);
 }
 

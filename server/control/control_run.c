@@ -324,8 +324,11 @@ static enum err plan_new(const struct control_wish *wish, struct control_plan *p
     TRY(buf_printf(&path, "%s/checkpoints", wish->directory));
     plan->is_new = true;
     if (checkpoint_newest((const char *)path.data, &name, NULL) == ERR_OK)
-        return reason_set(reason, ERR_EXISTS, "%s holds checkpoints of a run: resume it",
-                          wish->directory);
+        return reason_set(
+            reason, ERR_EXISTS,
+            "%s holds checkpoints of a run: --resume goes on with it, --directory names "
+            "another place",
+            wish->directory);
     return pin_spec(wish->request->spec, NULL, spec, reason);
 }
 
@@ -338,6 +341,14 @@ static enum err note_end(struct control_plan *plan)
     return buf_printf(&plan->notes,
                       "%sthe run is at its last step, %llu, already; raise train.steps to train on",
                       plan->notes.bytes > 0 ? "\n" : "", (unsigned long long)steps);
+}
+
+static enum err note_directory(const struct control_wish *wish, struct control_plan *plan)
+{
+    if (!wish->chosen)
+        return ERR_OK;
+    return buf_printf(&plan->notes, "%sthe run's directory is %s",
+                      plan->notes.bytes > 0 ? "\n" : "", wish->directory);
 }
 
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
@@ -353,6 +364,7 @@ enum err control_run_plan(struct store *store, const struct control_wish *wish,
     TRY(overlay(wish, (const char *)spec.data, &stored));
     TRY(control_run_new(&stored, &plan.run, reason));
     TRY(note_end(&plan));
+    TRY(note_directory(wish, &plan));
     TRY(buf_append(&plan.notes, "", 1));
     *ret_plan = plan;
     plan = (struct control_plan){0};

@@ -39,6 +39,7 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
 struct control_wish {
     const struct start_run_request *request;
     const char *directory;
+    bool chosen; /* by the daemon: the operator is told which */
 };
 struct control_plan {
     struct control_run *run;

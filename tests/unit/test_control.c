@@ -23,6 +23,58 @@ TEST_F(a_run_that_names_no_directory_gets_the_daemons, control)
     assert_true(store_has_active_run(f));
 }
 
+/* At version 0, which is recorded. */
+static void stop_run(struct control_fixture *f)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_OK);
+    manifest(f, 0);
+    assert_false(store_has_active_run(f));
+}
+
+TEST_F(each_run_that_names_no_directory_gets_another_and_resume_takes_the_newest, control,
+       .trains = true)
+{
+    stop_run(f);
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(access(folder_path(&f->folder, "run/run-2/run.yaml"), F_OK), 0);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_OK); /* before it has a checkpoint */
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    scoped(store_run_release) struct store_run active = {0};
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_string_equal(active.directory, folder_path(&f->folder, "run"));
+}
+
+TEST_F(a_run_whose_operator_has_no_data_gets_the_daemons_facts, control)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    static const uint8_t zeros[WIRE_DIGEST_BYTES];
+    struct describe_reply reply;
+    struct call *call = run_call(f, spec_served, false);
+    call->start_run.samples = call->start_run.validation_samples = 0;
+    assert_int_equal(say(f, call), ERR_OK);
+    assert_true(served_data);
+    assert_int_equal(say(f, call_new(f, CALL_DESCRIBE)), ERR_OK);
+    assert_int_equal(wire_decode_describe_reply(buf_slice(&answer.response), &arena, &reply, NULL),
+                     ERR_OK);
+    assert_int_equal(reply.samples, 54);
+    assert_int_equal(reply.validation_samples, 6);
+    assert_memory_not_equal(reply.data_digest, zeros, sizeof zeros);
+}
+
+TEST_F(data_that_nobody_has_is_refused_by_its_path, control)
+{
+    struct call *call = run_call(f, "data: {path: /nowhere/text}", false);
+    call->start_run.samples = call->start_run.validation_samples = 0;
+    assert_int_equal(say(f, call), ERR_DATA_SET);
+    assert_non_null(strstr(answer.text, "/nowhere/text"));
+    assert_non_null(strstr(answer.text, "nor has the coordinator's"));
+    assert_false(store_has_active_run(f));
+}
+
 TEST_F(a_second_run_is_refused_while_one_is_active, control)
 {
     assert_int_equal(start_run(f), ERR_OK);
@@ -58,11 +110,7 @@ TEST_F(a_resume_of_nothing_is_refused, control)
 
 TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control, .trains = true)
 {
-    struct call *stop = call_new(f, CALL_STOP_RUN);
-    stop->stop_run.reason = "a test";
-    assert_int_equal(say(f, stop), ERR_OK);
-    manifest(f, 0);
-    assert_false(store_has_active_run(f));
+    stop_run(f);
     struct call *call = run_call(f, spec, true);
     call->start_run.data_digest[0] = 9;
     assert_int_equal(say(f, call), ERR_DATA_SET);

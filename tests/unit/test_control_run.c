@@ -49,7 +49,7 @@ static void plan_set_up(struct plan_fixture *f)
 
 static enum err plan(struct plan_fixture *f)
 {
-    const struct control_wish wish = {&f->request, f->directory};
+    const struct control_wish wish = {.request = &f->request, .directory = f->directory};
     control_plan_release(&f->plan);
     return control_run_plan(f->store, &wish, &f->plan, &f->reason);
 }
