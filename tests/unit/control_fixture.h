@@ -14,14 +14,11 @@
 enum { LEASE_MS = 10000, BOOT = 5, FAR_BOOT = 6, CALL_BYTES_MAX = 1 << 20 };
 #define SECOND UINT64_C(1000000000)
 
-static const char spec[] =
-    "model: {kind: mlp, layers: [2, 8, 3]}\n"
-    "data: {kind: spiral, points: 20, validation: 0.1}\n"
-    "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3, node_slots: 2}\n";
-static const char spec_served[] =
-    "model: {kind: mlp, layers: [2, 8, 3]}\n"
-    "data: {kind: spiral, points: 20, validation: 0.1, serve: true}\n"
-    "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3, node_slots: 2}\n";
+#define SPEC(served)                                                                               \
+    "model: {kind: mlp, layers: [2, 8, 3]}\n"                                                      \
+    "data: {kind: spiral, points: 20, validation: 0.1" served "}\n"                                \
+    "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3, node_slots: 2}\n"
+static const char spec[] = SPEC(""), spec_served[] = SPEC(", serve: true");
 
 /* ---- the rest of the daemon ---- */
 

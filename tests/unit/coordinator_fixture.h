@@ -24,7 +24,8 @@ enum {
 
 /* The coordinator, and its effects since the last look. */
 struct coordinator_fixture {
-    uint64_t steps;   /* of a run that is ready to grant version 0; 0: the test starts one */
+    uint64_t plan;    /* steps of `run`, which the test begins */
+    uint64_t steps;   /* of `run`, which is ready to grant version 0 */
     bool whole_steps; /* each is one ticket */
     uint64_t cut_every;
     bool validated; /* every second step */
@@ -43,6 +44,7 @@ struct coordinator_fixture {
     enum err store;   /* what writing a cut down ends in */
     uint32_t attempt; /* which of the cut's manifests are */
     struct cut_record stored;
+    struct coordinator_run run;
     struct join_reply joined; /* the newest answer to who asked to join */
 };
 
@@ -338,21 +340,24 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
                                                        .speculation_ms_min = 10,
                                                        .stop_ms = STOP_MS});
     assert_non_null(f->coordinator);
+    uint64_t steps = f->steps > 0 ? f->steps : f->plan;
+    f->run = f->async ? async_run(steps) : run_of(steps);
     if (f->steps == 0)
         return;
-    struct coordinator_run run = f->async ? async_run(f->steps) : run_of(f->steps);
-    run.node_slots = f->whole_steps || f->validated ? SLOTS : 1;
-    run.cut_every = f->cut_every;
-    run.audit = f->audit;
+    f->run.node_slots = f->whole_steps || f->validated ? SLOTS : 1;
+    f->run.cut_every = f->cut_every;
+    f->run.audit = f->audit;
     if (f->validated) {
-        run.validate_every = 2;
-        run.validation_samples = 5; /* three pieces of two, two and one */
+        f->run.validate_every = 2;
+        f->run.validation_samples = 5; /* three pieces of two, two and one */
     }
-    start(f, &run);
-    if (f->workers > 0)
-        f->worker = f->a = join(f);
-    if (f->workers > 1)
-        f->b = join(f);
+    start(f, &f->run);
+    if (f->workers == 1)
+        f->worker = join(f);
+    if (f->workers == 2) {
+        f->a = join_named(f, "a");
+        f->b = join_named(f, "b");
+    }
 }
 
 /* What JoinReply gave to that member. */

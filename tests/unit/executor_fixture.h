@@ -14,6 +14,8 @@ struct executor_fixture {
     struct model model;
     struct executor *executor;
     struct executor_samples samples;
+    struct executor *made[4]; /* by fixture_executor() */
+    uint32_t made_count;
 };
 
 static inline struct spec_model fixture_gpt(void)
@@ -98,6 +100,7 @@ static inline void fixture_weights(struct executor_fixture *f, struct executor *
     }
 }
 
+/* Freed with the fixture. */
 static inline struct executor *fixture_executor(struct executor_fixture *f, uint32_t node_slots_max)
 {
     struct executor *executor = NULL;
@@ -108,7 +111,8 @@ static inline struct executor *fixture_executor(struct executor_fixture *f, uint
     if (err != ERR_OK)
         fail_msg("%s %s", err_name(err), reason.text);
     fixture_weights(f, executor);
-    return executor;
+    assert_true(f->made_count < sizeof f->made / sizeof f->made[0]);
+    return f->made[f->made_count++] = executor;
 }
 
 static inline void executor_set_up(struct executor_fixture *f)
@@ -126,7 +130,8 @@ static inline void executor_set_up(struct executor_fixture *f)
 
 static inline void executor_tear_down(struct executor_fixture *f)
 {
-    executor_free(f->executor);
+    while (f->made_count > 0)
+        executor_free(f->made[--f->made_count]);
     model_release(&f->model);
     kernels_free(f->k);
 }

@@ -207,6 +207,12 @@ static inline enum err commit(struct shard_fixture *f, const struct commit *comm
     return err;
 }
 
+/* The commit, to be carried out. */
+static inline void begin(struct shard_fixture *f, struct commit c)
+{
+    assert_int_equal(commit(f, &c), ERR_OK);
+}
+
 static inline bool work(struct shard_fixture *f)
 {
     bool more;
@@ -234,7 +240,7 @@ static inline void work_until_committed(struct shard_fixture *f, uint64_t step)
 /* The commit, until it is reported as carried out. */
 static inline void carry_out(struct shard_fixture *f, struct commit c)
 {
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, c);
     work_until_committed(f, c.step);
 }
 

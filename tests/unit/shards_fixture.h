@@ -25,7 +25,8 @@ static const char small[] = "model: {kind: mlp, layers: [2, 100, 3]}\n"
 /* A server with its shards, a worker's stream to it, and all that came of both. */
 struct shards_fixture {
     uint32_t threads;
-    bool prepared; /* its run's first cut is written, and a stream said hello */
+    bool prepared; /* its run's first cut is written, and … */
+    bool welcome;  /* a stream said hello */
     void *folder;
     struct shards *shards;
     struct rpc_loop *loop;
@@ -361,7 +362,7 @@ static inline void shards_tear_down(struct shards_fixture *world)
     folder_remove(&world->folder);
 }
 
-/* A run that is prepared, its first cut written, and a stream that said hello. */
+/* A run that is prepared, its first cut written. */
 static inline void prepare(struct shards_fixture *world)
 {
     command(world, prepare_command(world, small, 1));
@@ -372,8 +373,6 @@ static inline void prepare(struct shards_fixture *world)
     struct server_report manifest = wait_report(world, SERVER_MANIFEST, 1);
     assert_int_equal(manifest.manifest.code, ERR_OK);
     assert_int_equal(manifest.manifest.cut.version, 0);
-    open_stream(world);
-    hello(world);
 }
 
 static inline void shards_set_up(struct shards_fixture *world)
@@ -398,6 +397,10 @@ static inline void shards_set_up(struct shards_fixture *world)
     shards_up(world, world->threads);
     if (world->prepared)
         prepare(world);
+    if (world->prepared || world->welcome) {
+        open_stream(world);
+        hello(world);
+    }
 }
 
 static inline void assert_initial(struct shards_fixture *world)

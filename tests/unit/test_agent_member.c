@@ -97,11 +97,16 @@ TEST_F(joining_waits_longer_after_each_failure, agent)
 
 /* ---- the end ---- */
 
+static void leaves(struct agent_fixture *f)
+{
+    agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
+    look(f);
+}
+
 TEST_F(who_leaves_without_a_ticket_leaves_at_once, agent)
 {
     start(f);
-    agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
-    look(f);
+    leaves(f);
     assert_int_equal(f->count, 2);
     assert_int_equal(f->effects[0].kind, AGENT_LEAVE);
     assert_int_equal(f->effects[1].kind, AGENT_STOP);
@@ -124,8 +129,7 @@ TEST_F(who_leaves_finishes_the_ticket_first, agent, .begin = PUSHED)
 
 TEST_F(who_leaves_drops_the_ticket_at_the_deadline, agent, .begin = PUSHED)
 {
-    agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
-    look(f);
+    leaves(f);
     assert_int_equal(f->count, 0);
     assert_int_equal(agent_wake_ms(f->agent), f->now_ms + 5000);
     wait(f, 5000);
@@ -140,8 +144,7 @@ TEST_F(who_leaves_drops_the_ticket_at_the_deadline, agent, .begin = PUSHED)
 TEST_F(who_is_told_twice_leaves_at_once, agent, .begin = PUSHED)
 {
     agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
-    agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
-    look(f);
+    leaves(f);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_CANCELLED);
     assert_int_equal(count(f, AGENT_LEAVE), 1);
 }
@@ -149,8 +152,7 @@ TEST_F(who_is_told_twice_leaves_at_once, agent, .begin = PUSHED)
 TEST_F(who_is_no_member_just_stops, agent)
 {
     look(f);
-    agent_leave(f->agent, f->now_ms, f->now_ms + 5000);
-    look(f);
+    leaves(f);
     assert_int_equal(f->count, 1);
     assert_int_equal(f->effects[0].kind, AGENT_STOP);
     joined(f, 1);

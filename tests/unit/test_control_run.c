@@ -6,18 +6,14 @@
 
 #include <unistd.h>
 
-static const char spec[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
-                           "data: {kind: spiral, validation: 0.1}\n"
-                           "train: {steps: 10, slots: 4, slot_samples: 2, microbatch: 2, "
-                           "validation_samples: 5}\n"
-                           "optimizer: {kind: adamw, lr: 0.1}\n"
-                           "checkpoint: {every_steps: 5, keep: 2}\n";
-static const char spec_longer[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
-                                  "data: {kind: spiral, validation: 0.1}\n"
-                                  "train: {steps: 20, slots: 4, slot_samples: 2, microbatch: 2, "
-                                  "validation_samples: 5}\n"
-                                  "optimizer: {kind: adamw, lr: 0.05}\n"
-                                  "checkpoint: {every_steps: 5, keep: 2}\n";
+#define SPEC(steps, lr)                                                                            \
+    "model: {kind: mlp, layers: [2, 8, 3]}\n"                                                      \
+    "data: {kind: spiral, validation: 0.1}\n"                                                      \
+    "train: {steps: " steps ", slots: 4, slot_samples: 2, microbatch: 2, validation_samples: 5}\n" \
+    "optimizer: {kind: adamw, lr: " lr "}\n"                                                       \
+    "checkpoint: {every_steps: 5, keep: 2}\n"
+
+static const char spec[] = SPEC("10", "0.1"), spec_longer[] = SPEC("20", "0.05");
 static const char spec_other[] = "model: {kind: mlp, layers: [2, 9, 3]}\n"
                                  "data: {kind: spiral}\n";
 
@@ -174,21 +170,16 @@ TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
     assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
-static void record_cut(struct plan_fixture *f)
-{
-    record_version(f, 5);
-}
-
 TEST_F(a_directory_with_checkpoints_is_not_overwritten, plan)
 {
-    record_cut(f);
+    record_version(f, 5);
     assert_int_equal(plan(f), ERR_EXISTS);
 }
 
 TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
 {
     char path[120];
-    record_cut(f);
+    record_version(f, 5);
     record_version(f, 6);
     snprintf(path, sizeof path, "%s/checkpoints/g3-v6/server-0.roost", f->directory);
     assert_int_equal(truncate(path, 70), 0);
@@ -202,7 +193,7 @@ TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
 
 TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)
 {
-    record_cut(f);
+    record_version(f, 5);
     f->request.resume = true;
     assert_int_equal(plan(f), ERR_OK);
     assert_true(f->plan.is_new && f->plan.has_past);
@@ -251,7 +242,7 @@ TEST_F(a_resume_goes_on_from_the_checkpoint_that_was_chosen, plan)
 
 TEST_F(what_is_set_aside_is_passed_over_when_the_store_is_gone, plan)
 {
-    record_cut(f);
+    record_version(f, 5);
     record_version(f, 6);
     assert_int_equal(choose(f, 5), ERR_OK);
     f->request.resume = true;

@@ -4,11 +4,10 @@
 
 /* ---- starting ---- */
 
-TEST_F(a_run_waits_for_its_servers_and_says_so, coordinator)
+TEST_F(a_run_waits_for_its_servers_and_says_so, coordinator, .plan = 3)
 {
-    struct coordinator_run run = run_of(3);
     hello(f, 0, 0);
-    begin(f, &run, NULL);
+    begin(f, &f->run, NULL);
     assert_int_equal(status(f).state, RUN_STARTING);
     assert_null(command(f, 0, SERVER_PREPARE));
     hello(f, 1, 0);
@@ -16,22 +15,21 @@ TEST_F(a_run_waits_for_its_servers_and_says_so, coordinator)
     assert_non_null(command(f, 1, SERVER_PREPARE));
 }
 
-TEST_F(one_run_at_a_time, coordinator)
+TEST_F(one_run_at_a_time, coordinator, .plan = 3)
 {
-    struct coordinator_run run = run_of(3);
-    start(f, &run);
-    run.run = 2;
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_EXISTS);
+    start(f, &f->run);
+    f->run.run = 2;
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, NULL, NULL), ERR_EXISTS);
 }
 
-TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit, coordinator)
+TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit, coordinator,
+       .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
     struct coordinator_past past = {.generation = 1};
-    start(f, &run);
+    start(f, &f->run);
     uint64_t worker = join(f);
-    run.steps = 5;
-    begin(f, &run, &past);
+    f->run.steps = 5;
+    begin(f, &f->run, &past);
     assert_int_equal(status(f).steps, 5);
     assert_int_equal(status(f).generation, f->generation + 1);
     assert_int_equal(seen(f, EFFECT_EXPEL)->member, worker);
@@ -40,23 +38,24 @@ TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit
     ready_all(f, 0);
     record_all(f, 0);
     step(f, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_EXISTS);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL),
+                     ERR_EXISTS);
 }
 
 /* Trained on, it would never reach its last step, and its checkpoints would replace the longer
  * run's. */
-TEST_F(a_run_of_fewer_steps_than_its_checkpoint_is_refused, coordinator)
+TEST_F(a_run_of_fewer_steps_than_its_checkpoint_is_refused, coordinator, .plan = 3)
 {
     struct reason reason;
-    struct coordinator_run run = run_of(3);
     struct coordinator_past past = {.generation = 1, .cut = {.name = {1, 4}, .server_count = 2}};
-    assert_int_equal(coordinator_may_start(f->coordinator, &run, &past, &reason), ERR_INVALID);
+    assert_int_equal(coordinator_may_start(f->coordinator, &f->run, &past, &reason), ERR_INVALID);
     assert_string_equal(reason.text,
                         "train.steps is 3, but the newest checkpoint is of step 4 already; raise "
                         "train.steps to train on");
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_INVALID);
-    run.steps = 4;
-    assert_int_equal(coordinator_may_start(f->coordinator, &run, &past, NULL), ERR_OK);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL),
+                     ERR_INVALID);
+    f->run.steps = 4;
+    assert_int_equal(coordinator_may_start(f->coordinator, &f->run, &past, NULL), ERR_OK);
 }
 
 TEST_F(a_run_that_cannot_be_is_refused_by_name, coordinator)
@@ -207,11 +206,10 @@ TEST_F(tickets_of_the_next_version_wake_who_waits, coordinator, .steps = 3, .who
     assert_int_equal(answer(f, f->b).ticket.version, 1);
 }
 
-TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator)
+TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator, .plan = 3)
 {
-    struct coordinator_run run = run_of(3);
-    run.node_slots = 2;
-    start(f, &run);
+    f->run.node_slots = 2;
+    start(f, &f->run);
     uint64_t a = join(f), b = join(f);
     struct ticket first = ticket_of(f, a, 1);
     struct ticket second = ticket_of(f, b, 1);
@@ -238,12 +236,11 @@ TEST_F(a_ticket_that_never_was_is_malformed, coordinator, .steps = 3, .workers =
     assert_int_equal(acquire(f, 12345, 1, 0), ERR_UNKNOWN_MEMBER);
 }
 
-TEST_F(a_member_holds_only_so_many_tickets, coordinator)
+TEST_F(a_member_holds_only_so_many_tickets, coordinator, .plan = 3)
 {
-    struct coordinator_run run = run_of(3);
-    run.slots = 16;
-    run.seal.schedule.step_samples = 32;
-    start(f, &run);
+    f->run.slots = 16;
+    f->run.seal.schedule.step_samples = 32;
+    start(f, &f->run);
     uint64_t worker = join(f);
     for (uint64_t i = 1; i <= COORDINATOR_LEASES_MAX; i++)
         ticket_of(f, worker, i);

@@ -129,13 +129,12 @@ TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator, .steps =
     assert_int_equal(status(f).version, 1);
 }
 
-TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator)
+TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator, .plan = 5, .async = true)
 {
-    struct coordinator_run run = async_run(5);
     struct coordinator_past past = {
         .generation = 4,
         .cut = {.name = {4, 1}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
-    start_preparing(f, &run, &past);
+    start_preparing(f, &f->run, &past);
     assert_int_equal(say_taken(f, 0, 1, 6, 1 << 3), ERR_OK);
     assert_int_equal(say_taken(f, 1, 1, 5, 1 << 4), ERR_OK); /* 9 */
     assert_int_equal(status(f).state, RUN_TRAINING);
@@ -145,38 +144,37 @@ TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator)
     assert_int_equal(granted(f), 10);
 }
 
-TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator)
+TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator, .plan = 5, .async = true)
 {
-    struct coordinator_run run = async_run(5);
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
     snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
-    run.servers_min = 1;
-    run.restarts = true;
+    f->run.servers_min = 1;
+    f->run.restarts = true;
     hello(f, 1, 4);
     lose_server(f, 1);
     hello(f, 0, 0); /* enough, but s1 may be alive and acknowledge pushes */
-    begin(f, &run, &past);
+    begin(f, &f->run, &past);
     assert_null(command(f, 0, SERVER_PREPARE));
     hello(f, 1, 4);
     assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 1);
 }
 
-TEST_F(p12_an_operator_who_resumes_answers_for_the_servers_of_the_cut, coordinator)
+TEST_F(p12_an_operator_who_resumes_answers_for_the_servers_of_the_cut, coordinator, .plan = 5,
+       .async = true)
 {
-    struct coordinator_run run = async_run(5);
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};
     snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
-    run.servers_min = 1;
+    f->run.servers_min = 1;
     hello(f, 0, 0);
-    begin(f, &run, &past);
+    begin(f, &f->run, &past);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 1);
 }
 
-TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator)
+TEST_F(p12_who_lost_its_memory_writes_no_second_file_of_a_cut, coordinator, .plan = 5,
+       .async = true)
 {
-    struct coordinator_run run = async_run(5);
-    run.cut_every = 2;
-    start(f, &run);
+    f->run.cut_every = 2;
+    start(f, &f->run);
     step(f, 0);
     step_cuts(f, 1, true);
     assert_int_equal(say_manifest(f, 1, 2, ERR_OK), ERR_OK); /* s1 has written its file */

@@ -22,27 +22,25 @@ static void steps_to(struct coordinator_fixture *f, uint64_t version)
 }
 
 TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator, .steps = 9,
-       .audit = 1)
+       .audit = 1, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
     assert_int_equal(second.step, first.step);
     assert_int_equal(second.version, first.version);
     assert_true(node_equal(second.node, first.node));
     assert_true(second.attempt > first.attempt);
     first.attempt = second.attempt;
-    first = sign(first, b);
+    first = sign(first, f->b);
     assert_memory_equal(&first, &second, sizeof second);
 }
 
 TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordinator, .steps = 9,
-       .audit = 1)
+       .audit = 1, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
-    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
     steps_to(f, 1);
-    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK); /* before commit(1) */
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK); /* before commit(1) */
     steps_to(f, 2);
     assert_int_equal(status(f).audits.agreed, 0); /* a report may be under way */
     steps_to(f, 3);
@@ -51,13 +49,12 @@ TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordina
 }
 
 TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator, .steps = 9,
-       .audit = 1)
+       .audit = 1, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
-    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
     steps_to(f, 2); /* nobody waits for it */
-    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
     steps_to(f, 3);
     assert_int_equal(status(f).audits.agreed, 0);
     assert_int_equal(status(f).audits.not_compared, 1);
@@ -77,14 +74,13 @@ TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coor
 }
 
 TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordinator, .steps = 9,
-       .audit = 1)
+       .audit = 1, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
     f->now_ms += 20;
-    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK); /* the second is faster */
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK); /* the second is faster */
     f->now_ms += 10;
-    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
     assert_int_equal(status(f).useful_ms, 20);
     assert_int_equal(status(f).wasted_ms, 0);
     assert_int_equal(status(f).audits.ms, 30);
@@ -92,17 +88,18 @@ TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordina
     assert_int_equal(status(f).speculative, 0);
 }
 
-TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator, .steps = 9, .audit = 1)
+TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator, .steps = 9, .audit = 1,
+       .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1);
-    ticket_of(f, b, 1);
-    coordinator_member_lost(f->coordinator, f->now_ms, b, "stream broke");
+    struct ticket first = ticket_of(f, f->a, 1);
+    ticket_of(f, f->b, 1);
+    coordinator_member_lost(f->coordinator, f->now_ms, f->b, "stream broke");
     look(f);
-    b = join_named(f, "b");
-    struct ticket again = ticket_of(f, b, 1);
+    f->b = join_named(f, "b");
+    struct ticket again = ticket_of(f, f->b, 1);
     assert_true(node_equal(again.node, first.node));
-    coordinator_member_lost(f->coordinator, f->now_ms, a, "stream broke"); /* b is the first now */
+    coordinator_member_lost(f->coordinator, f->now_ms, f->a,
+                            "stream broke"); /* b is the first now */
     look(f);
     uint64_t c = join_named(f, "c");
     assert_true(node_equal(ticket_of(f, c, 1).node, first.node));
@@ -110,11 +107,10 @@ TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator, .steps = 9, .
 }
 
 TEST_F(a_second_that_drops_its_ticket_leaves_the_audit_to_another, coordinator, .steps = 9,
-       .audit = 1)
+       .audit = 1, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
-    assert_int_equal(complete(f, b, second, ERR_TOO_LATE), ERR_OK);
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->b, second, ERR_TOO_LATE), ERR_OK);
     uint64_t c = join_named(f, "c");
     assert_true(node_equal(ticket_of(f, c, 1).node, first.node));
 }
@@ -132,25 +128,25 @@ TEST_F(without_a_share_nothing_is_audited_and_a_small_one_chooses_few, coordinat
                     14); /* of 32; the same in each run of this secret */
 }
 
-TEST_F(tickets_of_both_suspects_are_audited_by_a_third, coordinator, .steps = 9, .audit = 1e-9)
+TEST_F(tickets_of_both_suspects_are_audited_by_a_third, coordinator, .steps = 9, .audit = 1e-9,
+       .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    struct ticket of_a = ticket_of(f, a, 1), of_b = ticket_of(f, b, 1);
+    struct ticket of_a = ticket_of(f, f->a, 1), of_b = ticket_of(f, f->b, 1);
     assert_int_equal(status(f).audits.chosen, 0);
-    differ(f, b, a, &of_a);
-    assert_int_equal(complete(f, a, of_a, ERR_OK), ERR_OK);
-    assert_int_equal(complete(f, b, of_b, ERR_OK), ERR_OK);
-    ticket_of(f, a, 2);
+    differ(f, f->b, f->a, &of_a);
+    assert_int_equal(complete(f, f->a, of_a, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->b, of_b, ERR_OK), ERR_OK);
+    ticket_of(f, f->a, 2);
     assert_int_equal(status(f).audits.chosen, 0); /* there is no third */
     uint64_t c = join_named(f, "c");
-    struct ticket watched = ticket_of(f, b, 2);
+    struct ticket watched = ticket_of(f, f->b, 2);
     assert_int_equal(status(f).audits.chosen, 1);
-    assert_int_equal(acquire(f, a, 3, 5000), ERR_OK);
+    assert_int_equal(acquire(f, f->a, 3, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER)); /* a's opinion is known */
     struct ticket third = ticket_of(f, c, 1);
     assert_true(node_equal(third.node, watched.node));
-    differ(f, c, b, &third);
-    assert_int_equal(seen(f, EFFECT_EXPEL)->member, b);
+    differ(f, c, f->b, &third);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, f->b);
 }
 
 TEST_F(how_long_it_takes_is_known_beforehand, coordinator)

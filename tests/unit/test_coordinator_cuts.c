@@ -28,12 +28,11 @@ static struct cut_record cut_at(uint64_t version)
     return (struct cut_record){.name = {4, version}, .counters = {8 * version, version, 0}};
 }
 
-TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator)
+TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator, .plan = 20)
 {
-    struct coordinator_run run = run_of(20);
     struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
     const struct cut_record whole = cut_at(6);
-    start_preparing(f, &run, &past);
+    start_preparing(f, &f->run, &past);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 9);
     assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
     assert_int_equal(status(f).state, RUN_STARTING);
@@ -55,11 +54,10 @@ TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator)
 }
 
 /* The machine of the server that reported it is to blame, or nothing is left. */
-TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator)
+TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator, .plan = 20)
 {
-    struct coordinator_run run = run_of(20);
     struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
-    start_preparing(f, &run, &past);
+    start_preparing(f, &f->run, &past);
     const struct cut_record newer = {.name = {5, 10}}; /* P7: another coordinator's */
     const struct cut_record *const found[] = {&past.cut, NULL, &newer};
     for (int i = 0; i < 3; i++) {
@@ -68,20 +66,19 @@ TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinat
         look(f);
         assert_int_equal(status(f).state, RUN_FAILED);
         assert_string_equal(status(f).reason, "s0 says so");
-        run.run++;
+        f->run.run++;
         past.generation++;
-        begin(f, &run, &past);
+        begin(f, &f->run, &past);
     }
 }
 
 /* Its journal would not fit an older cut. */
-TEST_F(p12_an_async_run_does_not_fall_back_by_itself, coordinator)
+TEST_F(p12_an_async_run_does_not_fall_back_by_itself, coordinator, .plan = 20)
 {
-    struct coordinator_run run = run_of(20);
     struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
-    run.async = true;
-    run.window = 8;
-    start_preparing(f, &run, &past);
+    f->run.async = true;
+    f->run.window = 8;
+    start_preparing(f, &f->run, &past);
     assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
     assert_null(seen(f, EFFECT_FIND_CUT));
 }
@@ -173,11 +170,10 @@ static const struct server_command *next_attempt(struct coordinator_fixture *f, 
     return again;
 }
 
-TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator)
+TEST_F(a_full_disk_at_the_end_is_waited_for, coordinator, .plan = 1)
 {
-    struct coordinator_run run = run_of(1);
-    run.cut_bytes = 2500000;
-    start(f, &run);
+    f->run.cut_bytes = 2500000;
+    start(f, &f->run);
     step(f, 0);
     uint64_t failed_ms = f->now_ms;
     assert_int_equal(say_manifest(f, 0, 1, ERR_NO_SPACE), ERR_OK);
@@ -388,24 +384,22 @@ TEST_F(a_stop_does_not_wait_for_validation, coordinator, .steps = 4, .validated 
     assert_int_equal(status(f).state, RUN_STOPPED);
 }
 
-TEST_F(a_stop_before_the_first_step_is_immediate, coordinator)
+TEST_F(a_stop_before_the_first_step_is_immediate, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
     assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "operator"), ERR_NO_RUN);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, NULL, NULL), ERR_OK);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, NULL, NULL), ERR_OK);
     stop(f);
     assert_int_equal(status(f).state, RUN_STOPPED);
 }
 
-TEST_F(after_one_run_another_can_start_under_a_higher_generation, coordinator)
+TEST_F(after_one_run_another_can_start_under_a_higher_generation, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
-    start(f, &run);
+    start(f, &f->run);
     uint64_t first = f->generation;
     stop(f);
     struct coordinator_past past = {.generation = first};
-    run.run = 2;
-    begin(f, &run, &past);
+    f->run.run = 2;
+    begin(f, &f->run, &past);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, first + 1);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.run, 2);
     assert_false(command(f, 0, SERVER_PREPARE)->prepare.from_cut);

@@ -177,16 +177,15 @@ TEST_F(joining_again_frees_what_the_membership_before_held, coordinator, .steps 
     assert_int_equal(status(f).members_joined, 3);
 }
 
-TEST_F(members_of_another_run_are_forgotten, coordinator)
+TEST_F(members_of_another_run_are_forgotten, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
-    start(f, &run);
+    start(f, &f->run);
     join(f);
     assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "enough"), ERR_OK);
     tick(f, STOP_MS);
     assert_int_equal(status(f).state, RUN_STOPPED);
-    run.run++;
-    begin(f, &run, NULL);
+    f->run.run++;
+    begin(f, &f->run, NULL);
     assert_int_equal(status(f).member_count, 0);
     assert_int_equal(status(f).members_lost, 0);
 }

@@ -140,10 +140,9 @@ TEST_F(both_servers_lost_wait_for_both, coordinator, .steps = 9)
     assert_int_equal(command(f, 1, SERVER_PREPARE)->boot, f->boot[1]);
 }
 
-TEST_F(a_server_that_restarts_while_it_prepares_prepares_again, coordinator)
+TEST_F(a_server_that_restarts_while_it_prepares_prepares_again, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
-    start_preparing(f, &run, NULL);
+    start_preparing(f, &f->run, NULL);
     assert_int_equal(say_ready(f, 0, 0), ERR_OK);
     restart_server(f, 1);
     assert_int_equal(status(f).generation, f->generation + 1);
@@ -157,10 +156,9 @@ TEST_F(a_server_that_lost_the_run_without_a_new_boot_rewinds_too, coordinator, .
     assert_non_null(seen(f, EFFECT_STORE_REWIND));
 }
 
-TEST_F(a_prepare_that_may_be_lost_is_said_again, coordinator)
+TEST_F(a_prepare_that_may_be_lost_is_said_again, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
-    start_preparing(f, &run, NULL);
+    start_preparing(f, &f->run, NULL);
     uint64_t generation = status(f).generation;
     lose_server(f, 1);
     hello(f, 1, 0);
@@ -178,13 +176,12 @@ static struct coordinator_past past_of(uint64_t generation, struct cut_name cut)
     return past;
 }
 
-TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator)
+TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
     hello(f, 0, 4); /* both still hold the old generation */
     hello(f, 1, 4);
-    begin(f, &run, &past);
+    begin(f, &f->run, &past);
     assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, 5);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
     f->generation = 5;
@@ -222,32 +219,29 @@ TEST_F(an_operator_who_resumes_says_how_many_servers_there_are_to_be, coordinato
     assert_int_equal(status(f).state, RUN_STARTING);
 }
 
-TEST_F(a_stored_fingerprint_is_still_demanded, coordinator)
+TEST_F(a_stored_fingerprint_is_still_demanded, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
     struct join_request request = join_request();
     hello(f, 0, 0);
     hello(f, 1, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL), ERR_OK);
     request.fingerprint[0] = 77;
     assert_int_equal(ask_to_join(f, &request), ERR_FINGERPRINT);
 }
 
-TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator)
+TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
     hello(f, 0, 41); /* of a cluster whose store was lost */
     hello(f, 1, 0);
-    begin(f, &run, NULL);
+    begin(f, &f->run, NULL);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, 42);
 }
 
-TEST_F(a_run_that_had_ended_ends_again_when_it_is_continued, coordinator)
+TEST_F(a_run_that_had_ended_ends_again_when_it_is_continued, coordinator, .plan = 6)
 {
-    struct coordinator_run run = run_of(6);
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
-    start_preparing(f, &run, &past);
+    start_preparing(f, &f->run, &past);
     f->generation = 5;
     ready_all(f, 6);
     assert_int_equal(status(f).state, RUN_ENDED);

@@ -19,12 +19,11 @@ static struct coordinator_member member_at(const struct coordinator_fixture *f, 
     return member;
 }
 
-TEST_F(two_that_differ_are_both_named, coordinator, .steps = 9)
+TEST_F(two_that_differ_are_both_named, coordinator, .steps = 9, .workers = 2)
 {
-    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
-    differ(f, b, a);
+    differ(f, f->b, f->a);
     assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "worker=\"b\" counted=\"a\""));
-    differ(f, a, b);
+    differ(f, f->a, f->b);
     assert_null(seen(f, EFFECT_LOG)); /* no news */
     assert_non_null(strstr(member_at(f, 0).reason, "worker b"));
     assert_non_null(strstr(member_at(f, 1).reason, "worker a"));
@@ -156,11 +155,10 @@ TEST_F(with_more_than_one_that_is_wrong_nobody_is_judged, coordinator, .steps = 
     assert_int_equal(status(f).member_count, 4);
 }
 
-TEST_F(other_bits_are_no_fault_where_any_numerics_may_join, coordinator)
+TEST_F(other_bits_are_no_fault_where_any_numerics_may_join, coordinator, .plan = 9)
 {
-    struct coordinator_run run = run_of(9);
-    run.numerics_any = true;
-    start(f, &run);
+    f->run.numerics_any = true;
+    start(f, &f->run);
     uint64_t a = join_named(f, "a"), b = join_named(f, "b"), c = join_named(f, "c");
     differ(f, a, b);
     differ(f, a, c);

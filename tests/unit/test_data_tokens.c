@@ -18,34 +18,27 @@ static struct slice make(uint32_t magic, uint32_t version, uint32_t count, size_
     return (struct slice){file, HEADER + payload};
 }
 
-TEST(llm_c_files_of_16_bits_are_read)
+TEST(llm_c_files_of_both_widths_are_read)
 {
-    struct tokens tokens;
-    struct slice bytes = make(20240520, 1, 3, 6);
-    static const uint8_t magic[4] = {0x88, 0xD8, 0x34, 0x01};
-    assert_memory_equal(bytes.data, magic, 4);
-    assert_int_equal(tokens_parse("f", bytes, &tokens, NULL), ERR_OK);
-    assert_int_equal(tokens.count, 3);
-    assert_int_equal(tokens.width, 2);
-    assert_ptr_equal(tokens.data, file + HEADER);
-    int32_t read[2];
-    tokens_read(&tokens, 1, 2, read);
-    assert_int_equal(read[0], 0x0403);
-    assert_int_equal(read[1], 0x0605);
-}
-
-TEST(llm_c_files_of_32_bits_are_read)
-{
-    struct tokens tokens;
-    struct slice bytes = make(20240801, 7, 2, 8);
-    static const uint8_t magic[4] = {0xA1, 0xD9, 0x34, 0x01};
-    assert_memory_equal(bytes.data, magic, 4);
-    assert_int_equal(tokens_parse("f", bytes, &tokens, NULL), ERR_OK);
-    assert_int_equal(tokens.count, 2);
-    assert_int_equal(tokens.width, 4);
-    int32_t read;
-    tokens_read(&tokens, 1, 1, &read);
-    assert_int_equal(read, 0x08070605);
+    static const struct {
+        uint32_t magic, version, count;
+        uint8_t width, first_byte;
+        int32_t second; /* token */
+    } rows[] = {{20240520, 1, 3, 2, 0x88, 0x0403}, {20240801, 7, 2, 4, 0xA1, 0x08070605}};
+    for (size_t i = 0; i < 2; i++) {
+        struct tokens tokens;
+        int32_t read;
+        struct slice bytes =
+            make(rows[i].magic, rows[i].version, rows[i].count, rows[i].count * rows[i].width);
+        assert_int_equal(bytes.data[0], rows[i].first_byte);
+        assert_memory_equal(bytes.data + 2, "\x34\x01", 2);
+        assert_int_equal(tokens_parse("f", bytes, &tokens, NULL), ERR_OK);
+        assert_int_equal(tokens.count, rows[i].count);
+        assert_int_equal(tokens.width, rows[i].width);
+        assert_ptr_equal(tokens.data, file + HEADER);
+        tokens_read(&tokens, 1, 1, &read);
+        assert_int_equal(read, rows[i].second);
+    }
 }
 
 TEST(a_file_without_a_header_is_16_bits_throughout)

@@ -17,10 +17,8 @@ TEST_F(a_stream_begins_with_hello, shards, .threads = 1)
     assert_closed(f, "hello is the first");
 }
 
-TEST_F(a_second_hello_ends_the_stream, shards, .threads = 1)
+TEST_F(a_second_hello_ends_the_stream, shards, .threads = 1, .welcome = true)
 {
-    open_stream(f);
-    hello(f);
     struct to_shard message = hello_of(43);
     send_message(f, &message, NULL);
     assert_closed(f, "hello is the first");
@@ -60,10 +58,8 @@ static void prepare_large(struct shards_fixture *world)
     command(world, prepare);
 }
 
-TEST_F(more_pulls_than_credits_end_the_stream, shards, .threads = 1)
+TEST_F(more_pulls_than_credits_end_the_stream, shards, .threads = 1, .welcome = true)
 {
-    open_stream(f);
-    hello(f);
     prepare_large(f);
     const uint32_t first = 0;
     for (int i = 0; i < WIRE_CREDITS + 1; i++)
@@ -74,10 +70,8 @@ TEST_F(more_pulls_than_credits_end_the_stream, shards, .threads = 1)
     assert_int_equal(wait_report(f, SERVER_MANIFEST, 1).manifest.code, ERR_OK);
 }
 
-TEST_F(more_pushes_than_credits_end_the_stream, shards, .threads = 1)
+TEST_F(more_pushes_than_credits_end_the_stream, shards, .threads = 1, .welcome = true)
 {
-    open_stream(f);
-    hello(f);
     prepare_large(f);
     for (uint32_t i = 0; i < WIRE_CREDITS + 1; i++)
         push_all(f, 0, 0);
@@ -150,10 +144,8 @@ TEST_F(another_s_grant_counts_nothing, shards, .threads = 1, .prepared = true)
 }
 
 /* What a stream asked for just before it went is not parked after it was forgotten. */
-TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1)
+TEST_F(pulls_that_outlive_their_stream_are_passed_over, shards, .threads = 1, .welcome = true)
 {
-    open_stream(f);
-    hello(f);
     struct rpc_stream *other = f->stream;
     open_stream(f);
     tally_wait(&f->tally, WELCOME, 1);

@@ -45,7 +45,6 @@ static void check_nodes(struct spec_model settings, uint32_t slots)
             assert_memory_equal(node, slot_by_slot, fixture_gradient_floats(&f) * sizeof(float));
         }
     }
-    executor_free(single);
     executor_tear_down(&f);
 }
 
@@ -66,7 +65,6 @@ TEST_F(a_node_holds_few_gradient_sets, executor, .settings = fixture_mlp())
     assert_int_equal(executor_memory(f->executor).gradient_sets, 4);
     assert_int_equal(executor_memory(f->executor).gradients, 4 * one.gradients);
     assert_int_equal(one.total, one.weights + one.gradients + one.activations + one.scratch);
-    executor_free(executor);
 }
 
 TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixture_gpt())
@@ -79,7 +77,6 @@ TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixtu
     assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
     assert_true(executor_memory(recomputing).activations < executor_memory(keeping).activations);
     assert_int_equal(rows_of(executor_program(recomputing), ACT_RC), 3 * 2);
-    executor_free(recomputing);
 }
 
 /* Another order of rows, all microbatches forward first, is another program, not other code. */
@@ -268,7 +265,6 @@ TEST_F(nodes_that_the_run_does_not_have_are_refused, executor, .settings = fixtu
                          ERR_MALFORMED);
     struct ticket shorter = fixture_ticket(0, 2, 1); /* four slots by name, two in fact */
     assert_int_equal(executor_run(executor, &shorter, &f->samples, &none, &loss), ERR_OK);
-    executor_free(executor);
 }
 
 /* ---- losses ---- */
@@ -313,7 +309,6 @@ TEST_F(validation_is_the_training_loss_without_gradients, executor, .settings = 
     assert_int_equal(validated.samples, trained.samples);
     assert_int_equal(validated.correct, trained.correct);
     assert_int_equal(executor_memory(executor).gradients, 0);
-    executor_free(executor);
 }
 
 TEST_F(held_out_samples_may_end_inside_a_slot, executor, .settings = fixture_gpt())
@@ -352,7 +347,6 @@ TEST(logits_are_never_more_than_the_limit)
     const struct executor_samples samples = {&f, read_training, 24};
     assert_int_equal(validate(blocked, fixture_ticket(0, 0, 0), &samples, &got), ERR_OK);
     assert_true(got.loss_sum - wanted.loss_sum < 1e-5 && wanted.loss_sum - got.loss_sum < 1e-5);
-    executor_free(blocked);
     executor_tear_down(&f);
 }
 
@@ -419,7 +413,6 @@ TEST_F(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says, executor
     assert_true(counting.bytes == executor_memory(executor).total);
     fixture_run(f, executor, fixture_ticket(0, 3, 0));
     assert_int_equal(counting.calls, calls);
-    executor_free(executor);
     f->k = k;
 }
 

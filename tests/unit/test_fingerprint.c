@@ -180,7 +180,6 @@ static void compute(struct executor_fixture *f, const struct kernels *table)
         struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, slot}};
         assert_int_equal(executor_validate(executor, &ticket, &f->samples, &none, &loss), ERR_OK);
     }
-    executor_free(executor);
     f->k = before;
 }
 

@@ -6,17 +6,11 @@
 enum { BOOT = 9, TERM = 3 };
 
 struct world_fixture {
-    uint32_t threads; /* 0: two */
+    uint32_t threads;             /* 0: two */
+    uint64_t generation, version; /* that it has prepared; 0: nothing yet */
     struct server_member *member;
     struct member_effects effects; /* of the newest event */
 };
-
-static void world_set_up(struct world_fixture *f)
-{
-    f->member = malloc(sizeof *f->member);
-    assert_non_null(f->member);
-    member_init(f->member, BOOT, f->threads == 0 ? 2 : f->threads);
-}
 
 static void world_tear_down(struct world_fixture *f)
 {
@@ -90,6 +84,15 @@ static void prepared(struct world_fixture *f, uint64_t generation, uint64_t vers
         thread_ready(f, i, generation);
 }
 
+static void world_set_up(struct world_fixture *f)
+{
+    f->member = malloc(sizeof *f->member);
+    assert_non_null(f->member);
+    member_init(f->member, BOOT, f->threads == 0 ? 2 : f->threads);
+    if (f->generation > 0)
+        prepared(f, f->generation, f->version);
+}
+
 /* ---- effects ---- */
 
 static const struct server_report *reported(const struct world_fixture *f,
@@ -127,9 +130,8 @@ TEST_F(p3_a_command_for_another_boot_is_dropped, world)
     assert_false(f->member->told);
 }
 
-TEST_F(p7_a_command_of_an_older_term_is_dropped_and_a_newer_term_is_kept, world)
+TEST_F(p7_a_command_of_an_older_term_is_dropped_and_a_newer_term_is_kept, world, .generation = 1)
 {
-    prepared(f, 1, 0);
     struct server_command newer = {.kind = SERVER_ASK, .term = TERM + 1};
     command(f, newer);
     assert_non_null(reported(f, SERVER_HELD));
@@ -142,9 +144,9 @@ TEST_F(p7_a_command_of_an_older_term_is_dropped_and_a_newer_term_is_kept, world)
     assert_true(asked(f, MEMBER_PREPARE));
 }
 
-TEST_F(p7_who_is_asked_reports_what_it_holds_before_anything_else, world)
+TEST_F(p7_who_is_asked_reports_what_it_holds_before_anything_else, world, .generation = 4,
+       .version = 20)
 {
-    prepared(f, 4, 20);
     command(f, commit_of(4, 20));
     assert_true(asked(f, MEMBER_COMMIT));
     command(f, (struct server_command){.kind = SERVER_ASK});
@@ -165,9 +167,9 @@ TEST_F(p7_who_is_not_ready_reports_that_it_holds_nothing, world)
     assert_null(reported(f, SERVER_READY));
 }
 
-TEST_F(p6_a_commit_is_acknowledged_when_all_threads_have_carried_it_out, world, .threads = 3)
+TEST_F(p6_a_commit_is_acknowledged_when_all_threads_have_carried_it_out, world, .threads = 3,
+       .generation = 1)
 {
-    prepared(f, 1, 0);
     command(f, commit_of(1, 0));
     thread_committed(f, 0, 1, 0);
     thread_committed(f, 2, 1, 0);
@@ -211,9 +213,8 @@ TEST_F(p6_a_server_is_ready_when_all_threads_are, world)
     assert_true(member_loaded(f->member));
 }
 
-TEST_F(p2_events_of_an_older_generation_count_for_nothing, world)
+TEST_F(p2_events_of_an_older_generation_count_for_nothing, world, .generation = 1)
 {
-    prepared(f, 1, 0);
     command(f, prepare_of(2, 0));
     thread_ready(f, 0, 1);
     thread_ready(f, 1, 1);
@@ -226,9 +227,8 @@ TEST_F(p2_events_of_an_older_generation_count_for_nothing, world)
     assert_int_equal(member_held(f->member).version, 0);
 }
 
-TEST_F(p2_an_older_generation_is_not_prepared, world)
+TEST_F(p2_an_older_generation_is_not_prepared, world, .generation = 3)
 {
-    prepared(f, 3, 0);
     command(f, prepare_of(2, 0));
     assert_int_equal(f->effects.count, 0);
     assert_int_equal(member_held(f->member).generation, 3);
@@ -236,17 +236,15 @@ TEST_F(p2_an_older_generation_is_not_prepared, world)
 
 /* ---- what is reported again ---- */
 
-TEST_F(a_generation_that_is_held_is_reported_ready_and_not_prepared_again, world)
+TEST_F(a_generation_that_is_held_is_reported_ready_and_not_prepared_again, world, .generation = 1)
 {
-    prepared(f, 1, 0);
     command(f, prepare_of(1, 0));
     assert_false(asked(f, MEMBER_PREPARE));
     assert_non_null(reported(f, SERVER_READY));
 }
 
-TEST_F(a_new_connection_gets_all_that_may_have_been_lost, world)
+TEST_F(a_new_connection_gets_all_that_may_have_been_lost, world, .generation = 2, .version = 5)
 {
-    prepared(f, 2, 5);
     member_report_again(f->member, &f->effects);
     assert_null(reported(f, SERVER_COMMITTED)); /* nothing since the cut */
     assert_null(reported(f, SERVER_MANIFEST));
@@ -262,9 +260,8 @@ TEST_F(a_new_connection_gets_all_that_may_have_been_lost, world)
     assert_non_null(reported(f, SERVER_DRAIN));
 }
 
-TEST_F(the_end_leaves_nothing_to_report, world)
+TEST_F(the_end_leaves_nothing_to_report, world, .generation = 2)
 {
-    prepared(f, 2, 0);
     thread_committed(f, 0, 2, 0);
     thread_committed(f, 1, 2, 0);
     cut_written(f, (struct cut_name){2, 1});
@@ -364,9 +361,8 @@ TEST_F(members_are_judged_by_the_newest_term_s_key, world)
     assert_int_equal(admitted(f)->admit.key[0], 9);
 }
 
-TEST_F(moves_that_are_lost_are_not_reported_as_held, world)
+TEST_F(moves_that_are_lost_are_not_reported_as_held, world, .generation = 1)
 {
-    prepared(f, 1, 0);
     command(f, commit_of(1, 0));
     member_moves_lost(f->member);
     command(f, (struct server_command){.kind = SERVER_ASK});

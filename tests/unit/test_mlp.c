@@ -28,5 +28,4 @@ TEST_F(logits_in_blocks_of_a_row_give_the_same_gradients, executor, .settings = 
         assert_true(fabsf(whole[i] - rows[i]) < 1e-5F);
     free(whole);
     free(rows);
-    executor_free(blocked);
 }

@@ -33,10 +33,9 @@ TEST_F(each_commit_has_a_deadline_of_its_own, coordinator, .steps = 3)
     assert_int_equal(command(f, 1, SERVER_COMMIT)->commit.step, 1);
 }
 
-TEST_F(a_prepare_without_an_answer_is_sent_again, coordinator)
+TEST_F(a_prepare_without_an_answer_is_sent_again, coordinator, .plan = 3)
 {
-    struct coordinator_run run = run_of(3);
-    start_preparing(f, &run, NULL);
+    start_preparing(f, &f->run, NULL);
     assert_non_null(command(f, 1, SERVER_PREPARE));
     assert_int_equal(say_ready(f, 0, 0), ERR_OK);
     tick(f, LEASE_MS - 1);

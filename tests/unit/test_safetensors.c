@@ -72,6 +72,8 @@ TEST(what_may_be_is_read)
     }
 }
 
+#define A(dtype, shape, offsets)                                                                   \
+    "{\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 #define T "{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}"
 
 TEST(what_may_not_be_is_refused_with_its_place)
@@ -92,24 +94,19 @@ TEST(what_may_not_be_is_refused_with_its_place)
         {"{\"a\":" T ",\"\\u0061\":" T "}", 2, "tensor a comes twice"},
         {"{\"a\":" T ",\"b\":" T "}", 2, "tensor b begins at 0 of the buffer, not at 2"},
         {"{\"a\":" T ",\"b\":" T "}", 4, "tensor b begins at 0"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, "begins at 1"},
+        {A("U8", "[2]", "[1,3]"), 3, "begins at 1"},
         {"{\"a\":" T ",\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}", 4,
          "tensor b begins at 3 of the buffer, not at 2"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,0]}}", 2, "do not fit"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "do not fit"},
-        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1, "do not fit"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
-         "do not fit"},
-        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
-         "do not fit"},
-        {"{\"a\":{\"dtype\":\"U7\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "no such dtype"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2,-1],\"data_offsets\":[0,2]}}", 2,
-         "a whole number is missing"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
-         "too many numbers"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2]}}", 2, "not two numbers"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2,4]}}", 2,
-         "too many numbers"},
+        {A("U8", "[2]", "[2,0]"), 2, "do not fit"},
+        {A("U8", "[3]", "[0,2]"), 2, "do not fit"},
+        {A("F4", "[3]", "[0,1]"), 1, "do not fit"},
+        {A("U8", "[4294967296,4294967296]", "[0,0]"), 0, "do not fit"},
+        {A("F64", "[2305843009213693952]", "[0,0]"), 0, "do not fit"},
+        {A("U7", "[2]", "[0,2]"), 2, "no such dtype"},
+        {A("U8", "[2,-1]", "[0,2]"), 2, "a whole number is missing"},
+        {A("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1, "too many numbers"},
+        {A("U8", "[2]", "[2]"), 2, "not two numbers"},
+        {A("U8", "[2]", "[0,2,4]"), 2, "too many numbers"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2, "needs dtype, shape and data_offsets"},
         {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2, "needs dtype"},
         {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "needs dtype"},

@@ -15,8 +15,7 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
     }
     /* The next step is applied while the one copy buffer is with a slow writer. */
     push_step(f, 2);
-    struct commit c = decision(2);
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, decision(2));
     uint32_t handed = 0;
     bool committed = false;
     struct counted *writer = NULL;
@@ -60,8 +59,7 @@ static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct cou
     push_step(f, 1);
     carry_out(f, cut_decision(1));
     push_step(f, 2);
-    struct commit c = decision(2);
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, decision(2));
     bool more = true, committed = false;
     for (uint32_t held = 0; more;) {
         more = work(f);
@@ -208,8 +206,7 @@ TEST_F(a_shard_without_chunks_follows, shard, .later = true)
     f->config.chunk_count = 0;
     start(f);
     carry_out(f, cut_decision(0));
-    struct commit c = decision(1);
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, decision(1));
     assert_true(work(f));
     struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
     assert_non_null(snapshot);

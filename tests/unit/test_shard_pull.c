@@ -24,8 +24,7 @@ TEST_F(p5_a_pull_waits_for_its_version, shard)
     assert_int_equal(refusal(pull_some(f, ALICE, 2, both + 1, 1)), ERR_TOO_EARLY);
     assert_int_equal(shard_statistics(f->shard).parked, 3);
     push_step(f, 0);
-    struct commit c = decision(0);
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, decision(0));
     assert_int_equal(refusal(pull_one(f, 0, FIRST)), ERR_TOO_LATE); /* decided: gone */
     assert_true(work(f)); /* FIRST is there, later chunks are not */
     assert_int_equal(f->effects.count, 1);
@@ -80,8 +79,7 @@ TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard, .later = true)
         assert_int_equal(refusal(pull_some(f, ALICE, 1, &first, 1)), ERR_TOO_EARLY);
     uint64_t expected = f->id - PULLS + 1;
     push_step(f, 0);
-    struct commit c = decision(0);
-    assert_int_equal(commit(f, &c), ERR_OK);
+    begin(f, decision(0));
     bool committed = false;
     while (!committed) {
         work(f);

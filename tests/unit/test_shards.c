@@ -113,10 +113,9 @@ TEST_F(a_step_with_two_threads, shards, .threads = 2, .prepared = true)
     train_cut_and_resume(f);
 }
 
-TEST_F(many_parked_pulls_are_all_answered, shards, .threads = 1)
+TEST_F(many_parked_pulls_are_all_answered, shards, .threads = 1, .prepared = true)
 {
     enum { PULLS = 600 }; /* more than a stream's queue holds */
-    prepare(f);
     for (uint32_t i = 0; i < PULLS; i++) {
         uint32_t chunk = i % f->model.chunks_count;
         pull(f, 1, &chunk, 1);
@@ -163,10 +162,8 @@ TEST_F(a_wrong_duplicate_names_the_member, shards, .threads = 1, .prepared = tru
     assert_int_equal(wrong.wrong_bits.step, 0);
 }
 
-TEST_F(without_a_run_everything_waits, shards, .threads = 2)
+TEST_F(without_a_run_everything_waits, shards, .threads = 2, .welcome = true)
 {
-    open_stream(f);
-    hello(f);
     push_all(f, 0, 0);
     tally_wait(&f->tally, ACK, 1);
     assert_int_equal(last_received(f).ack.code, ERR_BEHIND); /* no command has brought the key */

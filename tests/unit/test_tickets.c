@@ -23,13 +23,10 @@ static struct tickets tickets_of(uint32_t slots, uint32_t node_slots)
 
 struct tickets_fixture {
     uint32_t slots, node_slots; /* 0: any */
+    bool usual; /* of two slots the first one took 20 ms, so a slot is overdue after 40 */
+    struct lease second;
     struct tickets tickets;
 };
-
-static void tickets_set_up(struct tickets_fixture *f)
-{
-    f->tickets = tickets_of(f->slots, f->node_slots);
-}
 
 static void tickets_tear_down(struct tickets_fixture *f)
 {
@@ -67,6 +64,16 @@ static void done(struct tickets *tickets, uint64_t now_ms, struct lease lease)
                                   .attempt = lease.attempt,
                                   .member = lease.member});
     tickets_check(tickets);
+}
+
+static void tickets_set_up(struct tickets_fixture *f)
+{
+    f->tickets = f->usual ? tickets_of(2, 1) : tickets_of(f->slots, f->node_slots);
+    if (!f->usual)
+        return;
+    struct lease first = grant(&f->tickets, 0, 1, 2);
+    f->second = grant(&f->tickets, 0, 2, 2);
+    done(&f->tickets, 20, first);
 }
 
 TEST_F(the_lowest_free_slot_is_granted_first, tickets, .slots = 4, .node_slots = 1)
@@ -172,30 +179,18 @@ TEST_F(only_the_holder_can_drop_a_lease, tickets, .slots = 1, .node_slots = 1)
     assert_null(tickets_find(&f->tickets, first.attempt));
 }
 
-/* Two slots; the first one took 20 ms, so a slot is overdue after 40. */
-static struct tickets tickets_with_usual(struct lease *ret_second)
+TEST_F(an_idle_worker_gets_an_overdue_ticket_of_another, tickets, .usual = true)
 {
-    struct tickets tickets = tickets_of(2, 1);
-    struct lease first = grant(&tickets, 0, 1, 2);
-    *ret_second = grant(&tickets, 0, 2, 2);
-    done(&tickets, 20, first);
-    return tickets;
-}
-
-TEST(an_idle_worker_gets_an_overdue_ticket_of_another)
-{
-    struct lease second;
-    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
-    grants_nothing(&tickets, 39, 1);
-    assert_int_equal(tickets_overdue_ms(&tickets), 40);
-    grants_nothing(&tickets, 40, 2); /* its own */
-    struct lease backup = grant(&tickets, 40, 1, 2);
+    grants_nothing(&f->tickets, 39, 1);
+    assert_int_equal(tickets_overdue_ms(&f->tickets), 40);
+    grants_nothing(&f->tickets, 40, 2); /* its own */
+    struct lease backup = grant(&f->tickets, 40, 1, 2);
     assert_true(backup.speculative);
     expect_node(backup, 0, 1);
-    assert_int_equal(tickets.speculative, 1);
-    assert_int_equal(tickets.redone, 0);
-    grants_nothing(&tickets, 41, 3); /* the youngest attempt has its time too */
-    assert_int_equal(tickets_overdue_ms(&tickets), 80);
+    assert_int_equal(f->tickets.speculative, 1);
+    assert_int_equal(f->tickets.redone, 0);
+    grants_nothing(&f->tickets, 41, 3); /* the youngest attempt has its time too */
+    assert_int_equal(tickets_overdue_ms(&f->tickets), 80);
 }
 
 TEST_F(speculation_takes_the_slowest_first, tickets, .slots = 3, .node_slots = 1)
@@ -207,29 +202,25 @@ TEST_F(speculation_takes_the_slowest_first, tickets, .slots = 3, .node_slots = 1
     expect_node(grant(&f->tickets, 100, 3, 3), 0, 1); /* granted at 5 */
 }
 
-TEST(the_second_completion_of_a_speculated_ticket_changes_nothing)
+TEST_F(the_second_completion_of_a_speculated_ticket_changes_nothing, tickets, .usual = true)
 {
-    struct lease second;
-    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
-    struct lease backup = grant(&tickets, 50, 1, 2);
-    done(&tickets, 60, backup);
-    assert_true(tickets_all_done(&tickets, TICKET_TRAIN));
-    done(&tickets, 70, second);
-    assert_int_equal(tickets.leases.count, 0);
-    assert_int_equal(tickets.train[0].done_count, 2);
+    struct lease backup = grant(&f->tickets, 50, 1, 2);
+    done(&f->tickets, 60, backup);
+    assert_true(tickets_all_done(&f->tickets, TICKET_TRAIN));
+    done(&f->tickets, 70, f->second);
+    assert_int_equal(f->tickets.leases.count, 0);
+    assert_int_equal(f->tickets.train[0].done_count, 2);
 }
 
-TEST(a_speculated_slot_is_free_only_when_nobody_holds_it)
+TEST_F(a_speculated_slot_is_free_only_when_nobody_holds_it, tickets, .usual = true)
 {
-    struct lease second;
-    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
-    grant(&tickets, 50, 1, 2);
-    tickets_drop_member(&tickets, 0, 2);
-    tickets_check(&tickets);
-    assert_int_equal(tickets.train[0].free_count, 0);
-    tickets_drop_member(&tickets, 0, 1);
-    tickets_check(&tickets);
-    assert_int_equal(tickets.train[0].free_count, 1);
+    grant(&f->tickets, 50, 1, 2);
+    tickets_drop_member(&f->tickets, 0, 2);
+    tickets_check(&f->tickets);
+    assert_int_equal(f->tickets.train[0].free_count, 0);
+    tickets_drop_member(&f->tickets, 0, 1);
+    tickets_check(&f->tickets);
+    assert_int_equal(f->tickets.train[0].free_count, 1);
 }
 
 TEST_F(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is, tickets, .slots = 1,
@@ -240,28 +231,26 @@ TEST_F(while_no_time_is_usual_nothing_is_overdue_before_a_lease_is, tickets, .sl
     assert_true(grant(&f->tickets, LEASE_MS, 2, 1).speculative);
 }
 
-TEST(a_forgotten_ticket_lapses_although_its_holder_lives)
+TEST_F(a_forgotten_ticket_lapses_although_its_holder_lives, tickets, .usual = true)
 {
-    struct lease second;
-    scoped(tickets_release) struct tickets tickets = tickets_with_usual(&second);
     uint64_t due_ms;
-    assert_int_equal(tickets_lapse(&tickets, 100, &due_ms), 0);
+    assert_int_equal(tickets_lapse(&f->tickets, 100, &due_ms), 0);
     assert_int_equal(due_ms, LEASE_MS); /* more than 16 times 20 ms */
-    assert_int_equal(tickets_lapse(&tickets, LEASE_MS, &due_ms), 1);
+    assert_int_equal(tickets_lapse(&f->tickets, LEASE_MS, &due_ms), 1);
     assert_int_equal(due_ms, UINT64_MAX);
-    tickets_check(&tickets);
-    expect_node(grant(&tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
+    tickets_check(&f->tickets);
+    expect_node(grant(&f->tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
 }
 
 /* Member 2 held the second slot until member 1 brought it, and the step is over. */
 static struct tickets tickets_with_hoarder(uint64_t now_ms)
 {
-    struct lease second;
-    struct tickets tickets = tickets_with_usual(&second);
-    done(&tickets, now_ms, grant(&tickets, now_ms - 10, 1, 2));
-    tickets_settle(&tickets, now_ms);
-    tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
-    return tickets;
+    struct tickets_fixture f = {.usual = true};
+    tickets_set_up(&f);
+    done(&f.tickets, now_ms, grant(&f.tickets, now_ms - 10, 1, 2));
+    tickets_settle(&f.tickets, now_ms);
+    tickets_open(&f.tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
+    return f.tickets;
 }
 
 TEST(who_held_a_ticket_until_another_brought_it_holds_one_slot_at_a_time_and_not_alone)

@@ -11,18 +11,10 @@ enum { NOW_S = 1767225600 };
 struct dir_fixture {
     void *folder;
     char path[300]; /* two folders below, not there yet */
+    bool made;      /* but for the tests that begin with certificates in it */
+    struct tls_identity identity;
+    struct reason reason;
 };
-
-static void dir_set_up(struct dir_fixture *f)
-{
-    assert_int_equal(folder_make(&f->folder), 0);
-    snprintf(f->path, sizeof f->path, "%s", folder_path(&f->folder, "a/certs"));
-}
-
-static void dir_tear_down(struct dir_fixture *f)
-{
-    folder_remove(&f->folder);
-}
 
 static void file_of(const struct dir_fixture *f, const char *name, char ret_path[static 320])
 {
@@ -36,9 +28,27 @@ static void make(const struct dir_fixture *f, const struct tls_certificates *wan
         fail_msg("%s", reason.text);
 }
 
-TEST_F(one_call_makes_a_ca_and_a_certificate_of_each_role, dir)
+static void dir_set_up(struct dir_fixture *f)
 {
-    make(f, &(struct tls_certificates){.now_s = NOW_S});
+    assert_int_equal(folder_make(&f->folder), 0);
+    snprintf(f->path, sizeof f->path, "%s", folder_path(&f->folder, "a/certs"));
+    if (f->made)
+        make(f, &(struct tls_certificates){.now_s = NOW_S});
+}
+
+static void dir_tear_down(struct dir_fixture *f)
+{
+    tls_identity_release(&f->identity);
+    folder_remove(&f->folder);
+}
+
+static enum err read_worker(struct dir_fixture *f)
+{
+    return tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &f->identity, &f->reason);
+}
+
+TEST_F(one_call_makes_a_ca_and_a_certificate_of_each_role, dir, .made = true)
+{
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
         scoped(tls_identity_release) struct tls_identity identity = {0};
         struct reason reason = {0};
@@ -110,57 +120,45 @@ TEST_F(a_servers_certificate_keeps_the_hosts_that_it_had, dir)
 
 TEST_F(a_missing_file_is_named_and_what_to_do, dir)
 {
-    scoped(tls_identity_release) struct tls_identity identity = {0};
-    struct reason reason = {0};
-    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                     ERR_UNTRUSTED);
-    assert_non_null(strstr(reason.text, "/ca.crt"));
-    assert_non_null(strstr(reason.text, "roost cert"));
+    assert_int_equal(read_worker(f), ERR_UNTRUSTED);
+    assert_non_null(strstr(f->reason.text, "/ca.crt"));
+    assert_non_null(strstr(f->reason.text, "roost cert"));
     make(f, &(struct tls_certificates){.now_s = NOW_S});
     char path[320];
     file_of(f, "ca.key", path);
     assert_int_equal(unlink(path), 0);
     struct tls_certificates more = {.now_s = NOW_S};
-    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &reason), ERR_NOT_FOUND);
-    assert_non_null(strstr(reason.text, "where the CA's key lies"));
-    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                     ERR_OK); /* who only uses certificates needs no CA's key */
+    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &f->reason), ERR_NOT_FOUND);
+    assert_non_null(strstr(f->reason.text, "where the CA's key lies"));
+    assert_int_equal(read_worker(f), ERR_OK); /* who only uses certificates needs no CA's key */
 }
 
-TEST_F(a_key_that_everybody_may_read_is_refused, dir)
+TEST_F(a_key_that_everybody_may_read_is_refused, dir, .made = true)
 {
-    scoped(tls_identity_release) struct tls_identity identity = {0};
-    struct reason reason = {0};
     char path[320];
-    make(f, &(struct tls_certificates){.now_s = NOW_S});
     file_of(f, "worker/worker.key", path);
     assert_int_equal(chmod(path, 0644), 0);
-    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                     ERR_UNTRUSTED);
-    assert_non_null(strstr(reason.text, "chmod 600"));
+    assert_int_equal(read_worker(f), ERR_UNTRUSTED);
+    assert_non_null(strstr(f->reason.text, "chmod 600"));
     assert_int_equal(chmod(path, 0440), 0); /* as some systems hand out secrets */
-    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                     ERR_OK);
+    assert_int_equal(read_worker(f), ERR_OK);
 }
 
-TEST_F(a_week_before_its_end_a_certificate_is_reported, dir)
+TEST_F(a_week_before_its_end_a_certificate_is_reported, dir, .made = true)
 {
-    scoped(tls_identity_release) struct tls_identity identity = {0};
     struct reason soon = {0};
-    make(f, &(struct tls_certificates){.now_s = NOW_S});
-    assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, NULL), ERR_OK);
-    assert_false(tls_identity_ends_soon(&identity, NOW_S + 22 * 86400, &soon));
-    assert_true(tls_identity_ends_soon(&identity, NOW_S + 23 * 86400, &soon));
+    assert_int_equal(read_worker(f), ERR_OK);
+    assert_false(tls_identity_ends_soon(&f->identity, NOW_S + 22 * 86400, &soon));
+    assert_true(tls_identity_ends_soon(&f->identity, NOW_S + 23 * 86400, &soon));
     assert_non_null(strstr(soon.text, "worker.crt ends at "));
 }
 
-TEST_F(a_revoked_certificate_is_in_the_list, dir)
+TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
 {
     static struct tls_revoked revoked;
     bool news = true;
     struct reason reason = {0};
     char path[320], list[320];
-    make(f, &(struct tls_certificates){.now_s = NOW_S});
     file_of(f, "server/server.crt", path);
     assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
@@ -186,20 +184,16 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir)
     assert_int_equal(revoked.count, 2); /* the list before */
 }
 
-TEST_F(a_file_that_is_no_certificate_is_named, dir)
+TEST_F(a_file_that_is_no_certificate_is_named, dir, .made = true)
 {
-    make(f, &(struct tls_certificates){.now_s = NOW_S});
     char path[320];
     file_of(f, "worker/worker.crt", path);
     static uint8_t zeros[TLS_PEM_BYTES_MAX + 1];
-    struct tls_identity identity = {0};
     static const size_t sizes[] = {0, 10, TLS_PEM_BYTES_MAX, TLS_PEM_BYTES_MAX + 1};
     for (size_t i = 0; i < 4; i++) {
         struct slice bytes = {zeros, sizes[i]};
-        struct reason reason = {0};
         assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, bytes, NULL), ERR_OK);
-        assert_int_equal(tls_identity_read(f->path, TLS_ROLE_WORKER, NOW_S, &identity, &reason),
-                         ERR_UNTRUSTED);
-        assert_non_null(strstr(reason.text, "worker.crt"));
+        assert_int_equal(read_worker(f), ERR_UNTRUSTED);
+        assert_non_null(strstr(f->reason.text, "worker.crt"));
     }
 }
