@@ -93,6 +93,20 @@ TEST(a_failed_cut_is_forgotten_alone)
     assert_non_null(manifests(&cuts, second));
 }
 
+TEST(a_cut_without_room_is_waited_for_until_it_is_recorded_or_forgotten)
+{
+    scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
+    struct cut_name first = order(&cuts, 1, 1), second = order(&cuts, 1, 2);
+    cuts_wait(&cuts, first, 1000);
+    assert_non_null(manifests(&cuts, first));
+    assert_true(cuts_waits(&cuts));
+    assert_true(cuts_recorded(&cuts, first));
+    assert_false(cuts_waits(&cuts));
+    cuts_wait(&cuts, second, 1000);
+    cuts_forget(&cuts);
+    assert_false(cuts_waits(&cuts));
+}
+
 TEST(p10_what_is_being_written_down_outlives_a_rewind)
 {
     scoped(cuts_release) struct cuts cuts = cuts_of(1, 0);
