@@ -52,6 +52,7 @@ TEST_F(a_server_that_joins_gets_its_even_share_with_a_commit, moves, .trains = t
     for (uint32_t i = 0; i < 3; i++)
         step(f);
     assert_int_equal(owned(f, 2), share); /* even: nothing moves any more */
+    assert_int_equal(status(f).moves.commits, 1);
 }
 
 /* It drops what it holds when the invitation comes, also chunks that others had sent to it. */
