@@ -310,6 +310,7 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
     assert_int_equal(journal_cut(&journal, 5, NULL), ERR_OK);
     assert_int_equal(journal_cut(&journal, 6, NULL), ERR_OK);
     assert_false(journal_needed(&journal, 4, &keep));
+    assert_true(journal_needed(&journal, 6, &keep));
     assert_true(journal_needed(&journal, 5, &keep));
     journal_release(&journal);
     assert_int_equal(count_files(path), 7);
