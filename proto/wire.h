@@ -201,6 +201,7 @@ struct transfer {
     uint32_t chunk;
     uint32_t weights; /* of the chunk */
     uint32_t arrays;
+    uint32_t wire_version, wire_version_min; /* wire_speaks() */
 };
 
 /* ---- Cluster, worker to coordinator ---- */
@@ -382,9 +383,10 @@ struct server_report {
     union {
         struct {
             char name[64];
-            char address[256];            /* where workers reach it */
-            uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
-            uint64_t term;                /* the highest it has obeyed (P7); 0: none */
+            char address[256];                       /* where workers reach it */
+            uint64_t generation, version;            /* what it holds in memory; 0, 0: nothing */
+            uint64_t term;                           /* the highest it has obeyed (P7); 0: none */
+            uint32_t wire_version, wire_version_min; /* wire_speaks() */
         } hello;
         struct {
             struct cut_name cut; /* the version that it holds now */
@@ -615,6 +617,14 @@ struct status_reply {
     uint32_t server_count;
     const struct server_description *servers;
 };
+
+/* Whether a server that speaks those versions speaks one that is spoken here. 0, 0: it does not say
+ * so, as none did before there was a range, and speaks 2. */
+static inline bool wire_speaks(uint32_t oldest, uint32_t newest)
+{
+    uint32_t unsaid = newest == 0 ? 2 : 0;
+    return oldest + unsaid <= WIRE_VERSION && newest + unsaid >= WIRE_VERSION_MIN;
+}
 
 /* ---- bytes ----
  *

@@ -453,7 +453,7 @@ static bool is_over(const struct server *server)
     if (server->control != NULL && control_failed(server->control) != ERR_OK)
         return true;
     if (server->control == NULL &&
-        (shards_may_leave(server->shards) || link_name_taken(server->link)))
+        (shards_may_leave(server->shards) || link_is_refused(server->link)))
         return true;
     if (!server->stopping)
         return false;
@@ -523,11 +523,8 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
         log_info(&server->logger, "daemon drained", log_text("name", server->name));
     if (err == ERR_OK && server->control != NULL && control_failed(server->control) != ERR_OK)
         err = reason_set(reason, control_failed(server->control), "the store failed; see the log");
-    if (err == ERR_OK && link_name_taken(server->link))
-        err = reason_set(reason, ERR_NAME_TAKEN,
-                         "the coordinator %s has a server %s that answers: each server needs a "
-                         "name of its own (--name)",
-                         settings->coordinator, server->name);
+    if (err == ERR_OK)
+        err = link_refused(server->link, reason);
     close_all(server);
     free(server);
     return err;

@@ -138,6 +138,22 @@ static void take_term_above(struct coordinator *coordinator, const struct server
                 (unsigned long long)coordinator->settings.term);
 }
 
+static enum err judge_wire(struct coordinator *coordinator, const struct server_report *hello,
+                           struct reason *reason)
+{
+    uint32_t oldest = hello->hello.wire_version_min, newest = hello->hello.wire_version;
+    if (wire_speaks(oldest, newest))
+        return ERR_OK;
+    effects_log(&coordinator->effects, true,
+                "server refused  server=%s address=%s err=%s next=it ends", hello->hello.name,
+                hello->hello.address, err_name(ERR_WIRE_VERSION));
+    return reason_set(reason, ERR_WIRE_VERSION,
+                      "server %s speaks the wire versions %u to %u, the coordinator %u to %u: "
+                      "install the same roost on both",
+                      hello->hello.name, oldest, newest, (unsigned)WIRE_VERSION_MIN,
+                      (unsigned)WIRE_VERSION);
+}
+
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason)
@@ -146,6 +162,7 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
     if (hello->kind != SERVER_HELLO || hello->hello.name[0] == 0)
         return reason_set(reason, ERR_MALFORMED, "a server's first report must be its hello");
     uint64_t older;
+    TRY(judge_wire(coordinator, hello, reason));
     TRY(rivals_judge(coordinator, now_ms, hello, reason));
     enum err err = servers_hello(&coordinator->servers, hello, &server, &older);
     if (err != ERR_OK)

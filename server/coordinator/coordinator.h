@@ -265,7 +265,7 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* A server's stream has sent a hello: *ret_link names the stream from now on. An older link of the
  * same server is dead, and is closed. When this hello is the older one and came late, the server
- * sends its hello again. ERR_MALFORMED: another kind of report; ERR_BUSY: WIRE_SERVERS_MAX are
+ * sends its hello again. ERR_MALFORMED: another kind of report; ERR_WIRE_VERSION; ERR_BUSY: WIRE_SERVERS_MAX are
  * known, or another start of the name is being asked whether it lives; ERR_NAME_TAKEN: it does (P3,
  * rivals.h). */
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,

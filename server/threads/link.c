@@ -23,7 +23,7 @@ struct link {
     uint64_t backoff_ms; /* of the next failure */
     uint64_t warn_ns;    /* when the log says that it is not connected; TIME_NEVER: it is */
     bool connected;      /* the log has a line about it */
-    bool name_taken;     /* the coordinator refused its name: this daemon is to end */
+    enum err refused;    /* the coordinator refused it for good: this daemon is to end */
     atomic_bool lost;    /* a local report found no room */
     /* Events of streams, set on polling threads; each has its stream's number: */
     atomic_uint_fast64_t reached; /* its hello went out */
@@ -84,6 +84,8 @@ struct server_report link_hello(const struct link *link)
     hello.hello.generation = held.generation;
     hello.hello.version = held.version;
     hello.hello.term = shards_term(link->shards);
+    hello.hello.wire_version = WIRE_VERSION;
+    hello.hello.wire_version_min = WIRE_VERSION_MIN;
     return hello;
 }
 
@@ -263,13 +265,14 @@ static void closed(struct link *link, uint64_t now_ns, enum err err)
     link->stream = NULL;
     thread_unlock(&link->mutex);
     rpc_stream_unref(stream);
+    bool for_good = err == ERR_NAME_TAKEN || err == ERR_WIRE_VERSION;
     if (link->connected || err_reaction(err) != REACT_RETRY)
         log_warning(link->config.logger, "coordinator lost",
                     log_text("coordinator", link->config.coordinator),
                     log_text("err", err_name(err)),
-                    log_text("next", err == ERR_NAME_TAKEN ? "the daemon ends" : "connect again"));
+                    log_text("next", for_good ? "the daemon ends" : "connect again"));
     link->connected = false;
-    link->name_taken = err == ERR_NAME_TAKEN;
+    link->refused = for_good ? err : ERR_OK;
     back_off(link, now_ns);
 }
 
@@ -288,9 +291,20 @@ bool link_connected(const struct link *link)
     return link->channel == NULL || link->connected;
 }
 
-bool link_name_taken(const struct link *link)
+bool link_is_refused(const struct link *link)
 {
-    return link->name_taken;
+    return link->refused != ERR_OK;
+}
+
+enum err link_refused(struct link *link, struct reason *reason)
+{
+    if (link->refused == ERR_OK)
+        return ERR_OK;
+    thread_lock(&link->mutex);
+    enum err err = reason_set(reason, link->refused, "the coordinator %s refuses this daemon: %s",
+                              link->config.coordinator, link->why.text);
+    thread_unlock(&link->mutex);
+    return err;
 }
 
 uint64_t link_next_ns(const struct link *link)

@@ -50,8 +50,11 @@ struct server_report link_hello(const struct link *link);
 /* EVENT_LINK_MESSAGE: a command. */
 void link_message(struct link *link, uint64_t number, const struct rpc_message *message);
 bool link_connected(const struct link *link);
-/* The coordinator has another server of this name, which answers: this one is to end. */
-bool link_name_taken(const struct link *link);
+/* The coordinator refused this daemon for good, which is to end: another server of its name answers,
+ * or it speaks other versions of the wire. */
+bool link_is_refused(const struct link *link);
+/* ERR_OK: it did not; else why. */
+enum err link_refused(struct link *link, struct reason *reason) MUST_USE;
 /* Opens the stream, notices its end, opens the next one. To be called after every event, and when
  * link_next_ns() is due. */
 void link_tick(struct link *link, uint64_t now_ns);

@@ -77,7 +77,10 @@ static enum err encode(const struct shard *shard, const struct transfer *header,
     size_t bytes = (size_t)header->weights * header->arrays * sizeof(float);
     check(header->arrays > 0 && header->arrays <= WIRE_TRANSFER_ARRAYS_MAX);
     TRY(buf_reserve(ret_request, bytes + 64));
-    TRY(wire_encode_transfer(header, ret_request));
+    struct transfer said = *header;
+    said.wire_version = WIRE_VERSION;
+    said.wire_version_min = WIRE_VERSION_MIN;
+    TRY(wire_encode_transfer(&said, ret_request));
     TRY(buf_reserve(ret_request, bytes));
     shard_transfer_copy(shard, header, ret_request->data + ret_request->bytes);
     ret_request->bytes += bytes;
@@ -130,7 +133,15 @@ void transfer_answer(struct transfer_arrival *take_arrival, enum err err)
 static enum err decode(struct slice bytes, struct transfer_arrival *arrival, struct reason *reason)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_HEADER_BYTES_MAX};
-    return wire_decode_transfer(bytes, &arena, &arrival->header, &arrival->payload, reason);
+    const struct transfer *header = &arrival->header;
+    TRY(wire_decode_transfer(bytes, &arena, &arrival->header, &arrival->payload, reason));
+    if (wire_speaks(header->wire_version_min, header->wire_version))
+        return ERR_OK;
+    return reason_set(reason, ERR_WIRE_VERSION,
+                      "the chunk's server speaks the wire versions %u to %u, its new one %u to %u: "
+                      "install the same roost on both",
+                      header->wire_version_min, header->wire_version, (unsigned)WIRE_VERSION_MIN,
+                      (unsigned)WIRE_VERSION);
 }
 
 static void arrived(void *owner, struct rpc_request *request, struct slice bytes)

@@ -79,6 +79,34 @@ TEST_F(p3_another_server_of_a_name_that_answers_changes_nothing, coordinator, .s
     step(f, 0);
 }
 
+TEST_F(a_server_that_speaks_other_versions_of_the_wire_is_refused_with_a_sentence, coordinator)
+{
+    static const struct {
+        uint32_t oldest, newest;
+        enum err err;
+    } versions[] = {{1, WIRE_VERSION_MIN - 1, ERR_WIRE_VERSION}, /* too old */
+                    {WIRE_VERSION + 1, 99, ERR_WIRE_VERSION},    /* too new */
+                    {1, 99, ERR_OK},
+                    {WIRE_VERSION_MIN, WIRE_VERSION, ERR_OK}};
+    for (uint32_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        uint64_t link;
+        struct reason reason = {0};
+        struct server_report hello = {.kind = SERVER_HELLO, .boot = 5};
+        snprintf(hello.hello.name, sizeof hello.hello.name, "server-%u", i);
+        hello.hello.wire_version_min = versions[i].oldest;
+        hello.hello.wire_version = versions[i].newest;
+        assert_int_equal(
+            coordinator_server_hello(f->coordinator, f->now_ms, &hello, &link, &reason),
+            versions[i].err);
+        look(f);
+        assert_true(versions[i].err == ERR_OK ||
+                    strstr(reason.text, "speaks the wire versions") != NULL);
+    }
+    struct coordinator_server server;
+    assert_true(coordinator_server(f->coordinator, 1, &server));
+    assert_false(coordinator_server(f->coordinator, 2, &server)); /* the refused are not known */
+}
+
 TEST_F(p3_a_restart_of_a_dead_server_is_welcome_at_once, coordinator, .steps = 9)
 {
     assert_int_equal(other_start(f, 3, NULL), ERR_BUSY);

@@ -191,6 +191,8 @@ TEST_F(a_connection_begins_with_a_hello_and_then_everything_again, link)
     assert_int_equal(f->hello.hello.generation, 7);
     assert_int_equal(f->hello.hello.version, 100);
     assert_int_equal(f->hello.hello.term, 12);
+    assert_int_equal(f->hello.hello.wire_version, WIRE_VERSION);
+    assert_int_equal(f->hello.hello.wire_version_min, WIRE_VERSION_MIN);
     thread_unlock(&f->lock);
 }
 
@@ -241,6 +243,22 @@ TEST_F(a_broken_stream_is_opened_again_with_a_new_hello, link)
     }
     turn_until(f, HELLO, 4);
     assert_int_equal(tally_of(&f->shards.tally, AGAIN), 4);
+}
+
+TEST_F(who_is_refused_for_good_has_the_coordinators_sentence, link)
+{
+    struct reason reason = {0};
+    open_both(f);
+    turn_until(f, HELLO, 1);
+    assert_int_equal(link_refused(f->link, &reason), ERR_OK);
+    thread_lock(&f->lock);
+    rpc_stream_finish(f->stream, ERR_WIRE_VERSION, "other versions");
+    thread_unlock(&f->lock);
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    while (!link_is_refused(f->link) && time_now_ns() < deadline_ns)
+        link_tick(f->link, time_now_ns());
+    assert_int_equal(link_refused(f->link, &reason), ERR_WIRE_VERSION);
+    assert_non_null(strstr(reason.text, "other versions"));
 }
 
 TEST_F(a_coordinator_that_comes_later_is_found, link)

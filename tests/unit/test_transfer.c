@@ -147,6 +147,36 @@ TEST(without_a_loop_no_server_can_be_reached)
     transfer_peers_free(peers);
 }
 
+TEST_F(a_server_that_speaks_other_versions_of_the_wire_is_refused_with_a_sentence, transfer)
+{
+    struct rpc_channel *channel = channel_new(f->loop, rpc_server_port(f->server), NULL);
+    static const struct {
+        uint32_t oldest, newest;
+        enum err err;
+    } versions[] = {{1, WIRE_VERSION_MIN - 1, ERR_WIRE_VERSION}, /* too old */
+                    {WIRE_VERSION + 1, 99, ERR_WIRE_VERSION},    /* too new */
+                    {1, 99, ERR_OK},
+                    {0, 0, WIRE_VERSION_MIN > 2 ? ERR_WIRE_VERSION : ERR_OK}};
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        scoped(buf_release) struct buf request = {0};
+        scoped(buf_release) struct buf response = {0};
+        static const float values[WEIGHTS * ARRAYS];
+        struct reason reason = {0};
+        struct transfer header = chunk;
+        header.wire_version_min = versions[i].oldest;
+        header.wire_version = versions[i].newest;
+        assert_int_equal(wire_encode_transfer(&header, &request), ERR_OK);
+        assert_int_equal(buf_append(&request, values, sizeof values), ERR_OK);
+        assert_int_equal(rpc_call(channel, "/roost.v1.Shard/Transfer", buf_slice(&request),
+                                  FIXTURE_WAIT_MS, &response, &reason),
+                         versions[i].err);
+        assert_true(versions[i].err == ERR_OK ||
+                    strstr(reason.text, "speaks the wire versions") != NULL);
+    }
+    assert_int_equal(tally_of(&f->tally, ARRIVED), 2);
+    rpc_channel_free(channel);
+}
+
 TEST_F(what_is_no_chunk_is_refused_before_any_thread_sees_it, transfer)
 {
     struct rpc_channel *channel = channel_new(f->loop, rpc_server_port(f->server), NULL);
