@@ -6,6 +6,7 @@
 #include "common/settings/config.h"
 #include "common/settings/options.h"
 #include "common/time.h"
+#include "worker/devices.h"
 #include "worker/text.h"
 #include "worker/worker.h"
 
@@ -17,6 +18,7 @@ struct settings {
     char certs[513];
     bool insecure;
     uint32_t backend; /* enum kernels_backend */
+    uint32_t device;
     char data[513];
     uint32_t leave_ms;
     uint32_t notice; /* index into clouds */
@@ -49,6 +51,8 @@ static const struct config_field fields[] = {
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
     {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
      .help = "what computes"},
+    {AT(device), .type = CONFIG_U32, .max = 1023, .initial = "0",
+     .help = "which of this machine's GPUs, counted round those of CUDA_VISIBLE_DEVICES"},
     {TEXT(data), .help = "this machine's data set; empty: where the spec says"},
     {AT(leave_ms), .type = CONFIG_U32, .max = 600000, .initial = "5000",
      .help = "after SIGTERM or a notice: budget of the ticket at hand"},
@@ -101,6 +105,8 @@ static enum err run(struct settings *settings, struct reason *reason)
     struct reason soon;
     if (!settings->insecure && tls_identity_ends_soon(&identity, (int64_t)time_wall_s(), &soon))
         log_warning(&logger, "certificate ends soon", log_text("reason", soon.text));
+    if (settings->backend == KERNELS_CUDA)
+        devices_take(settings->device);
     rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     struct worker_config config = {
         .coordinator = settings->coordinator,

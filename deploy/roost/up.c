@@ -305,7 +305,10 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     struct child *child = children_find(&up->children, name);
     if (child != NULL)
         return child_start(child, reason);
-    const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend, NULL};
+    char device[16];
+    snprintf(device, sizeof device, "%u", number);
+    const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend,
+                         "--device",      device,      NULL};
     return start_process(up, "roost-worker", name, own, reason);
 }
 

@@ -1,0 +1,30 @@
+/* Which GPU a worker takes. */
+#include "tests/unit/unit.h"
+
+#include "worker/devices.h"
+
+static void assert_chosen(const char *visible, uint32_t count, uint32_t wanted,
+                          const char *expected)
+{
+    char name[16];
+    assert_int_equal(devices_choose(visible, count, wanted, name, sizeof name), expected != NULL);
+    if (expected != NULL)
+        assert_string_equal(name, expected);
+}
+
+TEST(workers_take_gpus_in_turn)
+{
+    assert_chosen("", 4, 0, "0");
+    assert_chosen("", 4, 3, "3");
+    assert_chosen("", 4, 6, "2");
+    assert_chosen("", 0, 1, NULL);
+}
+
+TEST(a_list_of_visible_gpus_is_gone_round)
+{
+    assert_chosen("5", 4, 0, "5");
+    assert_chosen("5", 4, 7, "5");
+    assert_chosen("2,GPU-8a,6", 4, 1, "GPU-8a");
+    assert_chosen("2,GPU-8a,6", 0, 5, "6");
+    assert_chosen("GPU-8a0c1111-2222", 1, 0, NULL); /* longer than its room */
+}

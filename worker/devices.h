@@ -1,0 +1,21 @@
+/* Which of a machine's GPUs a worker takes, as the driver's variable CUDA_VISIBLE_DEVICES names it. */
+#ifndef ROOST_WORKER_DEVICES_H
+#define ROOST_WORKER_DEVICES_H
+
+#include "common/check.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* `visible` is that variable, a list with commas, or "": then the machine's GPUs are numbered from 0
+ * to `count` - 1. More workers than GPUs share them in turn: the name of number `wanted`, counted
+ * round the list, in *ret_name. False: no GPU is known, or the name has no room. */
+bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *ret_name,
+                    size_t ret_bytes) MUST_USE;
+
+/* This process sees that GPU alone from now on. By main, before the backend is loaded. Where no GPU
+ * is known it does nothing: loading the backend reports it. */
+void devices_take(uint32_t wanted);
+
+#endif
