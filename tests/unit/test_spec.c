@@ -102,6 +102,7 @@ TEST(defaults_follow_what_they_depend_on)
     assert_int_equal(mlp.model.sizes_count, 3);
     assert_int_equal(mlp.model.sizes[2], 5);
     assert_true(mlp.data.validation == 0);
+    assert_true(parsed("model: {kind: mlp}\ndata: {kind: spiral}").optimizer.lr == 0.01);
     assert_int_equal(mlp.optimizer.schedule, SPEC_CONSTANT);
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
