@@ -502,8 +502,9 @@ struct server_description {
     const char *address; /* where workers reach it */
     uint64_t boot;
     bool connected;
-    uint32_t chunks;   /* that it owns */
-    const char *state; /* a word for people; NULL is "" */
+    uint32_t chunks;             /* that it owns */
+    const char *state;           /* a word for people; NULL is "" */
+    uint64_t certificate_ends_s; /* of its stream; 0: there is none */
 };
 
 struct describe_request {
@@ -589,6 +590,7 @@ struct member_status {
     const char *reason;
     uint64_t tickets;
     double silent_seconds;
+    uint64_t certificate_ends_s; /* of its stream; 0: there is none */
 };
 
 struct status_reply {

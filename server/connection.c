@@ -14,6 +14,7 @@ struct connection *connection_new(struct inbox *inbox, struct rpc_stream *stream
     connection->inbox = inbox;
     connection->stream = rpc_stream_ref(stream);
     connection->is_server = is_server;
+    connection->certificate_ends_s = peer->ends_s;
     memcpy(connection->address, peer->address, sizeof connection->address);
     return connection;
 }

@@ -16,6 +16,7 @@ struct connection {
     struct rpc_stream *stream;
     bool is_server;
     char address[64];
+    int64_t certificate_ends_s; /* 0: none */
     /* The main thread's: */
     bool listed;
     size_t place; /* listed: in its list */

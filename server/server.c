@@ -422,6 +422,8 @@ static void watch_certificate(struct server *server, uint64_t now_ns)
         return;
     if (tls_identity_renewed(&server->shown, now_s, &renewed))
         server->shown = tls_identity_names(&renewed);
+    if (server->control != NULL)
+        control_certificate(server->control, server->shown.not_after_s);
     bool ends = tls_identity_ends_soon(&server->shown, now_s, &soon);
     if (ends)
         log_warning(&server->logger, "certificate ends soon", log_text("reason", soon.text));

@@ -333,6 +333,16 @@ uint64_t accepted_certificate(const struct accepted *accepted)
     return accepted == NULL ? 0 : atomic_load(&accepted->certificate);
 }
 
+int64_t accepted_ends_s(struct accepted *accepted)
+{
+    if (accepted == NULL)
+        return 0;
+    thread_lock(&accepted->table->lock);
+    int64_t ends_s = accepted->ends_s;
+    thread_unlock(&accepted->table->lock);
+    return ends_s;
+}
+
 /* ---- Bytes ---- */
 
 void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns)

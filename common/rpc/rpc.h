@@ -88,6 +88,7 @@ struct rpc_stream;
 struct rpc_peer {
     struct tls_holder holder;
     uint64_t certificate; /* a digest of its number and issuer; 0: none */
+    int64_t ends_s;       /* when it does; 0: there is none */
     char address[64];     /* "127.0.0.1:41022" or "[::1]:41022" */
 };
 

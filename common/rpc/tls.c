@@ -338,10 +338,15 @@ static struct validity validity_of(const X509 *certificate, int64_t now_s)
                              .now_s = now_s};
 }
 
+bool tls_ends_soon(int64_t ends_s, int64_t now_s)
+{
+    return ends_s != 0 && ends_s - now_s <= (int64_t)WARNING_DAYS * DAY_S;
+}
+
 bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
                             struct reason *ret_sentence)
 {
-    if (identity->not_after_s - now_s > (int64_t)WARNING_DAYS * DAY_S)
+    if (!tls_ends_soon(identity->not_after_s, now_s))
         return false;
     reason_set(ret_sentence, ERR_OK, "%s ends at %s; make a new one (roost cert)", identity->path,
                moment_text(identity->not_after_s).text);

@@ -139,6 +139,7 @@ enum err tls_identity_check(struct tls_identity *identity, const struct tls_expe
                             struct reason *reason) MUST_USE;
 
 /* Whether the certificate ends within a week; *ret_sentence says when, and what to do. */
+bool tls_ends_soon(int64_t ends_s, int64_t now_s); /* within a week; 0: no certificate, never */
 bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
                             struct reason *ret_sentence);
 /* ERR_UNTRUSTED when the certificate is not valid at `now_s`; `reason` names the file. */

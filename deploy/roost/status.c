@@ -24,6 +24,7 @@ static void put_member(struct json_writer *writer, const struct member_status *m
     print_text(writer, "reason", member->reason);
     print_uint(writer, "tickets", member->tickets);
     print_real(writer, "silent_seconds", member->silent_seconds);
+    print_uint(writer, "certificate_ends", member->certificate_ends_s);
     json_put_end(writer);
 }
 
@@ -36,6 +37,7 @@ static void put_server(struct json_writer *writer, const struct server_descripti
     print_bool(writer, "connected", server->connected);
     print_text(writer, "state", server->state);
     print_uint(writer, "chunks", server->chunks);
+    print_uint(writer, "certificate_ends", server->certificate_ends_s);
     json_put_end(writer);
 }
 
@@ -93,6 +95,22 @@ static void print_run(const struct status_reply *status)
            status->cut_state);
 }
 
+static void print_end(const char *kind, const char *name, uint64_t ends_s)
+{
+    if (tls_ends_soon((int64_t)ends_s, (int64_t)time_wall_s()))
+        printf("certificate of %s %s ends at %s\n", kind, name,
+               time_format_utc(ends_s * 1000000000).text);
+}
+
+/* Of those that are there, from a week before. */
+static void print_certificates(const struct status_reply *status)
+{
+    for (uint32_t i = 0; i < status->server_count; i++)
+        print_end("server", status->servers[i].name, status->servers[i].certificate_ends_s);
+    for (uint32_t i = 0; i < status->member_count; i++)
+        print_end("worker", status->members[i].name, status->members[i].certificate_ends_s);
+}
+
 static void print_people(const struct status_reply *status)
 {
     printf("%s%s%s\n", print_state(status->state), status->reason[0] != 0 ? ": " : "",
@@ -112,6 +130,7 @@ static void print_people(const struct status_reply *status)
     print_audits_line("audited: ", &status->audits);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
+    print_certificates(status);
 }
 
 /* A run that stands still, or whose checkpoints fail, needs somebody. */

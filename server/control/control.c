@@ -405,6 +405,9 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
     return (struct replies_facts){
         .coordinator = control->coordinator,
         .run = control->run,
+        .connections = &control->connections,
+        .local_link = control->local_link,
+        .ends_s = control->certificate_ends_s,
         .now_ms = control_ms(now_ns),
         .seconds = begun ? (double)(end_ns - control->training_ns) / 1e9 : 0,
         .samples_here = begun && status.counters.samples > control->samples_before
@@ -513,15 +516,36 @@ static enum err member_says(struct control *control, uint64_t now_ns, struct con
     return connections_add(&control->connections, connection, report.member);
 }
 
+/* Once for each stream, which may last for weeks: a worker or server warns of its own each day. */
+static void warn_of_end(const struct control *control, const struct connection *connection)
+{
+    int64_t ends_s = connection->certificate_ends_s;
+    if (ends_s == 0 || !tls_ends_soon(ends_s, (int64_t)time_wall_s()))
+        return;
+    log_warning(control->config.logger, "certificate ends soon",
+                log_text("peer", connection->address),
+                log_uint(connection->is_server ? "link" : "member", connection->id),
+                log_text("ends", time_format_utc((uint64_t)ends_s * 1000000000).text),
+                log_text("next", "make a new one (roost cert)"));
+}
+
+void control_certificate(struct control *control, int64_t ends_s)
+{
+    control->certificate_ends_s = ends_s;
+}
+
 void control_connection_message(struct control *control, uint64_t now_ns,
                                 struct connection *connection, const struct rpc_message *message)
 {
     struct reason reason = {0};
     if (connection->id != 0 && !connection->listed)
         return; /* expelled; the end of its stream is under way */
+    bool greets = connection->id == 0;
     enum err err = connection->is_server
                        ? server_says(control, now_ns, connection, message, &reason)
                        : member_says(control, now_ns, connection, message, &reason);
+    if (greets && connection->listed)
+        warn_of_end(control, connection);
     control_effects_carry_out(control, now_ns);
     /* A late report does no harm; any other error ends the stream. */
     bool greeted = connection->is_server && connection->id != 0;

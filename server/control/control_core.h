@@ -27,7 +27,8 @@ struct control {
     uint8_t key[DIGEST_KEY_BYTES]; /* of the term's proofs */
     struct coordinator *coordinator;
     uint64_t local_link;
-    struct control_run *run; /* NULL: none yet */
+    int64_t certificate_ends_s; /* this daemon's; 0: none */
+    struct control_run *run;    /* NULL: none yet */
     struct record record;
     struct order_log order;  /* ssp */
     struct file_claim claim; /* shared: the run of this directory goes on (roost checkpoint) */

@@ -121,6 +121,19 @@ void replies_describe(const struct replies_facts *facts, struct call *take_call)
 
 /* ---- status ---- */
 
+static uint64_t ends_of(const struct connection *connection)
+{
+    return connection == NULL ? 0 : (uint64_t)connection->certificate_ends_s;
+}
+
+static uint64_t server_ends(const struct replies_facts *facts, uint64_t link)
+{
+    if (link == 0)
+        return 0;
+    return link == facts->local_link ? (uint64_t)facts->ends_s
+                                     : ends_of(connections_server(facts->connections, link));
+}
+
 /* All that are known, but for those that have left. */
 static enum err status_servers(const struct replies_facts *facts, struct arena *arena,
                                struct status_reply *reply)
@@ -129,9 +142,12 @@ static enum err status_servers(const struct replies_facts *facts, struct arena *
     struct coordinator_server server;
     if (servers == NULL)
         return ERR_NOMEM;
-    for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++)
-        if (server.connected || !server.has_left)
-            servers[reply->server_count++] = describe_server(arena, &server);
+    for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++) {
+        if (!server.connected && server.has_left)
+            continue;
+        servers[reply->server_count] = describe_server(arena, &server);
+        servers[reply->server_count++].certificate_ends_s = server_ends(facts, server.link);
+    }
     reply->servers = servers;
     return ERR_OK;
 }
@@ -157,6 +173,7 @@ static enum err status_members(const struct replies_facts *facts, struct arena *
             .tickets = member.slots_done,
             .silent_seconds =
                 member.seen_ms > 0 ? (double)(facts->now_ms - member.seen_ms) / 1000 : 0,
+            .certificate_ends_s = ends_of(connections_member(facts->connections, member.member)),
         };
     }
     reply->member_count = count;

@@ -2,12 +2,16 @@
 #ifndef ROOST_SERVER_CONTROL_REPLIES_H
 #define ROOST_SERVER_CONTROL_REPLIES_H
 
+#include "server/control/connections.h"
 #include "server/control/control_run.h"
 #include "server/events.h"
 
 struct replies_facts {
     const struct coordinator *coordinator;
     const struct control_run *run; /* NULL: none */
+    const struct connections *connections;
+    uint64_t local_link; /* of the coordinator's own server, which has no connection … */
+    int64_t ends_s;      /* … and this daemon's certificate; 0: none */
     uint64_t now_ms;
     double seconds;        /* of training in this start of the daemon */
     uint64_t samples_here; /* counted in them */

@@ -741,6 +741,7 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
     const struct server_entry *server = &coordinator->servers.list[i];
     *ret_server = (struct coordinator_server){
         .boot = server->boot,
+        .link = server->link,
         .connected = server->link != 0,
         .chunk_count = map_chunks(&coordinator->run.map, server->map_index),
         .has_left = server->leaving == SERVER_HAS_LEFT,

@@ -352,6 +352,7 @@ struct coordinator_server {
     char name[64];
     char address[256];
     uint64_t boot;
+    uint64_t link; /* 0: not connected */
     bool connected;
     bool has_left;        /* drained; nothing is expected of it */
     const char *state;    /* "serving", or "idle", "joining", "draining", … */

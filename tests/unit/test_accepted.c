@@ -126,6 +126,8 @@ TEST_F(a_connection_does_not_outlive_its_certificate, accepted)
 {
     unsigned proved = peer_from(f, HOST), half_open = peer_from(f, HOST);
     prove(f, proved, TLS_ROLE_WORKER, 7);
+    assert_int_equal(accepted_ends_s(f->peers[proved]), 1000);
+    assert_int_equal(accepted_ends_s(f->peers[half_open]), 0);
     accepted_expire(f->table, 1000); /* the certificate's last second */
     assert_true(is_open(f, proved));
     accepted_expire(f->table, 1001);

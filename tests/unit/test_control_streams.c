@@ -149,6 +149,21 @@ TEST_F(the_stream_of_a_member_that_is_none_is_closed, control, .trains = true)
     assert_false(connection->listed);
 }
 
+TEST_F(the_status_has_the_ends_of_certificates, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    uint64_t member = join(f);
+    scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
+    connection->certificate_ends_s = 1000;
+    member_says(f, connection, member);
+    control_certificate(f->control, 2000);
+    struct status_reply reply = status(f, &arena);
+    assert_int_equal(reply.members[0].certificate_ends_s, 1000);
+    assert_int_equal(reply.servers[0].certificate_ends_s, 2000); /* the coordinator's own */
+    control_connection_closed(f->control, f->now_ns, connection);
+    assert_int_equal(status(f, &arena).members[0].certificate_ends_s, 0);
+}
+
 TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control, .trains = true)
 {
     uint64_t member = join(f);
