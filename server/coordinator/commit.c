@@ -87,6 +87,29 @@ enum err commit_cut_again(struct coordinator *coordinator)
     return ERR_OK;
 }
 
+/* Sums do not tell whose part was not finite: the log names all who had one. Over some skipped steps a
+ * machine that is wrong is the one that all of them have. */
+static void log_skipped(struct coordinator *coordinator)
+{
+    enum { NAMED_MAX = 6, MEMBERS_MAX_COUNTED = 64 };
+    struct run *run = &coordinator->run;
+    uint64_t members[MEMBERS_MAX_COUNTED];
+    char names[COORDINATOR_TEXT_BYTES / 2] = "";
+    size_t bytes = 0;
+    uint32_t count = tickets_brought_by(&run->tickets, members, MEMBERS_MAX_COUNTED);
+    for (uint32_t i = 0; i < count && i < NAMED_MAX && bytes < sizeof names; i++) {
+        const struct member *member = members_find(&coordinator->members, members[i]);
+        if (member != NULL)
+            bytes += (size_t)snprintf(names + bytes, sizeof names - bytes, "%s%s",
+                                      bytes > 0 ? "," : "", member->name);
+    }
+    effects_log(&coordinator->effects, true,
+                "step not finite  step=%llu in_row=%llu brought_by=%s%s next=none of its changes",
+                (unsigned long long)run->steps.version,
+                (unsigned long long)run->steps.counters.skips_in_row, names[0] != 0 ? names : "-",
+                count > NAMED_MAX ? ",..." : "");
+}
+
 /* Decides step `version`: nothing of it is missing. */
 static void decide(struct coordinator *coordinator, uint64_t now_ms)
 {
@@ -94,7 +117,10 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     struct seal_metrics metrics;
     struct commit commit;
     moves_arrived(coordinator);
-    if (steps_decide(coordinator, &commit, &metrics) != ERR_OK) {
+    enum err err = steps_decide(coordinator, &commit, &metrics);
+    if (err != ERR_OK || !commit.apply)
+        log_skipped(coordinator);
+    if (err != ERR_OK) {
         char text[COORDINATOR_TEXT_BYTES];
         snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
                  (unsigned long long)run->steps.version,

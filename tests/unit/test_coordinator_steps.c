@@ -154,6 +154,16 @@ TEST_F(p8_a_commit_carries_the_counters, coordinator, .steps = 5)
     assert_int_equal(status(f).skipped, 1);
 }
 
+TEST_F(a_step_that_is_not_finite_names_who_brought_it, coordinator, .steps = 5)
+{
+    uint64_t worker = join(f);
+    ticket_of(f, worker, 1);
+    assert_int_equal(say_reduced(f, 0, 0, NAN), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    assert_non_null(
+        strstr(seen(f, EFFECT_LOG)->log.text, "step not finite  step=0 in_row=1 brought_by=w"));
+}
+
 TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator, .steps = 5)
 {
     for (uint64_t i = 0; i < 2; i++) {
