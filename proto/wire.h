@@ -375,6 +375,8 @@ struct server_held {
     const struct chunk_range *ranges; /* its chunks */
     bool has_decision;
     struct commit decision; /* the newest commit that it got */
+    uint32_t file;          /* number of its file in that cut; WIRE_FILE_NONE: it has none */
+    uint32_t attempt;       /* the newest at that cut */
 };
 
 struct server_report {

@@ -76,11 +76,12 @@ static void tell_commit(struct coordinator *coordinator)
 }
 
 /* The newest commit is sent again, with another attempt at its cut: servers carry out the rest of it
- * once. */
+ * once. One that a successor has adopted was sent without its cut before. */
 enum err commit_cut_again(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    check(run->phase == PHASE_LAST && run->steps.commit.cut); /* P9: nothing is open */
+    check(run->phase == PHASE_LAST && run->steps.committed); /* P9: nothing is open */
+    steps_cut(run);
     TRY(generation_order_cut(coordinator, run->steps.version));
     cuts_try_again(&run->cuts);
     tell_commit(coordinator);

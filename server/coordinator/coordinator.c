@@ -640,7 +640,7 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     else if (run->phase == PHASE_FIRST_CUT)
         snprintf(ret_text, text_bytes, "the checkpoint of version %llu is being written",
                  (unsigned long long)run->steps.version);
-    else if (run->phase == PHASE_LAST && cuts_waits(&run->cuts))
+    else if (run->phase == PHASE_LAST && cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
         snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
     else if (run->phase == PHASE_LAST)
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");

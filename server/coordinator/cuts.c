@@ -226,6 +226,13 @@ void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms)
     cuts->again_ms = now_ms + ((uint64_t)AGAIN_MS << doublings);
 }
 
+void cuts_resume(struct cuts *cuts, struct cut_name name, uint32_t attempt, uint64_t now_ms)
+{
+    cuts->waiting = name;
+    cuts->attempt = attempt;
+    cuts->again_ms = now_ms > 0 ? now_ms : 1;
+}
+
 void cuts_try_again(struct cuts *cuts)
 {
     check(cuts_waits(cuts));

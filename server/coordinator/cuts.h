@@ -81,6 +81,9 @@ void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_f
 /* There was no room for the run's last cut: there will be another attempt, each later than the one
  * before. */
 void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
+/* The run's last cut was ordered by a coordinator that is dead, up to that attempt: the next one
+ * begins now. */
+void cuts_resume(struct cuts *cuts, struct cut_name name, uint32_t attempt, uint64_t now_ms);
 /* The next attempt begins. */
 void cuts_try_again(struct cuts *cuts);
 bool cuts_waits(const struct cuts *cuts);

@@ -64,6 +64,12 @@ void steps_adopt(struct run *run, uint64_t version, const struct commit *decisio
     run->steps.commit.cut = false;
 }
 
+void steps_cut(struct run *run)
+{
+    check(run->steps.committed);
+    run->steps.commit.cut = true;
+}
+
 void steps_raise_term(struct run *run, uint64_t term)
 {
     run->steps.commit.term = term;

@@ -14,6 +14,8 @@ void steps_rewind(struct run *run, const struct cut_record *cut);
 /* Puts the run at `version`, after `decision` (NULL: after the cut), which is sent again in `term`.
  * The coordinator before may have granted tickets that this one does not know. */
 void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term);
+/* The newest decision is a cut, also one that was adopted without it. */
+void steps_cut(struct run *run);
 /* The newest decision is sent again in that term. */
 void steps_raise_term(struct run *run, uint64_t term);
 /* The step's duration counts from now on. */

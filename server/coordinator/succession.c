@@ -176,6 +176,37 @@ static bool agrees(const struct server_entry *server, const struct server_entry 
     return newest->held.has_decision && reached(server) == newest->held.decision.step;
 }
 
+/* The number of the holder's file in a cut that this coordinator orders (choose_holders()). */
+static uint32_t file_of(const struct coordinator *coordinator, const struct server_entry *holder)
+{
+    uint32_t below = 0;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        below += is_holder(server) && strcmp(server->name, holder->name) < 0 ? 1 : 0;
+    }
+    return below;
+}
+
+/* P9: the last cut has the name that the dead coordinator gave it, so a server that is still writing
+ * for an earlier attempt at it must not write another one's file. */
+static bool files_agree(const struct coordinator *coordinator, const struct server_entry *newest)
+{
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        if (is_holder(server) && server->held.has_decision && reached(server) == reached(newest) &&
+            server->held.file != WIRE_FILE_NONE &&
+            server->held.file != file_of(coordinator, server))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the run's last version is reached, and no cut of it is recorded. */
+static bool lacks_last_cut(const struct run *run, uint64_t version)
+{
+    return version == run->settings.steps && version > run->cuts.newest.name.version;
+}
+
 /* Why the run cannot go on; NULL: it can. */
 static const char *find_obstacle(const struct coordinator *coordinator,
                                  const struct server_entry *newest)
@@ -193,8 +224,8 @@ static const char *find_obstacle(const struct coordinator *coordinator,
     uint64_t version = reached(newest), cut = run->cuts.newest.name.version;
     if (version < cut || (!newest->held.has_decision && version > cut))
         return "its servers hold another checkpoint";
-    if (version >= run->settings.steps)
-        return "only the last checkpoint is missing";
+    if (lacks_last_cut(run, version) && !files_agree(coordinator, newest))
+        return "its last checkpoint has the same servers in another order";
     return version > run->succession.recorded ? "the run's log misses a step" : NULL;
 }
 
@@ -249,6 +280,24 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
+/* P9: there is no next commit that could bring a cut. The decision is sent to all without one, and
+ * when all have it, again with an attempt that is above every other. */
+static void resume_last_cut(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct cut_name last = {run->generation, run->steps.version};
+    uint32_t attempt = 0;
+    if (!lacks_last_cut(run, last.version))
+        return;
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_held *held = &servers_of_map(&coordinator->servers, i)->held;
+        if (held->decision.step + 1 == last.version && held->attempt > attempt)
+            attempt = held->attempt;
+    }
+    cuts_resume(&run->cuts, last, attempt, now_ms);
+    run_due(coordinator, now_ms);
+}
+
 static enum err adopt_newest(struct coordinator *coordinator, uint64_t now_ms,
                              const struct server_entry *newest)
 {
@@ -266,6 +315,7 @@ static enum err adopt_newest(struct coordinator *coordinator, uint64_t now_ms,
         (struct cut_name){run->generation, run->steps.version};
     phase_enter_state(run, RUN_TRAINING);
     send_state(coordinator);
+    resume_last_cut(coordinator, now_ms);
     tell_all(coordinator);
     effects_log(&coordinator->effects, false,
                 "coordinator adopts  generation=%llu step=%llu servers=%u next=go on",

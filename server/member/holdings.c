@@ -99,15 +99,29 @@ static bool move_chunks(struct holdings *holdings, const struct server_command *
     return name_chunks(holdings);
 }
 
+/* The same decision again: there was no room for its cut. */
+static void note_attempt(struct server_held *told, const struct server_command *command)
+{
+    if (!command->commit.cut || command->attempt <= told->attempt)
+        return;
+    told->file = command->file;
+    told->attempt = command->attempt;
+}
+
 void holdings_commit(struct holdings *holdings, const struct server_command *command)
 {
     struct server_held *told = &holdings->told;
     const struct commit *commit = &command->commit;
-    if (commit->generation != told->generation || told->generation == 0 ||
-        (told->has_decision && commit->step <= told->decision.step))
+    if (commit->generation != told->generation || told->generation == 0)
+        return;
+    if (told->has_decision && commit->step == told->decision.step)
+        note_attempt(told, command);
+    if (told->has_decision && commit->step <= told->decision.step)
         return;
     told->has_decision = true;
     told->decision = *commit;
+    told->file = commit->cut ? command->file : WIRE_FILE_NONE;
+    told->attempt = command->attempt;
     holdings->takes = false;
     if (command->move_count > 0 && !move_chunks(holdings, command))
         holdings_release(holdings);

@@ -64,6 +64,27 @@ TEST(the_newest_decision_of_its_generation_counts)
     assert_false(holdings.told.has_decision);
 }
 
+TEST(the_newest_attempt_at_its_cut_is_said)
+{
+    scoped(holdings_release) struct holdings holdings = {0};
+    struct server_command prepare = prepare_of(3), commit = commit_of(3, 12);
+    holdings_prepare(&holdings, &prepare);
+    commit.file = 1;
+    holdings_commit(&holdings, &commit);
+    assert_int_equal(holdings.told.file, WIRE_FILE_NONE);
+    commit = commit_of(3, 13);
+    commit.commit.cut = true;
+    commit.file = 1;
+    holdings_commit(&holdings, &commit);
+    commit.attempt = 2;
+    holdings_commit(&holdings, &commit);
+    commit.commit.cut = false; /* a successor repeats the decision */
+    commit.attempt = 0;
+    holdings_commit(&holdings, &commit);
+    assert_int_equal(holdings.told.file, 1);
+    assert_int_equal(holdings.told.attempt, 2);
+}
+
 /* One goes, two come, at version 13. */
 TEST(chunks_belong_to_whom_the_newest_decision_gives_them)
 {

@@ -452,17 +452,86 @@ TEST(p7_it_rewinds_when_one_answer_does_not_fit)
     }
 }
 
-TEST(it_rewinds_when_the_log_misses_a_step_or_the_last_cut_is_missing)
+TEST_F(it_rewinds_when_the_log_misses_a_step, succession)
 {
-    for (uint64_t version = 6; version <= 7; version++) {
-        struct succession_fixture f = {0};
-        succession_set_up(&f);
-        f.run.steps = version == 6 ? 6 : 10;
-        ask_all(&f);
-        say_held_all(&f, version);
-        assert_true(has_rewound(&f));
-        succession_tear_down(&f);
+    ask_all(f);
+    say_held_all(f, 7);
+    assert_true(has_rewound(f));
+}
+
+/* What server i holds of the run's last version, 5, and of its cut. */
+static struct server_held held_last(struct succession_fixture *f, uint32_t i, uint32_t attempt)
+{
+    struct server_held held = held_of(f, i, 5);
+    held.file = i;
+    held.attempt = attempt;
+    return held;
+}
+
+static void say_held_last(struct succession_fixture *f)
+{
+    f->run.steps = 5;
+    ask_all(f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_held(f, i, i == 0 ? held_of(f, 0, 4) : held_last(f, i, i)), ERR_OK);
+}
+
+/* The dead one waited for room. */
+TEST_F(p9_the_last_versions_cut_is_written_from_what_servers_hold, succession)
+{
+    say_held_last(f);
+    assert_false(has_rewound(f));
+    assert_int_equal(status(&f->c).version, 5);
+    assert_false(command(&f->c, 0, SERVER_COMMIT)->commit.cut);
+    f->c.generation = GENERATION;
+    commit_all(&f->c, 4);
+    tick(&f->c, 1000);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_true(command(&f->c, i, SERVER_COMMIT)->commit.cut);
+        assert_int_equal(command(&f->c, i, SERVER_COMMIT)->file, i);
+        assert_int_equal(command(&f->c, i, SERVER_COMMIT)->attempt, 3);
     }
+    f->c.attempt = 2;
+    assert_int_equal(say_manifest(&f->c, 2, 5, ERR_NO_SPACE), ERR_OK); /* the dead one's */
+    f->c.attempt = 3;
+    commit_all(&f->c, 4);
+    record_all(&f->c, 5);
+    assert_int_equal(status(&f->c).state, RUN_ENDED);
+    assert_int_equal(f->c.stored.counters.samples, 40);
+}
+
+TEST_F(p9_the_last_versions_cut_waits_for_room_under_a_successor_too, succession)
+{
+    say_held_last(f);
+    f->c.generation = GENERATION;
+    commit_all(&f->c, 4);
+    tick(&f->c, 1000);
+    f->c.attempt = 3;
+    assert_int_equal(say_manifest(&f->c, 1, 5, ERR_NO_SPACE), ERR_OK);
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+    assert_non_null(strstr(status(&f->c).reason, "it waits for room: server s1"));
+}
+
+/* s1 may still be writing the file that would be s2's now. */
+TEST_F(p9_the_last_versions_cut_with_other_files_is_not_written_again, succession)
+{
+    f->run.steps = 5;
+    ask_all(f);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_held held = held_last(f, i, 0);
+        held.file = (i + 1) % SERVERS;
+        assert_int_equal(say_held(f, i, held), ERR_OK);
+    }
+    assert_true(has_rewound(f));
+}
+
+TEST_F(p9_a_run_whose_last_cut_is_recorded_ends_under_a_successor, succession)
+{
+    f->run.steps = 2;
+    ask_all(f);
+    say_held_all(f, 2);
+    assert_false(has_rewound(f));
+    assert_int_equal(status(&f->c).state, RUN_ENDED);
 }
 
 TEST(async_and_ssp_ask_nobody)
