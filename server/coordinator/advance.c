@@ -169,15 +169,25 @@ static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
     }
 }
 
-/* Another attempt at the run's last cut, when its moment has come. */
+static bool last_cut_again(struct coordinator *coordinator)
+{
+    return commit_is_acknowledged(coordinator) && servers_connected(&coordinator->servers) &&
+           commit_cut_again(coordinator) == ERR_OK;
+}
+
+/* Another attempt at the run's first or last cut, when its moment has come. */
 static void try_cut_again(struct coordinator *coordinator, uint64_t now_ms)
 {
-    struct cuts *cuts = &coordinator->run.cuts;
+    struct run *run = &coordinator->run;
+    struct cuts *cuts = &run->cuts;
+    bool done = false;
     if (!cuts_waits(cuts) || cuts->again_ms == 0)
         return;
-    bool ready = coordinator->run.phase == PHASE_LAST && commit_is_acknowledged(coordinator) &&
-                 servers_connected(&coordinator->servers);
-    if (cuts->again_ms > now_ms || !ready || commit_cut_again(coordinator) != ERR_OK)
+    if (cuts_again_is_due(cuts, now_ms) && run->phase == PHASE_LAST)
+        done = last_cut_again(coordinator);
+    else if (cuts_again_is_due(cuts, now_ms) && run->phase == PHASE_FIRST_CUT)
+        done = generation_first_cut_again(coordinator) == ERR_OK;
+    if (!done)
         run_due(coordinator, cuts->again_ms > now_ms ? cuts->again_ms : now_ms + AGAIN_MS);
 }
 

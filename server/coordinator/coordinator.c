@@ -634,14 +634,14 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     else if (run->phase == PHASE_GATHER)
         snprintf(ret_text, text_bytes, "%u of %u servers are connected",
                  servers_available(servers, NULL), run->settings.servers_min);
+    else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
+        snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->steps.version);
     else if (run->phase == PHASE_FIRST_CUT)
         snprintf(ret_text, text_bytes, "the checkpoint of version %llu is being written",
                  (unsigned long long)run->steps.version);
-    else if (run->phase == PHASE_LAST && cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
-        snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
     else if (run->phase == PHASE_LAST)
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)

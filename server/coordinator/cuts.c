@@ -187,6 +187,7 @@ bool cuts_recorded(struct cuts *cuts, struct cut_name name)
     cuts->map = pending->map;
     pending->map = (struct map){0};
     cuts->error[0] = 0;
+    cuts->fails = 0;
     if (cuts_same(cuts->waiting, name))
         wait_no_more(cuts);
     shift(cuts, (uint32_t)(pending - cuts->pending) + 1);
@@ -221,8 +222,9 @@ void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_f
 
 void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms)
 {
-    uint32_t doublings = cuts->attempt < AGAIN_DOUBLINGS_MAX ? cuts->attempt : AGAIN_DOUBLINGS_MAX;
+    uint32_t doublings = cuts->fails < AGAIN_DOUBLINGS_MAX ? cuts->fails : AGAIN_DOUBLINGS_MAX;
     cuts->waiting = name;
+    cuts->fails++;
     cuts->again_ms = now_ms + ((uint64_t)AGAIN_MS << doublings);
 }
 
@@ -238,6 +240,11 @@ void cuts_try_again(struct cuts *cuts)
     check(cuts_waits(cuts));
     cuts->attempt++;
     cuts->again_ms = 0;
+}
+
+bool cuts_again_is_due(const struct cuts *cuts, uint64_t now_ms)
+{
+    return cuts_waits(cuts) && cuts->again_ms > 0 && cuts->again_ms <= now_ms;
 }
 
 bool cuts_waits(const struct cuts *cuts)

@@ -25,9 +25,10 @@ struct cuts {
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
-    struct cut_name waiting;            /* the run's last, for room; generation 0: none */
-    uint32_t attempt;                   /* the newest at it that has begun */
-    uint64_t again_ms;                  /* when the next one begins; 0: nobody waits for one */
+    struct cut_name waiting;            /* the run's first or last, for room; generation 0: none */
+    uint32_t fails;    /* in a row, for want of room, of those that were waited for */
+    uint32_t attempt;  /* the newest at it that has begun */
+    uint64_t again_ms; /* when the next one begins; 0: nobody waits for one */
 };
 
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
@@ -78,7 +79,7 @@ struct cut_failure {
     uint64_t bytes;
 };
 void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_failure *failure);
-/* There was no room for the run's last cut: there will be another attempt, each later than the one
+/* There was no room for the run's first or last cut: there will be another attempt, each later than the one
  * before. */
 void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
 /* The run's last cut was ordered by a coordinator that is dead, up to that attempt: the next one
@@ -86,6 +87,7 @@ void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
 void cuts_resume(struct cuts *cuts, struct cut_name name, uint32_t attempt, uint64_t now_ms);
 /* The next attempt begins. */
 void cuts_try_again(struct cuts *cuts);
+bool cuts_again_is_due(const struct cuts *cuts, uint64_t now_ms);
 bool cuts_waits(const struct cuts *cuts);
 /* The newest attempt at that cut; 0: the first. A server that comes back between two attempts gets the
  * one that has failed: it writes its file once more with the next. */

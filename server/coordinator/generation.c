@@ -405,6 +405,22 @@ void generation_go_back(struct coordinator *coordinator)
     run->next_map = NEXT_MAP_OF_CUT;
 }
 
+enum err generation_first_cut_again(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    check(run->phase == PHASE_FIRST_CUT);
+    if (!begins_by_seed(run)) {
+        cuts_forget(&run->cuts);
+        leave_steps(run);
+        return ERR_OK;
+    }
+    TRY(generation_order_cut(coordinator, run->steps.version));
+    cuts_try_again(&run->cuts);
+    const struct cut_name first = {run->generation, run->steps.version};
+    effects_add(&coordinator->effects, EFFECT_STORE_CUT)->cut = cuts_by_seed(&run->cuts, first);
+    return ERR_OK;
+}
+
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server)
 {
     const struct cut_record *cut = &coordinator->run.cuts.newest;

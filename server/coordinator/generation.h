@@ -44,6 +44,10 @@ bool generation_may_go_back(const struct coordinator *coordinator);
 void generation_go_back(struct coordinator *coordinator);
 /* The server's stream broke: nobody waits for it when it was to get its first chunks. */
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server);
+/* In PHASE_FIRST_CUT: another attempt at the generation's first cut, for which there was no room.
+ * Servers write it when they prepare, so unless it is recorded by its seed a generation follows.
+ * ERR_NOMEM: for the cut's map. */
+enum err generation_first_cut_again(struct coordinator *coordinator) MUST_USE;
 /* Orders a cut of the version, on the present servers and map. Each server gets the number of its
  * file. ERR_NOMEM. */
 enum err generation_order_cut(struct coordinator *coordinator, uint64_t version) MUST_USE;

@@ -194,15 +194,15 @@ static void cut_recorded(struct coordinator *coordinator)
         begin_training(coordinator);
 }
 
-/* Whether the run ends with this cut, which fitted on no disk. A daemon that ends cannot wait: its
- * successor goes on. */
-static bool waits_for_room(const struct run *run, bool last, enum err code)
+/* Whether the run begins or ends with this cut, which fitted on no disk. A daemon that ends cannot
+ * wait: its successor goes on. */
+static bool waits_for_room(const struct run *run, bool needed, enum err code)
 {
-    return last && code == ERR_NO_SPACE && run->ending.kind != ENDING_PAUSE;
+    return needed && code == ERR_NO_SPACE && run->ending.kind != ENDING_PAUSE;
 }
 
-/* Training goes on without the cut, except where it needs that cut. The run's last cut waits for
- * room. */
+/* Training goes on without the cut, except where it needs that cut. The run's first cut and its last
+ * wait for room. */
 static void cut_failed(struct coordinator *coordinator, uint64_t now_ms, const char *who,
                        struct cut_name cut, enum err code)
 {
@@ -214,24 +214,25 @@ static void cut_failed(struct coordinator *coordinator, uint64_t now_ms, const c
              run->cuts.error, (unsigned long long)run->cuts.newest.name.version);
     bool first = run->cuts.newest.name.generation == 0;
     bool last = run->phase == PHASE_LAST && cut.version == run->steps.version;
-    bool waits = waits_for_room(run, last, code);
+    bool begun = run->moves.change == CHANGE_BEGUN && !generation_may_go_back(coordinator);
+    bool waits = waits_for_room(run, first || last || begun, code);
     effects_log(&coordinator->effects, true,
                 "checkpoint failed  at=\"%s\" version=%llu err=%s needed_bytes=%llu next=%s", who,
                 (unsigned long long)cut.version, err_name(code),
                 (unsigned long long)run->settings.cut_bytes,
-                waits           ? "again"
-                : first || last ? "end"
-                                : "go on");
-    if (first)
-        ending_over(coordinator, RUN_FAILED, run->cuts.error);
-    else if (waits) {
+                waits                    ? "again"
+                : first || last || begun ? "end"
+                                         : "go on");
+    if (waits) {
         cuts_wait(&run->cuts, cut, now_ms);
         run_due(coordinator, run->cuts.again_ms);
-    } else if (last)
+    } else if (first)
+        ending_over(coordinator, RUN_FAILED, run->cuts.error);
+    else if (last)
         ending_over(coordinator, run_ends(run) ? RUN_STOPPED : RUN_FAILED, text);
     else if (generation_may_go_back(coordinator)) /* training goes on where it was before */
         generation_go_back(coordinator);
-    else if (run->moves.change == CHANGE_BEGUN)
+    else if (begun)
         ending_over(coordinator, RUN_FAILED, text);
 }
 

@@ -705,8 +705,7 @@ static bool is_right_end(const struct sim *sim, enum run_state state)
     case RUN_STOPPED:
         return sim->ledger.stopping;
     case RUN_FAILED:
-        return (sim->faults.was_full && version < sim->scenario.spec.train.steps) ||
-               (sim->expected.failed && version == sim->expected.failed_step);
+        return sim->expected.failed && version == sim->expected.failed_step;
     default:
         return false;
     }
