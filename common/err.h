@@ -48,7 +48,8 @@
     X(NO_GRANT, DROP, "ticket was not granted to the sender")                                      \
     X(NOT_SYNCED, STOP, "what was written may not be on disk")                                     \
     X(NAME_TAKEN, STOP, "another server of this name is connected")                                \
-    X(EXPELLED, REJECT, "worker was expelled from the run")
+    X(EXPELLED, REJECT, "worker was expelled from the run")                                        \
+    X(SEARCHING, WAIT, "a whole checkpoint is still looked for")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

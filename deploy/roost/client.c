@@ -153,7 +153,12 @@ enum err client_start_run(struct client *client, const struct start_run_request 
     scoped(buf_release) struct buf bytes = {0};
     TRY(wire_encode_start_run_request(request, &bytes));
     uint32_t timeout_ms = request->samples == 0 ? DATA_MS : CALL_MS; /* it reads the data set */
-    TRY(call_for(client, timeout_ms, "/roost.v1.Cluster/StartRun", &bytes, answer, reason));
+    enum err err =
+        call_for(client, timeout_ms, "/roost.v1.Cluster/StartRun", &bytes, answer, reason);
+    if (err == ERR_SEARCHING && !client->search_said)
+        fprintf(stderr, "%s\n", reason->text);
+    client->search_said = err == ERR_SEARCHING;
+    TRY(err);
     return wire_decode_start_run_reply(buf_slice(&answer->bytes), &answer->arena, ret_reply,
                                        reason);
 }

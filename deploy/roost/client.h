@@ -31,6 +31,7 @@ struct client {
     struct rpc_loop *loop;
     struct rpc_channel *channel;
     struct tls_identity identity;
+    bool search_said; /* that the newest call to start a run waits for a whole checkpoint */
 };
 
 enum err client_open(const struct client_options *options, struct client *ret_client,
@@ -48,6 +49,7 @@ enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason) MUST_USE;
 enum err client_describe(struct client *client, struct client_answer *answer,
                          struct describe_reply *ret_reply, struct reason *reason) MUST_USE;
+/* ERR_SEARCHING: a sentence on stderr has said what is read, once; ask again. */
 enum err client_start_run(struct client *client, const struct start_run_request *request,
                           struct client_answer *answer, struct start_run_reply *ret_reply,
                           struct reason *reason) MUST_USE;

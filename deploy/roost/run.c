@@ -11,6 +11,9 @@
 #include "deploy/roost/watch.h"
 
 #include <string.h>
+#include <unistd.h>
+
+enum { SEARCH_MS = 200 /* between two questions for a run whose checkpoint is looked for */ };
 
 struct run_options {
     struct client_options client;
@@ -49,7 +52,10 @@ static enum err start(struct run_options *options, struct client *client, struct
     struct start_run_reply reply;
     struct start_run_request request =
         launch_request(launch, &options->launch, options->directory, options->servers);
-    TRY(client_start_run(client, &request, &answer, &reply, reason));
+    enum err err;
+    while ((err = client_start_run(client, &request, &answer, &reply, reason)) == ERR_SEARCHING)
+        usleep(SEARCH_MS * 1000);
+    TRY(err);
     if (reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
     return ERR_OK;

@@ -429,7 +429,8 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
         TRY(look_at_children(up, now_ms(), reason));
         if (err != ERR_OK)
             usleep(20000);
-    } while (err != ERR_OK && time_now_ns() < deadline && watch_signals_count(signals) == 0);
+    } while (err != ERR_OK && (err == ERR_SEARCHING || time_now_ns() < deadline) &&
+             watch_signals_count(signals) == 0);
     if (err == ERR_OK && reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
     if (err == ERR_OK)

@@ -61,6 +61,7 @@ void control_free(struct control *control)
     order_log_release(&control->order);
     file_claim_release(&control->claim);
     control_effects_end_search(control);
+    whole_cut_release(&control->whole);
     coordinator_free(control->coordinator);
     control_run_free(control->run);
     free(control);
@@ -228,8 +229,11 @@ static enum err start_run(struct control *control, uint64_t now_ns,
 {
     scoped(control_plan_release) struct control_plan plan = {0};
     scoped(asked_release) struct asked asked = {0};
+    if (request->resume)
+        TRY(whole_cut_wait(&control->whole, now_ns, reason)); /* before data are read once more */
     TRY(asked_init(&asked, request, control->config.run_dir, reason));
-    const struct control_wish wish = {&asked.request, asked.directory, request->directory[0] == 0};
+    const struct control_wish wish = {&asked.request, asked.directory, request->directory[0] == 0,
+                                      &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
     TRY(open_served(plan.run, &asked.data, reason));
@@ -349,8 +353,9 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
         return;
     }
     buf_release(&response);
-    log_warning(control->config.logger, "run not started", log_text("err", err_name(err)),
-                log_text("reason", reason.text));
+    if (err != ERR_SEARCHING) /* the operator asks again */
+        log_warning(control->config.logger, "run not started", log_text("err", err_name(err)),
+                    log_text("reason", reason.text));
     control_effects_end_if_not_synced(control, err, &reason);
     call_fail(take_call, err, reason_text(err, &reason));
 }
@@ -598,7 +603,7 @@ void control_describe(const struct control *control, char *text, size_t bytes)
 uint64_t control_next_ns(const struct control *control)
 {
     uint64_t due_ms = coordinator_next_ms(control->coordinator);
-    if (control->search.cuts != NULL)
+    if (control->search.cuts != NULL || whole_cut_reads(&control->whole))
         return 0; /* it goes on at once, behind what has come meanwhile */
     uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
     due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
@@ -650,6 +655,7 @@ void control_tick(struct control *control, uint64_t now_ns)
 {
     if (control->search.cuts != NULL && control->failed == ERR_OK)
         control_effects_search(control, now_ns);
+    whole_cut_go_on(&control->whole, now_ns);
     if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
         coordinator_tick(control->coordinator, control_ms(now_ns));
         control_effects_carry_out(control, now_ns);

@@ -14,9 +14,8 @@
  * takes minutes to read, and members' heartbeats do not wait. */
 struct control_search {
     struct cut_record *cuts; /* NULL: nothing is looked for */
-    uint32_t count, at;      /* of these the one that is read, … */
-    struct checkpoint *checkpoint;
-    uint32_t next; /* … from this block on */
+    uint32_t count, at;      /* of these the one that is read */
+    struct whole_cut_reader reader;
     uint64_t run;
     char unready[COORDINATOR_TEXT_BYTES];
 };
@@ -42,6 +41,7 @@ struct control {
     bool state_late;                 /* the disk was full; the state is stored when it is not */
     bool convictions_late;           /* the same */
     struct control_search search;
+    struct whole_cut whole; /* for an operator who resumes a run that the store does not know */
     enum err failed;
 };
 

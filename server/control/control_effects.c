@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEARCH_BYTES = 16 << 20 /* of a checkpoint, read between two events: 10 ms from memory */ };
-
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
 {
     control->failed = err;
@@ -70,7 +68,7 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
 
 void control_effects_end_search(struct control *control)
 {
-    checkpoint_free(control->search.checkpoint);
+    whole_cut_reader_release(&control->search.reader);
     free(control->search.cuts);
     control->search = (struct control_search){0};
 }
@@ -92,19 +90,6 @@ static enum err begin_search(struct control *control, const struct effect *effec
                           &search->count, reason);
 }
 
-/* Every block is read, because the servers would find a flipped bit only after they have prepared
- * again. */
-static enum err read_part(struct control *control, bool *ret_whole, struct reason *reason)
-{
-    struct control_search *search = &control->search;
-    const struct cut_name cut = search->cuts[search->at].name;
-    const struct checkpoint_name name = {cut.generation, cut.version};
-    if (search->checkpoint == NULL)
-        TRY(checkpoint_open(control->run->checkpoint_dir, name, &search->checkpoint, reason));
-    return checkpoint_verify_part(search->checkpoint, SEARCH_BYTES, &search->next, ret_whole,
-                                  reason);
-}
-
 static void pass_over(struct control *control, enum err err, const struct reason *reason)
 {
     struct control_search *search = &control->search;
@@ -112,9 +97,6 @@ static void pass_over(struct control *control, enum err err, const struct reason
     log_warning(control->config.logger, "checkpoint cannot be read",
                 log_uint("generation", name.generation), log_uint("version", name.version),
                 log_text("err", err_name(err)), log_text("reason", reason->text));
-    checkpoint_free(search->checkpoint);
-    search->checkpoint = NULL;
-    search->next = 0;
     search->at++;
 }
 
@@ -144,7 +126,10 @@ void control_effects_search(struct control *control, uint64_t now_ns)
         return;
     }
     if (search->at < search->count) {
-        enum err err = read_part(control, &whole, &reason);
+        const struct cut_name cut = search->cuts[search->at].name;
+        const struct checkpoint_name name = {cut.generation, cut.version};
+        enum err err =
+            whole_cut_read(&search->reader, control->run->checkpoint_dir, name, &whole, &reason);
         if (err != ERR_OK)
             pass_over(control, err, &reason);
         if (!whole)

@@ -169,32 +169,17 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
     return err;
 }
 
-/* The newest recorded cut of the directory that is whole. */
-static enum err open_whole(const char *directory, struct checkpoint **ret_checkpoint,
-                           struct reason *reason)
-{
-    scoped(buf_release) struct buf path = {0};
-    scoped(checkpoint_names_release) struct checkpoint_names names = {0};
-    TRY(buf_printf(&path, "%s/checkpoints", directory));
-    const char *dir = (const char *)path.data;
-    TRY(checkpoint_list(dir, &names, reason));
-    enum err err = ERR_NOT_FOUND;
-    for (size_t i = names.set_aside; i < names.count; i++) {
-        err = checkpoint_judge(dir, names.names[i], reason);
-        if (err == ERR_OK)
-            return checkpoint_open(dir, names.names[i], ret_checkpoint, reason);
-    }
-    return names.count > names.set_aside
-               ? err
-               : reason_set(reason, err, "%s has no recorded checkpoint", dir);
-}
-
 /* The newest whole cut of the directory as facts, for a run that this store does not know. */
-static enum err adopt(const char *directory, struct store_run *stored,
+static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                       struct coordinator_past *past, struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    TRY(open_whole(directory, &checkpoint, reason));
+    scoped(buf_release) struct buf path = {0};
+    struct checkpoint_name name;
+    TRY(buf_printf(&path, "%s/checkpoints", wish->directory));
+    const char *dir = (const char *)path.data;
+    TRY(whole_cut_ask(wish->whole, dir, wish->now_ns, &name, reason));
+    TRY(checkpoint_open(dir, name, &checkpoint, reason));
     const struct checkpoint_record *about = checkpoint_about(checkpoint);
     stored->spec = strdup(about->spec);
     stored->restore = strdup("");
@@ -215,17 +200,18 @@ static enum err adopt(const char *directory, struct store_run *stored,
 }
 
 /* What store and directory have of the run. */
-static enum err find_run(struct store *store, const char *directory, struct store_run *ret_stored,
-                         struct control_plan *plan, struct reason *reason)
+static enum err find_run(struct store *store, const struct control_wish *wish,
+                         struct store_run *ret_stored, struct control_plan *plan,
+                         struct reason *reason)
 {
-    enum err err = store_find_run(store, directory, ret_stored, reason);
+    enum err err = store_find_run(store, wish->directory, ret_stored, reason);
     bool chosen;
     if (err == ERR_OK)
         return control_run_past(store, ret_stored, &plan->past, &chosen, reason);
     if (err != ERR_NOT_FOUND)
         return err;
     plan->is_new = plan->has_past = true;
-    return adopt(directory, ret_stored, &plan->past, reason);
+    return adopt(wish, ret_stored, &plan->past, reason);
 }
 
 /* The differences from the stored spec, and whether they change the digest. */
@@ -306,7 +292,7 @@ static enum err plan_resume(struct store *store, const struct control_wish *wish
                             struct reason *reason)
 {
     const struct start_run_request *request = wish->request;
-    TRY(find_run(store, wish->directory, stored, plan, reason));
+    TRY(find_run(store, wish, stored, plan, reason));
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
     if (request->spec[0] != 0)
         TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, reason));

@@ -6,6 +6,7 @@
 
 #include "common/model/model.h"
 #include "common/settings/spec.h"
+#include "server/control/whole_cut.h"
 #include "server/disk/store.h"
 
 enum { CONTROL_CUTS_MAX = 16 /* so many cuts of the store a run may go back by */ };
@@ -35,11 +36,13 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
 
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
- * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. */
+ * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */
 struct control_wish {
     const struct start_run_request *request;
     const char *directory;
-    bool chosen; /* by the daemon: the operator is told which */
+    bool chosen;             /* by the daemon: the operator is told which */
+    struct whole_cut *whole; /* of a run that the store does not know */
+    uint64_t now_ns;
 };
 struct control_plan {
     struct control_run *run;

@@ -23,6 +23,7 @@ struct plan_fixture {
     struct store *store;
     uint64_t term;
     struct start_run_request request;
+    struct whole_cut whole;
     struct control_plan plan;
     struct reason reason;
 };
@@ -43,11 +44,22 @@ static void plan_set_up(struct plan_fixture *f)
     f->request.data_digest[0] = 9;
 }
 
-static enum err plan(struct plan_fixture *f)
+static enum err ask(struct plan_fixture *f)
 {
-    const struct control_wish wish = {.request = &f->request, .directory = f->directory};
+    const struct control_wish wish = {
+        .request = &f->request, .directory = f->directory, .whole = &f->whole};
     control_plan_release(&f->plan);
     return control_run_plan(f->store, &wish, &f->plan, &f->reason);
+}
+
+/* … until it is known which checkpoint is whole. */
+static enum err plan(struct plan_fixture *f)
+{
+    enum err err;
+    do
+        err = ask(f);
+    while (err == ERR_SEARCHING);
+    return err;
 }
 
 /* The run of the fixture's request, stored. */
@@ -62,6 +74,7 @@ static void store_run(struct plan_fixture *f)
 static void plan_tear_down(struct plan_fixture *f)
 {
     control_plan_release(&f->plan);
+    whole_cut_release(&f->whole);
     store_free(f->store);
     folder_remove(&f->folder);
 }
@@ -189,6 +202,28 @@ TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
     snprintf(path, sizeof path, "%s/checkpoints/g3-v5/server-0.roost", f->directory);
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(plan(f), ERR_CORRUPT); /* none is whole */
+}
+
+/* A large one takes minutes: each question reads a part, and so does the loop between two events. */
+TEST_F(a_checkpoint_is_read_a_part_at_a_time_when_the_store_is_gone, plan)
+{
+    char path[120];
+    record_version(f, 5);
+    record_version(f, 6);
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v6/server-0.roost", f->directory);
+    assert_int_equal(truncate(path, 70), 0);
+    f->request.resume = true;
+    assert_int_equal(ask(f), ERR_SEARCHING);
+    assert_string_equal(f->reason.text, "checkpoint g3-v5 is read, to see whether it is whole");
+    assert_true(whole_cut_reads(&f->whole));
+    whole_cut_go_on(&f->whole, 1);
+    assert_false(whole_cut_reads(&f->whole));
+    assert_int_equal(ask(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ask(f), ERR_SEARCHING);           /* anew: the first answer was given */
+    whole_cut_go_on(&f->whole, UINT64_C(60000000000)); /* nobody asks again */
+    assert_null(f->whole.dir);
 }
 
 TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)

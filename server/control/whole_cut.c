@@ -1,0 +1,119 @@
+/* The newest checkpoint that is whole. */
+#include "server/control/whole_cut.h"
+
+#include "common/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PART_BYTES = 16 << 20, /* read between two events: 10 ms from memory */
+    ASKED_MS = 60000,      /* who asks does so more than once a second */
+};
+
+/* ---- one ---- */
+
+void whole_cut_reader_release(struct whole_cut_reader *reader)
+{
+    checkpoint_free(reader->checkpoint);
+    *reader = (struct whole_cut_reader){0};
+}
+
+/* Every block is read, because servers would find a flipped bit only after they have prepared. */
+static enum err read_part(struct whole_cut_reader *reader, const char *checkpoint_dir,
+                          struct checkpoint_name name, bool *ret_whole, struct reason *reason)
+{
+    if (reader->checkpoint == NULL)
+        TRY(checkpoint_open(checkpoint_dir, name, &reader->checkpoint, reason));
+    return checkpoint_verify_part(reader->checkpoint, PART_BYTES, &reader->next, ret_whole, reason);
+}
+
+enum err whole_cut_read(struct whole_cut_reader *reader, const char *checkpoint_dir,
+                        struct checkpoint_name name, bool *ret_whole, struct reason *reason)
+{
+    *ret_whole = false;
+    enum err err = read_part(reader, checkpoint_dir, name, ret_whole, reason);
+    if (err != ERR_OK || *ret_whole)
+        whole_cut_reader_release(reader);
+    return err;
+}
+
+/* ---- the newest ---- */
+
+void whole_cut_release(struct whole_cut *whole)
+{
+    whole_cut_reader_release(&whole->reader);
+    checkpoint_names_release(&whole->names);
+    free(whole->dir);
+    *whole = (struct whole_cut){0};
+}
+
+static enum err begin(struct whole_cut *whole, const char *checkpoint_dir, struct reason *reason)
+{
+    if (whole->dir != NULL && strcmp(whole->dir, checkpoint_dir) == 0)
+        return ERR_OK;
+    whole_cut_release(whole);
+    TRY(checkpoint_list(checkpoint_dir, &whole->names, reason));
+    whole->dir = strdup(checkpoint_dir);
+    if (whole->dir == NULL)
+        return ERR_NOMEM;
+    whole->at = whole->names.set_aside;
+    whole->err = ERR_NOT_FOUND;
+    ignore(reason_set(&whole->reason, ERR_NOT_FOUND, "%s has no recorded checkpoint",
+                      checkpoint_dir)); /* as long as none is found */
+    return ERR_OK;
+}
+
+static void read_on(struct whole_cut *whole)
+{
+    bool found = false;
+    enum err err = ERR_OK;
+    if (whole->at < whole->names.count)
+        err = whole_cut_read(&whole->reader, whole->dir, whole->names.names[whole->at], &found,
+                             &whole->reason);
+    if (found || err != ERR_OK)
+        whole->err = err;
+    if (err != ERR_OK)
+        whole->at++; /* the next older one */
+    whole->over = found || whole->at >= whole->names.count;
+}
+
+enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason *reason)
+{
+    if (!whole_cut_reads(whole))
+        return ERR_OK;
+    struct checkpoint_name name = whole->names.names[whole->at];
+    whole->asked_ns = now_ns;
+    return reason_set(reason, ERR_SEARCHING,
+                      "checkpoint g%llu-v%llu is read, to see whether it is whole",
+                      (unsigned long long)name.generation, (unsigned long long)name.version);
+}
+
+enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
+                       struct checkpoint_name *ret_name, struct reason *reason)
+{
+    TRY(begin(whole, checkpoint_dir, reason));
+    if (!whole->over)
+        read_on(whole);
+    TRY(whole_cut_wait(whole, now_ns, reason));
+    enum err err = whole->err;
+    if (err == ERR_OK)
+        *ret_name = whole->names.names[whole->at];
+    else
+        *reason = whole->reason;
+    whole_cut_release(whole); /* who asks once more looks anew */
+    return err;
+}
+
+bool whole_cut_reads(const struct whole_cut *whole)
+{
+    return whole->dir != NULL && !whole->over;
+}
+
+void whole_cut_go_on(struct whole_cut *whole, uint64_t now_ns)
+{
+    if (whole->dir != NULL && now_ns >= time_after_ms(whole->asked_ns, ASKED_MS))
+        whole_cut_release(whole);
+    else if (whole_cut_reads(whole))
+        read_on(whole);
+}

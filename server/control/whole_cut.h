@@ -1,0 +1,46 @@
+/* Looks for the newest checkpoint of a directory that is whole, for a run that the store does not
+ * know. A large one takes minutes to read, and members' heartbeats do not wait: a part is read with
+ * each question and between other events. The answer is for who asks again; nobody is kept
+ * waiting. Main thread. */
+#ifndef ROOST_SERVER_CONTROL_WHOLE_CUT_H
+#define ROOST_SERVER_CONTROL_WHOLE_CUT_H
+
+#include "common/files/checkpoint.h"
+
+/* A checkpoint that is read a part at a time. */
+struct whole_cut_reader {
+    struct checkpoint *checkpoint; /* NULL: none */
+    uint32_t next;                 /* from this block on */
+};
+
+/* Reads some of that checkpoint's blocks, the same one until all are read. *ret_whole: they are. Of
+ * one that is not whole the error says why; the next call may be for another one. */
+enum err whole_cut_read(struct whole_cut_reader *reader, const char *checkpoint_dir,
+                        struct checkpoint_name name, bool *ret_whole,
+                        struct reason *reason) MUST_USE;
+void whole_cut_reader_release(struct whole_cut_reader *reader); /* {0} is fine */
+
+struct whole_cut {
+    char *dir; /* NULL: nothing is looked for */
+    struct checkpoint_names names;
+    size_t at; /* which of the names is read, or was found */
+    struct whole_cut_reader reader;
+    bool over;
+    enum err err; /* over: ERR_OK: one was found; else what was wrong with the last */
+    struct reason reason;
+    uint64_t asked_ns; /* when somebody asked last */
+};
+
+/* ERR_SEARCHING while there is more to read, for whom it may be. */
+enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason *reason) MUST_USE;
+/* ERR_SEARCHING: it is not known yet, ask again. ERR_NOT_FOUND: the directory has none; CORRUPT and
+ * others: none is whole. */
+enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
+                       struct checkpoint_name *ret_name, struct reason *reason) MUST_USE;
+/* Whether there is more to read. */
+bool whole_cut_reads(const struct whole_cut *whole);
+/* Reads a part, or forgets what nobody has asked for any more. */
+void whole_cut_go_on(struct whole_cut *whole, uint64_t now_ns);
+void whole_cut_release(struct whole_cut *whole); /* {0} is fine */
+
+#endif
