@@ -61,7 +61,8 @@ static bool cut_due(const struct run *run, uint64_t version)
 {
     const struct coordinator_run *settings = &run->settings;
     return run->cuts.asked || run_ends(run) || version == settings->steps ||
-           (settings->cut_every > 0 && version % settings->cut_every == 0);
+           (settings->cut_every > 0 && version % settings->cut_every == 0 &&
+            !cuts_full(&run->cuts));
 }
 
 static void tell_commit(struct coordinator *coordinator)

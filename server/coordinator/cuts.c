@@ -93,6 +93,11 @@ void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *
     *take_map = (struct map){0};
 }
 
+bool cuts_full(const struct cuts *cuts)
+{
+    return cuts->pending_count == CUTS_PENDING_MAX;
+}
+
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name)
 {
     return find_pending(cuts, name) != NULL;

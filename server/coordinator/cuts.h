@@ -47,6 +47,9 @@ const struct cut_record *cuts_by_seed(struct cuts *cuts, struct cut_name name);
 /* A cut is under way; of the record all but the digests is filled in. When too many are, the oldest
  * that is not being written down is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);
+/* Cuts are ordered faster than they are written. Another one would take the place of the oldest,
+ * which is the next to be recorded: then none ever is, and files that nobody prunes fill the disk. */
+bool cuts_full(const struct cuts *cuts);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
 /* Every manifest of it is there: it is being written down, and may be recorded any moment. */
 bool cuts_complete(const struct cuts *cuts, struct cut_name name);

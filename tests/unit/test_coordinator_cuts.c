@@ -128,6 +128,21 @@ TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coord
     assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
 }
 
+/* Or none is ever recorded, and what is written fills the disk. */
+TEST_F(P9_while_disks_are_slower_than_steps_no_further_cut_is_ordered, coordinator, .steps = 99,
+       .cut_every = 1)
+{
+    const uint64_t pending_max = 8;
+    for (uint64_t t = 0; t < 20; t++)
+        step_cuts(f, t, t < pending_max);
+    record_all(f, 1);
+    assert_int_equal(status(f).cut.version, 1);
+    step_cuts(f, 20, true);
+    step_cuts(f, 21, false);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    step_cuts(f, 22, true); /* somebody asked for this one */
+}
+
 TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator, .steps = 9, .cut_every = 1)
 {
     step(f, 0);
