@@ -103,7 +103,9 @@ struct push {
     enum codec codec; /* of all entries but the loss parameter's, which is always fp32 */
     uint32_t entry_count;
     const struct push_entry *entries;
-    uint64_t member; /* not on the wire: the receiver notes here who sent it */
+    /* Not on the wire; the receiver notes here: */
+    uint64_t member; /* who sent it */
+    bool audited;    /* by its grant, two workers are to bring it */
     /* async only: */
     uint64_t attempt;
     uint64_t boot; /* of the server, when these chunks were pulled (P12) */
@@ -420,7 +422,7 @@ struct server_report {
             uint32_t chunk;
         } wrong_bits;
         struct {
-            uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
+            uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
         } statistics;
         struct server_held held;
         struct {
@@ -578,7 +580,8 @@ struct move_status {
 struct audit_status {
     double share; /* of tickets; 0: none */
     uint64_t chosen, agreed, differed, not_compared;
-    uint64_t ms; /* of the attempts that came second */
+    uint64_t ms;     /* of the attempts that came second */
+    uint64_t pushes; /* that came second, chunk by chunk; no duplicates */
     /* as a mean, until a worker is named that computes 1 in 100 of its tickets wrongly: of its own
      * tickets; of the run, with the workers that are there (0: none is) */
     double tickets_to_name, steps_to_name;

@@ -69,6 +69,7 @@ void print_audits(struct json_writer *writer, const struct audit_status *audits)
     print_uint(writer, "agreed", audits->agreed);
     print_uint(writer, "differed", audits->differed);
     print_uint(writer, "not_compared", audits->not_compared);
+    print_uint(writer, "pushes", audits->pushes);
     print_real(writer, "tickets_to_name", audits->tickets_to_name);
     print_real(writer, "steps_to_name", audits->steps_to_name);
     json_put_end(writer);
@@ -79,8 +80,9 @@ void print_audits_line(const char *head, const struct audit_status *audits)
     if (audits->share == 0)
         return;
     printf("%s%" PRIu64 " tickets: %" PRIu64 " agreed, %" PRIu64 " differed, %" PRIu64
-           " not compared\n",
-           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared);
+           " not compared, %" PRIu64 " pushes\n",
+           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared,
+           audits->pushes);
     printf("%*swrong in 1 of 100: named after about %.0f of its tickets", (int)strlen(head), "",
            audits->tickets_to_name);
     if (audits->steps_to_name > 0)

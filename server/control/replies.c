@@ -188,6 +188,7 @@ static void status_traffic(const struct replies_facts *facts, struct status_repl
         reply->pushed_bytes += server.pushed_bytes;
         reply->pulled_bytes += server.pulled_bytes;
         reply->duplicates += server.duplicates;
+        reply->audits.pushes += server.audited;
     }
 }
 

@@ -33,7 +33,7 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
     effects_log(
         &coordinator->effects, lost,
         "worker gone  worker=%s member=%llu state=\"%s\" leases=%u workers=%u reason=\"%.100s\"",
-        member->name, (unsigned long long)member->id, member_state_name(state), leases,
+        member->own.name, (unsigned long long)member->id, member_state_name(state), leases,
         coordinator->members.count - 1, why);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
@@ -57,8 +57,7 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         steps_granted(run, lease->step);
     if (train)
         brought_note(&member->brought, lease->step);
-    if (train && !second)
-        audits_granted(coordinator, member, lease);
+    bool audited = second || (train && audits_granted(coordinator, member, lease));
     member->ticket = (struct ticket){
         .kind = lease->kind,
         .generation = run->generation,
@@ -70,7 +69,9 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         .chunks = {.count = run->chunk_count},
         .parts = {.count = SHARD_PARTS_MAX},
     };
-    member->ticket.grant = proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
+    member->ticket.grant =
+        audited ? proof_audited(&coordinator->key, run->settings.run, &member->ticket)
+                : proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     send_ticket(coordinator, member);
 }

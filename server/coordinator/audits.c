@@ -86,19 +86,47 @@ void audits_forget(struct run *run)
 
 /* ---- who is the second ---- */
 
-/* Whether `other` may judge the member: another worker, and not the one whose opinion is known. */
-static bool may_judge(const struct member *member, const struct member *other)
+/* How far a second worker is from the first; the further, the more its opinion is worth. */
+enum { APART_WORKER = 1, APART_HOST = 1, APART_CERTIFICATE = 2 };
+
+static bool on_host(const struct opinion *opinion, const struct member *member)
 {
-    return other->id != member->id && strcmp(other->name, member->name) != 0 &&
-           strcmp(other->name, member->contradicted_by) != 0;
+    return strcmp(opinion->host, member->own.host) == 0;
 }
 
-static bool somebody_may_judge(const struct members *members, const struct member *member)
+/* 0: it is the same worker, or the one whose opinion is known. */
+static uint32_t apart(const struct members *members, const struct member *member,
+                      const struct member *other)
 {
-    for (uint32_t i = 0; i < members->count; i++)
-        if (may_judge(member, members->list[i]))
-            return true;
-    return false;
+    const struct opinion *known = &member->contradicted_by;
+    bool is_known = known->name[0] != 0;
+    if (other->id == member->id || strcmp(other->own.name, member->own.name) == 0 ||
+        (is_known && members_one_opinion(members, known, &other->own)))
+        return 0;
+    bool host = !on_host(&member->own, other) && !(is_known && on_host(known, other));
+    bool certificate = other->own.certificate != member->own.certificate;
+    uint32_t more = (host ? APART_HOST : 0U) + (certificate ? APART_CERTIFICATE : 0U);
+    return APART_WORKER + more;
+}
+
+/* Of all that are there. */
+static uint32_t furthest(const struct members *members, const struct member *member)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < members->count; i++) {
+        uint32_t one = apart(members, member, members->list[i]);
+        most = one > most ? one : most;
+    }
+    return most;
+}
+
+/* Nobody idles for the best second worker: when all tickets of the step are out, any other will
+ * do. */
+static bool is_far_enough(const struct coordinator *coordinator, const struct audit *audit,
+                          uint32_t distance)
+{
+    bool choosy = audit->apart > APART_WORKER && tickets_train_free(&coordinator->run.tickets);
+    return choosy ? distance >= audit->apart : distance > 0 || audit->apart == 0;
 }
 
 static bool may_be_second(struct coordinator *coordinator, const struct audit *audit,
@@ -107,7 +135,8 @@ static bool may_be_second(struct coordinator *coordinator, const struct audit *a
     const struct member *first = members_find(&coordinator->members, audit->first.member);
     if (member->id == audit->first.member)
         return false;
-    return !audit->apart || first == NULL || may_judge(first, member);
+    return first == NULL ||
+           is_far_enough(coordinator, audit, apart(&coordinator->members, first, member));
 }
 
 bool audits_wait(const struct run *run)
@@ -142,32 +171,33 @@ bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct
 /* Whether the member is suspected, and a third worker can still tell. */
 static bool is_watched(const struct coordinator *coordinator, const struct member *member)
 {
-    return member->contradicted_by[0] != 0 && member->watched < AUDITS_WATCH_MAX &&
-           somebody_may_judge(&coordinator->members, member);
+    return member->contradicted_by.name[0] != 0 && member->watched < AUDITS_WATCH_MAX &&
+           furthest(&coordinator->members, member) > 0;
 }
 
-void audits_granted(struct coordinator *coordinator, struct member *member,
+bool audits_granted(struct coordinator *coordinator, struct member *member,
                     const struct lease *lease)
 {
     struct run *run = &coordinator->run;
     if (run->audits.list == NULL || lease->speculative)
-        return;
+        return false;
     struct audit *audit = &of_step(run, lease->step)[node_first(lease->node)];
     if (audit->begun)
         end(audit); /* of a lease that was lost */
     bool watched = is_watched(coordinator, member);
     if (!watched &&
         !audited(&run->audits.mac, run->settings.audit, lease->step, node_first(lease->node)))
-        return;
+        return false;
     member->watched += watched ? 1 : 0;
     *audit = (struct audit){.begun = true,
                             .step = lease->step,
                             .node = lease->node,
                             .version = lease->version,
-                            .apart = somebody_may_judge(&coordinator->members, member),
+                            .apart = furthest(&coordinator->members, member),
                             .first = {member->id, lease->attempt, false}};
     run->audits.chosen++;
     wait_for_second(run, audit);
+    return true;
 }
 
 /* ---- what becomes of them ---- */

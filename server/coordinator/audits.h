@@ -3,8 +3,9 @@
  *
  * Both leases are one decision: the ticket's first lease is granted, and from then on the audit
  * waits for another worker that asks, before that worker gets anything else. It is the same node on
- * the same version, and no ticket says so. The second worker has another name than the first, where
- * there is one. Nothing waits for an audit: the step is committed when its sums are complete. The
+ * the same version, and no ticket says so: servers tell an audited push by its grant, which only
+ * they can read (proof.h), and count it by itself. The second worker has another name than the first, and
+ * another certificate and another machine, where there is one; a third worker differs from both. Nothing waits for an audit: the step is committed when its sums are complete. The
  * servers compare a push until commit(t + 1); a second push that comes later, or never, is not
  * compared.
  *
@@ -55,8 +56,8 @@ bool audits_wait(const struct run *run);
 /* Gives the member the second lease of an audit. False: there is none for it. */
 bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                   const struct lease **ret_lease);
-/* The member has got the first lease of a training ticket: it may be audited. */
-void audits_granted(struct coordinator *coordinator, struct member *member,
+/* The member has got the first lease of a training ticket. Returns whether it is audited. */
+bool audits_granted(struct coordinator *coordinator, struct member *member,
                     const struct lease *lease);
 /* The ticket is complete: its pushes are acknowledged. */
 void audits_done(struct run *run, const struct ticket *ticket);

@@ -103,7 +103,7 @@ static void log_skipped(struct coordinator *coordinator)
         const struct member *member = members_find(&coordinator->members, members[i]);
         if (member != NULL)
             bytes += (size_t)snprintf(names + bytes, sizeof names - bytes, "%s%s",
-                                      bytes > 0 ? "," : "", member->name);
+                                      bytes > 0 ? "," : "", member->own.name);
     }
     effects_log(&coordinator->effects, true,
                 "step not finite  step=%llu in_row=%llu brought_by=%s%s next=none of its changes",

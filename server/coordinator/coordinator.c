@@ -370,7 +370,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
         .lease_ms = coordinator->settings.lease_ms,
     };
     effects_log(&coordinator->effects, false,
-                "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->name,
+                "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->own.name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
     ended_tell(coordinator); /* its membership before */
     advance_run(coordinator, now_ms);
@@ -469,8 +469,9 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
 static bool was_granted(struct coordinator *coordinator, const struct complete_request *request)
 {
     const struct ticket *ticket = &request->ticket;
-    struct proof right = proof_ticket(&coordinator->key, coordinator->run.settings.run, ticket);
-    return ticket->member == request->member && proof_same(&right, &ticket->grant);
+    bool audited;
+    return ticket->member == request->member &&
+           proof_granted(&coordinator->key, coordinator->run.settings.run, ticket, &audited);
 }
 
 /* Whether a held-out piece can have brought that. */
@@ -518,7 +519,7 @@ static void add_result(struct coordinator *coordinator, const struct member *mem
     validation_stop(&run->validation);
     effects_log(&coordinator->effects, true,
                 "validation not finite  worker=%s version=%llu next=none of this version",
-                member->name, (unsigned long long)request->ticket.version);
+                member->own.name, (unsigned long long)request->ticket.version);
 }
 
 static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -727,7 +728,7 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
         .wrong_bits = member->wrong_bits,
         .seen_ms = member->seen_ms,
     };
-    memcpy(ret_member->name, member->name, sizeof ret_member->name);
+    memcpy(ret_member->name, member->own.name, sizeof ret_member->name);
     memcpy(ret_member->device, member->device, sizeof ret_member->device);
     memcpy(ret_member->reason, member->reason, sizeof ret_member->reason);
     return true;
@@ -749,6 +750,7 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
         .pushed_bytes = server->pushed_bytes,
         .pulled_bytes = server->pulled_bytes,
         .duplicates = server->duplicates,
+        .audited = server->audited,
         .open_nodes_max = server->open_nodes_max,
     };
     memcpy(ret_server->name, server->name, sizeof ret_server->name);

@@ -175,6 +175,7 @@ struct step_row {
     uint32_t workers;     /* members at commit */
     uint32_t redone;      /* slots granted again after a loss */
     uint32_t speculative; /* slots given to a second worker */
+    uint32_t audited;     /* slots given to a second worker on purpose */
     uint64_t duration_ms; /* since the commit before */
     uint64_t slot_ms;     /* of the first counted attempts, from lease to completion, summed */
 };
@@ -357,7 +358,7 @@ struct coordinator_server {
     bool has_left;        /* drained; nothing is expected of it */
     const char *state;    /* "serving", or "idle", "joining", "draining", … */
     uint32_t chunk_count; /* 0: not one of the run's */
-    uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max;
+    uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
 };
 
 struct coordinator_status {

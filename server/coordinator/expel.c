@@ -11,13 +11,13 @@ static void convict(struct coordinator *coordinator, const struct member *member
 {
     struct conviction conviction = {
         .member = member->id,
-        .certificate = member->certificate,
-        .several = members_have_another(&coordinator->members, member->certificate),
+        .certificate = member->own.certificate,
+        .several = members_have_another(&coordinator->members, member->own.certificate),
         .step = step,
         .wrong_bits = state == MEMBER_WRONG_BITS,
     };
-    memcpy(conviction.name, member->name, sizeof conviction.name);
-    memcpy(conviction.host, member->host, sizeof conviction.host);
+    memcpy(conviction.name, member->own.name, sizeof conviction.name);
+    memcpy(conviction.host, member->own.host, sizeof conviction.host);
     snprintf(conviction.reason, sizeof conviction.reason, "%s", why);
     convictions_add(&coordinator->convictions, &conviction);
     effects_add(&coordinator->effects, EFFECT_STORE_CONVICTION)->conviction = conviction;

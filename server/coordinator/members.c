@@ -196,7 +196,7 @@ static uint32_t with_certificate(const struct members *members, const struct joi
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < members->count; i++)
-        count += members->list[i]->certificate == request->certificate &&
+        count += members->list[i]->own.certificate == request->certificate &&
                  members->list[i]->id != request->previous_member;
     return count;
 }
@@ -214,14 +214,14 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     if (member == NULL)
         return ERR_NOMEM;
     *member = (struct member){
-        .certificate = request->certificate,
+        .own = {.certificate = request->certificate},
         .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,
     };
-    memcpy(member->name, request->name, sizeof member->name);
+    memcpy(member->own.name, request->name, sizeof member->own.name);
+    memcpy(member->own.host, request->host, sizeof member->own.host);
     memcpy(member->device, request->device, sizeof member->device);
-    memcpy(member->host, request->host, sizeof member->host);
     if (before != NULL) {
         member->joined_ms = before->joined_ms;
         member->slots_done = before->slots_done;
@@ -230,7 +230,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member->confirmed = before->confirmed;
         member->false_completes = before->false_completes;
         member->brought = before->brought;
-        memcpy(member->contradicted_by, before->contradicted_by, sizeof member->contradicted_by);
+        member->contradicted_by = before->contradicted_by;
         memcpy(member->reason, before->reason, sizeof member->reason);
         take_out(members, before);
     } else {
@@ -243,7 +243,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
 
 static bool is_another(const struct member *member, uint64_t certificate)
 {
-    return member->certificate != 0 && member->certificate != certificate;
+    return member->own.certificate != 0 && member->own.certificate != certificate;
 }
 
 bool members_have_another(const struct members *members, uint64_t certificate)
@@ -290,12 +290,26 @@ enum member_state members_end(const struct members *members, uint64_t id)
     return past != NULL ? past->state : MEMBER_JOINED;
 }
 
-const char *members_name(struct members *members, uint64_t id)
+const struct member *members_known(struct members *members, uint64_t id)
 {
     const struct member *member = members_find(members, id);
-    if (member == NULL)
-        member = find_past(members, id);
-    return member != NULL ? member->name : NULL;
+    return member != NULL ? member : find_past(members, id);
+}
+
+const char *members_name(struct members *members, uint64_t id)
+{
+    const struct member *member = members_known(members, id);
+    return member != NULL ? member->own.name : NULL;
+}
+
+bool members_one_opinion(const struct members *members, const struct opinion *a,
+                         const struct opinion *b)
+{
+    if (a->certificate != b->certificate && a->certificate != 0 && b->certificate != 0)
+        return false;
+    bool several = a->certificate != 0 && a->certificate == b->certificate &&
+                   members_have_another(members, a->certificate);
+    return several || strcmp(a->name, b->name) == 0;
 }
 
 static void remember(struct members *members, const struct member *member, enum member_state state,
@@ -333,7 +347,7 @@ void members_refused(struct members *members, uint64_t now_ms, const struct join
                      const char *reason)
 {
     struct member member = {.joined_ms = now_ms, .seen_ms = now_ms};
-    memcpy(member.name, request->name, sizeof member.name);
+    memcpy(member.own.name, request->name, sizeof member.own.name);
     memcpy(member.device, request->device, sizeof member.device);
     remember(members, &member, MEMBER_REFUSED, reason);
 }

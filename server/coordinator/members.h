@@ -37,23 +37,28 @@ enum member_state { MEMBER_STATE_TABLE(MEMBER_STATE_ENUM) MEMBER_STATE_COUNT };
 
 const char *member_state_name(enum member_state state);
 
+/* Whose opinion it is when two workers' bits differ (wrong_bits.h). */
+struct opinion {
+    char name[64]; /* "": nobody's */
+    char host[64];
+    uint64_t certificate; /* 0: none */
+};
+
 struct member {
     uint64_t id; /* proof_member_number(): never the same again, not even by a successor */
     struct proof secret;
-    uint64_t certificate; /* 0: none */
-    char host[64];        /* "": not known */
-    char name[64];
+    struct opinion own;
     char device[64];
     enum member_state state;
     char reason[MEMBERS_REASON_BYTES]; /* why it is gone, or why it is suspected */
     uint64_t joined_ms;
     uint64_t seen_ms;
     uint64_t slots_done;
-    uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
-    uint32_t false_completes; /* tickets that it completed and of which pushes are missing */
-    char contradicted_by[64]; /* the name of the first worker whose bits differed; "": nobody */
-    uint32_t watched;         /* tickets that were audited because of that */
-    struct brought brought;   /* steps of which it had tickets */
+    uint64_t wrong_bits;            /* pushes of its own that differed from somebody else's */
+    uint32_t false_completes;       /* tickets that it completed and of which pushes are missing */
+    struct opinion contradicted_by; /* of the first worker whose bits differed */
+    uint32_t watched;               /* tickets that were audited because of that */
+    struct brought brought;         /* steps of which it had tickets */
     uint64_t confirmed; /* an audit of the step before this one agreed; 0: none did (audits.h) */
     /* Its newest acquire. */
     uint64_t sequence;
@@ -116,9 +121,14 @@ uint64_t members_present_ms(const struct members *members);
 struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
 /* How the membership ended; MEMBER_JOINED: it has not, or it is forgotten. */
 enum member_state members_end(const struct members *members, uint64_t id);
-/* The name of a present or former member; NULL: forgotten. Borrowed until the next add or
- * remove. */
+/* A present or former member; NULL: forgotten. Borrowed until the next add or remove. */
+const struct member *members_known(struct members *members, uint64_t id);
+/* Its name. */
 const char *members_name(struct members *members, uint64_t id);
+/* Whether two opinions count as one: names are the workers' choice, so certificates decide where
+ * members with several were there. */
+bool members_one_opinion(const struct members *members, const struct opinion *a,
+                         const struct opinion *b);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);

@@ -15,7 +15,7 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, true,
                 "pushes are missing  worker=%s member=%llu server=%s step=%llu slot=%u "
                 "err=NOT_FOUND next=%s",
-                member->name, (unsigned long long)member->id, server->name,
+                member->own.name, (unsigned long long)member->id, server->name,
                 (unsigned long long)step, slot, last ? "expel" : "watch");
     if (last)
         expel_member(coordinator, now_ms, member, MEMBER_FALSE_COMPLETE, step,

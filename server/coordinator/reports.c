@@ -296,6 +296,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         server->pushed_bytes = report->statistics.pushed_bytes;
         server->pulled_bytes = report->statistics.pulled_bytes;
         server->duplicates = report->statistics.duplicates;
+        server->audited = report->statistics.audited;
         server->open_nodes_max = report->statistics.open_nodes_max;
         return ERR_OK;
     }

@@ -105,8 +105,9 @@ struct steps {
     uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
     uint32_t behind_most;
     uint64_t committed_ms;
-    uint64_t redone_before, speculative_before; /* at the newest commit */
-    uint64_t useful_before;                     /* async: the same */
+    /* at the newest commit */
+    uint64_t redone_before, speculative_before, audited_before;
+    uint64_t useful_before; /* async: the same */
     uint64_t skipped;
     struct step_row last_step;
 };
@@ -121,8 +122,8 @@ struct window {
 struct audit {
     bool begun;
     bool waits; /* for a second worker */
-    bool apart; /* the second has another name than the first, and another opinion */
     bool differs;
+    uint32_t apart; /* how far the second is from the first, at least */
     uint64_t step, version;
     struct node node;
     struct audit_side {

@@ -172,11 +172,13 @@ const struct step_row *steps_report(struct coordinator *coordinator, uint64_t no
         .workers = coordinator->members.count,
         .redone = (uint32_t)(tickets->redone - run->steps.redone_before),
         .speculative = (uint32_t)(tickets->speculative - run->steps.speculative_before),
+        .audited = (uint32_t)(tickets->audited - run->steps.audited_before),
         .duration_ms = now_ms - run->steps.committed_ms,
         .slot_ms = slot_ms(run, now_ms),
     };
     run->steps.redone_before = tickets->redone;
     run->steps.speculative_before = tickets->speculative;
+    run->steps.audited_before = tickets->audited;
     run->steps.committed_ms = now_ms;
     run->steps.skipped += run->steps.last_step.skipped ? 1 : 0;
     effects_add(&coordinator->effects, EFFECT_STEP)->step = run->steps.last_step;

@@ -466,7 +466,16 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
         (is_held(train_of(tickets, twin->step), twin->node) || !is_done(tickets, &lease)))
         return false;
     *ret_lease = lease_add(tickets, lease, first);
+    tickets->audited += (*ret_lease)->slots;
     return true;
+}
+
+bool tickets_train_free(const struct tickets *tickets)
+{
+    for (uint32_t i = 0; i < tickets->steps; i++)
+        if (train_of(tickets, tickets->step + i)->free_count > 0)
+            return true;
+    return false;
 }
 
 bool tickets_any(struct tickets *tickets, uint64_t now_ms)

@@ -88,6 +88,7 @@ struct tickets {
     uint64_t asked_ms;       /* when tickets_question() was last called */
     uint64_t redone;         /* slots granted again after a loss */
     uint64_t speculative;    /* slots granted to a second worker */
+    uint64_t audited;        /* the same on purpose */
     /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
      * share once, and the rest (lost, dropped or second). */
     uint64_t useful_ms, wasted_ms;
@@ -122,6 +123,8 @@ uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms);
  * it was returned before for another slot of the same ticket. */
 uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index);
 
+/* Whether some slot of an open step is free. */
+bool tickets_train_free(const struct tickets *tickets);
 /* Whether tickets_grant() would find something for some member now. */
 bool tickets_any(struct tickets *tickets, uint64_t now_ms);
 /* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it

@@ -9,27 +9,30 @@
 /* One side of a difference. */
 struct side {
     struct member *member; /* NULL: it is gone */
-    char name[64];         /* "": nobody remembers */
+    struct opinion own;    /* without a name: nobody remembers */
 };
 
 static struct side side_of(struct coordinator *coordinator, uint64_t id)
 {
     struct side side = {.member = members_find(&coordinator->members, id)};
-    const char *name = members_name(&coordinator->members, id);
-    snprintf(side.name, sizeof side.name, "%s", name != NULL ? name : "");
+    const struct member *known = members_known(&coordinator->members, id);
+    if (known != NULL)
+        side.own = known->own;
     return side;
 }
 
 static const char *or_gone(const struct side *side)
 {
-    return side->name[0] != 0 ? side->name : "that is gone";
+    return side->own.name[0] != 0 ? side->own.name : "that is gone";
 }
 
 /* Whether another worker than `other` had contradicted it before. */
-static bool contradicted_before(const struct side *side, const struct side *other)
+static bool contradicted_before(const struct members *members, const struct side *side,
+                                const struct side *other)
 {
-    return side->member != NULL && side->member->contradicted_by[0] != 0 && other->name[0] != 0 &&
-           strcmp(side->member->contradicted_by, other->name) != 0;
+    return side->member != NULL && side->member->contradicted_by.name[0] != 0 &&
+           other->own.name[0] != 0 &&
+           !members_one_opinion(members, &side->member->contradicted_by, &other->own);
 }
 
 /* Notes the contradiction. Returns whether it is news. */
@@ -41,21 +44,22 @@ static bool contradict(struct side *side, const struct side *other,
     side->member->wrong_bits++;
     if (side->member->reason[0] != 0)
         return false;
-    memcpy(side->member->contradicted_by, other->name, sizeof other->name);
+    side->member->contradicted_by = other->own;
     snprintf(side->member->reason, sizeof side->member->reason,
              "other bits than worker %.40s: step %llu chunk %u; one of the two is wrong",
              or_gone(other), (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
     return true;
 }
 
-static void clear_of(struct coordinator *coordinator, const char *name)
+static void clear_of(struct coordinator *coordinator, const struct opinion *guilty)
 {
     struct members *members = &coordinator->members;
     for (uint32_t i = 0; i < members->count; i++) {
         struct member *member = members->list[i];
-        if (strcmp(member->contradicted_by, name) != 0)
+        if (member->contradicted_by.certificate != guilty->certificate ||
+            strcmp(member->contradicted_by.name, guilty->name) != 0)
             continue;
-        member->contradicted_by[0] = 0;
+        member->contradicted_by = (struct opinion){0};
         member->reason[0] = 0;
         member->wrong_bits = 0;
         member->watched = 0;
@@ -77,8 +81,8 @@ static void list_brought(struct coordinator *coordinator, const struct member *m
                                      k > i ? "," : "", (unsigned long long)brought->ranges[k].first,
                                      (unsigned long long)brought->ranges[k].last);
         effects_log(&coordinator->effects, true,
-                    "worker was wrong  worker=%.40s confirmed_below=%llu steps=%s", member->name,
-                    (unsigned long long)member->confirmed, steps);
+                    "worker was wrong  worker=%.40s confirmed_below=%llu steps=%s",
+                    member->own.name, (unsigned long long)member->confirmed, steps);
     }
 }
 
@@ -86,7 +90,7 @@ static void expel(struct coordinator *coordinator, uint64_t now_ms, struct membe
                   uint64_t step, const char *why)
 {
     list_brought(coordinator, member);
-    clear_of(coordinator, member->name);
+    clear_of(coordinator, &member->own);
     expel_member(coordinator, now_ms, member, MEMBER_WRONG_BITS, step, why);
 }
 
@@ -95,7 +99,7 @@ static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const 
 {
     char why[MEMBERS_REASON_BYTES];
     snprintf(why, sizeof why, "other bits than workers %.40s and %.40s",
-             side->member->contradicted_by, other->name);
+             side->member->contradicted_by.name, other->own.name);
     expel(coordinator, now_ms, side->member, step, why);
 }
 
@@ -127,8 +131,8 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
     audits_differ(&coordinator->run, report->wrong_bits.step, report->wrong_bits.node);
     struct side second = side_of(coordinator, report->wrong_bits.member);
     struct side first = side_of(coordinator, report->wrong_bits.first_member);
-    bool second_before = contradicted_before(&second, &first);
-    bool first_before = contradicted_before(&first, &second);
+    bool second_before = contradicted_before(members, &second, &first);
+    bool first_before = contradicted_before(members, &first, &second);
     bool second_news = contradict(&second, &first, report);
     bool first_news = contradict(&first, &second, report);
     if (second_news || first_news)

@@ -131,6 +131,7 @@ void record_step(struct record *record, const struct step_row *row)
     put_uint(&writer, "workers", row->workers);
     put_uint(&writer, "redone", row->redone);
     put_uint(&writer, "speculative", row->speculative);
+    put_uint(&writer, "audited", row->audited);
     put_uint(&writer, "duration_ms", row->duration_ms);
     put_uint(&writer, "slot_ms", row->slot_ms);
     put_uint(&writer, "generation", row->generation);

@@ -101,16 +101,17 @@ static bool allows_entries(const struct ticket *ticket, const struct push *push)
 }
 
 static enum err ticket_granted(struct admission *admission, const struct ticket *ticket,
-                               const struct push *push)
+                               struct push *push)
 {
-    struct proof right = proof_ticket(&admission->key, admission->run, ticket);
-    if (admission->run == 0 || !proof_same(&right, &ticket->grant)) {
+    bool audited = false;
+    if (admission->run == 0 || !proof_granted(&admission->key, admission->run, ticket, &audited)) {
         enum err err = not_proved(admission, ticket->member);
         return err == ERR_UNKNOWN_MEMBER ? ERR_NO_GRANT : err;
     }
     bool fits = !has_ended(admission, ticket->member) && ticket->kind == TICKET_TRAIN &&
                 ticket->generation == push->generation && ticket->step == push->step &&
                 allows_entries(ticket, push);
+    push->audited = push->audited || audited;
     return fits ? ERR_OK : ERR_NO_GRANT;
 }
 
@@ -127,8 +128,9 @@ static bool covers(const struct push *push, struct node node)
     return inside && node.level > 0 && covers(push, left) && covers(push, node_sibling(left));
 }
 
-enum err admission_push(struct admission *admission, uint64_t member, const struct push *push)
+enum err admission_push(struct admission *admission, uint64_t member, struct push *push)
 {
+    push->audited = false;
     if (push->ticket_count == 0 || push->tickets[0].member != member ||
         (push->attempt != 0 && push->attempt != push->tickets[0].attempt))
         return ERR_NO_GRANT;

@@ -96,6 +96,7 @@ static void report_statistics(const struct server_member *member, struct member_
         report->statistics.pushed_bytes += statistics->pushed_bytes;
         report->statistics.pulled_bytes += statistics->pulled_bytes;
         report->statistics.duplicates += statistics->duplicates;
+        report->statistics.audited += statistics->audited;
         report->statistics.open_nodes_max += statistics->open_nodes_max;
     }
 }

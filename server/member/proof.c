@@ -41,7 +41,8 @@ struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member)
     return sign(key, &content);
 }
 
-struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct ticket *ticket)
+static struct proof sign_ticket(struct digest_mac *key, const char *kind, uint64_t run,
+                                const struct ticket *ticket)
 {
     const uint64_t numbers[] = {
         run,
@@ -58,10 +59,32 @@ struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct tic
         ticket->parts.first,
         ticket->parts.count,
     };
-    struct content content = begin("grant");
+    struct content content = begin(kind);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         put(&content, numbers[i]);
     return sign(key, &content);
+}
+
+struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct ticket *ticket)
+{
+    return sign_ticket(key, "grant", run, ticket);
+}
+
+struct proof proof_audited(struct digest_mac *key, uint64_t run, const struct ticket *ticket)
+{
+    return sign_ticket(key, "audited", run, ticket);
+}
+
+bool proof_granted(struct digest_mac *key, uint64_t run, const struct ticket *ticket,
+                   bool *ret_audited)
+{
+    const struct proof plain = proof_ticket(key, run, ticket);
+    *ret_audited = false;
+    if (proof_same(&plain, &ticket->grant))
+        return true;
+    const struct proof audited = proof_audited(key, run, ticket);
+    *ret_audited = proof_same(&audited, &ticket->grant);
+    return *ret_audited;
 }
 
 bool proof_same(const struct proof *a, const struct proof *b)

@@ -10,6 +10,8 @@
  *   "member", run, member
  *   "grant", run, generation, kind, step, version, node.level, node.index, attempt, member,
  *            chunks.first, chunks.count, parts.first, parts.count
+ *   "audited", the same: a ticket that two workers compute on purpose (train.audit). Servers count
+ *            its pushes by that, and a worker cannot tell the two kinds of grants
  *
  * Whoever has a key serves one thread at a time (struct digest_mac). */
 #ifndef ROOST_SERVER_MEMBER_PROOF_H
@@ -22,6 +24,11 @@
 struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member);
 /* Ticket.grant: the coordinator granted that ticket, of that run, to that member. */
 struct proof proof_ticket(struct digest_mac *key, uint64_t run, const struct ticket *ticket);
+/* The same, of a ticket that is audited. */
+struct proof proof_audited(struct digest_mac *key, uint64_t run, const struct ticket *ticket);
+/* Whether the ticket's grant is one of the two; *ret_audited: the second. */
+bool proof_granted(struct digest_mac *key, uint64_t run, const struct ticket *ticket,
+                   bool *ret_audited);
 /* In a time that does not depend on where they differ. */
 bool proof_same(const struct proof *a, const struct proof *b);
 

@@ -35,7 +35,7 @@ static enum err take_memory(const struct chunk_store *store, struct chunk *chunk
     chunk->trees = calloc(parts * open, sizeof *chunk->trees);
     chunk->sums = calloc(parts * open * sums, sizeof *chunk->sums);
     chunk->free = calloc(parts * open * sums, sizeof *chunk->free);
-    chunk->names = calloc(parts * (open + 1) * names_places(store->slots), sizeof *chunk->names);
+    chunk->names = calloc(parts * (open + 1) * store->name_places, sizeof *chunk->names);
     chunk->summed = calloc(open, sizeof *chunk->summed);
     chunk->seals = calloc(open, sizeof *chunk->seals);
     chunk->waiting = parked_ring();
@@ -64,7 +64,7 @@ static void part_init(const struct chunk_store *store, const struct chunk *chunk
     struct chunk_part *part = &chunk->parts[number];
     size_t open = store->open_steps;
     uint32_t sums = reduce_sums_max(store->slots, store->ahead_max);
-    uint32_t places = names_places(store->slots);
+    uint32_t places = store->name_places;
     part->buffers = (struct reduce_buffers){.n = chunk->spec.n,
                                             .uncached = store->uncached,
                                             .made_max = sums * store->open_steps,
@@ -169,6 +169,7 @@ enum err chunk_store_init(struct chunk_store *store, const struct shard_config *
     *store = (struct chunk_store){.kernels = config->kernels,
                                   .optimizer = config->optimizer,
                                   .slots = config->slots,
+                                  .name_places = names_places(config->slots, config->audited),
                                   .ahead_max = config->ahead_max,
                                   .weights_codec = config->weights_codec,
                                   .states = optimizer_states(config->optimizer.kind),

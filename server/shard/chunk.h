@@ -51,6 +51,7 @@ struct chunk_store {
     const struct kernels *kernels;
     struct spec_optimizer optimizer;
     uint32_t slots;
+    uint32_t name_places; /* names_places() */
     uint32_t ahead_max;
     enum codec weights_codec;
     uint32_t states;     /* optimizer_states() */

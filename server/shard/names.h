@@ -2,7 +2,9 @@
  * the two digests differ, one of the two workers computes wrongly. The shard makes the digests, with
  * a key of its own: so nobody can send other values that have the same digest. One chunk and part;
  * the open steps and the one before. A fixed number of places for each step: with more nodes than places a
- * newer name takes the place of an older one, and the older name is not compared any more. */
+ * newer name takes the place of an older one, and the older name is not compared any more. Where
+ * tickets are audited, the number is so high that names keep their places (1,024 slots), because
+ * the second push is compared however many nodes come between. */
 #ifndef ROOST_SERVER_SHARD_NAMES_H
 #define ROOST_SERVER_SHARD_NAMES_H
 
@@ -16,7 +18,7 @@ struct name {
     uint32_t step;   /* the low half */
 };
 
-enum { NAMES_PLACES_MAX = 64 };
+enum { NAMES_PLACES_MAX = 64, NAMES_AUDITED_PLACES_MAX = 2048 };
 
 struct names {
     uint32_t steps;  /* remembered at a time */
@@ -26,10 +28,11 @@ struct names {
 };
 
 /* Places a run of `slots` needs for one step. */
-static inline uint32_t names_places(uint32_t slots)
+static inline uint32_t names_places(uint32_t slots, bool audited)
 {
     uint32_t nodes = UINT32_C(2) << tree_level(slots);
-    return nodes < NAMES_PLACES_MAX ? nodes : NAMES_PLACES_MAX;
+    uint32_t max = audited ? NAMES_AUDITED_PLACES_MAX : NAMES_PLACES_MAX;
+    return nodes < max ? nodes : max;
 }
 
 static inline struct name *names_place(const struct names *names, uint64_t step, struct node node,

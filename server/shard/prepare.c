@@ -78,6 +78,7 @@ struct shard_config prepare_config(const struct spec *spec)
         .push_codec = codec,
         .weights_codec = codec,
         .node_level = level,
+        .audited = spec->train.audit > 0,
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
         .optimizer = spec_server_optimizer(spec),
         .async = async};

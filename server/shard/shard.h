@@ -116,6 +116,7 @@ struct shard_config {
     enum codec push_codec;
     enum codec weights_codec;
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
+    bool audited;        /* train.audit: each node's name has a place of its own (names.h) */
     uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
     uint32_t parked_member_bytes_max;
     uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
@@ -237,6 +238,7 @@ struct shard_statistics {
     uint64_t pushed_bytes; /* counted payload */
     uint64_t pulled_bytes; /* answered, less what shard_unsent() took back */
     uint64_t duplicates;
+    uint64_t audited; /* second pushes of audited tickets; not among the duplicates */
     uint64_t busy;
     uint64_t wrong_bits;
     uint64_t open_nodes;     /* sums held now, over all chunks and parts */

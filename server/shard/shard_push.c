@@ -55,7 +55,10 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
 {
     const struct chunk *chunk = &shard->store.chunks[chunk_find(&shard->store, entry->chunk)];
     const struct name *first = names_first(&chunk->parts[entry->part].names, push);
-    shard->statistics.duplicates++;
+    if (push->audited && (first == NULL || first->member != push->member))
+        shard->statistics.audited++;
+    else
+        shard->statistics.duplicates++;
     if (first == NULL || first->digest == digest_of(shard, &payload, entry->bytes))
         return;
     shard->statistics.wrong_bits++;

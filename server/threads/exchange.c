@@ -63,7 +63,7 @@ static void refuse(struct exchange_message *take_message, enum err err)
 }
 
 /* Whether the stream's member may send that. */
-static enum err admit(const struct exchange_stream *stream, const struct to_shard *message)
+static enum err admit(const struct exchange_stream *stream, struct to_shard *message)
 {
     struct exchange *exchange = stream->exchange;
     thread_lock(&exchange->mutex);

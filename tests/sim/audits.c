@@ -30,12 +30,13 @@ enum {
 #define NEVER UINT64_MAX
 
 struct plan {
-    double share;        /* train.audit */
-    uint32_t wrong_in;   /* the liar is wrong in 1 of so many tickets */
-    uint32_t vanish_in;  /* a worker vanishes after 1 of so many; 0: never */
-    uint32_t workers;    /* the liar among them */
-    uint32_t node_slots; /* 0: the coordinator chooses */
-    bool speculates;     /* second attempts at slow tickets are compared as well */
+    double share;          /* train.audit */
+    uint32_t wrong_in;     /* the liar is wrong in 1 of so many tickets */
+    uint32_t vanish_in;    /* a worker vanishes after 1 of so many; 0: never */
+    uint32_t workers;      /* the liar among them */
+    uint32_t certificates; /* that the workers have; 0: none */
+    uint32_t node_slots;   /* 0: the coordinator chooses */
+    bool speculates;       /* second attempts at slow tickets are compared as well */
     uint64_t steps_max;
     uint64_t tickets_max; /* of the liar */
 };
@@ -62,7 +63,7 @@ struct world {
     uint64_t link, generation;
     /* The server, which has the one chunk. */
     struct names names;
-    struct name name_list[2 * NAMES_PLACES_MAX];
+    struct name name_list[2 * NAMES_AUDITED_PLACES_MAX];
     bool held[SLOTS];
     uint64_t version;
     uint64_t committed_ms; /* it acknowledges its newest commit then; NEVER: it has */
@@ -205,7 +206,10 @@ static void join(struct world *world, struct worker *worker)
                                    .device = "cpu",
                                    .previous_member = worker->previous,
                                    .previous_secret = worker->previous_secret};
-    snprintf(request.name, sizeof request.name, "w%u", index_of(world, worker));
+    uint32_t index = index_of(world, worker), certificates = world->plan->certificates;
+    snprintf(request.name, sizeof request.name, "w%u", index);
+    snprintf(request.host, sizeof request.host, "h%u", index / 2);
+    request.certificate = certificates > 0 ? 1 + index % certificates : 0;
     enum err err = coordinator_join(world->coordinator, world->now_ms, &request, &reply, NULL);
     if (err == ERR_WRONG_BITS || err == ERR_EXPELLED) {
         worker->at_ms = NEVER;
@@ -383,13 +387,14 @@ static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
         .spec = "",
         .checkpoint_dir = ""};
     struct server_report hello = {.kind = SERVER_HELLO, .boot = 1};
-    *world = (struct world){
-        .plan = plan,
-        .seed = seed,
-        .now_ms = 1,
-        .random = {seed},
-        .committed_ms = NEVER,
-        .names = {.steps = 2, .places = names_places(SLOTS), .root_level = tree_level(SLOTS)}};
+    *world = (struct world){.plan = plan,
+                            .seed = seed,
+                            .now_ms = 1,
+                            .random = {seed},
+                            .committed_ms = NEVER,
+                            .names = {.steps = 2,
+                                      .places = names_places(SLOTS, true),
+                                      .root_level = tree_level(SLOTS)}};
     world->names.names = world->name_list;
     for (size_t i = 0; i < sizeof run.secret; i++)
         run.secret[i] = (uint8_t)rand_next(&world->random);
@@ -472,13 +477,17 @@ static void print_compared(const struct sums *sums)
            (unsigned long long)audits);
 }
 
-static int find(uint64_t first, uint64_t last)
+static int find(uint64_t first, uint64_t last, uint32_t certificates)
 {
     struct sums sums = {0};
     static uint64_t tickets[SEEDS_MAX];
     uint32_t count = 0;
-    struct plan plan = {
-        .share = 0.05, .wrong_in = 200, .workers = 4, .node_slots = 1, .steps_max = UINT32_MAX};
+    struct plan plan = {.share = 0.05,
+                        .wrong_in = 200,
+                        .workers = 4,
+                        .certificates = certificates,
+                        .node_slots = 1,
+                        .steps_max = UINT32_MAX};
     double expected = audits_expected(plan.share) * plan.wrong_in;
     plan.tickets_max = (uint64_t)(TIMES_MAX * expected);
     for (uint64_t seed = first; seed <= last && count < SEEDS_MAX; seed++) {
@@ -493,10 +502,11 @@ static int find(uint64_t first, uint64_t last)
     double median = (double)tickets[count / 2], sum = 0;
     for (uint32_t i = 0; i < count; i++)
         sum += (double)tickets[i];
-    printf(
-        "%u seeds: named after %.0f of its tickets in the median, %.0f in the mean, %llu at most; "
-        "%.0f expected\n",
-        count, median, sum / count, (unsigned long long)tickets[count - 1], expected);
+    printf("%u seeds, %u certificates: named after %.0f of its tickets in the median, %.0f in the "
+           "mean, %llu at most; "
+           "%.0f expected\n",
+           count, certificates, median, sum / count, (unsigned long long)tickets[count - 1],
+           expected);
     print_compared(&sums);
     return median <= TIMES_MEDIAN * expected ? 0 : 1;
 }
@@ -512,6 +522,7 @@ static int honest(uint64_t first, uint64_t last)
                                   .wrong_in = 5 + (uint32_t)rand_below(&random, 60),
                                   .vanish_in = 5 + (uint32_t)rand_below(&random, 60),
                                   .workers = 2 + (uint32_t)rand_below(&random, WORKERS_MAX - 1),
+                                  .certificates = (uint32_t)rand_below(&random, 5),
                                   .node_slots = node_slots[rand_below(&random, 4)],
                                   .speculates = rand_below(&random, 2) == 0,
                                   .steps_max = 400,
@@ -535,5 +546,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: audits --find A-B | --honest A-B\n");
         return 2;
     }
-    return finds ? find(first, last) : honest(first, last);
+    if (!finds)
+        return honest(first, last);
+    int by_name = find(first, last, 0), by_certificate = find(first, last, 4);
+    return by_name != 0 ? by_name : by_certificate;
 }

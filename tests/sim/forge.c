@@ -14,8 +14,7 @@ REAL(enum err, coordinator_complete, struct coordinator *core, uint64_t now_ms,
      const struct complete_request *request);
 REAL(enum err, admission_member, struct admission *admission, uint64_t member,
      const struct proof *secret);
-REAL(enum err, admission_push, struct admission *admission, uint64_t member,
-     const struct push *push);
+REAL(enum err, admission_push, struct admission *admission, uint64_t member, struct push *push);
 REAL(void, admission_end, struct admission *admission, const struct server_command *command);
 
 static bool comes(struct sim *sim)
@@ -99,8 +98,7 @@ static void forge_push(struct admission *admission, uint64_t member, const struc
     refused(__real_admission_push(admission, member, &forged), "a push without a grant");
 }
 
-enum err __wrap_admission_push(struct admission *admission, uint64_t member,
-                               const struct push *push)
+enum err __wrap_admission_push(struct admission *admission, uint64_t member, struct push *push)
 {
     if (life_acts() && push->ticket_count > 0 && comes(world.sim))
         forge_push(admission, member, push);

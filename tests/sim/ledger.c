@@ -189,12 +189,17 @@ void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push
         check_busy(sim, thread, push,
                    sim->compute.piece_first[push->entries[counted].chunk] +
                        push->entries[counted].part);
-    if (now.pushed_bytes != bytes || now.duplicates != duplicates)
+    uint64_t again = now.duplicates + now.audited - before->audited;
+    if (now.audited != before->audited && (!push->audited || sim->run.audit == 0))
+        sim_violated(sim, 1, "s%u counts an audit of step %llu node %u:%u, which nobody audits",
+                     thread->index, (unsigned long long)push->step, push->node.level,
+                     push->node.index);
+    if (now.pushed_bytes != bytes || again != duplicates)
         sim_violated(sim, 1,
                      "s%u counts %llu bytes and %llu duplicates of step %llu node %u:%u, "
                      "not %llu and %llu",
                      thread->index, (unsigned long long)(now.pushed_bytes - before->pushed_bytes),
-                     (unsigned long long)(now.duplicates - before->duplicates),
+                     (unsigned long long)(again - before->duplicates),
                      (unsigned long long)push->step, push->node.level, push->node.index,
                      (unsigned long long)(bytes - before->pushed_bytes),
                      (unsigned long long)(duplicates - before->duplicates));

@@ -114,7 +114,8 @@ bool mutate_pushed(struct sim *sim, struct sim_thread *thread,
                    const struct shard_statistics *before)
 {
     return sim->options.mutation != MUTATE_NO_ACK ||
-           shard_statistics(thread->shard).duplicates == before->duplicates;
+           (shard_statistics(thread->shard).duplicates == before->duplicates &&
+            shard_statistics(thread->shard).audited == before->audited);
 }
 
 void mutate_served(struct sim *sim, struct shard_effect *answer, uint64_t asked_version)

@@ -211,8 +211,8 @@ static void check_accused(struct sim *sim, const struct coordinator *core)
     process_print((struct place){PLACE_WORKER, sim->lie.worker}, liar, sizeof liar);
     for (uint32_t i = 0; i < core->members.count; i++) {
         const struct member *member = core->members.list[i];
-        if (member->false_completes > 0 && (!sim->lie.told || strcmp(member->name, liar) != 0))
-            sim_violated(sim, 17, "%s is accused of a false complete", member->name);
+        if (member->false_completes > 0 && (!sim->lie.told || strcmp(member->own.name, liar) != 0))
+            sim_violated(sim, 17, "%s is accused of a false complete", member->own.name);
     }
 }
 

@@ -312,12 +312,21 @@ static inline enum err ask_to_join(struct coordinator_fixture *f,
     return err;
 }
 
-static inline uint64_t join_named(struct coordinator_fixture *f, const char *name)
+/* From that machine, with that certificate. */
+static inline uint64_t join_from(struct coordinator_fixture *f, const char *name, const char *host,
+                                 uint64_t certificate)
 {
     struct join_request request = join_request();
     snprintf(request.name, sizeof request.name, "%s", name);
+    snprintf(request.host, sizeof request.host, "%s", host);
+    request.certificate = certificate;
     assert_int_equal(ask_to_join(f, &request), ERR_OK);
     return f->joined.member;
+}
+
+static inline uint64_t join_named(struct coordinator_fixture *f, const char *name)
+{
+    return join_from(f, name, "", 0);
 }
 
 static inline uint64_t join(struct coordinator_fixture *f)

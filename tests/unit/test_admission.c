@@ -62,6 +62,18 @@ static enum err judge(struct term_fixture *f)
     return admission_push(&f->admission, f->member, &f->push);
 }
 
+TEST_F(a_push_of_an_audited_ticket_is_admitted_and_noted, term)
+{
+    f->push.audited = true; /* a worker has no say */
+    assert_int_equal(judge(f), ERR_OK);
+    assert_false(f->push.audited);
+    f->ticket.grant = proof_audited(&f->key, RUN, &f->ticket);
+    assert_int_equal(judge(f), ERR_OK);
+    assert_true(f->push.audited);
+    f->ticket.attempt++;
+    assert_int_equal(judge(f), ERR_NO_GRANT);
+}
+
 TEST_F(a_granted_push_is_admitted, term)
 {
     assert_int_equal(judge(f), ERR_OK);

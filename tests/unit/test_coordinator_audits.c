@@ -31,7 +31,32 @@ TEST_F(the_second_worker_gets_the_ticket_and_nothing_in_it_says_so, coordinator,
     assert_true(second.attempt > first.attempt);
     first.attempt = second.attempt;
     first = sign(first, f->b);
+    assert_memory_not_equal(&first.grant, &second.grant, sizeof second.grant); /* for servers */
+    first.grant = second.grant;
     assert_memory_equal(&first, &second, sizeof second);
+}
+
+TEST_F(the_two_leases_go_to_two_hosts_and_two_certificates_where_there_are, coordinator, .steps = 9,
+       .audit = 1)
+{
+    uint64_t a = join_from(f, "a", "h1", 1), b = join_from(f, "b", "h1", 1);
+    uint64_t c = join_from(f, "c", "h2", 1), d = join_from(f, "d", "h1", 2);
+    struct ticket first = ticket_of(f, a, 1);
+    assert_false(node_equal(ticket_of(f, b, 1).node, first.node));
+    assert_false(node_equal(ticket_of(f, c, 1).node, first.node));
+    assert_true(node_equal(ticket_of(f, d, 1).node, first.node));
+}
+
+TEST_F(an_audit_that_the_best_did_not_take_goes_to_any_other_at_the_end_of_the_step, coordinator,
+       .steps = 9, .audit = 1)
+{
+    uint64_t a = join_from(f, "a", "h1", 0), b = join_from(f, "b", "h1", 0);
+    join_from(f, "c", "h2", 0);
+    struct ticket first = ticket_of(f, a, 1);
+    uint32_t slots = SLOTS, out = node_slots(first.node, slots);
+    for (uint64_t sequence = 2; out < slots; sequence++)
+        out += node_slots(ticket_of(f, a, sequence).node, slots);
+    assert_true(node_equal(ticket_of(f, b, 1).node, first.node));
 }
 
 TEST_F(an_audit_agrees_when_both_are_complete_and_nothing_was_reported, coordinator, .steps = 9,
@@ -86,6 +111,8 @@ TEST_F(audits_count_neither_as_redone_nor_as_speculative_nor_as_wasted, coordina
     assert_int_equal(status(f).audits.ms, 30);
     assert_int_equal(status(f).redone, 0);
     assert_int_equal(status(f).speculative, 0);
+    steps_to(f, 1);
+    assert_int_equal(status(f).last_step.audited, 1);
 }
 
 TEST_F(a_second_worker_that_is_lost_gets_a_successor, coordinator, .steps = 9, .audit = 1,

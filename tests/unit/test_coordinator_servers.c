@@ -288,9 +288,11 @@ TEST_F(statistics_are_kept, coordinator, .steps = 9)
     struct coordinator_server server;
     struct server_report statistics = {.kind = SERVER_STATISTICS};
     statistics.statistics.duplicates = 3;
+    statistics.statistics.audited = 2;
     assert_int_equal(report(f, 1, statistics), ERR_OK);
     assert_true(coordinator_map_server(f->coordinator, 1, &server));
     assert_int_equal(server.duplicates, 3);
+    assert_int_equal(server.audited, 2);
     assert_int_equal(server.chunk_count, 1);
     assert_int_equal(coordinator_map(f->coordinator)->range_count, 2);
 }

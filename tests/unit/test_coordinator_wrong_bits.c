@@ -56,6 +56,28 @@ TEST_F(who_is_contradicted_by_two_computes_wrongly_and_is_no_member_any_more, co
     assert_int_equal(status(f).member_count, 2);
 }
 
+TEST_F(opinions_count_certificates_where_a_run_has_several, coordinator, .steps = 9)
+{
+    uint64_t a = join_from(f, "a", "", 1), b = join_from(f, "b", "", 2),
+             c = join_from(f, "c", "", 2);
+    differ(f, b, a);
+    differ(f, c, a); /* two names of one certificate */
+    assert_int_equal(status(f).member_count, 3);
+    uint64_t d = join_from(f, "d", "", 3);
+    differ(f, d, a);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+    assert_int_equal(status(f).member_count, 3);
+}
+
+TEST_F(with_one_certificate_opinions_count_names, coordinator, .steps = 9)
+{
+    uint64_t a = join_from(f, "a", "", 1), b = join_from(f, "b", "", 1),
+             c = join_from(f, "c", "", 1);
+    differ(f, b, a);
+    differ(f, c, a);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+}
+
 TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator, .steps = 9)
 {
     uint64_t a = join_named(f, "a"), b = join_named(f, "a"); /* names are the workers' choice */

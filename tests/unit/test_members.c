@@ -121,8 +121,8 @@ TEST_F(members_are_found_by_their_number_whoever_left, members)
 {
     uint64_t a = add(&f->list, "a"), b = add(&f->list, "b"), c = add(&f->list, "c");
     members_remove(&f->list, members_find(&f->list, b), MEMBER_LEFT, "done");
-    assert_string_equal(members_find(&f->list, a)->name, "a");
-    assert_string_equal(members_find(&f->list, c)->name, "c");
+    assert_string_equal(members_find(&f->list, a)->own.name, "a");
+    assert_string_equal(members_find(&f->list, c)->own.name, "c");
     assert_null(members_find(&f->list, b));
     assert_null(members_find(&f->list, 0));
 }
@@ -146,11 +146,11 @@ TEST_F(who_is_gone_is_remembered_newest_first_and_bounded, members)
         members_remove(&f->list, members_find(&f->list, add(&f->list, name)), MEMBER_TIMED_OUT,
                        "no heartbeat");
     }
-    assert_string_equal(members_at(&f->list, 0)->name, "stays");
-    assert_string_equal(members_at(&f->list, 1)->name, "w66");
+    assert_string_equal(members_at(&f->list, 0)->own.name, "stays");
+    assert_string_equal(members_at(&f->list, 1)->own.name, "w66");
     assert_int_equal(members_at(&f->list, 1)->state, MEMBER_TIMED_OUT);
     assert_string_equal(members_at(&f->list, 1)->reason, "no heartbeat");
-    assert_string_equal(members_at(&f->list, MEMBERS_PAST_MAX)->name, "w3");
+    assert_string_equal(members_at(&f->list, MEMBERS_PAST_MAX)->own.name, "w3");
     assert_null(members_at(&f->list, MEMBERS_PAST_MAX + 1));
 }
 

@@ -1,6 +1,8 @@
 /* Pushes to a shard: duplicates, what is refused, what is busy. */
 #include "tests/unit/shard_fixture.h"
 
+#include "server/shard/names.h"
+
 #include <math.h>
 
 TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
@@ -18,6 +20,38 @@ TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
     assert_int_equal(push_all(f, 0, (struct node){0, 3}), ERR_OK); /* after reduced */
     assert_null(effect(f, SHARD_REDUCED));
     assert_int_equal(shard_statistics(f->shard).duplicates, 15);
+}
+
+TEST_F(the_second_push_of_an_audited_ticket_is_no_duplicate, shard)
+{
+    start(f);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
+    struct message m;
+    message_all(f, &m, 0, (struct node){0, 1});
+    m.push.audited = true;
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK); /* the first worker, again */
+    assert_int_equal(shard_statistics(f->shard).duplicates, 5);
+    assert_int_equal(shard_statistics(f->shard).audited, 0);
+    m.push.member = 8;
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_int_equal(shard_statistics(f->shard).duplicates, 5);
+    assert_int_equal(shard_statistics(f->shard).audited, 5);
+}
+
+TEST(in_an_audited_run_each_name_keeps_its_place)
+{
+    enum { SLOTS_MANY = 256 };
+    static struct name list[2 * NAMES_AUDITED_PLACES_MAX];
+    struct names names = {.steps = 2,
+                          .places = names_places(SLOTS_MANY, true),
+                          .root_level = tree_level(SLOTS_MANY),
+                          .names = list};
+    struct push push = {.step = 3, .member = 1};
+    for (push.node.index = 0; push.node.index < SLOTS_MANY; push.node.index++)
+        names_remember(&names, &push, push.node.index);
+    for (push.node.index = 0; push.node.index < SLOTS_MANY; push.node.index++)
+        assert_int_equal(names_first(&names, &push)->digest, push.node.index);
+    assert_int_equal(names_places(SLOTS_MANY, false), NAMES_PLACES_MAX);
 }
 
 TEST_F(a_duplicate_with_other_bits_names_both_senders, shard)
