@@ -161,6 +161,9 @@ static const struct config_field fields[] = {
     {"train.audit", "share of tickets that a second worker computes as well, to find a worker that "
      "computes wrongly", CONFIG_REAL,
      ROW(train, audit, FREE), .real_max = 1, .initial = "0"},
+    {"train.audit_rewind", "when a worker computes wrongly, back to a checkpoint before what it "
+     "brought since an audit of it agreed", CONFIG_BOOL,
+     ROW(train, audit_rewind, FREE), .initial = "false"},
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
@@ -519,6 +522,15 @@ static enum err check_audit(struct draft *draft)
                         "train.audit (%g) must be 0 with numerics any: workers may bring different "
                         "bits",
                         spec->train.audit);
+    if (spec->train.audit_rewind && spec->consistency.kind == SPEC_ASYNC)
+        return COMPLAIN(
+            draft, "train.audit_rewind", "consistency.kind",
+            "train.audit_rewind must be false when consistency.kind is async: nobody is "
+            "convicted of other bits there");
+    if (spec->train.audit_rewind && spec->numerics == SPEC_ANY)
+        return COMPLAIN(draft, "train.audit_rewind", "numerics",
+                        "train.audit_rewind must be false with numerics any: workers may bring "
+                        "different bits");
     return ERR_OK;
 }
 

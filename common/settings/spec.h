@@ -74,6 +74,7 @@ struct spec_train {
     uint64_t logits_bytes_max;       /* rows of logits are computed in blocks up to this */
     uint32_t skip_max;               /* non-finite steps in a row before the run stops */
     double audit;                    /* share of tickets that a second worker computes as well */
+    bool audit_rewind;               /* who computes wrongly is undone */
 };
 
 struct spec_optimizer {

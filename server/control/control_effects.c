@@ -85,7 +85,8 @@ static enum err begin_search(struct control *control, const struct effect *effec
     if (search->cuts == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to look for a whole checkpoint");
     search->run = run;
-    memcpy(search->unready, effect->unready, sizeof search->unready);
+    search->version_max = effect->find.version_max;
+    memcpy(search->unready, effect->find.unready, sizeof search->unready);
     return store_get_cuts(control->config.store, run, search->cuts, CONTROL_CUTS_MAX,
                           &search->count, reason);
 }
@@ -125,6 +126,9 @@ void control_effects_search(struct control *control, uint64_t now_ns)
         control_effects_end_search(control);
         return;
     }
+    while (search->at < search->count &&
+           search->cuts[search->at].name.version > search->version_max)
+        search->at++;
     if (search->at < search->count) {
         const struct cut_name cut = search->cuts[search->at].name;
         const struct checkpoint_name name = {cut.generation, cut.version};

@@ -55,6 +55,7 @@ static void fill_settings(struct control_run *run)
         .window = spec->consistency.window,
         .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
         .audit = spec->train.audit,
+        .audit_rewind = spec->train.audit_rewind,
         .numerics_any = spec->numerics == SPEC_ANY,
         .data_served = spec->data.serve,
         .validate_every = spec->train.validate_every,

@@ -76,8 +76,10 @@ static void wait_no_more(struct audit *audit)
     audit->waits = false;
 }
 
-void audits_forget(struct run *run)
+void audits_forget(struct coordinator *coordinator)
 {
+    struct run *run = &coordinator->run;
+    members_rewound(&coordinator->members, run->steps.version);
     uint32_t count = run->audits.list != NULL ? run->audits.steps * run->settings.slots : 0;
     for (uint32_t i = 0; i < count; i++)
         if (run->audits.list[i].begun)

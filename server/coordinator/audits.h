@@ -48,8 +48,9 @@ double audits_expected(double share);
 enum err audits_init(struct run *run) MUST_USE; /* ERR_NOMEM */
 void audits_release(struct run *run);
 
-/* A generation begins: nothing of the one before is compared any more. */
-void audits_forget(struct run *run);
+/* A generation begins at the run's version: nothing of the one before is compared any more, and what
+ * was confirmed from that version on is void. */
+void audits_forget(struct coordinator *coordinator);
 
 /* Whether some audit waits for a second worker. */
 bool audits_wait(const struct run *run);

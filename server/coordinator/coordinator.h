@@ -33,7 +33,7 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
- * window.c (which tickets of an async run), audits.c (which are computed twice), cuts.c (which cut is durable), map.c and owners.c (who
+ * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
  * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
  * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello),
@@ -93,6 +93,7 @@ struct coordinator_run {
                         from there to t: so many steps behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
     double audit;        /* share of tickets that a second worker computes as well (audits.h) */
+    bool audit_rewind;   /* what a convicted worker brought is undone (audit_rewind.h) */
     bool numerics_any;   /* any fingerprint may join */
     bool data_served;    /* workers without a copy of the data may join */
     uint8_t data_digest[WIRE_DIGEST_BYTES];
@@ -140,8 +141,9 @@ enum effect_kind {
     /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
      * once or later */
     EFFECT_STORE_CUT,
-    /* unready: a server cannot read the newest cut. Look for the newest that is whole, forget those
-     * that are newer, then call coordinator_cut_found(). */
+    /* find: a server cannot read the newest cut, or that cut has what a wrong worker brought. Look
+     * for the newest that is whole and of that version at most, forget those that are newer, then
+     * call coordinator_cut_found(). */
     EFFECT_FIND_CUT,
     EFFECT_STORE_ORDER,      /* order: ssp, the versions a step was computed on; durable before a
                                  later cut is */
@@ -195,8 +197,11 @@ struct effect {
         uint64_t term;
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
-        const struct cut_record *cut;         /* until coordinator_cut_stored() */
-        char unready[COORDINATOR_TEXT_BYTES]; /* what the server reported */
+        const struct cut_record *cut; /* until coordinator_cut_stored() */
+        struct {
+            uint64_t version_max;
+            char unready[COORDINATOR_TEXT_BYTES]; /* why: what the server reported */
+        } find;
         struct cut_name adopted;
         struct order_step order; /* borrowed until the next step's */
         struct conviction conviction;
@@ -302,7 +307,8 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
                             enum err err);
 
 /* What became of an EFFECT_FIND_CUT: the newest cut that is whole; NULL: none is. The run goes back
- * to that cut, or fails with `unready` when it is the very cut that the server was told to read. */
+ * to that cut, or fails with `unready` when it is the very cut that the server was told to read. For
+ * a wrong worker's sake it never fails: without such a cut it goes on from the newest. */
 void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
                            const struct cut_record *whole, const char *unready);
 

@@ -1,6 +1,7 @@
 /* Generations: who takes part, from which cut, and who has lost what. */
 #include "server/coordinator/generation.h"
 
+#include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
@@ -156,7 +157,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     run->next_map = NEXT_MAP_PRESENT;
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
-    audits_forget(run);
+    audits_forget(coordinator);
     moves_forget(coordinator);
     owners_count_change(run);
     tickets_open(&run->tickets, (struct tickets_open){0});
@@ -296,6 +297,8 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
     *ret_gathering = GATHER_WAITS;
     if (cuts_are_written(&run->cuts))
         /* P10: a rewind goes to the newest recorded cut, which will soon be another one */
+        return ERR_OK;
+    if (audit_rewind_waits(coordinator))
         return ERR_OK;
     if (coordinator->servers.chosen_count == 0) {
         TRY(gather_anew(coordinator, now_ms, ret_gathering));

@@ -343,6 +343,20 @@ void members_dismiss(struct members *members, const char *reason)
         members_remove(members, members->list[members->count - 1], MEMBER_LEFT, reason);
 }
 
+static void limit_confirmed(struct member *member, uint64_t version)
+{
+    if (member->confirmed > version)
+        member->confirmed = version;
+}
+
+void members_rewound(struct members *members, uint64_t version)
+{
+    for (uint32_t i = 0; i < members->count; i++)
+        limit_confirmed(members->list[i], version);
+    for (uint32_t i = 0; i < members->past_count; i++)
+        limit_confirmed(&members->past[i], version);
+}
+
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
                      const char *reason)
 {

@@ -1,5 +1,6 @@
 /* What servers report about the run. */
 #include "server/coordinator/reports.h"
+#include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
 
 #include "server/coordinator/advance.h"
@@ -46,10 +47,13 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
     }
     snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
              err_name(report->ready.code), report->ready.text);
-    if (may_be_damaged(&coordinator->run, report->ready.code))
-        memcpy(effects_add(&coordinator->effects, EFFECT_FIND_CUT)->unready, text, sizeof text);
-    else
+    if (!may_be_damaged(&coordinator->run, report->ready.code)) {
         ending_over(coordinator, RUN_FAILED, text);
+        return;
+    }
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_FIND_CUT);
+    effect->find.version_max = UINT64_MAX;
+    memcpy(effect->find.unready, text, sizeof text);
 }
 
 void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
@@ -57,6 +61,11 @@ void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     struct cut_name newest = run->cuts.newest.name;
+    if (run_active(run) && audit_rewind_searches(run)) {
+        audit_rewind_found(coordinator, whole);
+        advance_run(coordinator, now_ms);
+        return;
+    }
     if (!run_active(run) || run->phase != PHASE_PREPARE)
         return;
     /* P7: a newer one is of a coordinator that took this one's place; the store says so. */

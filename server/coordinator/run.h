@@ -141,6 +141,13 @@ struct audits {
     uint64_t chosen, agreed, differed, not_compared;
 };
 
+/* That the run is to go back to before what a wrong worker brought (audit_rewind.c). */
+struct audit_rewind {
+    bool wanted;
+    bool asked;           /* the store is searched */
+    uint64_t version_max; /* of the cut */
+};
+
 /* That and how the run is to end (ending.c). */
 enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
 
@@ -170,6 +177,7 @@ struct run {
     struct tickets tickets;
     struct window window;
     struct audits audits;
+    struct audit_rewind rewind;
     struct validation validation;
 
     struct cuts cuts;

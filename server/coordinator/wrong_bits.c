@@ -1,8 +1,10 @@
 /* Which worker computes wrongly. */
 #include "server/coordinator/wrong_bits.h"
 
+#include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
 #include "server/coordinator/expel.h"
+#include "server/coordinator/generation.h"
 
 #include <string.h>
 
@@ -90,6 +92,8 @@ static void expel(struct coordinator *coordinator, uint64_t now_ms, struct membe
                   uint64_t step, const char *why)
 {
     list_brought(coordinator, member);
+    if (audit_rewind_begin(coordinator, member))
+        generation_go_back(coordinator);
     clear_of(coordinator, &member->own);
     expel_member(coordinator, now_ms, member, MEMBER_WRONG_BITS, step, why);
 }

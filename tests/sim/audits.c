@@ -7,6 +7,10 @@
  *                           the median within 1.5 times
  *   audits --honest 1-1000  workers come and go, many tickets are audited, one worker lies often:
  *                           nobody else is ever expelled
+ *   audits --rewind 1-1000  the same with train.audit_rewind, cuts that are recorded late, damaged and
+ *                           pruned, and daemons that start anew: after the rewind nothing is in the
+ *                           weights that the liar brought since its last agreeing audit
+ *   audits --lack 1-1000    the search for a cut ignores how old it must be: that is found
  */
 #include "server/coordinator/audits.h"
 #include "common/err.h"
@@ -25,6 +29,10 @@ enum {
     LIAR = 0,
     SEEDS_MAX = 4096,
     TIMES_MAX = 8, /* the expected number, in each seed */
+    STEPS_MAX = 4096,
+    KEEP_MAX = 4,
+    PENDING_MAX = 8,
+    STEPS_AFTER = 12, /* a rewind, until a seed ends */
 };
 #define TIMES_MEDIAN 1.5
 #define NEVER UINT64_MAX
@@ -36,6 +44,9 @@ struct plan {
     uint32_t workers;      /* the liar among them */
     uint32_t certificates; /* that the workers have; 0: none */
     uint32_t node_slots;   /* 0: the coordinator chooses */
+    bool rewinds;          /* train.audit_rewind, with cuts */
+    bool lack;             /* the search ignores version_max */
+    uint32_t keep;         /* cuts in the store */
     bool speculates;       /* second attempts at slow tickets are compared as well */
     uint64_t steps_max;
     uint64_t tickets_max; /* of the liar */
@@ -68,6 +79,25 @@ struct world {
     uint64_t version;
     uint64_t committed_ms; /* it acknowledges its newest commit then; NEVER: it has */
     bool named;            /* the liar is */
+    uint64_t term, boot;
+    /* The store, and what of it comes later: */
+    struct cut_record kept[KEEP_MAX];
+    uint32_t kept_count;
+    uint64_t stored_generation;
+    struct late {
+        uint64_t at_ms; /* NEVER: nothing is late */
+        struct cut_name cut;
+    } manifest, stored; /* of the newest cut */
+    struct {
+        uint64_t at_ms; /* NEVER: nobody asked */
+        uint64_t version_max;
+    } search;
+    /* What is so: */
+    bool lied_in[STEPS_MAX]; /* by step: a push of the liar is in its sums */
+    uint64_t confirmed;      /* the liar's bits were compared in the step before, and were right */
+    uint64_t settled_at;     /* the version at which the seed ends */
+    bool excused;            /* no cut was old enough and whole */
+    uint32_t rewinds, searches, none;
 };
 
 static void carry_out(struct world *world);
@@ -86,7 +116,7 @@ static bool one_in(struct world *world, uint32_t count)
 
 static void report(struct world *world, struct server_report report)
 {
-    report.boot = 1;
+    report.boot = world->boot;
     enum err err =
         coordinator_server_report(world->coordinator, world->now_ms, world->link, &report);
     check(err == ERR_OK);
@@ -97,10 +127,15 @@ static void report_ready(struct world *world, const struct server_command *prepa
 {
     struct server_report ready = {.kind = SERVER_READY}, manifest = {.kind = SERVER_MANIFEST};
     world->generation = prepare->prepare.generation;
-    ready.ready.cut = (struct cut_name){world->generation, 0};
+    world->version = prepare->prepare.from_cut ? prepare->prepare.cut.version : 0;
+    world->committed_ms = world->manifest.at_ms = NEVER;
+    memset(world->held, 0, sizeof world->held);
+    memset(world->name_list, 0, sizeof world->name_list);
+    ready.ready.cut = (struct cut_name){world->generation, world->version};
     manifest.manifest.cut = ready.ready.cut;
     report(world, ready);
-    report(world, manifest);
+    if (!prepare->prepare.from_cut)
+        report(world, manifest);
 }
 
 static void take_command(struct world *world, const struct server_command *command)
@@ -113,6 +148,79 @@ static void take_command(struct world *world, const struct server_command *comma
     world->version++;
     memset(world->held, 0, sizeof world->held);
     world->committed_ms = world->now_ms + between(world, 1, 5);
+    if (command->commit.cut) /* of an earlier one the manifest never comes */
+        world->manifest = (struct late){world->now_ms + between(world, 1, 200),
+                                        {world->generation, world->version}};
+}
+
+/* ---- the store ---- */
+
+static void store_cut(struct world *world, const struct cut_record *cut)
+{
+    memmove(&world->kept[1], &world->kept[0], (KEEP_MAX - 1) * sizeof world->kept[0]);
+    world->kept[0] = *cut;
+    world->kept_count += world->kept_count < KEEP_MAX ? 1 : 0;
+    if (world->plan->keep > 0 && world->kept_count > world->plan->keep)
+        world->kept_count = world->plan->keep;
+    world->stored = (struct late){world->now_ms + between(world, 0, 30), cut->name};
+}
+
+static void say_stored(struct world *world)
+{
+    world->stored.at_ms = NEVER;
+    coordinator_cut_stored(world->coordinator, world->now_ms, world->stored.cut, ERR_OK);
+    carry_out(world);
+}
+
+static void say_manifest(struct world *world)
+{
+    struct server_report manifest = {.kind = SERVER_MANIFEST};
+    manifest.manifest.cut = world->manifest.cut;
+    world->manifest.at_ms = NEVER;
+    report(world, manifest);
+}
+
+/* Some are damaged. */
+static void find_cut(struct world *world)
+{
+    struct cut_record found;
+    uint32_t at = 0;
+    world->search.at_ms = NEVER;
+    while (at < world->kept_count &&
+           ((!world->plan->lack && world->kept[at].name.version > world->search.version_max) ||
+            one_in(world, 8)))
+        at++;
+    bool any = at < world->kept_count;
+    world->excused = !any;
+    world->searches++;
+    if (any) {
+        found = world->kept[at];
+        world->kept_count -= at;
+        memmove(&world->kept[0], &world->kept[at], world->kept_count * sizeof world->kept[0]);
+    }
+    coordinator_cut_found(world->coordinator, world->now_ms, any ? &found : NULL, "so it was");
+    carry_out(world);
+}
+
+/* A generation begins. With what the liar lied about until then it is over. */
+static void check_rewound(struct world *world)
+{
+    struct coordinator_status status;
+    coordinator_status(world->coordinator, &status);
+    bool judged = world->named && !world->excused;
+    for (uint64_t step = world->confirmed; step < status.version && judged; step++)
+        if (world->lied_in[step]) {
+            printf("seed %llu: version %llu has step %llu, which the liar had a part in; an audit "
+                   "agreed before step %llu\n",
+                   (unsigned long long)world->seed, (unsigned long long)status.version,
+                   (unsigned long long)step, (unsigned long long)world->confirmed);
+            exit(1);
+        }
+    memset(&world->lied_in[status.version], 0, (STEPS_MAX - status.version) * sizeof(bool));
+    world->confirmed = world->confirmed < status.version ? world->confirmed : status.version;
+    world->rewinds += world->named ? 1 : 0;
+    if (world->named && world->settled_at == UINT64_MAX)
+        world->settled_at = status.version + STEPS_AFTER;
 }
 
 static void acknowledge(struct world *world)
@@ -155,11 +263,16 @@ static void take_push(struct world *world, const struct push *push, uint64_t dig
     check(push->step <= world->version);
     if (push->step == world->version && !world->held[node_first(push->node)]) {
         names_remember(&world->names, push, digest);
+        world->lied_in[push->step] |= push->member == world->workers[LIAR].member;
         if (count_push(world, push))
             report_reduced(world, push->step);
         return;
     }
     const struct name *first = names_first(&world->names, push);
+    uint64_t liar = world->workers[LIAR].member;
+    if (first != NULL && first->digest == digest && first->member != push->member &&
+        (first->member == liar || push->member == liar) && world->confirmed <= push->step)
+        world->confirmed = push->step + 1;
     if (first == NULL || first->digest == digest)
         return;
     struct server_report wrong = {.kind = SERVER_WRONG_BITS};
@@ -213,6 +326,10 @@ static void join(struct world *world, struct worker *worker)
     enum err err = coordinator_join(world->coordinator, world->now_ms, &request, &reply, NULL);
     if (err == ERR_WRONG_BITS || err == ERR_EXPELLED) {
         worker->at_ms = NEVER;
+        return;
+    }
+    if (err == ERR_NO_RUN) { /* it rewinds */
+        worker->at_ms = world->now_ms + between(world, 1, 20);
         return;
     }
     check(err == ERR_OK);
@@ -332,7 +449,15 @@ static void take_effect(struct world *world, const struct effect *effect)
     else if (effect->kind == EFFECT_ANSWER)
         take_answer(world, effect->answer.member, effect->answer.err, &effect->answer.reply);
     else if (effect->kind == EFFECT_STORE_CUT)
-        coordinator_cut_stored(world->coordinator, world->now_ms, effect->cut->name, ERR_OK);
+        store_cut(world, effect->cut);
+    else if (effect->kind == EFFECT_STORE_REWIND) {
+        world->stored_generation = effect->generation;
+        check_rewound(world);
+    } else if (effect->kind == EFFECT_FIND_CUT) {
+        world->search.at_ms = world->now_ms + between(world, 1, 100);
+        world->search.version_max = effect->find.version_max;
+    } else if (effect->kind == EFFECT_LOG)
+        world->none += strstr(effect->log.text, "no checkpoint is old enough") != NULL ? 1 : 0;
     if (effect->kind != EFFECT_EXPEL || (worker = worker_of(world, effect->member)) == NULL)
         return;
     worker->doing = AWAY;
@@ -361,10 +486,12 @@ static void carry_out(struct world *world)
 
 /* ---- a run ---- */
 
-static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
+/* The coordinator and its server start, or start again on what the store has. */
+static void start_daemons(struct world *world)
 {
     static const struct map_parameter parameter = {0, 1, 400, 400};
-    const struct coordinator_settings settings = {.term = 1,
+    const struct plan *plan = world->plan;
+    const struct coordinator_settings settings = {.term = ++world->term,
                                                   .heartbeat_ms = LEASE_MS / 4,
                                                   .lease_ms = LEASE_MS,
                                                   .speculation_percent = 200,
@@ -379,6 +506,8 @@ static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
         .slot_samples = 1,
         .node_slots = plan->node_slots,
         .audit = plan->share,
+        .audit_rewind = plan->rewinds,
+        .cut_every = plan->rewinds ? 5 : 0,
         .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
                  .sample_predictions = 1},
         .parameter_count = 1,
@@ -386,37 +515,100 @@ static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
         .parameter_bytes_max = 1 << 20,
         .spec = "",
         .checkpoint_dir = ""};
-    struct server_report hello = {.kind = SERVER_HELLO, .boot = 1};
-    *world = (struct world){.plan = plan,
-                            .seed = seed,
-                            .now_ms = 1,
-                            .random = {seed},
-                            .committed_ms = NEVER,
-                            .names = {.steps = 2,
-                                      .places = names_places(SLOTS, true),
-                                      .root_level = tree_level(SLOTS)}};
-    world->names.names = world->name_list;
+    struct coordinator_past past = {.generation = world->stored_generation, .cut = world->kept[0]};
+    struct server_report hello = {.kind = SERVER_HELLO, .boot = ++world->boot};
+    struct rand_state secret = {world->seed};
     for (size_t i = 0; i < sizeof run.secret; i++)
-        run.secret[i] = (uint8_t)rand_next(&world->random);
+        run.secret[i] = (uint8_t)rand_next(&secret);
+    coordinator_free(world->coordinator);
     world->coordinator = coordinator_new(&settings);
     check(world->coordinator != NULL);
+    world->committed_ms = world->manifest.at_ms = world->stored.at_ms = NEVER;
+    world->search.at_ms = NEVER;
     snprintf(hello.hello.name, sizeof hello.hello.name, "s");
     enum err err =
         coordinator_server_hello(world->coordinator, world->now_ms, &hello, &world->link, NULL);
     if (err == ERR_OK)
-        err = coordinator_start(world->coordinator, world->now_ms, &run, NULL, NULL);
+        err = coordinator_start(world->coordinator, world->now_ms, &run,
+                                world->kept_count > 0 ? &past : NULL, NULL);
     check(err == ERR_OK);
     carry_out(world);
-    for (uint32_t i = 0; i < plan->workers; i++)
-        world->workers[i].at_ms = between(world, 2, 50);
+    for (uint32_t i = 0; i < plan->workers; i++) {
+        world->workers[i].doing = AWAY;
+        world->workers[i].previous = 0;
+        world->workers[i].at_ms = world->now_ms + between(world, 1, 50);
+    }
+}
+
+static void set_up(struct world *world, const struct plan *plan, uint64_t seed)
+{
+    *world = (struct world){.plan = plan,
+                            .seed = seed,
+                            .now_ms = 1,
+                            .random = {seed},
+                            .settled_at = UINT64_MAX,
+                            .names = {.steps = 2,
+                                      .places = names_places(SLOTS, true),
+                                      .root_level = tree_level(SLOTS)}};
+    world->names.names = world->name_list;
+    start_daemons(world);
+}
+
+/* The server starts anew, and the run is rewound. */
+static void restart_server(struct world *world)
+{
+    struct server_report hello = {.kind = SERVER_HELLO, .boot = ++world->boot};
+    snprintf(hello.hello.name, sizeof hello.hello.name, "s");
+    coordinator_server_lost(world->coordinator, world->now_ms, world->link);
+    carry_out(world);
+    enum err err =
+        coordinator_server_hello(world->coordinator, world->now_ms, &hello, &world->link, NULL);
+    check(err == ERR_OK);
+    carry_out(world);
+}
+
+/* Nobody remembers what the liar brought, nor that it was named. */
+static void start_again(struct world *world)
+{
+    memset(world->lied_in, 0, sizeof world->lied_in);
+    world->confirmed = 0;
+    world->named = false;
+    world->excused = false;
+    world->settled_at = UINT64_MAX;
+    start_daemons(world);
+}
+
+struct timer {
+    uint64_t at_ms;
+    void (*act)(struct world *world);
+};
+
+static void tick(struct world *world)
+{
+    coordinator_tick(world->coordinator, world->now_ms);
+    carry_out(world);
+}
+
+/* What is due first, workers apart. */
+static struct timer first_timer(struct world *world)
+{
+    const struct timer timers[] = {
+        {world->committed_ms, acknowledge},    {coordinator_next_ms(world->coordinator), tick},
+        {world->manifest.at_ms, say_manifest}, {world->stored.at_ms, say_stored},
+        {world->search.at_ms, find_cut},
+    };
+    struct timer first = timers[0];
+    for (size_t i = 1; i < sizeof timers / sizeof timers[0]; i++)
+        if (timers[i].at_ms < first.at_ms)
+            first = timers[i];
+    return first;
 }
 
 static void next_event(struct world *world)
 {
     struct worker *first = NULL;
-    uint64_t at_ms = coordinator_next_ms(world->coordinator);
-    bool acknowledges = world->committed_ms <= at_ms;
-    at_ms = acknowledges ? world->committed_ms : at_ms;
+    struct timer timer = first_timer(world);
+    uint64_t at_ms = timer.at_ms;
     for (uint32_t i = 0; i < world->plan->workers; i++)
         if (world->workers[i].at_ms < at_ms) {
             first = &world->workers[i];
@@ -431,18 +623,20 @@ static void next_event(struct world *world)
     coordinator_effects_clear(world->coordinator);
     if (first != NULL) {
         act(world, first);
-    } else if (acknowledges) {
-        acknowledge(world);
     } else {
-        coordinator_tick(world->coordinator, world->now_ms);
-        carry_out(world);
+        timer.act(world);
     }
     coordinator_check(world->coordinator);
+    bool pending = world->search.at_ms != NEVER || world->manifest.at_ms != NEVER;
+    if (world->plan->rewinds && world->kept_count > 0 && one_in(world, pending ? 500 : 5000))
+        start_again(world);
+    else if (world->plan->rewinds && one_in(world, 1000))
+        restart_server(world);
 }
 
 /* Audits of all seeds. */
 struct sums {
-    uint64_t compared, not_compared;
+    uint64_t compared, not_compared, rewinds, searches, none;
 };
 
 /* Returns the liar's tickets until it was named; 0: it was not. */
@@ -450,14 +644,17 @@ static uint64_t run_seed(const struct plan *plan, uint64_t seed, struct sums *su
 {
     static struct world world;
     set_up(&world, plan, seed);
-    while (!world.named && world.version < plan->steps_max &&
-           world.workers[LIAR].tickets < plan->tickets_max)
+    while ((plan->rewinds ? world.version < world.settled_at : !world.named) &&
+           world.version < plan->steps_max && world.workers[LIAR].tickets < plan->tickets_max)
         next_event(&world);
     uint64_t tickets = world.named ? world.workers[LIAR].tickets : 0;
     struct coordinator_status status;
     coordinator_status(world.coordinator, &status);
     sums->compared += status.audits.agreed + status.audits.differed;
     sums->not_compared += status.audits.not_compared;
+    sums->rewinds += world.rewinds;
+    sums->searches += world.searches;
+    sums->none += world.none;
     coordinator_free(world.coordinator);
     return tickets;
 }
@@ -511,7 +708,7 @@ static int find(uint64_t first, uint64_t last, uint32_t certificates)
     return median <= TIMES_MEDIAN * expected ? 0 : 1;
 }
 
-static int honest(uint64_t first, uint64_t last)
+static int honest(uint64_t first, uint64_t last, bool rewinds, bool lack)
 {
     struct sums sums = {0};
     static const uint32_t node_slots[] = {1, 1, 2, 0};
@@ -524,6 +721,9 @@ static int honest(uint64_t first, uint64_t last)
                                   .workers = 2 + (uint32_t)rand_below(&random, WORKERS_MAX - 1),
                                   .certificates = (uint32_t)rand_below(&random, 5),
                                   .node_slots = node_slots[rand_below(&random, 4)],
+                                  .rewinds = rewinds,
+                                  .lack = lack,
+                                  .keep = 1 + (uint32_t)rand_below(&random, KEEP_MAX),
                                   .speculates = rand_below(&random, 2) == 0,
                                   .steps_max = 400,
                                   .tickets_max = UINT64_MAX};
@@ -532,6 +732,10 @@ static int honest(uint64_t first, uint64_t last)
     printf("%llu seeds: no honest worker was expelled; the liar was in %llu\n",
            (unsigned long long)(last - first + 1), (unsigned long long)named);
     print_compared(&sums);
+    if (rewinds)
+        printf("%llu rewinds, %llu searches, without an old enough checkpoint %llu times\n",
+               (unsigned long long)sums.rewinds, (unsigned long long)sums.searches,
+               (unsigned long long)sums.none);
     /* Of two workers nobody says which one lies, and 400 steps are few for a rare liar. */
     return named > (last - first + 1) / 3 ? 0 : 1;
 }
@@ -539,15 +743,16 @@ static int honest(uint64_t first, uint64_t last)
 int main(int argc, char **argv)
 {
     unsigned long long first, last;
-    bool finds = argc == 3 && strcmp(argv[1], "--find") == 0;
-    bool is_honest = argc == 3 && strcmp(argv[1], "--honest") == 0;
-    if ((!finds && !is_honest) || sscanf(argv[2], "%llu-%llu", &first, &last) != 2 ||
+    const char *what = argc == 3 ? argv[1] : "";
+    bool finds = strcmp(what, "--find") == 0, is_honest = strcmp(what, "--honest") == 0;
+    bool lack = strcmp(what, "--lack") == 0, rewinds = lack || strcmp(what, "--rewind") == 0;
+    if ((!finds && !is_honest && !rewinds) || sscanf(argv[2], "%llu-%llu", &first, &last) != 2 ||
         first > last) {
-        fprintf(stderr, "usage: audits --find A-B | --honest A-B\n");
+        fprintf(stderr, "usage: audits --find|--honest|--rewind|--lack A-B\n");
         return 2;
     }
     if (!finds)
-        return honest(first, last);
+        return honest(first, last, rewinds, lack);
     int by_name = find(first, last, 0), by_certificate = find(first, last, 4);
     return by_name != 0 ? by_name : by_certificate;
 }

@@ -284,6 +284,7 @@ static void choose_audits(struct scenario *scenario)
     struct rand_state random = {scenario->seed + 0x61756469};
     if (scenario->spec.consistency.kind != SPEC_ASYNC && chance(&random, 33))
         scenario->spec.train.audit = PICK(&random, shares);
+    scenario->spec.train.audit_rewind = scenario->spec.train.audit > 0 && chance(&random, 50);
 }
 
 static const uint32_t state_share[STATE_COUNT] = {
@@ -456,6 +457,7 @@ struct coordinator_run scenario_run(const struct scenario *scenario, const struc
         .ssp = spec->consistency.kind == SPEC_SSP,
         .delay = spec_staleness(spec),
         .audit = spec->train.audit,
+        .audit_rewind = spec->train.audit_rewind,
         .node_slots = spec->train.node_slots,
         .data_served = true,
         .validate_every = spec->train.validate_every,

@@ -36,7 +36,8 @@ TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator, .plan = 20)
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 9);
     assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
     assert_int_equal(status(f).state, RUN_STARTING);
-    assert_non_null(strstr(seen(f, EFFECT_FIND_CUT)->unready, "server s1 cannot prepare: CORRUPT"));
+    assert_non_null(
+        strstr(seen(f, EFFECT_FIND_CUT)->find.unready, "server s1 cannot prepare: CORRUPT"));
     coordinator_cut_found(f->coordinator, f->now_ms, &whole, "server s1 cannot prepare");
     look(f);
     assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "steps_lost=3"));

@@ -261,6 +261,11 @@ TEST(every_refusal_of_a_setting_names_it)
         {"train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
          "train.audit (0.01) must be 0 when consistency.kind is async: two workers compute a "
          "ticket on different weights"},
+        {"train: {audit_rewind: true, node_slots: 1}\nconsistency: {kind: async}",
+         "train.audit_rewind must be false when consistency.kind is async: nobody is convicted of "
+         "other bits there"},
+        {"train: {audit_rewind: true}\nnumerics: any",
+         "train.audit_rewind must be false with numerics any: workers may bring different bits"},
         {"train: {audit: 0.01}\nnumerics: any",
          "train.audit (0.01) must be 0 with numerics any: workers may bring different bits"},
         {"train: {precision: fp16}", "train.precision must be one of fp32, bf16, not \"fp16\""},

@@ -1,0 +1,87 @@
+/* Going back to before what a convicted worker brought. */
+#include "server/coordinator/audit_rewind.h"
+
+#include <string.h>
+
+static bool is_same(const struct opinion *a, const struct opinion *b)
+{
+    return a->certificate == b->certificate && strcmp(a->name, b->name) == 0;
+}
+
+/* The first step that the worker brought since its last agreeing audit; UINT64_MAX: none. */
+static uint64_t first_brought(const struct members *members, const struct member *member)
+{
+    uint64_t confirmed = 0, first = UINT64_MAX;
+    const struct member *one;
+    for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++)
+        if (is_same(&one->own, &member->own) && one->confirmed > confirmed)
+            confirmed = one->confirmed;
+    for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++) {
+        if (!is_same(&one->own, &member->own))
+            continue;
+        uint64_t from = brought_from(&one->brought, confirmed);
+        first = from < first ? from : first;
+    }
+    return first;
+}
+
+bool audit_rewind_begin(struct coordinator *coordinator, const struct member *member)
+{
+    struct run *run = &coordinator->run;
+    struct audit_rewind *rewind = &run->rewind;
+    uint64_t first = first_brought(&coordinator->members, member);
+    if (!run->settings.audit_rewind || first == UINT64_MAX || run_ends(run))
+        return false;
+    bool further = !rewind->wanted || first < rewind->version_max;
+    if (further) /* of two that are convicted the earlier step counts */
+        *rewind = (struct audit_rewind){.wanted = true, .version_max = first};
+    effects_log(&coordinator->effects, true,
+                "run goes back  worker=%.40s before_step=%llu version=%llu "
+                "reason=\"train.audit_rewind\"",
+                member->own.name, (unsigned long long)first,
+                (unsigned long long)run->steps.version);
+    cuts_forget(&run->cuts);
+    return true;
+}
+
+bool audit_rewind_waits(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    struct audit_rewind *rewind = &run->rewind;
+    check(!cuts_are_written(&run->cuts));
+    if (rewind->wanted && run->cuts.newest.name.version <= rewind->version_max)
+        *rewind = (struct audit_rewind){0};
+    if (!rewind->wanted || rewind->asked)
+        return rewind->wanted;
+    rewind->asked = true;
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_FIND_CUT);
+    effect->find.version_max = rewind->version_max;
+    snprintf(effect->find.unready, sizeof effect->find.unready,
+             "a worker was wrong from step %llu on", (unsigned long long)rewind->version_max);
+    return true;
+}
+
+bool audit_rewind_searches(const struct run *run)
+{
+    return run->rewind.wanted && run->rewind.asked;
+}
+
+void audit_rewind_found(struct coordinator *coordinator, const struct cut_record *whole)
+{
+    struct run *run = &coordinator->run;
+    struct audit_rewind *rewind = &run->rewind;
+    struct cut_name newest = run->cuts.newest.name;
+    check(audit_rewind_searches(run));
+    /* P7: a newer one is of a coordinator that took this one's place; the store says so. */
+    if (whole != NULL && cuts_is_newer(newest, whole->name))
+        cuts_go_back(&run->cuts, whole);
+    rewind->asked = false;
+    if (run->cuts.newest.name.version <= rewind->version_max)
+        return;
+    if (whole != NULL && !cuts_same(whole->name, newest))
+        return; /* an earlier search's, which knew no bound: once more */
+    effects_log(&coordinator->effects, true,
+                "no checkpoint is old enough  before_step=%llu next=go on from version %llu",
+                (unsigned long long)rewind->version_max, (unsigned long long)newest.version);
+    *rewind = (struct audit_rewind){0};
+}

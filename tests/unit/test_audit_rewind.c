@@ -1,0 +1,88 @@
+/* The coordinator: what a convicted worker brought is undone. */
+#include "tests/unit/coordinator_fixture.h"
+
+static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t first)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = member;
+    wrong.wrong_bits.first_member = first;
+    assert_int_equal(report(f, 0, wrong), ERR_OK);
+}
+
+/* Cuts of the versions 2 and 4 are ordered, and the first is recorded. a has a ticket of that step. */
+static void train_to_4(struct coordinator_fixture *f, uint64_t step_of_a)
+{
+    struct coordinator_run run = run_of(20);
+    run.cut_every = 2;
+    run.audit_rewind = true;
+    start(f, &run);
+    f->a = join_named(f, "a");
+    for (uint64_t number = 0; number < 4; number++) {
+        if (number == 2)
+            record_all(f, 2);
+        if (number == step_of_a)
+            ticket_of(f, f->a, 1);
+        step(f, number);
+    }
+}
+
+static void convict(struct coordinator_fixture *f)
+{
+    differ(f, join_named(f, "b"), f->a);
+    differ(f, join_named(f, "c"), f->a);
+}
+
+static void expect_rewind(struct coordinator_fixture *f, uint64_t version)
+{
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, f->generation + 1);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(command(f, i, SERVER_PREPARE)->prepare.cut.version, version);
+    f->generation++;
+    ready_all(f, version);
+    assert_int_equal(status(f).version, version);
+}
+
+TEST_F(the_newest_cut_is_taken_when_it_is_old_enough, coordinator)
+{
+    train_to_4(f, 3);
+    assert_int_equal(say_manifest(f, 0, 4, ERR_OK), ERR_OK);
+    convict(f);
+    assert_null(seen(f, EFFECT_FIND_CUT));
+    expect_rewind(f, 2);
+    f->generation--;
+    say_manifest(f, 1, 4, ERR_OK); /* of a history that is left */
+    assert_null(seen(f, EFFECT_STORE_CUT));
+}
+
+TEST_F(an_older_cut_is_looked_for_and_those_after_it_do_not_count, coordinator)
+{
+    train_to_4(f, 2);
+    const struct cut_record two = f->stored;
+    record_all(f, 4);
+    convict(f);
+    assert_int_equal(seen(f, EFFECT_FIND_CUT)->find.version_max, 2);
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    coordinator_cut_found(f->coordinator, f->now_ms, &two, "");
+    look(f);
+    expect_rewind(f, 2);
+}
+
+TEST_F(without_an_older_cut_the_run_goes_on_from_the_newest, coordinator)
+{
+    train_to_4(f, 2);
+    record_all(f, 4);
+    convict(f);
+    coordinator_cut_found(f->coordinator, f->now_ms, NULL, "");
+    look(f);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "no checkpoint is old enough"));
+    expect_rewind(f, 4);
+}
+
+TEST_F(who_brought_nothing_undoes_nothing, coordinator)
+{
+    train_to_4(f, 9);
+    convict(f);
+    assert_null(seen(f, EFFECT_FIND_CUT));
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    assert_int_equal(status(f).version, 4);
+}
