@@ -14,7 +14,8 @@ enum {
 
 /* ---- which rows stay ---- */
 
-/* A step leads to the next version; a validation is of its version. */
+/* Step n leads to version n + 1. A validation of version n comes behind step n - 1, and goes with it
+ * when the run goes back to n. */
 static bool row_stays(struct slice row, uint64_t version)
 {
     uint64_t number;
@@ -228,7 +229,7 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
         TRY(add_rows(&log->sums, (struct slice){rows->data + whole, kept}));
         whole += kept;
         if (kept == 0)
-            break; /* a row that is none, or is not all there */
+            break; /* no row, or one without its end */
         if (whole < log->segment_bytes)
             continue;
         TRY(write_segment(log, (struct slice){rows->data, whole}, reason));
@@ -309,7 +310,7 @@ enum err step_log_sync(struct step_log *log, struct reason *reason)
     return file_log_sync(&log->file, reason);
 }
 
-/* The rows of steps.jsonl, when no closed segment has one that goes. */
+/* Cuts steps.jsonl alone: the closed segments stay. */
 static enum err cut_open(struct step_log *log, uint64_t version, struct reason *reason)
 {
     scoped(buf_release) struct buf rows = {0};
@@ -357,7 +358,7 @@ static enum err open_newest(struct step_log *log, uint64_t version, const char *
     return ERR_OK;
 }
 
-/* Whether a closed segment may have a row that does not lead to `version`: also a validation of it. */
+/* Whether a closed segment may have rows to remove: steps from `version` on, or its validation. */
 static bool goes_back(const struct step_log *log, uint64_t version)
 {
     return log->closed.segment_count > 0 && log->closed.sums.last.step + 1 >= version;

@@ -39,7 +39,7 @@ struct step_log {
     struct step_log_state closed; /* at the beginning of steps.jsonl */
     struct ledger sums;           /* at its end */
     uint64_t segment_bytes;       /* STEP_LOG_SEGMENT_BYTES, or a test's */
-    uint64_t close_at;            /* with so many bytes the next attempt is made to close it */
+    uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
 };
 
 /* Opens or makes the log of the run's directory; cuts a torn row off. Another process that has it open
@@ -49,7 +49,8 @@ enum err step_log_open(const struct file_ops *ops, const char *directory, uint64
                        struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason) MUST_USE;
 void step_log_release(struct step_log *log); /* {0} is fine */
-/* Whole rows. A segment is closed where that is due; without room for it, later. */
+/* Appends whole rows, and closes the segment when it is large enough. Without room for that it is
+ * closed later. */
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason) MUST_USE;
 enum err step_log_sync(struct step_log *log, struct reason *reason) MUST_USE;
 /* Cuts the log back to the rows that led to `version`. */

@@ -122,7 +122,7 @@ static enum err parse_footer(const struct json *json, struct step_log_footer *fo
     return take_epoch(&footer->state.sums, &epoch, digest);
 }
 
-/* Compares the object without its last member with that member. */
+/* Whether the last member of the line is the digest of what is before it. */
 static bool matches_check(struct slice line)
 {
     scoped(buf_release) struct buf copy = {0};
@@ -208,7 +208,7 @@ enum err step_log_segments(const char *directory, struct file_names *ret_paths,
 
 /* ---- rows ---- */
 
-/* The number behind `key` at the beginning of a row; false: the row begins otherwise. */
+/* False: the row does not begin with `key`. */
 static bool number_behind(struct slice row, const char *key, uint64_t *ret_number)
 {
     size_t length = strlen(key);

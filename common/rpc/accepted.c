@@ -176,12 +176,13 @@ static void close_largest(struct accepted_table *table)
 
 /* ---- Come and go ---- */
 
-/* The text of an address as rpc_peer has it, and the part of it that one host cannot choose. */
+/* A digest of the address as rpc_peer prints it. *ret_host: one of what a host cannot choose: its IPv4
+ * address, or the network of its IPv6 address. */
 static uint64_t address_digest(const struct sockaddr *address, uint64_t *ret_host)
 {
     char host[INET6_ADDRSTRLEN] = "", text[64];
     uint8_t bytes[16] = {0};
-    size_t host_bytes = 8; /* of IPv6: a network */
+    size_t host_bytes = 8; /* of an IPv6 address: /64 */
     in_port_t port;
     if (address->sa_family == AF_INET6) {
         const struct sockaddr_in6 *six = (const void *)address;
@@ -309,7 +310,7 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
     if (!room)
         close_locked(accepted);
     thread_unlock(&table->lock);
-    take_off(accepted, LLONG_MAX); /* the handshake's */
+    take_off(accepted, LLONG_MAX); /* the handshake has been read */
 }
 
 void accepted_gone(struct accepted *take_accepted)

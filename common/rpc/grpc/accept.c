@@ -30,9 +30,10 @@
 enum {
     PORTS_MAX = 8,    /* addresses of one host name */
     ACCEPTS_MAX = 64, /* from one port, before the others are looked at */
-    FULL_MS = 50,     /* no file is left: the next attempt */
+    FULL_MS = 50,     /* the pause when no file is left */
     LOOK_MS = 1000,   /* how often the list of revoked certificates is looked at */
-    ENDED_MIN = 64,   /* connections; or one that a limit closed: memory goes back */
+    ENDED_MIN =
+        64, /* so many connections ended, or a limit closed one: memory goes back to the system */
     CONNECTIONS_MAX = 65536,
     HALF_OPEN_MAX = 1024,           /* 22 KiB of memory each */
     UNPROVED_BYTES_MAX = 256 << 10, /* a handshake with the longest chain */
@@ -41,7 +42,7 @@ enum {
 };
 
 #define LOOK_NS 1000000000ull
-#define QUIET_NS 5000000000ull /* no connection came: memory goes back to the system */
+#define QUIET_NS 5000000000ull /* without a new connection, before memory goes back */
 
 /* ---- The library's side ---- */
 
@@ -122,7 +123,8 @@ static void take_connection(struct rpc_listener *listener, int take_file,
                             const struct sockaddr *address)
 {
     static const int on = 1;
-    (void)setsockopt(take_file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* no socket of a test */
+    (void)setsockopt(take_file, IPPROTO_TCP, TCP_NODELAY, &on,
+                     sizeof on); /* a test's socket may not be TCP */
     (void)setsockopt(take_file, IPPROTO_TCP, TCP_USER_TIMEOUT, &listener->keepalive_timeout_ms,
                      sizeof listener->keepalive_timeout_ms);
     if (!listener->tls) {
@@ -174,7 +176,7 @@ static void give_memory_back(struct rpc_listener *listener)
     (void)malloc_trim(0);
 }
 
-/* A list that cannot be read leaves the one before. */
+/* A list that cannot be read changes nothing. */
 static void read_revoked(struct rpc_listener *listener)
 {
     bool news = false;
