@@ -85,7 +85,8 @@ struct reason {
 };
 /* Fills `reason` (may be NULL) and returns `err`: `return reason_set(reason, ERR_INVALID, "…");` */
 enum err reason_set(struct reason *reason, enum err err, const char *format, ...) PRINTF_LIKE(3, 4);
-/* What people read: the reason where there is one, else the error's own words, which are general. */
+/* What people read: the reason where there is one, else the error's own words, which are
+ * general. */
 const char *reason_text(enum err err, const struct reason *reason);
 
 #endif

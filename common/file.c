@@ -90,8 +90,8 @@ enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned
     return ERR_OK;
 }
 
-/* So at most two such pieces of a large file wait in memory for the disk: its last fsync() is short,
- * and so are those of other files, which it would hold up. */
+/* So at most two such pieces of a large file wait in memory for the disk: its last fsync() is
+ * short, and so are those of other files, which it would hold up. */
 static enum err write_back(struct file_writer *writer, struct reason *reason)
 {
     const uint64_t piece_bytes = 8 << 20;

@@ -57,8 +57,8 @@ static int real_unlink(const struct file_ops *ops, const char *path)
     return unlink(path);
 }
 
-/* The wait also takes an error of the bytes from the file, so that fsync() does not see it: it counts
- * here. Where the system cannot do this at all, fsync() does. */
+/* The wait also takes an error of the bytes from the file, so that fsync() does not see it: it
+ * counts here. Where the system cannot do this at all, fsync() does. */
 static int real_write_back(const struct file_ops *ops, int fd, struct file_range before,
                            struct file_range bytes)
 {

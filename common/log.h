@@ -18,8 +18,8 @@ struct logger {
     bool journal; /* lines begin with their priority, `<4>`, as systemd's journal reads it */
 };
 
-/* A logger of stderr. `journal_stream` is the variable JOURNAL_STREAM (systemd.exec(5)), or "": when
- * it names the file that stderr is, the journal reads it. */
+/* A logger of stderr. `journal_stream` is the variable JOURNAL_STREAM (systemd.exec(5)), or "":
+ * when it names the file that stderr is, the journal reads it. */
 struct logger log_stderr(enum log_level level, const char *journal_stream);
 
 enum log_kind { LOG_END, LOG_INT, LOG_UINT, LOG_REAL, LOG_TEXT };

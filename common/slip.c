@@ -15,7 +15,8 @@ static size_t lesser(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The distance of the first i letters of `a` and the first j of `b`, from those of fewer letters. */
+/* The distance of the first i letters of `a` and the first j of `b`, from those of fewer
+ * letters. */
 static size_t extend(size_t known[WORD_BYTES][WORD_BYTES], const char *a, size_t i, const char *b,
                      size_t j)
 {

@@ -1,5 +1,5 @@
-/* What somebody meant who wrote a word that nobody knows: the known one that is a slip of the finger
- * away. */
+/* What somebody meant who wrote a word that nobody knows: the known one that is a slip of the
+ * finger away. */
 #ifndef ROOST_COMMON_SLIP_H
 #define ROOST_COMMON_SLIP_H
 
@@ -13,8 +13,8 @@ struct slip {
 
 struct slip slip_of(const char *written);
 
-/* Letters of `a` to insert, remove, change, or swap with the next; at least SLIP_MAX where more than
- * a third of them differ: that is another word. */
+/* Letters of `a` to insert, remove, change, or swap with the next; at least SLIP_MAX where more
+ * than a third of them differ: that is another word. */
 enum { SLIP_MAX = 3 };
 size_t slip_distance(const char *a, const char *b);
 

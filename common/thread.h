@@ -28,8 +28,8 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
 void thread_join(struct thread *thread); /* waits for its end; once for each start */
 /* Whether it is the one that asks: one thread owns each object, and its functions check that. */
 bool thread_is_current(const struct thread *thread);
-/* The calling thread gets what others leave of the cores and the disk: for work that nobody waits for
- * while others work. Alone it is as fast as any. */
+/* The calling thread gets what others leave of the cores and the disk: for work that nobody waits
+ * for while others work. Alone it is as fast as any. */
 void thread_lower_priority(void);
 unsigned thread_core_count(void); /* cores that this process may use, at least 1 */
 /* Ends the process on the spot, with that exit status: no thread goes on, nothing is flushed. (Not

@@ -42,9 +42,9 @@ enum err pb_finite(float value, const char *label, struct reason *reason) MUST_U
 /* An `enum err` from the wire; unknown codes are malformed. */
 enum err pb_code(uint32_t value, struct pb_label label, enum err *ret_code,
                  struct reason *reason) MUST_USE;
-/* `text` of at most `bytes_max` bytes of valid UTF-8 that no log and no terminal takes for more than
- * text (utf8_plain_length()). It has also none of the ASCII characters `without`; newline and tab
- * it has only when `lines` is set. */
+/* `text` of at most `bytes_max` bytes of valid UTF-8 that no log and no terminal takes for more
+ * than text (utf8_plain_length()). It has also none of the ASCII characters `without`; newline and
+ * tab it has only when `lines` is set. */
 struct pb_words {
     bool lines;
     const char *without;

@@ -70,7 +70,8 @@ struct number_range {
     uint32_t first, count;
 };
 
-/* The right to compute `node` of `step` on weights of `version`, and to push these chunks' parts. */
+/* The right to compute `node` of `step` on weights of `version`, and to push these chunks'
+ * parts. */
 struct ticket {
     enum ticket_kind kind;
     uint64_t generation;

@@ -358,8 +358,8 @@ static const struct rpc_stream_events reflection_events = {.open = stream_open,
 
 #define CLUSTER "/roost.v1.Cluster/"
 
-/* Bytes of a request, or of a message of a stream. A short one has a few texts (WIRE_TEXT_BYTES_MAX)
- * or a ticket and the boots of WIRE_SERVERS_MAX servers. */
+/* Bytes of a request, or of a message of a stream. A short one has a few texts
+ * (WIRE_TEXT_BYTES_MAX) or a ticket and the boots of WIRE_SERVERS_MAX servers. */
 enum { SHORT = 16 * 1024, SPEC = 2 * WIRE_SPEC_BYTES_MAX, REPORT = WIRE_CONTROL_BYTES_MAX };
 
 static const struct rpc_method table[] = {

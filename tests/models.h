@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* With a context of 8 where a model has one, and for eight tensor ranks, unless the settings say. */
+/* With a context of 8 where a model has one, and for eight tensor ranks, unless the settings
+ * say. */
 static inline struct model model_of(struct spec_model settings)
 {
     struct model model;

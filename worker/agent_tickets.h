@@ -55,8 +55,8 @@ struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets, const str
 
 /* The executor has ended. Returns the ticket that it computed; NULL when that ticket is over. */
 struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets);
-/* It is over, its COMPLETE is due with that outcome, less the sender's name and secret, and a compute
- * for it ends soon. */
+/* It is over, its COMPLETE is due with that outcome, less the sender's name and secret, and a
+ * compute for it ends soon. */
 void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket,
                        enum err outcome);
 /* Forgets a held ticket, without COMPLETE. */

@@ -1,4 +1,5 @@
-/* Which of a machine's GPUs a worker takes, as the driver's variable CUDA_VISIBLE_DEVICES names it. */
+/* Which of a machine's GPUs a worker takes, as the driver's variable CUDA_VISIBLE_DEVICES names
+ * it. */
 #ifndef ROOST_WORKER_DEVICES_H
 #define ROOST_WORKER_DEVICES_H
 
@@ -8,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `visible` is that variable, a list with commas, or "": then the machine's GPUs are numbered from 0
- * to `count` - 1. More workers than GPUs share them in turn: the name of number `wanted`, counted
+/* `visible` is that variable, a list with commas, or "": then the machine's GPUs are numbered from
+ * 0 to `count` - 1. More workers than GPUs share them in turn: the name of number `wanted`, counted
  * round the list, in *ret_name. False: no GPU is known, or the name has no room. */
 bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *ret_name,
                     size_t ret_bytes) MUST_USE;

@@ -1,15 +1,15 @@
 /* The numerics fingerprint: which bits this machine computes.
  *
- * The digest of one tiny ticket. Each unit of the model computes one microbatch at the run's shapes,
- * forward and backward, and one of validation, as many samples as the last of the held-out set; on
- * weights, inputs and gradients that are made up, each unit for itself. All kernels that a step calls
- * run, through the code that a ticket runs (worker/model/unit.h), the short last block of logits
- * included. Units of the same shape are computed once. The matrix library's name, core type, version
- * and threads are part of the digest.
+ * The digest of one tiny ticket. Each unit of the model computes one microbatch at the run's
+ * shapes, forward and backward, and one of validation, as many samples as the last of the held-out
+ * set; on weights, inputs and gradients that are made up, each unit for itself. All kernels that a
+ * step calls run, through the code that a ticket runs (worker/model/unit.h), the short last block
+ * of logits included. Units of the same shape are computed once. The matrix library's name, core
+ * type, version and threads are part of the digest.
  *
  * Machines whose fingerprints are equal compute equal gradients; a machine with another one may not
- * join an `exact` run. A run keeps its fingerprint as long as it lives: what is digested here, and in
- * which order, does not change any more. */
+ * join an `exact` run. A run keeps its fingerprint as long as it lives: what is digested here, and
+ * in which order, does not change any more. */
 #ifndef ROOST_WORKER_FINGERPRINT_H
 #define ROOST_WORKER_FINGERPRINT_H
 

@@ -1,5 +1,6 @@
-/* Memory that is given out piece by piece, 64-byte aligned, front to back. With base NULL nothing is
- * given: the pieces are counted, so that one function says how much there must be, and where it lies. */
+/* Memory that is given out piece by piece, 64-byte aligned, front to back. With base NULL nothing
+ * is given: the pieces are counted, so that one function says how much there must be, and where it
+ * lies. */
 #ifndef ROOST_WORKER_PIECES_H
 #define ROOST_WORKER_PIECES_H
 

@@ -7,9 +7,9 @@
 #include "worker/whole.h"
 
 /* Encodes the push's entries from the executor's gradients, or (async) from `whole`, else NULL, and
- * sends the message on the server's Exchange stream. The gradients may be read: their unit's push hook was called and no other run
- * has begun. Agent's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED, ERR_IO (the device has failed):
- * nothing was sent. */
+ * sends the message on the server's Exchange stream. The gradients may be read: their unit's push
+ * hook was called and no other run has begun. Agent's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED,
+ * ERR_IO (the device has failed): nothing was sent. */
 enum err push_send(const struct executor *executor, const struct whole *whole,
                    const struct model *model, struct rpc_stream *stream,
                    const struct push *push) MUST_USE;

@@ -125,8 +125,8 @@ enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name rec
 
 /* ---- going back ---- */
 
-/* An operator chooses an older recorded cut, the run not going on: a file `restore` beside the cuts'
- * folders names it. From then on those that are newer are set aside: nobody takes one for the
+/* An operator chooses an older recorded cut, the run not going on: a file `restore` beside the
+ * cuts' folders names it. From then on those that are newer are set aside: nobody takes one for the
  * newest. They are removed when the run goes on from the chosen one. */
 enum err checkpoint_choose(const char *checkpoint_dir, struct checkpoint_name name,
                            struct reason *reason) MUST_USE;

@@ -1,5 +1,5 @@
-/* Version 0 out of the spec: initial weights, states of zeros, in every version before it version 0's
- * weights again, and no tickets taken (async: zeros). */
+/* Version 0 out of the spec: initial weights, states of zeros, in every version before it version
+ * 0's weights again, and no tickets taken (async: zeros). */
 #include "common/files/checkpoint_seed.h"
 
 #include "common/files/checkpoint_format.h"

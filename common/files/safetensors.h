@@ -1,5 +1,5 @@
-/* safetensors: u64 length, JSON header, tensors without holes (huggingface/safetensors, docs/spec.md).
- * The parser is pure, checks all that the original reader checks, and has limits. */
+/* safetensors: u64 length, JSON header, tensors without holes (huggingface/safetensors,
+ * docs/spec.md). The parser is pure, checks all that the original reader checks, and has limits. */
 #ifndef ROOST_COMMON_FILES_SAFETENSORS_H
 #define ROOST_COMMON_FILES_SAFETENSORS_H
 

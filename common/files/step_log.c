@@ -14,8 +14,8 @@ enum {
 
 /* ---- which rows stay ---- */
 
-/* Step n leads to version n + 1. A validation of version n comes behind step n - 1, and goes with it
- * when the run goes back to n. */
+/* Step n leads to version n + 1. A validation of version n comes behind step n - 1, and goes with
+ * it when the run goes back to n. */
 static bool row_stays(struct slice row, uint64_t version)
 {
     uint64_t number;
@@ -137,7 +137,8 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
 static enum err close_segment(struct step_log *log, struct reason *reason)
 {
     scoped(buf_release) struct buf rows = {0};
-    /* P7: another coordinator goes on in another file of that name: this one's rows are nobody's. */
+    /* P7: another coordinator goes on in another file of that name: this one's rows are
+     * nobody's. */
     if (!file_log_in_place(&log->file))
         return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
     TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
@@ -210,8 +211,8 @@ static enum err count_doubled(const char *path, const struct file_names *segment
     return ERR_OK;
 }
 
-/* Moves the rows of steps.jsonl into *rows, and all but the last of them into segments when there are
- * many. */
+/* Moves the rows of steps.jsonl into *rows, and all but the last of them into segments when there
+ * are many. */
 static enum err divide(struct step_log *log, const char *path, uint64_t offset, struct buf *rows,
                        struct reason *reason)
 {
@@ -339,8 +340,8 @@ static bool goes_whole(const char *path, uint64_t version)
     return strtoull(strrchr(path, '/') + 1, NULL, 10) >= version;
 }
 
-/* The newest closed segment goes; the rows of it that may stay are those of steps.jsonl then. A crash in
- * between leaves them twice. `before`: NULL: it was the only one. */
+/* The newest closed segment goes; the rows of it that may stay are those of steps.jsonl then. A
+ * crash in between leaves them twice. `before`: NULL: it was the only one. */
 static enum err open_newest(struct step_log *log, uint64_t version, const char *path,
                             const char *before, struct reason *reason)
 {

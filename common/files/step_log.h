@@ -3,16 +3,16 @@
  *     RUN/steps.jsonl                 the newest rows: `tail -F` follows them
  *     RUN/steps/000000045321.jsonl    a closed segment, named by its first step
  *
- * Rows are appended to steps.jsonl. When it has some 8 MiB, its rows are written to a closed segment,
- * which appears whole or not at all, and steps.jsonl is emptied. A crash in between leaves rows twice:
- * whoever reads passes over the rows of steps.jsonl that a closed segment has. So does a run of the
- * older layout become one of this layout, in which all rows are in steps.jsonl.
+ * Rows are appended to steps.jsonl. When it has some 8 MiB, its rows are written to a closed
+ * segment, which appears whole or not at all, and steps.jsonl is emptied. A crash in between leaves
+ * rows twice: whoever reads passes over the rows of steps.jsonl that a closed segment has. So does
+ * a run of the older layout become one of this layout, in which all rows are in steps.jsonl.
  *
  * A closed segment ends with one line more, its footer: the SHA-256 of its rows and of the footer
- * before, and the state of a ledger (ledger.h) after its last row, as sums over all rows from the run's
- * beginning. Thus a coordinator goes on behind the newest footer without reading what is before it,
- * however long the run is, and footers alone tell what the rows come to. A rewind opens the one
- * segment that it goes back into, and removes those behind it.
+ * before, and the state of a ledger (ledger.h) after its last row, as sums over all rows from the
+ * run's beginning. Thus a coordinator goes on behind the newest footer without reading what is
+ * before it, however long the run is, and footers alone tell what the rows come to. A rewind opens
+ * the one segment that it goes back into, and removes those behind it.
  *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
@@ -42,8 +42,8 @@ struct step_log {
     uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
 };
 
-/* Opens or makes the log of the run's directory; cuts a torn row off. Another process that has it open
- * appends to what nobody reads any more. *ret_reached: the version that its rows lead to from
+/* Opens or makes the log of the run's directory; cuts a torn row off. Another process that has it
+ * open appends to what nobody reads any more. *ret_reached: the version that its rows lead to from
  * `version` on without a gap, at least that one. */
 enum err step_log_open(const struct file_ops *ops, const char *directory, uint64_t version,
                        struct step_log *ret_log, uint64_t *ret_reached,
@@ -76,8 +76,8 @@ struct step_log_footer {
 enum err step_log_read_footer(const char *path, struct step_log_footer *ret_footer,
                               struct reason *reason) MUST_USE;
 
-/* Calls `take` with each row of the file, from `line` 1 on, without footers. *ret_torn: it ends within
- * a line. */
+/* Calls `take` with each row of the file, from `line` 1 on, without footers. *ret_torn: it ends
+ * within a line. */
 struct step_log_reader {
     enum err (*take)(void *context, const char *path, uint64_t line, struct slice row,
                      struct reason *reason);

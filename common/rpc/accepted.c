@@ -176,8 +176,8 @@ static void close_largest(struct accepted_table *table)
 
 /* ---- Come and go ---- */
 
-/* A digest of the address as rpc_peer prints it. *ret_host: one of what a host cannot choose: its IPv4
- * address, or the network of its IPv6 address. */
+/* A digest of the address as rpc_peer prints it. *ret_host: one of what a host cannot choose: its
+ * IPv4 address, or the network of its IPv6 address. */
 static uint64_t address_digest(const struct sockaddr *address, uint64_t *ret_host)
 {
     char host[INET6_ADDRSTRLEN] = "", text[64];

@@ -8,8 +8,8 @@
  * for each, which begins with its number. It is read again when it changes.
  *
  * Where certificates are made, a directory holds ca.crt, ca.key, and a folder for each role, or for
- * a role's machine (server, worker-w7). Such a folder goes to that machine, and holds what it needs:
- * ca.crt, ROLE.crt and ROLE.key. Key files have mode 0600. All functions may
+ * a role's machine (server, worker-w7). Such a folder goes to that machine, and holds what it
+ * needs: ca.crt, ROLE.crt and ROLE.key. Key files have mode 0600. All functions may
  * be called from any thread; the clock is an argument (Unix seconds). */
 #ifndef ROOST_COMMON_RPC_TLS_H
 #define ROOST_COMMON_RPC_TLS_H
@@ -63,8 +63,8 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* Whom a peer's certificate names, which certificate it is, a digest of its number, never 0, and when
- * it ends. */
+/* Whom a peer's certificate names, which certificate it is, a digest of its number, never 0, and
+ * when it ends. */
 struct tls_peer {
     struct tls_holder holder;
     uint64_t certificate;
@@ -113,10 +113,11 @@ struct tls_identity {
     uint64_t modified_ns;          /* that file, when it was read; 0: it was not */
 };
 
-/* The identity in `dir`, or in its folder of that name, for `role`, checked: files there and readable, certificate valid at
- * `now_s`, issued by that directory's CA, key fits, role is the one asked for.
- * ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, not yet valid, of another CA, another role,
- * or the key does not fit. `reason` names the file and the remedy. */
+/* The identity in `dir`, or in its folder of that name, for `role`, checked: files there and
+ * readable, certificate valid at `now_s`, issued by that directory's CA, key fits, role is the one
+ * asked for. ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, not
+ * yet valid, of another CA, another role, or the key does not fit. `reason` names the file and the
+ * remedy. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
 void tls_identity_release(struct tls_identity *identity);
@@ -162,8 +163,9 @@ struct tls_request {
 };
 
 /* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
- * a connection, workers too, but under TLS_WORKER_HOST alone; operators only its client end. ERR_INVALID: a name or host that cannot
- * be one; ERR_UNTRUSTED: the CA does not parse, or its time is over. */
+ * a connection, workers too, but under TLS_WORKER_HOST alone; operators only its client end.
+ * ERR_INVALID: a name or host that cannot be one; ERR_UNTRUSTED: the CA does not parse, or its time
+ * is over. */
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key,
                    struct reason *reason) MUST_USE;

@@ -4,7 +4,8 @@
 
 #include <argp.h>
 
-/* Ends the process with argp_err_exit_status where the command line is wrong, with 0 after --help. */
+/* Ends the process with argp_err_exit_status where the command line is wrong, with 0 after
+ * --help. */
 void flags_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 #endif

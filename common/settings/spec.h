@@ -93,7 +93,8 @@ struct spec_optimizer {
     double lr_min;           /* linear, cosine */
 };
 
-/* Which version a ticket is computed on and when its gradient is applied: docs/spec.md has the table.
+/* Which version a ticket is computed on and when its gradient is applied: docs/spec.md has the
+ * table.
  */
 struct spec_consistency {
     enum spec_consistency_kind kind;

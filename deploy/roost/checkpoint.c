@@ -1,5 +1,5 @@
-/* roost checkpoint: asks the coordinator for one; lists, verifies, restores and prunes those of a run's
- * directory. */
+/* roost checkpoint: asks the coordinator for one; lists, verifies, restores and prunes those of a
+ * run's directory. */
 #include "common/files/checkpoint.h"
 
 #include "common/settings/options.h"

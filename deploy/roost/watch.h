@@ -28,7 +28,8 @@ struct watch {
 
 /* Until the run is ended, stopped or failed, or until a watch that detaches is interrupted: ERR_OK
  * and the last status (its texts live in `answer`). Else the first Ctrl-C stops the run after a
- * checkpoint, and the second gives up (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a minute. */
+ * checkpoint, and the second gives up (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a
+ * minute. */
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason) MUST_USE;
 

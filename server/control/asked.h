@@ -1,5 +1,6 @@
-/* What an operator asks for when a run is to begin, completed by the coordinator's daemon: the run's
- * directory, where none is named, and the data set's facts, where the operator's machine has no copy.
+/* What an operator asks for when a run is to begin, completed by the coordinator's daemon: the
+ * run's directory, where none is named, and the data set's facts, where the operator's machine has
+ * no copy.
  */
 #ifndef ROOST_SERVER_CONTROL_ASKED_H
 #define ROOST_SERVER_CONTROL_ASKED_H
@@ -15,9 +16,10 @@ struct asked {
     struct data *data;           /* of this daemon; NULL: the operator has read it */
 };
 
-/* *asked borrows the request, and may not be moved. RUN_DIR, RUN_DIR/run-2, RUN_DIR/run-3, … are the
- * directories of runs that name none. Reads the whole data set where the request has no samples. ERR_EXISTS: no
- * directory is left; ERR_DATA_SET: this daemon has no copy either; data_open()'s. */
+/* *asked borrows the request, and may not be moved. RUN_DIR, RUN_DIR/run-2, RUN_DIR/run-3, … are
+ * the directories of runs that name none. Reads the whole data set where the request has no
+ * samples. ERR_EXISTS: no directory is left; ERR_DATA_SET: this daemon has no copy either;
+ * data_open()'s. */
 enum err asked_init(struct asked *asked, const struct start_run_request *request,
                     const char *run_dir, struct reason *reason) MUST_USE;
 void asked_release(struct asked *asked); /* {0} is fine */

@@ -96,8 +96,8 @@ static enum err serve_data(struct control *control, const struct control_run *ru
                          take_data);
 }
 
-/* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the claim:
- * one may not have heard yet that its term is over. */
+/* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the
+ * claim: one may not have heard yet that its term is over. */
 static enum err claim_directory(struct control *control, const char *directory,
                                 struct reason *reason)
 {

@@ -67,7 +67,8 @@ bool control_paused(const struct control *control);
 bool control_loading(const struct control *control);
 /* The error with which the daemon must end; ERR_OK: it need not end. */
 enum err control_failed(const struct control *control);
-/* Appends "2/2 servers, 3 workers, step 120 of 300, checkpoint 100" and why the run waits. ERR_NOMEM. */
+/* Appends "2/2 servers, 3 workers, step 120 of 300, checkpoint 100" and why the run waits.
+ * ERR_NOMEM. */
 enum err control_status_line(const struct control *control, struct buf *line) MUST_USE;
 
 #endif

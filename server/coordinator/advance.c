@@ -15,9 +15,9 @@
 #include "server/member/proof.h"
 #include "server/shard/shard.h"
 
-/* In lease_ms. While nothing is completed for ASK_LEASES, servers are asked what they lack of what was
- * completed: until they have it, they may be too full to take the rest. When all slots are done and
- * no seal comes for STALL_LEASES, they are computed again. */
+/* In lease_ms. While nothing is completed for ASK_LEASES, servers are asked what they lack of what
+ * was completed: until they have it, they may be too full to take the rest. When all slots are done
+ * and no seal comes for STALL_LEASES, they are computed again. */
 enum { ASK_LEASES = 1, STALL_LEASES = 3 };
 
 enum { AGAIN_MS = 1000 /* until another attempt at a cut, while a server is away */ };

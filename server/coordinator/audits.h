@@ -4,8 +4,9 @@
  * Both leases are one decision: the ticket's first lease is granted, and from then on the audit
  * waits for another worker that asks, before that worker gets anything else. It is the same node on
  * the same version, and no ticket says so: servers tell an audited push by its grant, which only
- * they can read (proof.h), and count it by itself. The second worker has another name than the first, and
- * another certificate and another machine, where there is one; a third worker differs from both. Nothing waits for an audit: the step is committed when its sums are complete. The
+ * they can read (proof.h), and count it by itself. The second worker has another name than the
+ * first, and another certificate and another machine, where there is one; a third worker differs
+ * from both. Nothing waits for an audit: the step is committed when its sums are complete. The
  * servers compare a push until commit(t + 1); a second push that comes later, or never, is not
  * compared.
  *
@@ -13,12 +14,12 @@
  * then on all tickets of both are audited by a third worker, AUDITS_WATCH_MAX of each at most, and
  * the one that the third contradicts as well is the wrong one.
  *
- * How long that takes. The audited share is a. A worker is wrong in a share q of the tickets that it
- * computes, on its own and as a second worker alike. Of all tickets computed, 1 in 1 + a is a first
- * one, which is audited with probability a, and a in 1 + a is a second one, which always is
- * compared. So a computed ticket is compared with probability 2a / (1 + a), and the first difference
- * comes after (1 + a) / (2aq) of the worker's tickets. From then on all are compared, and the second
- * difference comes after another 1 / q. Together the worker is named after
+ * How long that takes. The audited share is a. A worker is wrong in a share q of the tickets that
+ * it computes, on its own and as a second worker alike. Of all tickets computed, 1 in 1 + a is a
+ * first one, which is audited with probability a, and a in 1 + a is a second one, which always is
+ * compared. So a computed ticket is compared with probability 2a / (1 + a), and the first
+ * difference comes after (1 + a) / (2aq) of the worker's tickets. From then on all are compared,
+ * and the second difference comes after another 1 / q. Together the worker is named after
  *
  *     ((1 + a) / (2a) + 1) / q        of its tickets, as a mean,
  *
@@ -26,8 +27,8 @@
  * that. audits_expected() is the numerator. (A worker that can tell second tickets, by the order in
  * which it gets them, and is right in those, is compared in a / (1 + a) of its tickets at first.)
  *
- * An audit of step t is over when every server has acknowledged commit(t + 1) (P6): what differs has
- * been reported by then. It has agreed when both workers completed it before commit(t + 1) was
+ * An audit of step t is over when every server has acknowledged commit(t + 1) (P6): what differs
+ * has been reported by then. It has agreed when both workers completed it before commit(t + 1) was
  * decided and nothing was reported. So each worker is known to have been right at some step, and
  * what it brought later is unconfirmed.
  *
@@ -48,8 +49,8 @@ double audits_expected(double share);
 enum err audits_init(struct run *run) MUST_USE; /* ERR_NOMEM */
 void audits_release(struct run *run);
 
-/* A generation begins at the run's version: nothing of the one before is compared any more, and what
- * was confirmed from that version on is void. */
+/* A generation begins at the run's version: nothing of the one before is compared any more, and
+ * what was confirmed from that version on is void. */
 void audits_forget(struct coordinator *coordinator);
 
 /* Whether some audit waits for a second worker. */

@@ -1,6 +1,7 @@
-/* The steps of which a member had tickets: what it may have brought. As ranges, ascending and apart; a
- * fixed number of them, so that the smallest gap is closed when there are more: the list then names
- * steps that the member had nothing of, and never lacks one. A rewind takes nothing out. Pure. */
+/* The steps of which a member had tickets: what it may have brought. As ranges, ascending and
+ * apart; a fixed number of them, so that the smallest gap is closed when there are more: the list
+ * then names steps that the member had nothing of, and never lacks one. A rewind takes nothing out.
+ * Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_BROUGHT_H
 #define ROOST_SERVER_COORDINATOR_BROUGHT_H
 

@@ -76,8 +76,8 @@ static void tell_commit(struct coordinator *coordinator)
     }
 }
 
-/* The newest commit is sent again, with another attempt at its cut: servers carry out the rest of it
- * once. One that a successor has adopted was sent without its cut before. */
+/* The newest commit is sent again, with another attempt at its cut: servers carry out the rest of
+ * it once. One that a successor has adopted was sent without its cut before. */
 enum err commit_cut_again(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
@@ -89,8 +89,8 @@ enum err commit_cut_again(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-/* Sums do not tell whose part was not finite: the log names all who had one. Over some skipped steps a
- * machine that is wrong is the one that all of them have. */
+/* Sums do not tell whose part was not finite: the log names all who had one. Over some skipped
+ * steps a machine that is wrong is the one that all of them have. */
 static void log_skipped(struct coordinator *coordinator)
 {
     enum { NAMED_MAX = 6, MEMBERS_MAX_COUNTED = 64 };

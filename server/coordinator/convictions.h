@@ -1,10 +1,10 @@
-/* Who was convicted in the run: workers that computed wrongly, and those that called tickets complete
- * which they had not pushed. The store keeps them, so that who simply starts anew is refused, also by
- * a later coordinator.
+/* Who was convicted in the run: workers that computed wrongly, and those that called tickets
+ * complete which they had not pushed. The store keeps them, so that who simply starts anew is
+ * refused, also by a later coordinator.
  *
- * A conviction means whoever shows the same certificate, where members have several. Where all share
- * one, as those of `roost up` do, or have none, it means the worker of that name on that host: the
- * others go on. Who has a new certificate is somebody else. Pure. */
+ * A conviction means whoever shows the same certificate, where members have several. Where all
+ * share one, as those of `roost up` do, or have none, it means the worker of that name on that
+ * host: the others go on. Who has a new certificate is somebody else. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_CONVICTIONS_H
 #define ROOST_SERVER_COORDINATOR_CONVICTIONS_H
 

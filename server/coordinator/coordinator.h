@@ -33,15 +33,15 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
- * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
+ * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
+ * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
  * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
  * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
- * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello),
- * start.c and ending.c (a run starts and ends), commit.c (a step is decided), advance.c (the run
- * moves on), wrong_bits.c and missing.c (who is wrong), expel.c and
- * convictions.c (and is a member no more), reports.c (what servers report), coordinator.c
- * (the calls below). Each calls only those before it; run.h is what they share, and most write their
- * own part of that alone. */
+ * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's
+ * hello), start.c and ending.c (a run starts and ends), commit.c (a step is decided), advance.c
+ * (the run moves on), wrong_bits.c and missing.c (who is wrong), expel.c and convictions.c (and is
+ * a member no more), reports.c (what servers report), coordinator.c (the calls below). Each calls
+ * only those before it; run.h is what they share, and most write their own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -252,7 +252,8 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
 /* Starts `run`, from nothing or from the newest cut of `past` (NULL: of nothing), as soon as
  * run->servers_min servers are connected, on all servers that are connected then. The same run
  * started again before its first commit is started anew with these settings. ERR_EXISTS: one is
- * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid, or the cut is beyond the last step. */
+ * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid, or the cut is beyond the last
+ * step. */
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
@@ -271,9 +272,9 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* A server's stream has sent a hello: *ret_link names the stream from now on. An older link of the
  * same server is dead, and is closed. When this hello is the older one and came late, the server
- * sends its hello again. ERR_MALFORMED: another kind of report; ERR_WIRE_VERSION; ERR_BUSY: WIRE_SERVERS_MAX are
- * known, or another start of the name is being asked whether it lives; ERR_NAME_TAKEN: it does (P3,
- * rivals.h). */
+ * sends its hello again. ERR_MALFORMED: another kind of report; ERR_WIRE_VERSION; ERR_BUSY:
+ * WIRE_SERVERS_MAX are known, or another start of the name is being asked whether it lives;
+ * ERR_NAME_TAKEN: it does (P3, rivals.h). */
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason) MUST_USE;
@@ -307,8 +308,8 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
                             enum err err);
 
 /* What became of an EFFECT_FIND_CUT: the newest cut that is whole; NULL: none is. The run goes back
- * to that cut, or fails with `unready` when it is the very cut that the server was told to read. For
- * a wrong worker's sake it never fails: without such a cut it goes on from the newest. */
+ * to that cut, or fails with `unready` when it is the very cut that the server was told to read.
+ * For a wrong worker's sake it never fails: without such a cut it goes on from the newest. */
 void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
                            const struct cut_record *whole, const char *unready);
 

@@ -48,7 +48,8 @@ const struct cut_record *cuts_by_seed(struct cuts *cuts, struct cut_name name);
  * that is not being written down is given up: it would be the first to be pruned. */
 void cuts_order(struct cuts *cuts, const struct cut_record *record, struct map *take_map);
 /* Cuts are ordered faster than they are written. Another one would take the place of the oldest,
- * which is the next to be recorded: then none ever is, and files that nobody prunes fill the disk. */
+ * which is the next to be recorded: then none ever is, and files that nobody prunes fill the
+ * disk. */
 bool cuts_full(const struct cuts *cuts);
 bool cuts_ordered(const struct cuts *cuts, struct cut_name name);
 /* Every manifest of it is there: it is being written down, and may be recorded any moment. */
@@ -82,8 +83,8 @@ struct cut_failure {
     uint64_t bytes;
 };
 void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_failure *failure);
-/* There was no room for the run's first or last cut: there will be another attempt, each later than the one
- * before. */
+/* There was no room for the run's first or last cut: there will be another attempt, each later than
+ * the one before. */
 void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms);
 /* The run's last cut was ordered by a coordinator that is dead, up to that attempt: the next one
  * begins now. */
@@ -92,8 +93,8 @@ void cuts_resume(struct cuts *cuts, struct cut_name name, uint32_t attempt, uint
 void cuts_try_again(struct cuts *cuts);
 bool cuts_again_is_due(const struct cuts *cuts, uint64_t now_ms);
 bool cuts_waits(const struct cuts *cuts);
-/* The newest attempt at that cut; 0: the first. A server that comes back between two attempts gets the
- * one that has failed: it writes its file once more with the next. */
+/* The newest attempt at that cut; 0: the first. A server that comes back between two attempts gets
+ * the one that has failed: it writes its file once more with the next. */
 uint32_t cuts_attempt(const struct cuts *cuts, struct cut_name name);
 
 /* A server lost its memory while the others go on (P12): it would not write the same bytes again,

@@ -17,8 +17,8 @@ void ended_release(struct ended *ended)
     *ended = (struct ended){0};
 }
 
-/* All of an older generation are forgotten, because that fences what they bring (P2); the others when
- * the newest step of them all is decided. */
+/* All of an older generation are forgotten, because that fences what they bring (P2); the others
+ * when the newest step of them all is decided. */
 static void forget_decided(struct coordinator *coordinator)
 {
     struct ended *ended = &coordinator->ended;

@@ -1,4 +1,5 @@
-/* A member is convicted: the store keeps it, and the member is gone. Part of the coordinator's core. */
+/* A member is convicted: the store keeps it, and the member is gone. Part of the coordinator's
+ * core. */
 #ifndef ROOST_SERVER_COORDINATOR_EXPEL_H
 #define ROOST_SERVER_COORDINATOR_EXPEL_H
 

@@ -210,8 +210,8 @@ static bool waits_for_room(const struct run *run, bool needed, enum err code)
     return needed && code == ERR_NO_SPACE && run->ending.kind != ENDING_PAUSE;
 }
 
-/* Training goes on without the cut, except where it needs that cut. The run's first cut and its last
- * wait for room. */
+/* Training goes on without the cut, except where it needs that cut. The run's first cut and its
+ * last wait for room. */
 static void cut_failed(struct coordinator *coordinator, uint64_t now_ms, const char *who,
                        struct cut_name cut, enum err code)
 {

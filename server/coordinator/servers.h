@@ -1,5 +1,5 @@
-/* The daemons that the coordinator knows, by name: whether each is connected, since which boot, what
- * its part in the run is, and whether it leaves. Pure; one owner.
+/* The daemons that the coordinator knows, by name: whether each is connected, since which boot,
+ * what its part in the run is, and whether it leaves. Pure; one owner.
  *
  * Each of the run's servers has an index in its chunk map, its place: one that has drained leaves
  * its place free, one that is added takes the lowest free place.

@@ -187,8 +187,8 @@ static uint32_t file_of(const struct coordinator *coordinator, const struct serv
     return below;
 }
 
-/* P9: the last cut has the name that the dead coordinator gave it, so a server that is still writing
- * for an earlier attempt at it must not write another one's file. */
+/* P9: the last cut has the name that the dead coordinator gave it, so a server that is still
+ * writing for an earlier attempt at it must not write another one's file. */
 static bool files_agree(const struct coordinator *coordinator, const struct server_entry *newest)
 {
     for (uint32_t i = 0; i < coordinator->servers.count; i++) {

@@ -22,9 +22,9 @@
  * It rewinds when anything does not fit: a chunk that no server holds, or that two hold, because
  * only one of them received its move; decisions that are too far apart or differ; another spec;
  * steps that the log misses; the last version, when its cut would have the same servers in another
- * order; async, where a restart needs no common version (P12), and ssp, where only the dead coordinator knew what a slot
- * was computed on. It waits a lease for late servers, unless all servers of the newest cut are
- * connected. */
+ * order; async, where a restart needs no common version (P12), and ssp, where only the dead
+ * coordinator knew what a slot was computed on. It waits a lease for late servers, unless all
+ * servers of the newest cut are connected. */
 #ifndef ROOST_SERVER_COORDINATOR_SUCCESSION_H
 #define ROOST_SERVER_COORDINATOR_SUCCESSION_H
 

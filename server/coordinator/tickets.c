@@ -578,7 +578,8 @@ static void learn(struct tickets *tickets, const struct lease *lease, uint64_t n
     *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
 }
 
-/* An audit's second lease was faster: its ticket is what counts, and the first lease's is the audit.
+/* An audit's second lease was faster: its ticket is what counts, and the first lease's is the
+ * audit.
  */
 static void change_roles(struct lease *faster)
 {

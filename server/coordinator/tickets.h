@@ -131,9 +131,9 @@ bool tickets_any(struct tickets *tickets, uint64_t now_ms);
  * now. The lease is borrowed until the next call that changes leases. */
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease);
-/* Gives `member` a second lease of a training ticket, on purpose (audits.h): `attempt` is the first.
- * False: the step is not open, the member is doubted, or holds the ticket or a part of it, or the ticket is not
- * leased as that node any more, nor done. */
+/* Gives `member` a second lease of a training ticket, on purpose (audits.h): `attempt` is the
+ * first. False: the step is not open, the member is doubted, or holds the ticket or a part of it,
+ * or the ticket is not leased as that node any more, nor done. */
 struct tickets_twin {
     uint64_t step;
     struct node node;
@@ -153,8 +153,8 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
 /* The oldest step is over, by the shards' seals: so its leased slots were counted too, although
- * nobody completed them. Its leases end, the youngest first, which gets the credit, and those of audits last. Returns the
- * useful time of the step, in milliseconds. */
+ * nobody completed them. Its leases end, the youngest first, which gets the credit, and those of
+ * audits last. Returns the useful time of the step, in milliseconds. */
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
 /* Who brought slots of the oldest step, or holds a lease of it: each member once, `max` at most. */
 uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members, uint32_t max);

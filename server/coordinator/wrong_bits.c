@@ -107,7 +107,8 @@ static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const 
     expel(coordinator, now_ms, side->member, step, why);
 }
 
-/* One member brought two sums of one name. That is no opinion of anybody else: it is wrong itself. */
+/* One member brought two sums of one name. That is no opinion of anybody else: it is wrong
+ * itself. */
 static void contradicts_itself(struct coordinator *coordinator, uint64_t now_ms,
                                const struct server_report *report)
 {

@@ -10,9 +10,9 @@
  * second opinion. But names are the workers' choice: where members have several certificates, the
  * certificate counts instead, so nobody alone convicts another's worker.
  *
- * The first push of a name is in the sums, right or wrong. The log lists the steps of which the wrong
- * one had tickets, and below which step an audit of it agreed (audits.h). It stays counted, or the
- * run goes back to before it (audit_rewind.h).
+ * The first push of a name is in the sums, right or wrong. The log lists the steps of which the
+ * wrong one had tickets, and below which step an audit of it agreed (audits.h). It stays counted,
+ * or the run goes back to before it (audit_rewind.h).
  *
  * Where the run allows workers of other numerics (`numerics: any`), bits differ by nature, and
  * nothing is reported. */

@@ -1,6 +1,6 @@
 /* One thread, a file for each cut in the making: with two shard threads, one may be at the next cut
- * while the other still gives chunks of the last. A second thread computes the blocks' digests while
- * they are written. Both get what training leaves of the cores and the disk
+ * while the other still gives chunks of the last. A second thread computes the blocks' digests
+ * while they are written. Both get what training leaves of the cores and the disk
  * (thread_lower_priority()), and a file is written back as it grows (common/file.h): with nothing
  * else to do a cut is as fast as the disk, and steps go on beside it. */
 #include "server/disk/cut_writer.h"

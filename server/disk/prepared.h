@@ -37,8 +37,8 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
 struct prepared *prepared_ref(struct prepared *prepared);
 void prepared_unref(struct prepared *prepared); /* NULL is fine */
 
-/* Of a cut's files together: weights, optimizer states, versions before the cut's; heads and digests
- * beside them are little. */
+/* Of a cut's files together: weights, optimizer states, versions before the cut's; heads and
+ * digests beside them are little. */
 uint64_t prepared_cut_bytes(const struct spec *spec, const struct model *model);
 
 /* The shard thread that owns a chunk: neighbours, which are asked for one after another, are

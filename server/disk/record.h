@@ -1,8 +1,8 @@
-/* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl and steps/ (one
- * JSON object a step or validation: common/files/step_log.h) and events/ (TensorBoard). The coordinator's daemon writes them
- * in batches, and a step's row before its commit is sent. They are synced only with a cut: when the
- * machine crashes, the last rows may be missing, and a run that is continued from the cut writes
- * those rows again. One thread. */
+/* What a run leaves for people, in its directory: run.yaml (the effective spec), steps.jsonl and
+ * steps/ (one JSON object a step or validation: common/files/step_log.h) and events/ (TensorBoard).
+ * The coordinator's daemon writes them in batches, and a step's row before its commit is sent. They
+ * are synced only with a cut: when the machine crashes, the last rows may be missing, and a run
+ * that is continued from the cut writes those rows again. One thread. */
 #ifndef ROOST_SERVER_DISK_RECORD_H
 #define ROOST_SERVER_DISK_RECORD_H
 

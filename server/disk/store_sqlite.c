@@ -2,8 +2,8 @@
  * exclusively so that two daemons never share one. The log is folded into the file after 16 pages,
  * so that it stays small.
  *
- * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts, convictions. Each
- * write is one transaction that first looks at the term. */
+ * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts,
+ * convictions. Each write is one transaction that first looks at the term. */
 #include "server/disk/store.h"
 
 #include "common/rand.h"

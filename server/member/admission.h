@@ -42,10 +42,10 @@ void admission_set(struct admission *admission, const struct admission_term *ter
 /* ERR_BEHIND, ERR_NO_RUN, ERR_OLD_GENERATION, ERR_UNKNOWN_MEMBER. */
 enum err admission_member(struct admission *admission, uint64_t member,
                           const struct proof *secret) MUST_USE;
-/* Whether a member, which was admitted, may push that: the first ticket is its own, each was granted,
- * for this step and these chunks, and the node lies inside the nodes of all. Once for a message,
- * not for each entry of it. Notes in push->audited whether one of them is audited. The errors above,
- * and ERR_NO_GRANT. */
+/* Whether a member, which was admitted, may push that: the first ticket is its own, each was
+ * granted, for this step and these chunks, and the node lies inside the nodes of all. Once for a
+ * message, not for each entry of it. Notes in push->audited whether one of them is audited. The
+ * errors above, and ERR_NO_GRANT. */
 enum err admission_push(struct admission *admission, uint64_t member, struct push *push) MUST_USE;
 
 #endif

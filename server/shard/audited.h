@@ -11,8 +11,8 @@
 /* The key that choices are made with, from the run's secret: HMAC(secret, "audit"). */
 void audited_key(struct digest_mac *mac, const uint8_t secret[static DIGEST_KEY_BYTES],
                  uint8_t ret_key[static DIGEST_KEY_BYTES]);
-/* Whether a node that begins with that slot is audited: HMAC(key, step, slot) as a fraction is below
- * `share`. `mac` has the key. */
+/* Whether a node that begins with that slot is audited: HMAC(key, step, slot) as a fraction is
+ * below `share`. `mac` has the key. */
 bool audited(struct digest_mac *mac, double share, uint64_t step, uint32_t slot);
 
 #endif

@@ -1,10 +1,10 @@
 /* The digest of the first push of each name, and who sent it. A duplicate is compared with it: when
- * the two digests differ, one of the two workers computes wrongly. The shard makes the digests, with
- * a key of its own: so nobody can send other values that have the same digest. One chunk and part;
- * the open steps and the one before. A fixed number of places for each step: with more nodes than places a
- * newer name takes the place of an older one, and the older name is not compared any more. Where
- * tickets are audited, the number is so high that names keep their places (1,024 slots), because
- * the second push is compared however many nodes come between. */
+ * the two digests differ, one of the two workers computes wrongly. The shard makes the digests,
+ * with a key of its own: so nobody can send other values that have the same digest. One chunk and
+ * part; the open steps and the one before. A fixed number of places for each step: with more nodes
+ * than places a newer name takes the place of an older one, and the older name is not compared any
+ * more. Where tickets are audited, the number is so high that names keep their places (1,024
+ * slots), because the second push is compared however many nodes come between. */
 #ifndef ROOST_SERVER_SHARD_NAMES_H
 #define ROOST_SERVER_SHARD_NAMES_H
 

@@ -1,7 +1,7 @@
 /* Parked pulls. Each waits in a ring, for a chunk's turn or for a later commit. Chunks get a new
- * version in ascending order, so a pull is answered at the turn of its last chunk. The bytes of each
- * member's parked pulls are bounded, and all members may have so many at the same time: none takes
- * another's room, with however many streams. */
+ * version in ascending order, so a pull is answered at the turn of its last chunk. The bytes of
+ * each member's parked pulls are bounded, and all members may have so many at the same time: none
+ * takes another's room, with however many streams. */
 #ifndef ROOST_SERVER_SHARD_PARKED_H
 #define ROOST_SERVER_SHARD_PARKED_H
 

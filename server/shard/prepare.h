@@ -18,8 +18,8 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
 struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk);
 
 /* The settings that the spec gives every shard: slots, delay, codecs, node level, optimizer, and
- * the limits; the copies of a snapshot are those of a whole server. The caller adds kernels, chunks,
- * and the numbers that fence. */
+ * the limits; the copies of a snapshot are those of a whole server. The caller adds kernels,
+ * chunks, and the numbers that fence. */
 struct shard_config prepare_config(const struct spec *spec);
 
 /* Fills in the initial values of all chunks of a new shard, before shard_start(). `chunks` are the

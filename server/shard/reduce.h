@@ -28,8 +28,8 @@ void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum code
 void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
                 uint32_t n);
 
-/* Values as they come: next in the cursor. What is read is added to `digest` in the same pass; NULL:
- * to none. */
+/* Values as they come: next in the cursor. What is read is added to `digest` in the same pass;
+ * NULL: to none. */
 struct reduce_values {
     struct cursor *cursor;
     enum codec codec;

@@ -146,8 +146,8 @@ static void snapshot_start(struct shard *shard)
     snapshot_skip(shard);
 }
 
-/* The shard has decided that step already. A later attempt at its cut begins it anew: the disks were
- * full, and nothing has been decided since. */
+/* The shard has decided that step already. A later attempt at its cut begins it anew: the disks
+ * were full, and nothing has been decided since. */
 static enum err commit_again(struct shard *shard, const struct commit *commit,
                              const struct shard_moves *moves, struct shard_effects *effects)
 {

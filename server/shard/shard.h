@@ -35,8 +35,8 @@
  * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
  * ascending order, one per free copy buffer; a later apply never overtakes the snapshot. So a chunk
  * is copied before it changes, and steps go on while copies are written. When the writer holds all
- * copies, the apply waits, as shard_work() returns, while pushes and pulls go on: memory is bounded.
- * A copy's buffer is made when it is first needed, and kept.
+ * copies, the apply waits, as shard_work() returns, while pushes and pulls go on: memory is
+ * bounded. A copy's buffer is made when it is first needed, and kept.
  *
  * Moves (P11): a commit may take chunks from this shard and bring others: shard_move.c.
  *
@@ -297,9 +297,9 @@ struct shard_ack {
  * carried out before the acknowledgement is sent. */
 struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                             struct cursor payload, struct shard_effects *effects) MUST_USE;
-/* Whether slots of the step are missing: a chunk that is here has no sum yet in which they are. Their
- * bits are set in *ret_slots (WIRE_SLOT_WORDS_MAX words), the others are not. A step that is not open
- * lacks nothing. Not for async runs. */
+/* Whether slots of the step are missing: a chunk that is here has no sum yet in which they are.
+ * Their bits are set in *ret_slots (WIRE_SLOT_WORDS_MAX words), the others are not. A step that is
+ * not open lacks nothing. Not for async runs. */
 bool shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots);
 /* Effects: in async runs the ORDER of what an attempt is given; then, last and once, the answer to
  * this pull: WEIGHTS with all its chunks, or a REFUSAL. */

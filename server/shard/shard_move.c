@@ -110,8 +110,8 @@ enum err shard_move_begin(struct shard *shard, uint64_t step, const struct shard
     return ERR_OK;
 }
 
-/* P11: every server has acknowledged the commit, so each chunk is at its new owner, whose file it is
- * in now. */
+/* P11: every server has acknowledged the commit, so each chunk is at its new owner, whose file it
+ * is in now. */
 void shard_move_again(struct shard *shard, const struct shard_moves *moves)
 {
     check(shard->awaited_count == 0);

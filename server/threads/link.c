@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { BACKOFF_MS_MIN = 50, BACKOFF_MS_MAX = 500 };
-/* The log says after the first of these that the coordinator does not answer, then after each of the
- * second. */
+/* The log says after the first of these that the coordinator does not answer, then after each of
+ * the second. */
 enum { WARN_FIRST_MS = 2500, WARN_AGAIN_MS = 60000 };
 
 struct link {

@@ -5,16 +5,16 @@
  * their own main loops, threads, writers, links, methods and calls, over fakes of common/thread.h,
  * common/signals.h, common/rpc/rpc.h, worker/notice_watch.h, worker/executor.h, the clock, the
  * system's files and the store, which the linker finds before the libraries. Threads are fibers.
- * Each wait, each piece of a shard's work, each unit of a ticket and each disk operation takes time,
- * and is a moment at which the process can die.
+ * Each wait, each piece of a shard's work, each unit of a ticket and each disk operation takes
+ * time, and is a moment at which the process can die.
  *
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
  * together), story (a plan that is written down, told as sentences); life (a process that runs
  * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice and
- * sim_device, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at once,
- * and sim_worker; watch, watch_control and watch_worker, between the processes and their cores; forge
- * (a stranger among the workers);
+ * sim_device, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at
+ * once, and sim_worker; watch, watch_control and watch_worker, between the processes and their
+ * cores; forge (a stranger among the workers);
  * compute (gradients), expected (what must come out), ledger, order and history (the invariants),
  * mutate (bugs planted to see that they are found).
  *

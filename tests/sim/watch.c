@@ -380,8 +380,8 @@ static struct slice spoil(const struct cursor *payload)
 
 enum { LIES = 64 /* beside one push in so many */ };
 
-/* Whether the worker says that it has pushed this and has not: what comes is acknowledged to it, and
- * no shard gets it. */
+/* Whether the worker says that it has pushed this and has not: what comes is acknowledged to it,
+ * and no shard gets it. */
 static bool is_not_pushed(struct sim *sim, const struct push *push, uint32_t worker)
 {
     struct lie *lie = &sim->lie;

@@ -23,7 +23,8 @@ struct watch {
 void watch_received(struct sim *sim, struct stream *stream, struct message *message);
 /* A server answers over it. False: a planted bug keeps the answer back. */
 bool watch_answer(struct sim *sim, struct stream *stream, const struct message *message);
-/* A worker sends over it (watch_worker.c), which may die of it; an answer has come to the worker. */
+/* A worker sends over it (watch_worker.c), which may die of it; an answer has come to the
+ * worker. */
 void watch_send(struct sim *sim, struct stream *stream, struct message *take_message);
 void watch_answered(struct sim *sim, struct stream *stream, const struct message *message);
 void watch_release_stream(struct stream *stream);

@@ -1,5 +1,5 @@
-/* File operations that fail when a test says so: a full disk, a file that cannot be synced, a process
- * that dies. (A machine that dies is in dying_disk.h.) */
+/* File operations that fail when a test says so: a full disk, a file that cannot be synced, a
+ * process that dies. (A machine that dies is in dying_disk.h.) */
 #ifndef ROOST_TESTS_UNIT_FAULTS_H
 #define ROOST_TESTS_UNIT_FAULTS_H
 
@@ -92,7 +92,8 @@ static inline int no_fsync(const struct file_ops *ops, int fd)
     return 0;
 }
 
-/* The real operations, but a sync that costs nothing: for what is not about crashes of the machine. */
+/* The real operations, but a sync that costs nothing: for what is not about crashes of the
+ * machine. */
 static inline struct file_ops quick_ops(void)
 {
     struct file_ops ops = file_ops_real;

@@ -9,7 +9,8 @@ static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t firs
     assert_int_equal(report(f, 0, wrong), ERR_OK);
 }
 
-/* Cuts of the versions 2 and 4 are ordered, and the first is recorded. a has a ticket of that step. */
+/* Cuts of the versions 2 and 4 are ordered, and the first is recorded. a has a ticket of that
+ * step. */
 static void train_to_4(struct coordinator_fixture *f, uint64_t step_of_a)
 {
     struct coordinator_run run = run_of(20);

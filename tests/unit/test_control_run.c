@@ -204,7 +204,8 @@ TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
     assert_int_equal(plan(f), ERR_CORRUPT); /* none is whole */
 }
 
-/* A large one takes minutes: each question reads a part, and so does the loop between two events. */
+/* A large one takes minutes: each question reads a part, and so does the loop between two
+ * events. */
 TEST_F(a_checkpoint_is_read_a_part_at_a_time_when_the_store_is_gone, plan)
 {
     char path[120];

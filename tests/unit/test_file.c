@@ -210,8 +210,8 @@ TEST_IN_FOLDER(an_append_on_a_full_disk_is_taken_back)
     assert_content(path, "a\nbcd\n");
 }
 
-/* Also on a full disk, which may refuse only then: what was appended is in the file, and must not be
- * appended again as if it were not. */
+/* Also on a full disk, which may refuse only then: what was appended is in the file, and must not
+ * be appended again as if it were not. */
 TEST_IN_FOLDER(a_failed_sync_of_a_log_is_an_error_of_its_own)
 {
     static const int numbers[] = {EIO, ENOSPC};

@@ -1,5 +1,5 @@
-/* The numerics probe: it computes what a step computes. A kernels table of the test's own notes every
- * product with its shape, and can spoil the result of one kind of them. */
+/* The numerics probe: it computes what a step computes. A kernels table of the test's own notes
+ * every product with its shape, and can spoil the result of one kind of them. */
 #include "tests/unit/executor_fixture.h"
 #include "worker/fingerprint.h"
 
@@ -183,7 +183,8 @@ static void compute(struct executor_fixture *f, const struct kernels *table)
     f->k = before;
 }
 
-/* Blocks of four rows of logits, the last of two; the last microbatch of validation has one sample. */
+/* Blocks of four rows of logits, the last of two; the last microbatch of validation has one
+ * sample. */
 static struct spec_train train(void)
 {
     struct spec_train settings = fixture_train();

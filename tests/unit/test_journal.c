@@ -338,7 +338,8 @@ TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
     assert_int_equal(outcome.count, 12);
 }
 
-/* It lost its memory, and with it the newest term: an older coordinator may be the first to find it. */
+/* It lost its memory, and with it the newest term: an older coordinator may be the first to find
+ * it. */
 TEST_IN_FOLDER(p7_a_generation_that_is_not_the_newest_gets_no_journal)
 {
     struct journal journal;

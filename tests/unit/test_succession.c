@@ -601,7 +601,8 @@ TEST_F(p11_chunks_stay_while_sums_of_what_the_dead_one_granted_may_be_open, succ
     }
 }
 
-/* The coordinator's directory was lost: its terms begin anew, below what the servers have obeyed. */
+/* The coordinator's directory was lost: its terms begin anew, below what the servers have
+ * obeyed. */
 TEST_F(p7_a_coordinator_whose_term_servers_would_refuse_takes_a_newer_one, succession)
 {
     struct server_report old = {

@@ -1,5 +1,5 @@
-/* A worker's loop before it has a run, over real loopback sockets; the coordinator is this file. All
- * the rest of the loop is run by the simulator (tests/sim/sim_worker.c). */
+/* A worker's loop before it has a run, over real loopback sockets; the coordinator is this file.
+ * All the rest of the loop is run by the simulator (tests/sim/sim_worker.c). */
 #include "worker/worker.h"
 
 #include "tests/unit/rpc_fixture.h"
