@@ -95,12 +95,14 @@ struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now
     answer.moved = ack->code == ERR_MOVED;
     struct agent_share *share = &server->shares[agent_traffic_flow(traffic, answer.ticket)];
     count_pieces(traffic, slot, share, ack);
+    if (share->busy == AGENT_BUSY_MAX) {
+        answer.end = ERR_BUSY;
+        server->failures = 0; /* the next ticket may be the one that the server waits for */
+    }
     if (again)
         server->retry_at = now_ms + agent_backoff_ms(traffic->jitter, server->failures++);
     else
         server->failures = 0;
-    if (share->busy == AGENT_BUSY_MAX)
-        answer.end = ERR_BUSY;
     return answer;
 }
 

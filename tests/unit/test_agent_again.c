@@ -34,6 +34,26 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
+/* Another ticket may be the very one that the server waits for. */
+TEST_F(a_ticket_after_a_busy_one_waits_no_longer_than_the_first_did, agent, .begin = PUSHED)
+{
+    struct agent_effect push = *seen(f, AGENT_PUSH, 0);
+    const uint32_t server = push.server;
+    for (uint32_t i = 1; i < AGENT_BUSY_MAX; i++) {
+        acked(f, &push, ERR_BUSY, 0);
+        wait(f, BACKOFF_MS);
+        push = *seen(f, AGENT_PUSH, 0);
+    }
+    acked(f, &push, ERR_BUSY, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    computed(f, ERR_CANCELLED);
+    granted(f, sequence, ticket_of(1, 0));
+    assert_int_equal(count(f, AGENT_PULL), 0); /* the weights are there */
+    gradients(f);
+    wait(f, 2 * AGENT_BACKOFF_MS_MIN);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->server, server);
+}
+
 TEST_F(a_counted_piece_begins_the_count_of_busy_anew, agent, .begin = PUSHED)
 {
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
