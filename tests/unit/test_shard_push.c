@@ -24,7 +24,6 @@ TEST_F(a_duplicate_is_acknowledged_and_not_counted, shard)
 
 TEST_F(the_second_push_of_an_audited_ticket_is_no_duplicate, shard)
 {
-    start(f);
     assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK);
     struct message m;
     message_all(f, &m, 0, (struct node){0, 1});
