@@ -375,12 +375,21 @@ static void take(struct sim *sim, const struct shard_order *order,
     note_moment(sim, chunk, order->ticket);
 }
 
+/* The chunk has begun anew since in a newer generation. What an older one does with it is lost: a
+ * server that has restarted may obey the older of two coordinators, which the store refuses (P7). */
+static bool is_left(const struct sim *sim, uint32_t chunk, uint64_t generation)
+{
+    return generation < sim->history.chunks[chunk].generation;
+}
+
 void history_order(struct sim *sim, struct sim_thread *thread, const struct shard_order *order)
 {
     for (uint32_t i = 0; i < order->count; i++) {
         const struct shard_order_entry *entry = &order->entries[i];
         if (order->kind == SHARD_ORDER_BEGIN)
             begin(sim, thread, entry);
+        else if (is_left(sim, entry->chunk, shard_generation(thread->shard)))
+            continue;
         else if (order->kind == SHARD_ORDER_PULL)
             pulled(sim, order->attempt, entry);
         else
@@ -390,9 +399,12 @@ void history_order(struct sim *sim, struct sim_thread *thread, const struct shar
 
 /* ---- what is seen of them ---- */
 
-void history_published(struct sim *sim, const struct weights *header, struct counted *const *copies)
+void history_published(struct sim *sim, const struct sim_thread *thread,
+                       const struct weights *header, struct counted *const *copies)
 {
     for (uint32_t i = 0; i < header->chunk_count; i++) {
+        if (is_left(sim, header->chunks[i], shard_generation(thread->shard)))
+            continue;
         struct history_chunk *chunk = &sim->history.chunks[header->chunks[i]];
         const struct moment *moment = moment_at(chunk, header->versions[i]);
         uint64_t digest = digest_fast64((struct slice){copies[i]->data, copies[i]->bytes});
@@ -406,7 +418,8 @@ void history_published(struct sim *sim, const struct weights *header, struct cou
 
 void history_snapshot(struct sim *sim, const struct shard_effect *effect)
 {
-    if (effect->snapshot.copy == NULL)
+    if (effect->snapshot.copy == NULL ||
+        is_left(sim, effect->snapshot.chunk, effect->snapshot.cut.generation))
         return;
     const struct history_chunk *chunk = &sim->history.chunks[effect->snapshot.chunk];
     if (moment_of(sim, chunk, effect->snapshot.copy->data) == NULL)
@@ -414,10 +427,11 @@ void history_snapshot(struct sim *sim, const struct shard_effect *effect)
                      effect->snapshot.chunk);
 }
 
-void history_acked(struct sim *sim, uint32_t chunk, uint64_t ticket)
+void history_acked(struct sim *sim, uint64_t generation, uint32_t chunk, uint64_t ticket)
 {
     check(ticket < TICKETS_MAX);
-    sim->history.chunks[chunk].acked[ticket] = true;
+    if (!is_left(sim, chunk, generation))
+        sim->history.chunks[chunk].acked[ticket] = true;
 }
 
 void history_computing(struct sim *sim, const struct computing *what)
@@ -427,6 +441,7 @@ void history_computing(struct sim *sim, const struct computing *what)
     const struct history_attempt *attempt = find_attempt(&sim->history, ticket->attempt);
     for (uint32_t c = 0; ticket->kind == TICKET_TRAIN && c < model->chunks_count; c++)
         if (model->chunks[c].parameter != model->loss_parameter &&
+            !is_left(sim, c, ticket->generation) &&
             (attempt == NULL || attempt->pulled[c] == NULL ||
              attempt->pulled[c]->published != what->held[c]))
             sim_violated(sim, 3,

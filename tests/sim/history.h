@@ -33,12 +33,12 @@ void history_release(struct sim *sim);
 /* An ORDER effect. */
 void history_order(struct sim *sim, struct sim_thread *thread, const struct shard_order *order);
 /* A chunk was served to a worker at that version. */
-void history_published(struct sim *sim, const struct weights *header,
-                       struct counted *const *copies);
+void history_published(struct sim *sim, const struct sim_thread *thread,
+                       const struct weights *header, struct counted *const *copies);
 /* A chunk was copied for a cut. */
 void history_snapshot(struct sim *sim, const struct shard_effect *effect);
-/* A worker got the acknowledgement that the chunk has taken the ticket. */
-void history_acked(struct sim *sim, uint32_t chunk, uint64_t ticket);
+/* A worker got the acknowledgement that the chunk has taken the ticket of that generation. */
+void history_acked(struct sim *sim, uint64_t generation, uint32_t chunk, uint64_t ticket);
 /* A worker computes on the versions that its attempt was given. */
 void history_computing(struct sim *sim, const struct computing *what);
 /* The run is over: every chunk of the recorded cut must be one of its moments. */
