@@ -33,6 +33,7 @@ struct history_attempt {
     uint64_t number;
     uint64_t ticket;
     bool computed;
+    bool is_late; /* given by a thread that is */
     float scale;
     float *gradients;             /* as the wire leaves them */
     const struct moment **pulled; /* by chunk */
@@ -219,8 +220,7 @@ static void check_nothing_lost(struct sim *sim, const struct history_chunk *chun
                      (unsigned long long)chunk->served);
 }
 
-static void begin(struct sim *sim, const struct sim_thread *thread,
-                  const struct shard_order_entry *entry)
+static void begin(struct sim *sim, struct sim_thread *thread, const struct shard_order_entry *entry)
 {
     struct history_chunk *chunk = &sim->history.chunks[entry->chunk];
     uint32_t index = 0;
@@ -232,8 +232,9 @@ static void begin(struct sim *sim, const struct sim_thread *thread,
     if (moment == NULL || moment->version != entry->version)
         sim_violated(sim, 16, "s%u begins chunk %u with a version %llu that it never had",
                      thread->index, entry->chunk, (unsigned long long)entry->version);
-    if (shard_generation(thread->shard) < chunk->generation)
-        return; /* the command was under way for long: the chunk is elsewhere */
+    thread->is_late = shard_generation(thread->shard) < chunk->generation;
+    if (thread->is_late)
+        return;
     chunk->generation = shard_generation(thread->shard);
     if (is_logged(sim))
         check_nothing_lost(sim, chunk, moment);
@@ -269,11 +270,15 @@ static struct history_attempt *add_attempt(struct sim *sim, uint64_t number)
     return attempt;
 }
 
-static void pulled(struct sim *sim, uint64_t number, const struct shard_order_entry *entry)
+static struct history_attempt *attempt_of(struct sim *sim, uint64_t number)
 {
     struct history_attempt *attempt = find_attempt(&sim->history, number);
-    if (attempt == NULL)
-        attempt = add_attempt(sim, number);
+    return attempt != NULL ? attempt : add_attempt(sim, number);
+}
+
+static void pulled(struct sim *sim, uint64_t number, const struct shard_order_entry *entry)
+{
+    struct history_attempt *attempt = attempt_of(sim, number);
     if (attempt->pulled[entry->chunk] != NULL)
         sim_violated(sim, 16, "attempt %llu is given chunk %u twice", (unsigned long long)number,
                      entry->chunk);
@@ -375,21 +380,14 @@ static void take(struct sim *sim, const struct shard_order *order,
     note_moment(sim, chunk, order->ticket);
 }
 
-/* The chunk has begun anew since in a newer generation. What an older one does with it is lost: a
- * server that has restarted may obey the older of two coordinators, which the store refuses (P7). */
-static bool is_left(const struct sim *sim, uint32_t chunk, uint64_t generation)
-{
-    return generation < sim->history.chunks[chunk].generation;
-}
-
 void history_order(struct sim *sim, struct sim_thread *thread, const struct shard_order *order)
 {
     for (uint32_t i = 0; i < order->count; i++) {
         const struct shard_order_entry *entry = &order->entries[i];
         if (order->kind == SHARD_ORDER_BEGIN)
             begin(sim, thread, entry);
-        else if (is_left(sim, entry->chunk, shard_generation(thread->shard)))
-            continue;
+        else if (thread->is_late)
+            attempt_of(sim, order->attempt)->is_late = true;
         else if (order->kind == SHARD_ORDER_PULL)
             pulled(sim, order->attempt, entry);
         else
@@ -402,9 +400,7 @@ void history_order(struct sim *sim, struct sim_thread *thread, const struct shar
 void history_published(struct sim *sim, const struct sim_thread *thread,
                        const struct weights *header, struct counted *const *copies)
 {
-    for (uint32_t i = 0; i < header->chunk_count; i++) {
-        if (is_left(sim, header->chunks[i], shard_generation(thread->shard)))
-            continue;
+    for (uint32_t i = 0; !thread->is_late && i < header->chunk_count; i++) {
         struct history_chunk *chunk = &sim->history.chunks[header->chunks[i]];
         const struct moment *moment = moment_at(chunk, header->versions[i]);
         uint64_t digest = digest_fast64((struct slice){copies[i]->data, copies[i]->bytes});
@@ -416,10 +412,10 @@ void history_published(struct sim *sim, const struct sim_thread *thread,
     }
 }
 
-void history_snapshot(struct sim *sim, const struct shard_effect *effect)
+void history_snapshot(struct sim *sim, const struct sim_thread *thread,
+                      const struct shard_effect *effect)
 {
-    if (effect->snapshot.copy == NULL ||
-        is_left(sim, effect->snapshot.chunk, effect->snapshot.cut.generation))
+    if (effect->snapshot.copy == NULL || thread->is_late)
         return;
     const struct history_chunk *chunk = &sim->history.chunks[effect->snapshot.chunk];
     if (moment_of(sim, chunk, effect->snapshot.copy->data) == NULL)
@@ -427,10 +423,19 @@ void history_snapshot(struct sim *sim, const struct shard_effect *effect)
                      effect->snapshot.chunk);
 }
 
-void history_acked(struct sim *sim, uint64_t generation, uint32_t chunk, uint64_t ticket)
+static bool is_late(const struct sim_server *server, uint32_t chunk)
+{
+    for (uint32_t t = 0; t < server->thread_count; t++)
+        for (uint32_t i = 0; i < server->threads[t].chunk_count; i++)
+            if (server->threads[t].chunks[i].chunk == chunk)
+                return server->threads[t].is_late;
+    return false;
+}
+
+void history_acked(struct sim *sim, uint32_t server, uint32_t chunk, uint64_t ticket)
 {
     check(ticket < TICKETS_MAX);
-    if (!is_left(sim, chunk, generation))
+    if (!is_late(&sim->servers[server], chunk))
         sim->history.chunks[chunk].acked[ticket] = true;
 }
 
@@ -439,9 +444,10 @@ void history_computing(struct sim *sim, const struct computing *what)
     const struct model *model = &sim->compute.model;
     const struct ticket *ticket = &what->ticket;
     const struct history_attempt *attempt = find_attempt(&sim->history, ticket->attempt);
-    for (uint32_t c = 0; ticket->kind == TICKET_TRAIN && c < model->chunks_count; c++)
+    if (ticket->kind != TICKET_TRAIN || (attempt != NULL && attempt->is_late))
+        return;
+    for (uint32_t c = 0; c < model->chunks_count; c++)
         if (model->chunks[c].parameter != model->loss_parameter &&
-            !is_left(sim, c, ticket->generation) &&
             (attempt == NULL || attempt->pulled[c] == NULL ||
              attempt->pulled[c]->published != what->held[c]))
             sim_violated(sim, 3,

@@ -36,9 +36,10 @@ void history_order(struct sim *sim, struct sim_thread *thread, const struct shar
 void history_published(struct sim *sim, const struct sim_thread *thread,
                        const struct weights *header, struct counted *const *copies);
 /* A chunk was copied for a cut. */
-void history_snapshot(struct sim *sim, const struct shard_effect *effect);
-/* A worker got the acknowledgement that the chunk has taken the ticket of that generation. */
-void history_acked(struct sim *sim, uint64_t generation, uint32_t chunk, uint64_t ticket);
+void history_snapshot(struct sim *sim, const struct sim_thread *thread,
+                      const struct shard_effect *effect);
+/* A worker got the acknowledgement that the chunk has taken the ticket, from that server. */
+void history_acked(struct sim *sim, uint32_t server, uint32_t chunk, uint64_t ticket);
 /* A worker computes on the versions that its attempt was given. */
 void history_computing(struct sim *sim, const struct computing *what);
 /* The run is over: every chunk of the recorded cut must be one of its moments. */

@@ -34,6 +34,10 @@ struct sim_thread {
     struct shard_chunk *chunks;
     const struct shard_effects *effects; /* of the shard's newest call */
     uint32_t parked;                     /* pulls that wait in the shard */
+    /* async: it began when its chunks had begun in a newer generation: the command was under way for
+     * long, or a server that has restarted obeys the older of two coordinators, which the store
+     * refuses (P7). What it does is lost. */
+    bool is_late;
     struct server_ledger ledger;
 };
 

@@ -63,7 +63,7 @@ static void acknowledge(struct sim *sim, const struct stream *stream, const stru
     uint32_t count = ack->code == ERR_OK ? to.push.entry_count : ack->first_refused;
     uint64_t ticket = to.push.step * sim->scenario.spec.train.slots + to.push.node.index;
     for (uint32_t i = 0; i < count; i++)
-        history_acked(sim, to.push.generation, to.push.entries[i].chunk, ticket);
+        history_acked(sim, stream->server, to.push.entries[i].chunk, ticket);
     const struct sim_thread *thread = &sim->servers[stream->server].threads[0];
     if (sim->options.story != NULL && ack->code == ERR_OK && thread->shard != NULL &&
         ledger_has(sim, thread, to.push.step, to.push.node.index))
@@ -168,7 +168,7 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
         break;
     case SHARD_SNAPSHOT:
         if (sim->run.async)
-            history_snapshot(sim, effect);
+            history_snapshot(sim, thread, effect);
         mutate_snapshot(sim, server_here(), effect);
         break;
     case SHARD_WRONG_BITS:
