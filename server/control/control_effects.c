@@ -44,6 +44,9 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
         memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
     TRY(record_sync(&control->record, reason));
     TRY(order_log_sync(&control->order, reason));
+    /* P7: a successor may have ordered the run's last cut again (succession.h), whose files have
+     * other digests. */
+    TRY(store_check_term(control->config.store, control->term, reason));
     TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
     return store_put_cut(control->config.store, control->term, run->stored.run, cut,
                          run->spec.checkpoint.keep, reason);

@@ -49,6 +49,8 @@ void store_free(struct store *store); /* NULL is fine */
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
 /* Takes a term above all earlier ones. */
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
+/* ERR_OLD_TERM: another has taken a newer one. For what is written beside the store. */
+enum err store_check_term(struct store *store, uint64_t term, struct reason *reason) MUST_USE;
 /* The coordinator of `term` has the term `newer` from now on, because servers had obeyed a higher
  * term. */
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,

@@ -222,6 +222,12 @@ static enum err check_term(struct store *store, uint64_t term, struct reason *re
     return ERR_OK;
 }
 
+enum err store_check_term(struct store *store, uint64_t term, struct reason *reason)
+{
+    TRY(execute(store, "BEGIN", "begin", reason));
+    return end_transaction(store, check_term(store, term, reason), reason);
+}
+
 /* One statement under the term. */
 static enum err write_under(struct store *store, uint64_t term, const char *sql,
                             const struct value *values, struct reason *reason)

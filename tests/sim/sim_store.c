@@ -103,6 +103,13 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     return false;
 }
 
+enum err store_check_term(struct store *store, uint64_t term, struct reason *reason)
+{
+    enum err err;
+    ignore(may_write(store, term, &err, reason)); /* if its process is dead: OK */
+    return err;
+}
+
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)
 {
     struct sim *sim = world.sim;

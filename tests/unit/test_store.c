@@ -118,6 +118,8 @@ TEST_F(p7_what_an_old_coordinator_writes_is_refused, store)
     put_cut(f, run, 1, 0);
     assert_int_equal(store_take_term(f->store, &successor, NULL), ERR_OK);
     assert_true(successor > f->term);
+    assert_int_equal(store_check_term(f->store, f->term, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_check_term(f->store, successor, NULL), ERR_OK);
     assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 3, &reason), ERR_OLD_TERM);
     assert_int_equal(store_put_generation(f->store, f->term, 9, NULL), ERR_OLD_TERM);
     assert_int_equal(store_put_fingerprint(f->store, f->term, run, fingerprint, NULL),
