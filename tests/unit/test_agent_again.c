@@ -20,7 +20,8 @@ TEST_F(busy_is_said_again_after_a_backoff_and_only_what_was_not_counted, agent, 
     assert_true(again->push.id != push.push.id);
 }
 
-TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
+/* One server is busy until the ticket is dropped. Returns which. */
+static uint32_t drop_ticket(struct agent_fixture *f)
 {
     struct agent_effect push = *seen(f, AGENT_PUSH, 0);
     for (uint32_t i = 1; i < AGENT_BUSY_MAX; i++) {
@@ -29,6 +30,12 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
         push = *seen(f, AGENT_PUSH, 0);
     }
     acked(f, &push, ERR_BUSY, 0);
+    return push.server;
+}
+
+TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
+{
+    drop_ticket(f);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_BUSY);
     assert_int_equal(count(f, AGENT_CANCEL), 1);
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
@@ -37,14 +44,7 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
 /* Another ticket may be the very one that the server waits for. */
 TEST_F(a_ticket_after_a_busy_one_waits_no_longer_than_the_first_did, agent, .begin = PUSHED)
 {
-    struct agent_effect push = *seen(f, AGENT_PUSH, 0);
-    const uint32_t server = push.server;
-    for (uint32_t i = 1; i < AGENT_BUSY_MAX; i++) {
-        acked(f, &push, ERR_BUSY, 0);
-        wait(f, BACKOFF_MS);
-        push = *seen(f, AGENT_PUSH, 0);
-    }
-    acked(f, &push, ERR_BUSY, 0);
+    const uint32_t server = drop_ticket(f);
     uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
     computed(f, ERR_CANCELLED);
     granted(f, sequence, ticket_of(1, 0));
