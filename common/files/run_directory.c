@@ -18,7 +18,7 @@ struct run_directory run_directory(const struct run_directories *all, unsigned n
     return directory;
 }
 
-/* Also when its checkpoints changed last. */
+/* *ret_changed: when its checkpoints changed last. */
 static bool has_checkpoint(const char *directory, struct timespec *ret_changed)
 {
     char path[RUN_DIRECTORY_BYTES + 16];

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* All servers see them: they are in the first one, which may be a shared file system. */
+/* The later ones lie inside the first, which all servers see: it may be a shared file system. */
 static enum err choose_directory(struct asked *asked, const char *run_dir, struct reason *reason)
 {
     const struct run_directories all = {run_dir, "/run-"};

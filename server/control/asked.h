@@ -1,7 +1,6 @@
 /* What an operator asks for when a run is to begin, completed by the coordinator's daemon: the
  * run's directory, where none is named, and the data set's facts, where the operator's machine has
- * no copy.
- */
+ * no copy. */
 #ifndef ROOST_SERVER_CONTROL_ASKED_H
 #define ROOST_SERVER_CONTROL_ASKED_H
 

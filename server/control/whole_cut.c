@@ -8,7 +8,7 @@
 
 enum {
     PART_BYTES = 16 << 20, /* read between two events: 10 ms from memory */
-    ASKED_MS = 60000,      /* who asks does so more than once a second */
+    ASKED_MS = 60000,      /* a search that nobody asks about any more ends */
 };
 
 /* ---- one ---- */

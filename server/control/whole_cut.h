@@ -31,7 +31,7 @@ struct whole_cut {
     uint64_t asked_ns; /* when somebody asked last */
 };
 
-/* ERR_SEARCHING while there is more to read, for whom it may be. */
+/* ERR_SEARCHING while a search goes on, whoever began it; else ERR_OK. */
 enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason *reason) MUST_USE;
 /* ERR_SEARCHING: it is not known yet, ask again. ERR_NOT_FOUND: the directory has none; CORRUPT and
  * others: none is whole. */

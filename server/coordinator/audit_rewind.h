@@ -10,8 +10,8 @@
  * as after any loss (generation.h).
  *
  * What a worker brought is known from what this start of the coordinator granted to members of its
- * name and certificate, as far as they are remembered. The conviction lives in memory, and so does
- * the rewind until its generation is stored.
+ * name and certificate, as far as they are remembered. The conviction is stored (convictions.h),
+ * the rewind only with its generation: a coordinator that starts in between does not go back.
  *
  * Part of the coordinator's core; audit_rewind.c alone writes run->rewind. */
 #ifndef ROOST_SERVER_COORDINATOR_AUDIT_REWIND_H

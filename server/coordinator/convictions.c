@@ -11,7 +11,7 @@ void convictions_add(struct convictions *convictions, const struct conviction *c
     convictions->list[convictions->count++] = *conviction;
 }
 
-static bool means(const struct conviction *conviction, const struct join_request *request,
+static bool is_of(const struct conviction *conviction, const struct join_request *request,
                   bool several)
 {
     if (conviction->certificate != request->certificate)
@@ -26,7 +26,7 @@ const struct conviction *convictions_find(const struct convictions *convictions,
                                           const struct join_request *request, bool several)
 {
     for (uint32_t i = 0; i < convictions->count; i++)
-        if (means(&convictions->list[i], request, several))
+        if (is_of(&convictions->list[i], request, several))
             return &convictions->list[i];
     return NULL;
 }

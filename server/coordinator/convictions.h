@@ -2,8 +2,8 @@
  * complete which they had not pushed. The store keeps them, so that who simply starts anew is
  * refused, also by a later coordinator.
  *
- * A conviction means whoever shows the same certificate, where members have several. Where all
- * share one, as those of `roost up` do, or have none, it means the worker of that name on that
+ * A conviction is of whoever shows the same certificate, where members have several. Where all
+ * share one, as those of `roost up` do, or have none, it is of the worker of that name on that
  * host: the others go on. Who has a new certificate is somebody else. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_CONVICTIONS_H
 #define ROOST_SERVER_COORDINATOR_CONVICTIONS_H
@@ -33,7 +33,7 @@ struct convictions {
 
 /* Where there are too many the oldest is forgotten. */
 void convictions_add(struct convictions *convictions, const struct conviction *conviction);
-/* The one that means who asks; NULL: it may join. `several`: there are members with another
+/* The conviction of who asks; NULL: it may join. `several`: there are members with another
  * certificate. */
 const struct conviction *convictions_find(const struct convictions *convictions,
                                           const struct join_request *request, bool several);

@@ -84,7 +84,8 @@ static void put_off(struct lease_class *class, struct lease *first, uint64_t now
     } while (twin != first);
 }
 
-/* Nobody waits for a doubted lease: its node stays where it was, or it is first. */
+/* A doubted lease puts nothing off: its node keeps its place among those that are out; a node that
+ * nobody else has comes first. */
 static void add_out(struct lease_class *class, struct lease *added, struct lease *twin)
 {
     ring_init(&added->out);

@@ -190,8 +190,8 @@ static enum err fill_chunks(const struct prepared *prepared, struct shard *shard
     return ERR_OK;
 }
 
-/* Twice what a worker needs that pulls each chunk once: 4 bytes for a chunk, and 56 for a pull. It
- * has AGENT_PULLS_MAX of them; other clients may pull chunk by chunk. */
+/* Twice what a worker needs that pulls each chunk once, in AGENT_PULLS_MAX pulls: 4 bytes for each
+ * chunk and 56 for each pull. The rest is for clients that pull in smaller pieces. */
 static uint32_t parked_bytes(uint32_t chunk_count)
 {
     return 40 * 1024 + 8 * chunk_count;
