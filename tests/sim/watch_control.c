@@ -502,13 +502,16 @@ REAL(struct cut_name, shards_held, struct shards *shards);
 REAL(void, shards_report_again, struct shards *shards);
 
 /* A coordinator whose term is over, or a command that was under way for long, may name a cut that a
- * newer one took the place of, or (async) a beginning whose journals are gone with it. */
+ * newer one took the place of, or (async) a beginning whose journals are gone with it. So may the
+ * newest command, when a cut of its generation is recorded: then the run has not waited for this
+ * server, which has drained (P11). */
 static bool is_outdated(struct sim *sim, const struct sim_server *server)
 {
     const struct coordinator_past *past = &sim->store.past;
     const struct server_command *command = &server->newest;
     uint64_t generation = command->prepare.generation;
-    if (command->term == sim->store.term && generation == past->generation)
+    if (command->term == sim->store.term && generation == past->generation &&
+        past->cut.name.generation != generation)
         return false;
     return (sim->run.async && generation < past->generation) ||
            (command->prepare.from_cut && watch_is_pruned(sim, command->prepare.cut));
