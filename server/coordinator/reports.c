@@ -40,6 +40,12 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
                       const struct server_report *report)
 {
     char text[COORDINATOR_TEXT_BYTES];
+    if (server->state == SERVER_IS_EMPTIED) { /* P11: it has no chunk, and leaves */
+        effects_log(&coordinator->effects, true,
+                    "server cannot prepare  server=%s err=%s next=without it reason=\"%.120s\"",
+                    server->name, err_name(report->ready.code), report->ready.text);
+        return;
+    }
     if (generation_may_go_back(coordinator)) {
         moves_not_taken(coordinator, server, report);
         generation_go_back(coordinator);

@@ -364,9 +364,9 @@ TEST_F(p11_a_server_of_the_newest_cut_waits_for_one_without_it, moves)
     assert_true(f->players[2].told_leave);
 }
 
-/* From a cut of another start the map stays as it is: the server has no chunks in it, and still has
- * files of the cut. */
-TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves)
+/* From a cut of another start the map stays as it is: s1 has no chunks in it, and still has files of
+ * the cut. */
+static void rewind_beside_an_emptied_server(struct moves_fixture *f)
 {
     struct coordinator_run run = run_of_two();
     struct coordinator_past past = past_of("s0", "s1");
@@ -379,6 +379,20 @@ TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves
     restart(f, 0);
     ready(f, 0);
     assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
+TEST_F(p11_an_emptied_server_that_cannot_prepare_does_not_fail_the_run, moves)
+{
+    rewind_beside_an_emptied_server(f);
+    cannot_prepare(f, 1, ERR_CORRUPT, "g1-v0: block 3");
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    step(f);
+    assert_int_equal(owned(f, 0), CHUNKS);
+}
+
+TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves)
+{
+    rewind_beside_an_emptied_server(f);
     f->committed = false;
     ready(f, 1);
     assert_false(f->committed);
