@@ -266,7 +266,7 @@ static void closed(struct link *link, uint64_t now_ns, enum err err)
     thread_unlock(&link->mutex);
     rpc_stream_unref(stream);
     bool for_good = err == ERR_NAME_TAKEN || err == ERR_WIRE_VERSION;
-    if (link->connected || err_reaction(err) != REACT_RETRY)
+    if (link->connected || for_good) /* warn_of_coordinator() has the reason of the others */
         log_warning(link->config.logger, "coordinator lost",
                     log_text("coordinator", link->config.coordinator),
                     log_text("err", err_name(err)),

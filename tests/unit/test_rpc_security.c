@@ -84,7 +84,9 @@ TEST_F(a_certificate_is_let_in_when_both_ends_trust_it_now, security)
          "does the server trust worker.crt?"},
         {"of another CA", &f->foreign, &f->authority, "nest", 0, ERR_UNREACHABLE,
          "does the server trust worker.crt?"},
-        {"which trusts another CA", &f->authority, &f->foreign, "nest", 0, ERR_UNTRUSTED, ""},
+        {"which trusts another CA", &f->authority, &f->foreign, "nest", 0, ERR_UNTRUSTED,
+         " has a certificate that the CA in ca.crt did not sign, or that has ended; both ends need "
+         "folders that one `roost cert` has made (--certs)"},
         {"of another cluster", &f->authority, &f->authority, "other", 0, ERR_UNTRUSTED, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -236,8 +238,26 @@ TEST_F(a_server_at_an_address_its_certificate_does_not_name_is_refused, security
     rpc_channel_free(channel);
     rpc_server_free(server);
     tls_identity_release(&identity);
-    if (err != ERR_UNTRUSTED)
+    if (err != ERR_UNTRUSTED ||
+        strstr(reason.text, " has a certificate that is not for 127.0.0.2; add") == NULL)
         fail_msg("%s: %s", err_name(err), reason.text);
+}
+
+/* c-ares refuses a name with an empty label by itself: no name server is asked. */
+TEST_F(a_name_that_does_not_resolve_is_named, security)
+{
+    struct tls_identity identity = worker_identity(f);
+    struct rpc_channel *channel = NULL;
+    struct buf response = {0};
+    struct reason reason = {0};
+    assert_int_equal(rpc_channel_new(f->loop, "a..b:7400", &identity, &channel, &reason), ERR_OK);
+    enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, &reason);
+    rpc_channel_free(channel);
+    tls_identity_release(&identity);
+    assert_int_equal(err, ERR_UNREACHABLE);
+    assert_string_equal(reason.text,
+                        "cannot connect to a..b:7400: that name does not resolve (Misformatted "
+                        "domain name); check it, or use the machine's address");
 }
 
 TEST_F(a_plain_client_gets_nothing_from_a_tls_server, security)

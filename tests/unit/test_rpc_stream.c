@@ -423,7 +423,9 @@ TEST_F(a_stream_to_nobody_is_unreachable, stream)
     rpc_server_free(f->server);
     f->server = NULL;
     struct rpc_stream *stream = open_stream(f, "/test.T/Echo");
+    send_filled(f, stream);
     expect_closed(f, ERR_UNREACHABLE);
+    assert_int_equal(tally_of(&f->tally, SENT), 0);
     rpc_stream_unref(stream);
 }
 

@@ -127,32 +127,87 @@ static enum err code_err(grpc_status_code code)
     }
 }
 
-/* The library names the cause in words of its own inside: `failed to connect to all addresses; last
- * error: UNAVAILABLE: ipv4:ADDRESS: Failed to connect to remote host: CAUSE`. People read `cannot
- * connect to ADDRESS`, and the cause where it is one that the system reports. */
-static void put_plainly(char *text, size_t bytes)
+/* ---- The library's own sentences, in ours ---- */
+
+/* The address in `failed to connect to all addresses; last error: STATUS: ipv4:ADDRESS: CAUSE`, and
+ * where it ends. NULL: the sentence is another one. */
+static const char *address_of(const char *text, char address[static 64])
 {
-    static const char *const causes[] = {"Connection refused",     "Connection reset",
-                                         "Socket closed",          "No route to host",
-                                         "Network is unreachable", "Connection timed out"};
     const char *at =
         strstr(text, "failed to connect to all addresses") != NULL ? strstr(text, ": ipv") : NULL;
     if (at == NULL)
-        return;
+        return NULL;
     at += strlen(": ipv4:");
-    const char *cause = "";
-    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
-        cause = strstr(at, causes[i]) != NULL ? causes[i] : cause;
-    char address[64], plain[200];
     const char *end = strstr(at, ": ");
-    snprintf(address, sizeof address, "%.*s", end != NULL ? (int)(end - at) : (int)strlen(at), at);
+    snprintf(address, 64, "%.*s", end != NULL ? (int)(end - at) : (int)strlen(at), at);
     for (char *c; (c = strchr(address, '%')) != NULL && strlen(c) > 2;) { /* %5B is a bracket */
         *c = c[2] == 'B' ? '[' : ']';
         memmove(c + 1, c + 3, strlen(c + 3) + 1);
     }
+    return at;
+}
+
+/* `cannot connect to ADDRESS`, and the cause where it is one that the system reports. */
+static void put_connect_plainly(char *text, size_t bytes)
+{
+    static const char *const causes[] = {"Connection refused",     "Connection reset",
+                                         "Socket closed",          "No route to host",
+                                         "Network is unreachable", "Connection timed out"};
+    char address[64], plain[200];
+    const char *at = address_of(text, address), *cause = "";
+    if (at == NULL)
+        return;
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
+        cause = strstr(at, causes[i]) != NULL ? causes[i] : cause;
     snprintf(plain, sizeof plain, "cannot connect to %s%s%s", address, cause[0] != 0 ? ": " : "",
              cause);
     snprintf(text, bytes, "%s", plain);
+}
+
+/* `DNS resolution failed for NAME:PORT: … name=NAME is_balancer=0: CAUSE` */
+static void put_resolution_plainly(char *text, size_t bytes)
+{
+    static const char begin[] = "DNS resolution failed for ";
+    if (strncmp(text, begin, strlen(begin)) != 0)
+        return;
+    const char *address = text + strlen(begin), *end = strstr(address, ": "), *cause = "";
+    for (const char *next = end; next != NULL; next = strstr(cause, ": "))
+        cause = next + 2;
+    char plain[480];
+    snprintf(plain, sizeof plain,
+             "cannot connect to %.*s: that name does not resolve (%.60s); check it, or use the "
+             "machine's address",
+             end != NULL ? (int)(end - address) : (int)strlen(address), address,
+             end != NULL ? cause : "no cause is known");
+    snprintf(text, bytes, "%s", plain);
+}
+
+static void put_plainly(char *text, size_t bytes)
+{
+    put_connect_plainly(text, bytes);
+    put_resolution_plainly(text, bytes);
+}
+
+/* This end refused the server's certificate: whose, and what it lacks. */
+static enum err untrusted_server(const struct tls_identity *identity, const char *text,
+                                 struct reason *reason)
+{
+    static const char no_name[] = "Peer name ";
+    char address[64] = "the server";
+    const char *called = strstr(text, no_name), *folder_end = strrchr(identity->path, '/');
+    (void)address_of(text, address);
+    if (called != NULL) {
+        called += strlen(no_name);
+        return reason_set(reason, ERR_UNTRUSTED,
+                          "%s has a certificate that is not for %.*s; add that name to the "
+                          "servers' certificates (roost cert --host), or call one that they have",
+                          address, (int)strcspn(called, " "), called);
+    }
+    return reason_set(reason, ERR_UNTRUSTED,
+                      "%s has a certificate that the CA in %.*sca.crt did not sign, or that has "
+                      "ended; both ends need folders that one `roost cert` has made (--certs)",
+                      address, folder_end != NULL ? (int)(folder_end + 1 - identity->path) : 0,
+                      identity->path);
 }
 
 /* A connection that TLS refused looks like one that broke: this finds the likely cause. A server
@@ -162,10 +217,7 @@ static enum err tls_refusal(const struct tls_identity *identity, char *text, siz
 {
     TRY(tls_identity_valid(identity, (int64_t)(time_wall_ns() / 1000000000), reason));
     if (strstr(text, "certificate verify failed") != NULL || strstr(text, "Peer name") != NULL)
-        return reason_set(reason, ERR_UNTRUSTED,
-                          "the server's certificate is not trusted: expired, of another CA than "
-                          "that beside %.100s, or not for the address that was called (%.240s)",
-                          identity->path, text);
+        return untrusted_server(identity, text, reason);
     bool refused =
         strstr(text, "failed to connect") != NULL &&
         (strstr(text, "Socket closed") != NULL || strstr(text, "Connection reset") != NULL);
@@ -179,7 +231,7 @@ static enum err tls_refusal(const struct tls_identity *identity, char *text, siz
 enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
                          const struct tls_identity *identity, struct reason *reason)
 {
-    char text[400];
+    char text[600];
     size_t bytes = GRPC_SLICE_LENGTH(ending->text);
     if (bytes >= sizeof text)
         bytes = sizeof text - 1;

@@ -255,14 +255,13 @@ static void on_received(struct rpc_tag *tag, bool ok)
 
 static void on_sent(struct rpc_tag *tag, bool ok)
 {
-    (void)ok; /* a broken stream reports it with its end */
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, sent);
     thread_lock(&stream->lock);
     stream->sending = false;
     size_t queued = queued_locked(stream);
     thread_unlock(&stream->lock);
     pump(stream);
-    if (stream->events->sent != NULL && !stream->refused)
+    if (ok && stream->events->sent != NULL && !stream->refused) /* else its end follows */
         stream->events->sent(stream->owner, stream, queued);
     stream_done(stream);
 }
