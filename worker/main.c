@@ -10,6 +10,7 @@
 #include "worker/text.h"
 #include "worker/worker.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 struct settings {
@@ -126,8 +127,9 @@ static enum err run(struct settings *settings, struct reason *reason)
 
 int main(int argc, char **argv)
 {
-    static const struct options options = {
-        "roost-worker", "Attaches this machine's device to a roost cluster.", &table};
+    /* `roost sample` becomes this program, and errors name what was called. */
+    const struct options options = {program_invocation_short_name,
+                                    "Attaches this machine's device to a roost cluster.", &table};
     struct settings settings;
     struct scene_memory memory = {.path = settings.failed_check};
     struct reason reason = {0};

@@ -68,7 +68,8 @@ int command_sample(int argc, char **argv)
     struct arguments command;
     struct reason reason = {0};
     char program[512];
-    const char *arguments[ARGUMENTS_MAX + 4] = {program, "--sample"};
+    /* Its errors begin with the name that it is called by. */
+    const char *arguments[ARGUMENTS_MAX + 4] = {"roost sample", "--sample"};
     arguments_parse(&about, argc, argv, &command);
     enum err err = children_program("roost-worker", program, sizeof program, &reason);
     if (err != ERR_OK)
