@@ -10,6 +10,7 @@
 #include "server/coordinator/moves.h"
 #include "server/coordinator/overdue.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/standstill.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
 #include "server/member/proof.h"
@@ -228,6 +229,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     overdue_send(coordinator, now_ms);
     try_cut_again(coordinator, now_ms);
     advance_run(coordinator, now_ms);
+    standstill_look(coordinator, now_ms);
     run_due(coordinator, overdue_due_ms(coordinator));
     run_due(coordinator, stall_due_ms(coordinator));
     run_due(coordinator, ask_due_ms(coordinator));

@@ -13,6 +13,7 @@
 #include "server/coordinator/rivals.h"
 #include "server/coordinator/run.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/standstill.h"
 #include "server/coordinator/start.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
@@ -647,6 +648,8 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)
         snprintf(ret_text, text_bytes, "no worker is there");
+    else if (run->phase == PHASE_STEPS)
+        snprintf(ret_text, text_bytes, "%s", standstill_reason(run));
 }
 
 void coordinator_status(const struct coordinator *coordinator,

@@ -148,6 +148,13 @@ struct audit_rewind {
     uint64_t version_max; /* of the cut */
 };
 
+/* That nothing is committed for long (standstill.c). */
+struct standstill {
+    uint64_t since_ms; /* the newest commit */
+    uint64_t logged_ms;
+    char reason[COORDINATOR_TEXT_BYTES];
+};
+
 /* That and how the run is to end (ending.c). */
 enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to go on */ };
 
@@ -183,6 +190,8 @@ struct run {
     struct cuts cuts;
 
     struct ending ending;
+
+    struct standstill standstill;
 
     struct validation_row last_validation; /* commit.c */
 };

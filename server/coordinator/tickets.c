@@ -532,6 +532,17 @@ const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt
     return leases_find(&tickets->leases, attempt);
 }
 
+const struct lease *tickets_awaited(const struct tickets *tickets)
+{
+    const struct lease *awaited = NULL;
+    for (const struct lease *lease = leases_youngest(&tickets->leases); lease != NULL;
+         lease = leases_before(&tickets->leases, lease))
+        if ((lease->kind == TICKET_VALIDATE || lease->step == tickets->step) &&
+            !is_done(tickets, lease))
+            awaited = lease;
+    return awaited;
+}
+
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 {
     return leases_count_of(&tickets->leases, member);

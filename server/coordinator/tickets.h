@@ -147,6 +147,9 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
 uint64_t tickets_overdue_ms(struct tickets *tickets);
 /* The lease of that attempt; NULL: it is over. */
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
+/* Whom the oldest step, or the validation, waits for: the oldest lease whose node is not done; NULL:
+ * nobody has any. */
+const struct lease *tickets_awaited(const struct tickets *tickets);
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.

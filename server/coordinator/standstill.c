@@ -1,0 +1,104 @@
+/* Whom a run waits for that stands still. */
+#include "server/coordinator/standstill.h"
+
+#include "server/coordinator/effects.h"
+
+enum {
+    LEASES = 3,
+    LEASES_FIRST = 10, /* of a step before which there was none */
+    STEPS = 4,         /* times what the step before took */
+    LOG_MS = 60000
+};
+
+static uint64_t patience_ms(const struct coordinator *coordinator)
+{
+    const struct step_row *before = &coordinator->run.steps.last_step;
+    uint64_t lease_ms = coordinator->settings.lease_ms;
+    if (before->generation == 0)
+        return LEASES_FIRST * lease_ms;
+    uint64_t steps_ms = STEPS * before->duration_ms;
+    return steps_ms > LEASES * lease_ms ? steps_ms : LEASES * lease_ms;
+}
+
+/* P6: the server that has not acknowledged the newest commit; NULL: all have. */
+static const struct server_entry *find_behind(const struct coordinator *coordinator)
+{
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server != NULL && coordinator->run.steps.committed && !server->acknowledged)
+            return server;
+    }
+    return NULL;
+}
+
+/* The first server that has a chunk of which the sum is not reported; NULL: there is none. */
+static const struct server_entry *find_unsealed(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    const struct seal *seal = run_seal(run, run->steps.version);
+    for (uint32_t chunk = 0; chunk < seal->chunk_count; chunk++)
+        if (!seal->sealed[chunk])
+            return servers_active(&coordinator->servers, map_server(&run->map, chunk));
+    return NULL;
+}
+
+static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const struct lease *lease,
+                      char *text, size_t bytes)
+{
+    uint32_t first = node_first(lease->node);
+    char last[16] = "";
+    if (lease->slots > 1)
+        snprintf(last, sizeof last, " to %u", first + lease->slots - 1);
+    snprintf(text, bytes, "worker %.64s has had %s %u%s for %llu s",
+             members_name(&coordinator->members, lease->member),
+             lease->kind == TICKET_TRAIN ? "slot" : "held-out piece", first, last,
+             (unsigned long long)((now_ms - lease->granted_ms) / 1000));
+}
+
+static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *text, size_t bytes)
+{
+    const struct run *run = &coordinator->run;
+    const struct server_entry *behind = find_behind(coordinator);
+    const struct server_entry *unsealed = find_unsealed(coordinator);
+    const struct lease *lease = tickets_awaited(&run->tickets);
+    bool done = tickets_all_done(&run->tickets, TICKET_TRAIN);
+    if (behind != NULL)
+        snprintf(text, bytes, "server %s has not applied the step before", behind->name);
+    else if (done && unsealed != NULL)
+        snprintf(text, bytes, "server %s does not report its sums", unsealed->name);
+    else if (lease != NULL)
+        put_lease(coordinator, now_ms, lease, text, bytes);
+    else
+        snprintf(text, bytes, "no worker asks for what is free");
+}
+
+void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct standstill *standstill = &run->standstill;
+    uint64_t still_ms = now_ms - run->steps.committed_ms;
+    bool waits = run->phase == PHASE_STEPS && coordinator->members.count > 0 &&
+                 servers_connected(&coordinator->servers);
+    if (!waits || still_ms < patience_ms(coordinator)) {
+        *standstill = (struct standstill){0};
+        return;
+    }
+    char cause[160];
+    put_cause(coordinator, now_ms, cause, sizeof cause);
+    bool same = standstill->since_ms == run->steps.committed_ms;
+    standstill->since_ms = run->steps.committed_ms;
+    snprintf(standstill->reason, sizeof standstill->reason,
+             "step %llu is not done after %llu s: %s", (unsigned long long)run->steps.version,
+             (unsigned long long)(still_ms / 1000), cause);
+    if (same && now_ms - standstill->logged_ms < LOG_MS)
+        return;
+    standstill->logged_ms = now_ms;
+    effects_log(&coordinator->effects, true, "run stands still  step=%llu reason=\"%s\"",
+                (unsigned long long)run->steps.version, standstill->reason);
+}
+
+const char *standstill_reason(const struct run *run)
+{
+    const struct standstill *standstill = &run->standstill;
+    return standstill->since_ms == run->steps.committed_ms ? standstill->reason : "";
+}
