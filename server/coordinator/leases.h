@@ -30,7 +30,7 @@ struct lease {
                         those that are not doubted; 0: all are */
     bool speculative;
     bool audit;                  /* second on purpose */
-    bool doubted;                /* of a doubted member (tickets.h) */
+    bool doubted;                /* of a doubted member (doubt.h) */
     struct ring all;             /* in the order of granting */
     struct ring granted, out;    /* of the class, in the order of granted_ms and of out_ms; out:
                                     unless the node is known to be done */

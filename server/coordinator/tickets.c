@@ -24,7 +24,7 @@ static enum err init_all(struct tickets *tickets)
     const struct tickets_settings *settings = &tickets->settings;
     check(settings->open_steps > 0);
     TRY(leases_init(&tickets->leases, settings->leases_max, settings->attempts_first));
-    TRY(id_table_init(&tickets->doubted, settings->leases_max));
+    TRY(doubt_init(&tickets->doubt, settings->leases_max));
     tickets->train = calloc(settings->open_steps, sizeof *tickets->train);
     if (tickets->train == NULL)
         return ERR_NOMEM;
@@ -49,7 +49,7 @@ void tickets_release(struct tickets *tickets)
     free(tickets->train);
     free(tickets->validate.slots);
     leases_release(&tickets->leases);
-    id_table_release(&tickets->doubted);
+    doubt_release(&tickets->doubt);
     *tickets = (struct tickets){0};
 }
 
@@ -187,25 +187,14 @@ uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step,
 
 /* ---- doubt ---- */
 
-static bool is_doubted(const struct tickets *tickets, uint64_t member)
-{
-    return id_table_find(&tickets->doubted, member) != NULL;
-}
-
-static void believe(struct tickets *tickets, uint64_t member)
-{
-    (void)id_table_take(&tickets->doubted, member);
-}
-
 static uint64_t overdue_after_ms(const struct tickets *tickets, const struct lease *lease);
 
 /* The lease ends, and its member did not bring it. */
-static void doubt(struct tickets *tickets, uint64_t now_ms, const struct lease *lease)
+static void doubt_if_overdue(struct tickets *tickets, uint64_t now_ms, const struct lease *lease)
 {
-    bool late = now_ms - lease->granted_ms >= overdue_after_ms(tickets, lease);
-    if (late && !lease->audit && tickets->settings.overdue_percent > 0 &&
-        tickets->doubted.count < tickets->doubted.count_max && !is_doubted(tickets, lease->member))
-        id_table_add(&tickets->doubted, lease->member, tickets);
+    bool overdue = now_ms - lease->granted_ms >= overdue_after_ms(tickets, lease);
+    if (overdue && !lease->audit && tickets->settings.overdue_percent > 0)
+        doubt_add(&tickets->doubt, lease->member);
 }
 
 static uint32_t end_of(const struct work *work, struct node node)
@@ -459,7 +448,7 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
                                 .granted_ms = now_ms,
                                 .audit = true};
     if (tickets->leases.count == tickets->settings.leases_max || !is_open(tickets, twin->step) ||
-        is_doubted(tickets, member) || holds_some_of(tickets, member, &lease))
+        doubt_has(&tickets->doubt, member) || holds_some_of(tickets, member, &lease))
         return false;
     struct lease *first = leases_find(&tickets->leases, twin->attempt);
     if (first == NULL &&
@@ -495,7 +484,7 @@ bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, ui
                           .step = tickets->step,
                           .member = member,
                           .granted_ms = now_ms,
-                          .doubted = is_doubted(tickets, member)};
+                          .doubted = doubt_has(&tickets->doubt, member)};
     struct lease validate = lease;
     validate.kind = TICKET_VALIDATE;
     validate.step = 0;
@@ -643,7 +632,7 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
     if (newly_done > 0) {
         tickets->done_ms = now_ms;
-        believe(tickets, ticket->member);
+        doubt_end(&tickets->doubt, ticket->member);
     }
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
@@ -659,7 +648,7 @@ static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease 
 {
     uint32_t made_done = mark_done(work_of(tickets, lease->kind, lease->step), lease->node);
     if (made_done == 0)
-        doubt(tickets, now_ms, lease);
+        doubt_if_overdue(tickets, now_ms, lease);
     lease_end(tickets, now_ms, lease, made_done);
 }
 
@@ -720,7 +709,7 @@ uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t 
         lease_end(tickets, now_ms, lease, 0);
         count++;
     }
-    believe(tickets, member);
+    doubt_end(&tickets->doubt, member);
     return count;
 }
 
@@ -750,7 +739,7 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         uint64_t due_ms = UINT64_MAX;
         while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
                (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
-            doubt(tickets, now_ms, oldest);
+            doubt_if_overdue(tickets, now_ms, oldest);
             lease_end(tickets, now_ms, oldest, 0);
             count++;
         }

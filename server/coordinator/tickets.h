@@ -13,14 +13,9 @@
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
  * step is not computed twice.
  *
- * Doubt: a member that held a lease until it was overdue, and did not bring it before it lapsed or
- * others' work ended the step, is doubted until it makes a slot done. A doubted member holds one
- * lease at a time, of one slot, and an idle worker is given that slot at once as well. So a hoarder
- * costs the run the bound once for each membership. The bound is that of speculation (by default
- * twice the usual time of completed leases, and at least 100 ms): nobody is doubted for what no
- * other was allowed to take. An honest worker that is slow, even ten times, loses nothing by doubt
- * but that its work may be done twice: where its slots are needed the others are busy, and its
- * lease lapses only after 16 times the usual time; if it completes after that, it counts (P1).
+ * Doubt (doubt.h): a member that held a lease until it was overdue, and did not bring it before it
+ * lapsed or others' work ended the step, is doubted until it makes a slot done. It holds one lease
+ * at a time, of one slot, and an idle worker is given that slot at once as well.
  *
  * A slot is computed on one version, whoever does it and however often (docs/spec.md, table of
  * consistency): exactly `delay` behind its step, or (ssp) the newest when it is granted for the
@@ -40,6 +35,7 @@
 #ifndef ROOST_SERVER_COORDINATOR_TICKETS_H
 #define ROOST_SERVER_COORDINATOR_TICKETS_H
 
+#include "server/coordinator/doubt.h"
 #include "server/coordinator/leases.h"
 
 struct tickets_settings {
@@ -83,12 +79,12 @@ struct tickets {
     struct work validate;
     double train_usual_ms, validate_usual_ms; /* a slot takes this long; 0: not known yet */
     struct leases leases;
-    struct id_table doubted; /* members */
-    uint64_t done_ms;        /* when a ticket last made something done */
-    uint64_t asked_ms;       /* when tickets_question() was last called */
-    uint64_t redone;         /* slots granted again after a loss */
-    uint64_t speculative;    /* slots granted to a second worker */
-    uint64_t audited;        /* the same on purpose */
+    struct doubt doubt;
+    uint64_t done_ms;     /* when a ticket last made something done */
+    uint64_t asked_ms;    /* when tickets_question() was last called */
+    uint64_t redone;      /* slots granted again after a loss */
+    uint64_t speculative; /* slots granted to a second worker */
+    uint64_t audited;     /* the same on purpose */
     /* Attempts that are over, each from its lease to its end: what made slots done, each slot's
      * share once, and the rest (lost, dropped or second). */
     uint64_t useful_ms, wasted_ms;
