@@ -160,13 +160,13 @@ void agent_member_lost(struct agent *agent, uint64_t now_ms)
 
 bool agent_takes_map(const struct agent *agent, uint64_t generation, uint64_t number)
 {
-    return is_member(agent) && agent->map.asked && generation == agent->member.generation &&
+    return is_member(agent) && agent->map.asking && generation == agent->member.generation &&
            number > agent->map.number;
 }
 
 void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *map)
 {
-    if (!is_member(agent) || !agent->map.asked)
+    if (!is_member(agent) || !agent->map.asking)
         return;
     if (map->generation > agent->member.generation) {
         /* P2: another generation fences this one. A worker that waits for its ticket's map sends
@@ -187,7 +187,7 @@ void agent_mapped(struct agent *agent, uint64_t now_ms, const struct agent_map *
 
 void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
 {
-    if (!is_member(agent) || !agent->map.asked)
+    if (!is_member(agent) || !agent->map.asking)
         return;
     if (agent_backoff_helps(err))
         agent_map_later(&agent->map, now_ms, &agent->jitter);

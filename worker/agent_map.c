@@ -6,7 +6,7 @@ void agent_map_take(struct agent_map_state *state, const struct agent_map *map)
 {
     state->number = map->number;
     state->server_count = map->server_count;
-    state->wanted = state->asked = false;
+    state->wanted = state->asking = false;
     state->failures = 0;
 }
 
@@ -41,7 +41,7 @@ void agent_map_name(struct agent_map_state *state, uint64_t now_ms, uint64_t num
 
 void agent_map_later(struct agent_map_state *state, uint64_t now_ms, struct rand_state *jitter)
 {
-    state->asked = false;
+    state->asking = false;
     state->ask_at = now_ms + agent_backoff_ms(jitter, state->failures++);
 }
 
@@ -53,19 +53,19 @@ void agent_map_same(struct agent_map_state *state, uint64_t now_ms, struct rand_
 
 bool agent_map_next(struct agent_map_state *state, uint64_t now_ms, struct agent_effect *effect)
 {
-    if (!state->wanted || state->asked || now_ms < state->ask_at)
+    if (!state->wanted || state->asking || now_ms < state->ask_at)
         return false;
-    state->asked = true;
+    state->asking = true;
     effect->kind = AGENT_DESCRIBE;
     return true;
 }
 
 uint64_t agent_map_wake_ms(const struct agent_map_state *state)
 {
-    return state->wanted && !state->asked ? state->ask_at : UINT64_MAX;
+    return state->wanted && !state->asking ? state->ask_at : UINT64_MAX;
 }
 
 void agent_map_check(const struct agent_map_state *state)
 {
-    check(!state->asked || state->wanted);
+    check(!state->asking || state->wanted);
 }

@@ -16,7 +16,7 @@ struct agent_map_state {
     uint64_t number;
     uint32_t server_count; /* of that map; streams to others may still be open */
     uint64_t named;        /* the map number that the newest answer to Acquire names */
-    bool wanted, asked;
+    bool wanted, asking;
     uint64_t ask_at;   /* it is not asked for before */
     unsigned failures; /* in a row: answers without a newer map */
 };

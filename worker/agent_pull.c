@@ -74,10 +74,10 @@ void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slo
 {
     for (uint32_t i = 0; slot->flow != NULL && i < slot->count; i++) {
         struct agent_chunk *chunk = &traffic->chunks[slot->chunks[i]];
-        if (chunk->asked != slot->id)
+        if (chunk->pull_id != slot->id)
             continue; /* the chunk has arrived */
         uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
-        chunk->asked = 0;
+        chunk->pull_id = 0;
         agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, slot->chunks[i]);
     }
     slot->id = 0;
@@ -86,8 +86,8 @@ void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slo
 void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot)
 {
     for (uint32_t i = 0; slot->id != 0 && i < slot->count; i++)
-        if (traffic->chunks[slot->chunks[i]].asked == slot->id)
-            traffic->chunks[slot->chunks[i]].asked = 0;
+        if (traffic->chunks[slot->chunks[i]].pull_id == slot->id)
+            traffic->chunks[slot->chunks[i]].pull_id = 0;
     slot->flow = NULL;
 }
 
@@ -101,7 +101,7 @@ static bool weights_fit(const struct agent_traffic *traffic, const struct agent_
         return false;
     for (uint32_t i = 0; i < weights->chunk_count; i++)
         if (weights->chunks[i] >= traffic->config->model->chunks_count ||
-            traffic->chunks[weights->chunks[i]].asked != weights->id)
+            traffic->chunks[weights->chunks[i]].pull_id != weights->id)
             return false;
     return true;
 }
@@ -117,7 +117,7 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
     const struct model *model = traffic->config->model;
     const struct model_parameter *parameter = &model->parameters[model->chunks[index].parameter];
     struct agent_chunk *chunk = &traffic->chunks[index];
-    chunk->asked = 0;
+    chunk->pull_id = 0;
     chunk->held_generation = flow->ticket->ticket.generation;
     chunk->held_version = flow->ticket->ticket.version;
     for (uint32_t part = 0; part < parameter->parts; part++) {
@@ -131,7 +131,7 @@ static void chunks_arrived(struct agent_traffic *traffic, struct agent_flow *flo
                            const struct weights *weights)
 {
     for (uint32_t i = 0; i < weights->chunk_count; i++)
-        if (traffic->chunks[weights->chunks[i]].asked == weights->id) {
+        if (traffic->chunks[weights->chunks[i]].pull_id == weights->id) {
             chunk_arrived(traffic, flow, weights->chunks[i]);
             if (traffic->config->async)
                 traffic->chunks[weights->chunks[i]].version = weights->versions[i];
@@ -218,7 +218,7 @@ static void fill_pull(struct agent_traffic *traffic, struct agent_queue *queue,
         if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
             break;
         agent_queue_drop_first(queue);
-        traffic->chunks[chunk].asked = slot->id;
+        traffic->chunks[chunk].pull_id = slot->id;
         slot->chunks[slot->count++] = chunk;
     }
     slot->missing = slot->count;

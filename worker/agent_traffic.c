@@ -373,7 +373,7 @@ static void check_queues(const struct agent_traffic *traffic, uint32_t s)
         for (; pulls.count > 0; agent_queue_drop_first(&pulls)) {
             const struct agent_chunk *chunk = &traffic->chunks[agent_queue_peek(&pulls)];
             check(chunk->server == s);
-            check(chunk->asked == 0);
+            check(chunk->pull_id == 0);
         }
         for (; pushes.count > 0; agent_queue_drop_first(&pushes)) {
             uint32_t piece = agent_queue_peek(&pushes);

@@ -88,7 +88,7 @@ struct agent_chunk {
     uint32_t server;
     uint32_t first_piece;                   /* of its parts */
     uint64_t held_generation, held_version; /* generation 0: nothing held */
-    uint64_t asked;                         /* id of the pull under way; 0: none */
+    uint64_t pull_id;                       /* of the one under way; 0: none */
     uint64_t version;                       /* async: as it was pulled */
 };
 

@@ -6,9 +6,9 @@
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
-#include "server/control/asked.h"
 #include "server/control/control_effects.h"
 #include "server/control/replies.h"
+#include "server/control/run_request.h"
 
 #include <string.h>
 
@@ -228,20 +228,20 @@ static enum err start_run(struct control *control, uint64_t now_ns,
                           struct reason *reason)
 {
     scoped(control_plan_release) struct control_plan plan = {0};
-    scoped(asked_release) struct asked asked = {0};
+    scoped(run_request_release) struct run_request wanted = {0};
     if (request->resume)
         TRY(whole_cut_wait(&control->whole, now_ns, reason)); /* before data are read once more */
-    TRY(asked_init(&asked, request, control->config.run_dir, reason));
-    const struct control_wish wish = {&asked.request, asked.directory, request->directory[0] == 0,
+    TRY(run_request_init(&wanted, request, control->config.run_dir, reason));
+    const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
                                       &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
-    TRY(open_served(plan.run, &asked.data, reason));
+    TRY(open_served(plan.run, &wanted.data, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
     struct start_run_reply reply = {.run = plan.run->stored.run,
                                     .notes = (const char *)plan.notes.data};
-    TRY(begin_plan(control, now_ns, &plan, &asked.data, reason));
+    TRY(begin_plan(control, now_ns, &plan, &wanted.data, reason));
     return wire_encode_start_run_reply(&reply, response);
 }
 

@@ -48,7 +48,8 @@ void whole_cut_release(struct whole_cut *whole)
     *whole = (struct whole_cut){0};
 }
 
-static enum err begin(struct whole_cut *whole, const char *checkpoint_dir, struct reason *reason)
+static enum err list_cuts(struct whole_cut *whole, const char *checkpoint_dir,
+                          struct reason *reason)
 {
     if (whole->dir != NULL && strcmp(whole->dir, checkpoint_dir) == 0)
         return ERR_OK;
@@ -92,7 +93,7 @@ enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason 
 enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
                        struct checkpoint_name *ret_name, struct reason *reason)
 {
-    TRY(begin(whole, checkpoint_dir, reason));
+    TRY(list_cuts(whole, checkpoint_dir, reason));
     if (!whole->over)
         read_on(whole);
     TRY(whole_cut_wait(whole, now_ns, reason));

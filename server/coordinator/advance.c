@@ -151,7 +151,8 @@ static uint64_t ask_due_ms(const struct coordinator *coordinator)
     if (run->settings.async || run->phase != PHASE_STEPS || !tickets_some_done(tickets) ||
         seal_complete(run_seal(run, run->steps.version)))
         return UINT64_MAX;
-    uint64_t since_ms = tickets->asked_ms > tickets->done_ms ? tickets->asked_ms : tickets->done_ms;
+    uint64_t since_ms =
+        tickets->question_ms > tickets->done_ms ? tickets->question_ms : tickets->done_ms;
     return since_ms + (uint64_t)ASK_LEASES * coordinator->settings.lease_ms;
 }
 

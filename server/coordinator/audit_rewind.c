@@ -51,9 +51,9 @@ bool audit_rewind_waits(struct coordinator *coordinator)
     check(!cuts_are_written(&run->cuts));
     if (rewind->wanted && run->cuts.newest.name.version <= rewind->version_max)
         *rewind = (struct audit_rewind){0};
-    if (!rewind->wanted || rewind->asked)
+    if (!rewind->wanted || rewind->searching)
         return rewind->wanted;
-    rewind->asked = true;
+    rewind->searching = true;
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_FIND_CUT);
     effect->find.version_max = rewind->version_max;
     snprintf(effect->find.unready, sizeof effect->find.unready,
@@ -63,7 +63,7 @@ bool audit_rewind_waits(struct coordinator *coordinator)
 
 bool audit_rewind_searches(const struct run *run)
 {
-    return run->rewind.wanted && run->rewind.asked;
+    return run->rewind.wanted && run->rewind.searching;
 }
 
 void audit_rewind_found(struct coordinator *coordinator, const struct cut_record *whole)
@@ -75,7 +75,7 @@ void audit_rewind_found(struct coordinator *coordinator, const struct cut_record
     /* P7: a newer one is of a coordinator that took this one's place; the store says so. */
     if (whole != NULL && cuts_is_newer(newest, whole->name))
         cuts_go_back(&run->cuts, whole);
-    rewind->asked = false;
+    rewind->searching = false;
     if (run->cuts.newest.name.version <= rewind->version_max)
         return;
     if (whole != NULL && !cuts_same(whole->name, newest))

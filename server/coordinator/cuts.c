@@ -30,12 +30,12 @@ void cuts_release(struct cuts *cuts)
 
 void cuts_ask(struct cuts *cuts)
 {
-    cuts->asked = true;
+    cuts->wanted = true;
 }
 
 void cuts_ask_done(struct cuts *cuts)
 {
-    cuts->asked = false;
+    cuts->wanted = false;
 }
 
 bool cuts_same(struct cut_name a, struct cut_name b)

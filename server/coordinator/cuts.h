@@ -21,7 +21,7 @@ struct cuts {
     struct cut_record newest; /* recorded; generation 0: none */
     /* Its chunk map (P10); without ranges when another start recorded the cut. */
     struct map map;
-    bool asked; /* the next commit is to be one */
+    bool wanted; /* the next commit is to be one */
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */

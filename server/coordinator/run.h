@@ -144,7 +144,7 @@ struct audits {
 /* That the run is to go back to before what a wrong worker brought (audit_rewind.c). */
 struct audit_rewind {
     bool wanted;
-    bool asked;           /* the store is searched */
+    bool searching;       /* of the store */
     uint64_t version_max; /* of the cut */
 };
 

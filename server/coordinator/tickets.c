@@ -164,7 +164,7 @@ void tickets_reopen(struct tickets *tickets)
 
 uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms)
 {
-    tickets->asked_ms = now_ms;
+    tickets->question_ms = now_ms;
     return ++tickets->leases.attempts;
 }
 

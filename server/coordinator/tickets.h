@@ -81,7 +81,7 @@ struct tickets {
     struct leases leases;
     struct doubt doubt;
     uint64_t done_ms;     /* when a ticket last made something done */
-    uint64_t asked_ms;    /* when tickets_question() was last called */
+    uint64_t question_ms; /* when tickets_question() was last called */
     uint64_t redone;      /* slots granted again after a loss */
     uint64_t speculative; /* slots granted to a second worker */
     uint64_t audited;     /* the same on purpose */

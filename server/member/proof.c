@@ -10,7 +10,7 @@ struct content {
     size_t count;
 };
 
-static struct content begin(const char *kind)
+static struct content content_of(const char *kind)
 {
     struct content content = {.count = KIND_BYTES};
     check(strlen(kind) <= KIND_BYTES);
@@ -35,7 +35,7 @@ static struct proof sign(struct digest_mac *key, const struct content *content)
 
 struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member)
 {
-    struct content content = begin("member");
+    struct content content = content_of("member");
     put(&content, run);
     put(&content, member);
     return sign(key, &content);
@@ -59,7 +59,7 @@ static struct proof sign_ticket(struct digest_mac *key, const char *kind, uint64
         ticket->parts.first,
         ticket->parts.count,
     };
-    struct content content = begin(kind);
+    struct content content = content_of(kind);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         put(&content, numbers[i]);
     return sign(key, &content);

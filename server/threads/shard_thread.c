@@ -51,7 +51,7 @@ struct shard_item {
         struct transfer_sent *sent;
         struct {
             uint64_t generation, step, question;
-        } asked;
+        } missing;
     };
 };
 
@@ -389,7 +389,7 @@ static void take_logged(struct shard_thread *thread)
 static void handle_ask_missing(struct shard_thread *thread, const struct shard_item *item)
 {
     struct thread_missing missing = {
-        item->asked.generation, item->asked.step, item->asked.question, {0}};
+        item->missing.generation, item->missing.step, item->missing.question, {0}};
     /* P2: a question about another generation is about other sums. */
     if (thread->shard != NULL && shard_generation(thread->shard) == missing.generation &&
         shard_missing(thread->shard, missing.step, missing.slots))
@@ -718,8 +718,9 @@ enum err shard_thread_report(struct shard_thread *thread)
 enum err shard_thread_ask_missing(struct shard_thread *thread, const struct server_command *command)
 {
     struct shard_item item = {.kind = ITEM_ASK_MISSING,
-                              .asked = {command->ask_missing.generation, command->ask_missing.step,
-                                        command->ask_missing.question}};
+                              .missing = {command->ask_missing.generation,
+                                          command->ask_missing.step,
+                                          command->ask_missing.question}};
     return inbox_post(thread->inbox, &item);
 }
 
