@@ -55,6 +55,17 @@ static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const st
              (unsigned long long)((now_ms - lease->granted_ms) / 1000));
 }
 
+/* Nobody has a lease: of a worker that was given a ticket, it may have lapsed. */
+static void put_silent(const struct coordinator *coordinator, char *text, size_t bytes)
+{
+    const struct members *members = &coordinator->members;
+    char others[32] = "does";
+    if (members->count > 1)
+        snprintf(others, sizeof others, "and %u more do", members->count - 1);
+    snprintf(text, bytes, "worker %.64s %s not ask for what is free", members->list[0]->own.name,
+             others);
+}
+
 static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *text, size_t bytes)
 {
     const struct run *run = &coordinator->run;
@@ -69,7 +80,7 @@ static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *te
     else if (lease != NULL)
         put_lease(coordinator, now_ms, lease, text, bytes);
     else
-        snprintf(text, bytes, "no worker asks for what is free");
+        put_silent(coordinator, text, bytes);
 }
 
 void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
