@@ -189,7 +189,7 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
         coordinator_status(control->coordinator, &status);
         record_rewind(&control->record, status.version);
         TRY(order_log_rewind(&control->order, status.version, reason));
-        return store_put_generation(store, control->term, effect->generation, reason);
+        return store_put_generation(store, control->term, stored->run, effect->generation, reason);
     case EFFECT_STORE_FINGERPRINT:
         stored->has_fingerprint = true;
         memcpy(stored->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);

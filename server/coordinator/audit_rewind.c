@@ -44,6 +44,21 @@ bool audit_rewind_begin(struct coordinator *coordinator, const struct member *me
     return true;
 }
 
+void audit_rewind_resume(struct coordinator *coordinator)
+{
+    struct audit_rewind *rewind = &coordinator->run.rewind;
+    *rewind = (struct audit_rewind){0};
+    if (!coordinator->run.settings.audit_rewind ||
+        !convictions_undo(&coordinator->convictions, &rewind->version_max))
+        return;
+    rewind->wanted = true;
+    effects_log(
+        &coordinator->effects, true,
+        "run goes back  before_step=%llu reason=\"train.audit_rewind, which the coordinator "
+        "before did not come to\"",
+        (unsigned long long)rewind->version_max);
+}
+
 bool audit_rewind_waits(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;

@@ -10,8 +10,9 @@
  * as after any loss (generation.h).
  *
  * What a worker brought is known from what this start of the coordinator granted to members of its
- * name and certificate, as far as they are remembered. The conviction is stored (convictions.h),
- * the rewind only with its generation: a coordinator that starts in between does not go back.
+ * name and certificate, as far as they are remembered. That the run is to go back is stored with the
+ * conviction, and that it has gone back with its generation: a coordinator that starts in between
+ * goes back, and adopts nothing (P7, P10).
  *
  * Part of the coordinator's core; audit_rewind.c alone writes run->rewind. */
 #ifndef ROOST_SERVER_COORDINATOR_AUDIT_REWIND_H
@@ -22,6 +23,9 @@
 /* The member, which is still in the list, is convicted. True: the run is to go back; the caller
  * leaves the steps (generation_go_back()). */
 bool audit_rewind_begin(struct coordinator *coordinator, const struct member *member) MUST_USE;
+/* A run starts here, whose convictions are known: it goes back when the coordinator before did not
+ * come to that. */
+void audit_rewind_resume(struct coordinator *coordinator);
 /* No cut is being written down. True: it is not decided yet which cut the run goes back to. */
 bool audit_rewind_waits(struct coordinator *coordinator) MUST_USE;
 /* Whether the store is searched for the rewind's cut. */

@@ -30,3 +30,22 @@ const struct conviction *convictions_find(const struct convictions *convictions,
             return &convictions->list[i];
     return NULL;
 }
+
+bool convictions_undo(const struct convictions *convictions, uint64_t *ret_from)
+{
+    uint64_t from = UINT64_MAX;
+    bool any = false;
+    for (uint32_t i = 0; i < convictions->count; i++) {
+        const struct conviction *conviction = &convictions->list[i];
+        any = any || conviction->undo;
+        from = conviction->undo && conviction->undo_from < from ? conviction->undo_from : from;
+    }
+    *ret_from = any ? from : *ret_from;
+    return any;
+}
+
+void convictions_undone(struct convictions *convictions)
+{
+    for (uint32_t i = 0; i < convictions->count; i++)
+        convictions->list[i].undo = false;
+}

@@ -24,6 +24,8 @@ struct conviction {
     uint64_t step;
     bool wrong_bits; /* else it called tickets complete that it had not pushed */
     char reason[CONVICTION_TEXT_BYTES];
+    bool undo;          /* the run is to go back for it, and has not yet (audit_rewind.h) */
+    uint64_t undo_from; /* to a version that does not have this step */
 };
 
 struct convictions {
@@ -37,5 +39,9 @@ void convictions_add(struct convictions *convictions, const struct conviction *c
  * certificate. */
 const struct conviction *convictions_find(const struct convictions *convictions,
                                           const struct join_request *request, bool several);
+/* Whether the run is still to go back for one of them; the earliest step that is to be undone. */
+bool convictions_undo(const struct convictions *convictions, uint64_t *ret_from);
+/* It has gone back. */
+void convictions_undone(struct convictions *convictions);
 
 #endif

@@ -135,8 +135,10 @@ struct coordinator_past {
 
 enum effect_kind {
     /* Facts for the store, each conditional on the term. */
-    EFFECT_STORE_TERM = 1,    /* term: the coordinator's from now on */
-    EFFECT_STORE_REWIND,      /* generation: highest used; acted on by what follows */
+    EFFECT_STORE_TERM = 1, /* term: the coordinator's from now on */
+    /* generation: highest used, and the run has gone back for every conviction; acted on by what
+     * follows */
+    EFFECT_STORE_REWIND,
     EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
     /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
      * once or later */

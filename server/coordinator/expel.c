@@ -15,6 +15,8 @@ static void convict(struct coordinator *coordinator, const struct member *member
         .several = members_have_another(&coordinator->members, member->own.certificate),
         .step = step,
         .wrong_bits = state == MEMBER_WRONG_BITS,
+        .undo = coordinator->run.rewind.wanted,
+        .undo_from = coordinator->run.rewind.version_max,
     };
     memcpy(conviction.name, member->own.name, sizeof conviction.name);
     memcpy(conviction.host, member->own.host, sizeof conviction.host);

@@ -144,6 +144,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     succession_release(&run->succession);
     /* P10: stored before it is acted on; the commands come behind it in the list. */
     effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
+    convictions_undone(&coordinator->convictions);
     steps_rewind(run, &run->cuts.newest);
     if (run->phase != PHASE_STEPS) /* in PHASE_STEPS servers change, and the pause counts */
         steps_time(run, now_ms);

@@ -1,6 +1,7 @@
 /* A run starts. */
 #include "server/coordinator/start.h"
 
+#include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
@@ -132,6 +133,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     start_release(&coordinator->run);
     coordinator->run = run;
     coordinator->convictions = past != NULL ? past->convictions : (struct convictions){0};
+    audit_rewind_resume(coordinator);
     servers_unchoose(&coordinator->servers);
     servers_expect_all(&coordinator->servers);
     succession_begin(coordinator, now_ms, past);

@@ -17,7 +17,8 @@ void succession_begin(struct coordinator *coordinator, uint64_t now_ms,
     struct run *run = &coordinator->run;
     const struct coordinator_run *settings = &run->settings;
     bool possible = past != NULL && past->cut.name.generation > 0 && !settings->async &&
-                    !settings->ssp && past->recorded >= past->cut.name.version;
+                    !settings->ssp && !run->rewind.wanted &&
+                    past->recorded >= past->cut.name.version;
     for (uint32_t i = 0; i < coordinator->servers.count; i++)
         coordinator->servers.list[i].asked_link = coordinator->servers.list[i].answered_link = 0;
     if (!possible)

@@ -76,8 +76,9 @@ enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
 enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
                           uint8_t ret_secret[static DIGEST_KEY_BYTES],
                           struct reason *reason) MUST_USE;
-/* The highest generation used so far, by any run. */
-enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+/* The highest generation used so far, by any run. It is the run's, which has gone back for its
+ * convictions. */
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason) MUST_USE;
 /* A recorded cut; of older ones `keep` - 1 are remembered. */
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,

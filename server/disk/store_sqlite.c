@@ -41,7 +41,7 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS convictions (run INTEGER NOT NULL, member INTEGER NOT NULL,"
     " certificate INTEGER NOT NULL, several INTEGER NOT NULL, name TEXT NOT NULL,"
     " host TEXT NOT NULL, step INTEGER NOT NULL, wrong_bits INTEGER NOT NULL, reason TEXT NOT NULL,"
-    " PRIMARY KEY (run, member)) STRICT;";
+    " undo INTEGER NOT NULL, undo_from INTEGER NOT NULL, PRIMARY KEY (run, member)) STRICT;";
 
 void store_run_release(struct store_run *run)
 {
@@ -329,11 +329,18 @@ enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, stru
                        (struct value[]){uint_value(newer), {0}}, reason);
 }
 
-enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason)
 {
-    return write_under(store, term, "UPDATE numbers SET value = ? WHERE name = 'generation'",
-                       (struct value[]){uint_value(generation), {0}}, reason);
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = run_statement(store, "UPDATE numbers SET value = ? WHERE name = 'generation'",
+                            (struct value[]){uint_value(generation), {0}}, reason);
+    if (err == ERR_OK)
+        err = run_statement(store, "UPDATE convictions SET undo = 0 WHERE run = ?",
+                            (struct value[]){uint_value(run), {0}}, reason);
+    return end_transaction(store, err, reason);
 }
 
 /* ---- runs ---- */
@@ -643,19 +650,21 @@ enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, str
 static enum err insert_conviction(struct store *store, uint64_t run,
                                   const struct conviction *conviction, struct reason *reason)
 {
-    return run_statement(store,
-                         "INSERT OR REPLACE INTO convictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                         (struct value[]){uint_value(run),
-                                          uint_value(conviction->member),
-                                          uint_value(conviction->certificate),
-                                          uint_value(conviction->several),
-                                          text_value(conviction->name),
-                                          text_value(conviction->host),
-                                          uint_value(conviction->step),
-                                          uint_value(conviction->wrong_bits),
-                                          text_value(conviction->reason),
-                                          {0}},
-                         reason);
+    return run_statement(
+        store, "INSERT OR REPLACE INTO convictions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (struct value[]){uint_value(run),
+                         uint_value(conviction->member),
+                         uint_value(conviction->certificate),
+                         uint_value(conviction->several),
+                         text_value(conviction->name),
+                         text_value(conviction->host),
+                         uint_value(conviction->step),
+                         uint_value(conviction->wrong_bits),
+                         text_value(conviction->reason),
+                         uint_value(conviction->undo),
+                         uint_value(conviction->undo_from),
+                         {0}},
+        reason);
 }
 
 /* Members' numbers rise. */
@@ -695,6 +704,8 @@ static void read_conviction(sqlite3_stmt *statement, struct conviction *ret_conv
         .several = sqlite3_column_int64(statement, 2) != 0,
         .step = (uint64_t)sqlite3_column_int64(statement, 5),
         .wrong_bits = sqlite3_column_int64(statement, 6) != 0,
+        .undo = sqlite3_column_int64(statement, 8) != 0,
+        .undo_from = (uint64_t)sqlite3_column_int64(statement, 9),
     };
     copy_column(statement, 3, ret_conviction->name, sizeof ret_conviction->name);
     copy_column(statement, 4, ret_conviction->host, sizeof ret_conviction->host);
@@ -707,7 +718,7 @@ static enum err get_convictions(struct store *store, uint64_t run, struct convic
     scoped(finalize) sqlite3_stmt *statement = NULL;
     TRY(prepare_statement(
         store,
-        "SELECT member, certificate, several, name, host, step, wrong_bits, reason"
+        "SELECT member, certificate, several, name, host, step, wrong_bits, reason, undo, undo_from"
         " FROM convictions WHERE run = ? ORDER BY member LIMIT ?",
         (struct value[]){uint_value(run), uint_value(CONVICTIONS_MAX), {0}}, &statement, reason));
     int code = sqlite3_step(statement);

@@ -8,8 +8,9 @@
  *   audits --honest 1-1000  workers come and go, many tickets are audited, one worker lies often:
  *                           nobody else is ever expelled
  *   audits --rewind 1-1000  the same with train.audit_rewind, cuts that are recorded late, damaged and
- *                           pruned, and daemons that start anew: after the rewind nothing is in the
- *                           weights that the liar brought since its last agreeing audit
+ *                           pruned, and daemons that start anew, also between the conviction and
+ *                           the rewind: from then on nothing is in the weights that the liar brought
+ *                           since its last agreeing audit
  *   audits --lack 1-1000    the search for a cut ignores how old it must be: that is found
  */
 #include "server/coordinator/audits.h"
@@ -47,7 +48,8 @@ struct plan {
     bool rewinds;          /* train.audit_rewind, with cuts */
     bool lack;             /* the search ignores version_max */
     uint32_t keep;         /* cuts in the store */
-    bool speculates;       /* second attempts at slow tickets are compared as well */
+    uint32_t cut_every;
+    bool speculates; /* second attempts at slow tickets are compared as well */
     uint64_t steps_max;
     uint64_t tickets_max; /* of the liar */
 };
@@ -84,6 +86,7 @@ struct world {
     struct cut_record kept[KEEP_MAX];
     uint32_t kept_count;
     uint64_t stored_generation;
+    struct convictions convictions;
     struct late {
         uint64_t at_ms; /* NEVER: nothing is late */
         struct cut_name cut;
@@ -98,6 +101,7 @@ struct world {
     uint64_t settled_at;     /* the version at which the seed ends */
     bool excused;            /* no cut was old enough and whole */
     uint32_t rewinds, searches, none;
+    uint32_t left; /* to a successor */
 };
 
 static void carry_out(struct world *world);
@@ -110,6 +114,44 @@ static uint64_t between(struct world *world, uint64_t min, uint64_t max)
 static bool one_in(struct world *world, uint32_t count)
 {
     return count > 0 && rand_below(&world->random, count) == 0;
+}
+
+/* ---- what must hold ---- */
+
+/* Whether the store says that the run is still to go back, and before which step. */
+static bool goes_back(const struct world *world, uint64_t *ret_from)
+{
+    return convictions_undo(&world->convictions, ret_from);
+}
+
+static void violated(const struct world *world, const char *what, uint64_t number, uint64_t from)
+{
+    printf("seed %llu: %s %llu, although the run is to go back before step %llu\n",
+           (unsigned long long)world->seed, what, (unsigned long long)number,
+           (unsigned long long)from);
+    exit(1);
+}
+
+/* Until it has gone back nothing else happens to the run. */
+static void check_pending(const struct world *world, const char *what, uint64_t number)
+{
+    uint64_t from;
+    if (goes_back(world, &from))
+        violated(world, what, number, from);
+}
+
+/* When the liar is named, nothing that it lied about is in a version from which the run goes on. */
+static void check_version(const struct world *world, uint64_t version)
+{
+    bool judged = world->plan->rewinds && world->named && !world->excused;
+    for (uint64_t step = world->confirmed; step < version && judged; step++)
+        if (world->lied_in[step]) {
+            printf("seed %llu: version %llu has step %llu, which the liar had a part in; an audit "
+                   "agreed before step %llu\n",
+                   (unsigned long long)world->seed, (unsigned long long)version,
+                   (unsigned long long)step, (unsigned long long)world->confirmed);
+            exit(1);
+        }
 }
 
 /* ---- the server ---- */
@@ -145,18 +187,22 @@ static void take_command(struct world *world, const struct server_command *comma
     if (command->kind != SERVER_COMMIT)
         return;
     check(command->commit.step == world->version);
+    check_pending(world, "a step is committed,", command->commit.step);
     world->version++;
+    check_version(world, world->version);
     memset(world->held, 0, sizeof world->held);
     world->committed_ms = world->now_ms + between(world, 1, 5);
     if (command->commit.cut) /* of an earlier one the manifest never comes */
-        world->manifest = (struct late){world->now_ms + between(world, 1, 200),
+        world->manifest = (struct late){world->now_ms + between(world, 1, 500),
                                         {world->generation, world->version}};
 }
 
 /* ---- the store ---- */
 
+/* One that was being written down when the liar was named may still be recorded. */
 static void store_cut(struct world *world, const struct cut_record *cut)
 {
+    check_pending(world, "a cut is written down, of version", cut->name.version);
     memmove(&world->kept[1], &world->kept[0], (KEEP_MAX - 1) * sizeof world->kept[0]);
     world->kept[0] = *cut;
     world->kept_count += world->kept_count < KEEP_MAX ? 1 : 0;
@@ -206,16 +252,12 @@ static void find_cut(struct world *world)
 static void check_rewound(struct world *world)
 {
     struct coordinator_status status;
+    uint64_t from;
     coordinator_status(world->coordinator, &status);
-    bool judged = world->named && !world->excused;
-    for (uint64_t step = world->confirmed; step < status.version && judged; step++)
-        if (world->lied_in[step]) {
-            printf("seed %llu: version %llu has step %llu, which the liar had a part in; an audit "
-                   "agreed before step %llu\n",
-                   (unsigned long long)world->seed, (unsigned long long)status.version,
-                   (unsigned long long)step, (unsigned long long)world->confirmed);
-            exit(1);
-        }
+    check_version(world, status.version);
+    if (!world->excused && goes_back(world, &from) && status.version > from)
+        violated(world, "a generation begins from version", status.version, from);
+    convictions_undone(&world->convictions);
     memset(&world->lied_in[status.version], 0, (STEPS_MAX - status.version) * sizeof(bool));
     world->confirmed = world->confirmed < status.version ? world->confirmed : status.version;
     world->rewinds += world->named ? 1 : 0;
@@ -454,9 +496,11 @@ static void take_effect(struct world *world, const struct effect *effect)
         world->stored_generation = effect->generation;
         check_rewound(world);
     } else if (effect->kind == EFFECT_FIND_CUT) {
-        world->search.at_ms = world->now_ms + between(world, 1, 100);
+        world->search.at_ms = world->now_ms + between(world, 1, 300);
         world->search.version_max = effect->find.version_max;
-    } else if (effect->kind == EFFECT_LOG)
+    } else if (effect->kind == EFFECT_STORE_CONVICTION)
+        convictions_add(&world->convictions, &effect->conviction);
+    else if (effect->kind == EFFECT_LOG)
         world->none += strstr(effect->log.text, "no checkpoint is old enough") != NULL ? 1 : 0;
     if (effect->kind != EFFECT_EXPEL || (worker = worker_of(world, effect->member)) == NULL)
         return;
@@ -507,7 +551,7 @@ static void start_daemons(struct world *world)
         .node_slots = plan->node_slots,
         .audit = plan->share,
         .audit_rewind = plan->rewinds,
-        .cut_every = plan->rewinds ? 5 : 0,
+        .cut_every = plan->cut_every,
         .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = SLOTS},
                  .sample_predictions = 1},
         .parameter_count = 1,
@@ -515,7 +559,10 @@ static void start_daemons(struct world *world)
         .parameter_bytes_max = 1 << 20,
         .spec = "",
         .checkpoint_dir = ""};
-    struct coordinator_past past = {.generation = world->stored_generation, .cut = world->kept[0]};
+    const struct coordinator_past past = {.generation = world->stored_generation,
+                                          .cut = world->kept[0],
+                                          .recorded = world->version,
+                                          .convictions = world->convictions};
     struct server_report hello = {.kind = SERVER_HELLO, .boot = ++world->boot};
     struct rand_state secret = {world->seed};
     for (size_t i = 0; i < sizeof run.secret; i++)
@@ -567,14 +614,21 @@ static void restart_server(struct world *world)
     carry_out(world);
 }
 
-/* Nobody remembers what the liar brought, nor that it was named. */
+/* Nobody remembers what the liar brought, nor, in this run, that it was named; but when the run is
+ * still to go back for that, it does. */
 static void start_again(struct world *world)
 {
-    memset(world->lied_in, 0, sizeof world->lied_in);
-    world->confirmed = 0;
-    world->named = false;
+    uint64_t from;
+    if (goes_back(world, &from)) {
+        world->left++;
+    } else {
+        memset(world->lied_in, 0, sizeof world->lied_in);
+        world->confirmed = 0;
+        world->named = false;
+        world->convictions.count = 0;
+        world->settled_at = UINT64_MAX;
+    }
     world->excused = false;
-    world->settled_at = UINT64_MAX;
     start_daemons(world);
 }
 
@@ -628,15 +682,17 @@ static void next_event(struct world *world)
     }
     coordinator_check(world->coordinator);
     bool pending = world->search.at_ms != NEVER || world->manifest.at_ms != NEVER;
-    if (world->plan->rewinds && world->kept_count > 0 && one_in(world, pending ? 500 : 5000))
+    uint64_t from;
+    uint32_t ends_in = goes_back(world, &from) ? 30 : pending ? 500 : 5000;
+    if (world->plan->rewinds && world->kept_count > 0 && one_in(world, ends_in))
         start_again(world);
-    else if (world->plan->rewinds && one_in(world, 1000))
+    else if (world->plan->rewinds && one_in(world, 600))
         restart_server(world);
 }
 
 /* Audits of all seeds. */
 struct sums {
-    uint64_t compared, not_compared, rewinds, searches, none;
+    uint64_t compared, not_compared, rewinds, searches, none, left;
 };
 
 /* Returns the liar's tickets until it was named; 0: it was not. */
@@ -655,6 +711,7 @@ static uint64_t run_seed(const struct plan *plan, uint64_t seed, struct sums *su
     sums->rewinds += world.rewinds;
     sums->searches += world.searches;
     sums->none += world.none;
+    sums->left += world.left;
     coordinator_free(world.coordinator);
     return tickets;
 }
@@ -723,6 +780,9 @@ static int honest(uint64_t first, uint64_t last, bool rewinds, bool lack)
                                   .node_slots = node_slots[rand_below(&random, 4)],
                                   .rewinds = rewinds,
                                   .lack = lack,
+                                  .cut_every = !rewinds                     ? 0
+                                               : rand_below(&random, 2) > 0 ? 5
+                                                                            : 15,
                                   .keep = 1 + (uint32_t)rand_below(&random, KEEP_MAX),
                                   .speculates = rand_below(&random, 2) == 0,
                                   .steps_max = 400,
@@ -733,9 +793,11 @@ static int honest(uint64_t first, uint64_t last, bool rewinds, bool lack)
            (unsigned long long)(last - first + 1), (unsigned long long)named);
     print_compared(&sums);
     if (rewinds)
-        printf("%llu rewinds, %llu searches, without an old enough checkpoint %llu times\n",
-               (unsigned long long)sums.rewinds, (unsigned long long)sums.searches,
-               (unsigned long long)sums.none);
+        printf(
+            "%llu rewinds, %llu searches, without an old enough checkpoint %llu times, left to a "
+            "successor %llu times\n",
+            (unsigned long long)sums.rewinds, (unsigned long long)sums.searches,
+            (unsigned long long)sums.none, (unsigned long long)sums.left);
     /* Of two workers nobody says which one lies, and 400 steps are few for a rare liar. */
     return named > (last - first + 1) / 3 ? 0 : 1;
 }

@@ -47,7 +47,9 @@
  *     what was acknowledged with `logged`, and what is in the cut, is not lost;
  *  17 nobody acts for a member without its secret, nor for one that has ended; nothing is pushed or
  *     completed that was not granted so; whose key is not known yet waits (forge.h);
- *  18 who was convicted is never again taken as a member, whoever the coordinator is.
+ *  18 who was convicted is never again taken as a member, whoever the coordinator is;
+ *  19 a run that is to go back for a worker that was wrong goes on in no other way, whoever the
+ *     coordinator is.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H

@@ -164,14 +164,16 @@ enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
     return ERR_OK;
 }
 
-enum err store_put_generation(struct store *store, uint64_t term, uint64_t generation,
+enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason)
 {
     struct coordinator_past *past = &world.sim->store.past;
     enum err err;
+    (void)run;
     if (!may_write(store, term, &err, reason))
         return err;
     past->generation = generation;
+    convictions_undone(&past->convictions);
     ledger_generation(world.sim, generation, past->cut.name);
     if (past->cut.name.generation == 0)
         story_tell(world.sim, "generation %llu is stored", (unsigned long long)generation);

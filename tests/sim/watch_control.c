@@ -420,10 +420,22 @@ enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, str
     return __real_wire_encode_acquire_reply(&changed, out);
 }
 
+/* The run goes on, although the store says that it is to go back for a worker that was wrong. */
+static void check_undone(struct sim *sim, const struct sim_coordinator *coordinator)
+{
+    uint64_t from;
+    if (sim_coordinator_holds_office(sim, coordinator) &&
+        convictions_undo(&sim->store.past.convictions, &from))
+        sim_violated(sim, 19, "c%u goes on, and was to go back before step %llu",
+                     coordinator->index, (unsigned long long)from);
+}
+
 void __wrap_record_step(struct record *record, const struct step_row *row)
 {
     struct sim *sim = world.sim;
     const struct sim_coordinator *coordinator = watch_effect() ? coordinator_here() : NULL;
+    if (coordinator != NULL)
+        check_undone(sim, coordinator);
     if (coordinator != NULL && !ledger_is_late(sim, row->generation, coordinator->term))
         ledger_step(sim, row, sim_coordinator_holds_office(sim, coordinator));
     __real_record_step(record, row);
@@ -443,6 +455,7 @@ void __wrap_record_validation(struct record *record, const struct validation_row
 static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
                   struct cut_name adopted)
 {
+    check_undone(sim, coordinator);
     ledger_adopted(sim, adopted, coordinator->term);
     story_tell(sim, "c%u goes on with generation %llu at version %llu", coordinator->index,
                (unsigned long long)adopted.generation, (unsigned long long)adopted.version);

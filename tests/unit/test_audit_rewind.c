@@ -87,3 +87,60 @@ TEST_F(who_brought_nothing_undoes_nothing, coordinator)
     assert_null(seen(f, EFFECT_STORE_REWIND));
     assert_int_equal(status(f).version, 4);
 }
+
+/* Another coordinator goes on with what the store has, on servers that hold version 4. */
+static void succeed(struct coordinator_fixture *f, const struct cut_record *cut,
+                    const struct conviction *convicted)
+{
+    struct coordinator_run run = run_of(20);
+    struct coordinator_past past = {.generation = f->generation, .cut = *cut, .recorded = 4};
+    run.audit_rewind = true;
+    convictions_add(&past.convictions, convicted);
+    coordinator_tear_down(f);
+    f->term++;
+    f->steps = 0;
+    coordinator_set_up(f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(f, i, past.generation);
+    begin(f, &run, &past);
+}
+
+TEST_F(p10_a_coordinator_that_dies_before_the_rewind_leaves_it_to_its_successor, coordinator)
+{
+    train_to_4(f, 2);
+    const struct cut_record two = f->stored;
+    record_all(f, 4);
+    const struct cut_record four = f->stored;
+    convict(f);
+    struct conviction convicted = seen(f, EFFECT_STORE_CONVICTION)->conviction;
+    assert_true(convicted.undo && convicted.undo_from == 2);
+
+    succeed(f, &four, &convicted);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_null(command(f, i, SERVER_ASK)); /* P7: it adopts nothing */
+    assert_int_equal(seen(f, EFFECT_FIND_CUT)->find.version_max, 2);
+    coordinator_cut_found(f->coordinator, f->now_ms, &two, "");
+    look(f);
+    expect_rewind(f, 2);
+    convicted = *coordinator_conviction(f->coordinator, 0);
+    assert_false(convicted.undo); /* it has gone back */
+
+    succeed(f, &two, &convicted);
+    assert_non_null(command(f, 0, SERVER_ASK));
+}
+
+TEST_F(p10_of_two_rewinds_that_are_due_the_further_one_counts, coordinator)
+{
+    struct conviction convicted[] = {{.member = 1, .undo = true, .undo_from = 5},
+                                     {.member = 2, .undo = true, .undo_from = 3},
+                                     {.member = 3, .undo_from = 1}};
+    struct convictions convictions = {0};
+    uint64_t from = 0;
+    assert_false(convictions_undo(&convictions, &from));
+    for (size_t i = 0; i < sizeof convicted / sizeof convicted[0]; i++)
+        convictions_add(&convictions, &convicted[i]);
+    assert_true(convictions_undo(&convictions, &from));
+    assert_int_equal(from, 3);
+    convictions_undone(&convictions);
+    assert_false(convictions_undo(&convictions, &from));
+}

@@ -121,7 +121,7 @@ TEST_F(p7_what_an_old_coordinator_writes_is_refused, store)
     assert_int_equal(store_check_term(f->store, f->term, NULL), ERR_OLD_TERM);
     assert_int_equal(store_check_term(f->store, successor, NULL), ERR_OK);
     assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 3, &reason), ERR_OLD_TERM);
-    assert_int_equal(store_put_generation(f->store, f->term, 9, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_put_generation(f->store, f->term, 1, 9, NULL), ERR_OLD_TERM);
     assert_int_equal(store_put_fingerprint(f->store, f->term, run, fingerprint, NULL),
                      ERR_OLD_TERM);
     assert_int_equal(store_put_state(f->store, f->term, run, RUN_FAILED, "", NULL), ERR_OLD_TERM);
@@ -132,7 +132,7 @@ TEST_F(p7_what_an_old_coordinator_writes_is_refused, store)
     assert_int_equal(past.generation, 0);
     assert_int_equal(past.cut.name.version, 0);
     assert_false(past.has_fingerprint);
-    assert_int_equal(store_put_generation(f->store, successor, 9, NULL), ERR_OK);
+    assert_int_equal(store_put_generation(f->store, successor, 1, 9, NULL), ERR_OK);
 }
 
 TEST_F(a_run_comes_back_as_it_was_started, store)
@@ -215,7 +215,7 @@ TEST_F(p8_the_newest_cut_comes_back_with_its_counters, store)
     put_cut(f, run, 2, 100);
     put_cut(f, run, 1, 300); /* of before a rewind: generations count first */
     put_cut(f, other, 7, 7);
-    assert_int_equal(store_put_generation(f->store, f->term, 7, NULL), ERR_OK);
+    assert_int_equal(store_put_generation(f->store, f->term, 1, 7, NULL), ERR_OK);
     assert_int_equal(store_put_fingerprint(f->store, f->term, run, fingerprint, NULL), ERR_OK);
     reopen(f);
     assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
@@ -242,7 +242,7 @@ TEST_F(a_run_of_another_store_comes_with_its_past_or_not_at_all, store)
     assert_int_equal(store_find_run(f->store, "a", &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(store_get_past(f->store, 1, &known, NULL), ERR_OK);
     assert_int_equal(known.generation, 0);
-    assert_int_equal(store_put_generation(f->store, f->term, 3, NULL), ERR_OK);
+    assert_int_equal(store_put_generation(f->store, f->term, 1, 3, NULL), ERR_OK);
     uint64_t before = add_run(f, "b");
     assert_int_equal(store_add_run(f->store, f->term, &run, &past, NULL), ERR_OK);
     assert_true(run.run > before);
@@ -252,7 +252,7 @@ TEST_F(a_run_of_another_store_comes_with_its_past_or_not_at_all, store)
     assert_int_equal(known.fingerprint[0], 3);
     assert_int_equal(known.cut.name.version, 60);
     store_run_release(&run);
-    assert_int_equal(store_put_generation(f->store, f->term, 8, NULL), ERR_OK);
+    assert_int_equal(store_put_generation(f->store, f->term, 1, 8, NULL), ERR_OK);
     run = run_in("c");
     assert_int_equal(store_add_run(f->store, f->term, &run, &past, NULL), ERR_OK);
     assert_int_equal(store_get_past(f->store, run.run, &known, NULL), ERR_OK);
@@ -293,7 +293,9 @@ static struct conviction conviction_of(uint64_t member)
                                     .host = "10.0.0.1",
                                     .step = 12,
                                     .wrong_bits = true,
-                                    .reason = "other bits"};
+                                    .reason = "other bits",
+                                    .undo = true,
+                                    .undo_from = 11};
     return conviction;
 }
 
@@ -319,8 +321,23 @@ TEST_F(who_was_convicted_is_known_after_a_restart_in_that_run_alone, store)
     assert_string_equal(last->host, "10.0.0.1");
     assert_int_equal(last->step, 12);
     assert_string_equal(last->reason, "other bits");
+    assert_true(last->undo && last->undo_from == 11);
     assert_int_equal(store_get_past(f->store, second, &another, NULL), ERR_OK);
     assert_int_equal(another.convictions.count, 0);
+}
+
+TEST_F(p10_with_a_runs_generation_it_has_gone_back_for_its_convictions, store)
+{
+    struct coordinator_past past, another;
+    uint64_t run = add_run(f, "a"), second = add_run(f, "b");
+    const struct conviction conviction = conviction_of(1);
+    assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+    assert_int_equal(store_put_conviction(f->store, f->term, second, &conviction, NULL), ERR_OK);
+    assert_int_equal(store_put_generation(f->store, f->term, run, 3, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, second, &another, NULL), ERR_OK);
+    assert_false(past.convictions.list[0].undo);
+    assert_true(another.convictions.list[0].undo);
 }
 
 TEST_F(a_run_without_a_cut_has_an_empty_past, store)
