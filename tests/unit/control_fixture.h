@@ -294,18 +294,24 @@ static inline void control_set_up(struct control_fixture *f)
         train(f);
 }
 
-static inline uint64_t join(struct control_fixture *f)
+static inline uint64_t join_as(struct control_fixture *f, const char *name)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
     struct join_reply reply;
     struct call *call = call_new(f, CALL_JOIN);
-    call->join = (struct join_request){
-        .wire_version = WIRE_VERSION, .name = "w", .device = "test", .fingerprint = {1}};
+    call->join =
+        (struct join_request){.wire_version = WIRE_VERSION, .device = "test", .fingerprint = {1}};
+    snprintf(call->join.name, sizeof call->join.name, "%s", name);
     assert_int_equal(say(f, call), ERR_OK);
     assert_int_equal(wire_decode_join_reply(buf_slice(&answer.response), &arena, &reply, NULL),
                      ERR_OK);
     f->secrets[reply.member % SECRETS_MAX] = reply.secret;
     return reply.member;
+}
+
+static inline uint64_t join(struct control_fixture *f)
+{
+    return join_as(f, "w");
 }
 
 static inline struct call *acquire_call(struct control_fixture *f, uint64_t member,

@@ -210,6 +210,48 @@ TEST_F(a_failed_sync_while_a_run_starts_ends_the_daemon, control)
 
 /* ---- other calls ---- */
 
+static bool store_full;
+
+enum err __real_store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                                     const struct conviction *conviction, struct reason *reason);
+enum err __wrap_store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                                     const struct conviction *conviction, struct reason *reason);
+
+enum err __wrap_store_put_conviction(struct store *store, uint64_t term, uint64_t run,
+                                     const struct conviction *conviction, struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_conviction(store, term, run, conviction, reason);
+}
+
+/* The convictions in the store a while later. */
+static uint32_t convictions_later(struct control_fixture *f)
+{
+    scoped(store_run_release) struct store_run active = {0};
+    struct coordinator_past past;
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, active.run, &past, NULL), ERR_OK);
+    return past.convictions.count;
+}
+
+TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control, .trains = true)
+{
+    store_full = true;
+    for (unsigned i = 0; i < 2; i++) {
+        struct server_report twice = {.kind = SERVER_WRONG_BITS};
+        twice.wrong_bits.member = twice.wrong_bits.first_member = join_as(f, i == 0 ? "a" : "b");
+        report(f, twice);
+    }
+    assert_int_equal(convictions_later(f), 0);
+    assert_int_equal(convictions_later(f), 0);
+    store_full = false;
+    assert_int_equal(convictions_later(f), 2);
+}
+
 TEST_F(the_coordinators_own_server_is_not_drained, control)
 {
     struct call *call = call_new(f, CALL_DRAIN);
