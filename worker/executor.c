@@ -312,7 +312,7 @@ static enum err run_push(struct walk *walk, uint32_t i)
 
 /* The column that the executor adds to the table of acts. */
 #define RUN(NAME, name) [ACT_##NAME] = run_##name,
-static enum err (*const runs[ACT_COUNT])(struct walk *walk, uint32_t i) = {ACT_LIST(RUN)};
+static enum err (*const runs[ACT_COUNT])(struct walk *walk, uint32_t i) = {ACT_LIST_ALONE(RUN)};
 #undef RUN
 
 /* ---- slots ---- */

@@ -26,10 +26,29 @@ static struct program_shape shape_of(const struct executor *e, const struct loca
                                   .recompute = e->train.recompute};
 }
 
+/* The executor walks one place, a slot at a time, with the acts that it has. */
+static enum err judge_acts(const struct program *program, struct reason *reason)
+{
+#define ALONE(NAME, name) [ACT_##NAME] = true,
+    static const bool alone[ACT_COUNT] = {ACT_LIST_ALONE(ALONE)};
+#undef ALONE
+    if (program->places_count != 1 || program->slots != 1)
+        return reason_set(reason, ERR_INVALID,
+                          "program has %u places and %u slots, and a worker computes one place, a "
+                          "slot at a time",
+                          program->places_count, program->slots);
+    for (uint32_t i = 0; i < program->places->rows_count; i++)
+        if (!alone[program->places->rows[i].act])
+            return reason_set(reason, ERR_INVALID, "program row %u (%s): a worker has no such act",
+                              i + 1, program_row_text(program, program->places->rows[i]).text);
+    return ERR_OK;
+}
+
 static enum err judge_program(const struct program *program, const struct program_shape *shape,
                               struct reason *reason)
 {
     TRY(program_validate(program, reason));
+    TRY(judge_acts(program, reason));
     if (program->units != shape->units || program->microbatches != shape->microbatches)
         return reason_set(
             reason, ERR_INVALID,

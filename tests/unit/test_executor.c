@@ -115,6 +115,33 @@ TEST_F(a_program_that_does_not_fit_is_refused, executor, .settings = fixture_mlp
     assert_int_equal(executor_new(&options, &executor, &reason), ERR_INVALID);
 }
 
+/* Each is a valid program. */
+TEST_F(a_program_of_several_places_or_slots_is_refused, executor, .settings = fixture_mlp())
+{
+    static const struct {
+        const char *text, *wanted;
+    } rows[] = {
+        {"LOAD,0UNSHARD,0F0,0SEND_F0,0RECV_B0,0CLEAR,0B0,0REDUCE_GRAD\n"
+         "LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1B0,1SEND_B0,1SUM,1LOSS,1REDUCE_GRAD\n",
+         "program has 2 places and 1 slots, and a worker computes one place, a slot at a time"},
+        {"LOAD,0UNSHARD,0CLEAR,0F0,0B0,0SUM,0LOSS,0REDUCE_GRAD,"
+         "LOAD1,0CLEAR1,0F1,0B1,0SUM1,0LOSS1,0REDUCE_GRAD1\n",
+         "program has 1 places and 2 slots"},
+        {"LOAD,ZERO,0UNSHARD,0F0,0I0,0W0,0SUM,0LOSS,0REDUCE_GRAD\n",
+         "program row 5 (I of unit 0, microbatch 0): a worker has no such act"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scoped(program_release) struct program program = {0};
+        struct executor *executor = NULL;
+        struct reason reason = {.text = ""};
+        const struct executor_options options = {
+            .kernels = f->k, .model = &f->model, .train = &f->train, .program = &program};
+        assert_int_equal(program_parse(slice_of(rows[i].text), &program, &reason), ERR_OK);
+        assert_int_equal(executor_new(&options, &executor, &reason), ERR_INVALID);
+        assert_non_null(strstr(reason.text, rows[i].wanted));
+    }
+}
+
 /* ---- local steps ---- */
 
 static struct executor *local_executor(struct executor_fixture *f, uint32_t steps)

@@ -125,11 +125,6 @@ TEST(acts_of_local_steps_need_them)
     judged(START "STEP", "row 7 (STEP): the program has no local steps");
 }
 
-TEST(a_run_has_one_place)
-{
-    judged("0F0\n1F0\n", "program has 2 places, and a run has one");
-}
-
 TEST(a_hole_between_numbers_does_not_cost_memory)
 {
     judged("0UNSHARD,4095F65535", "too few for 4096 units and 65536 microbatches");
@@ -140,7 +135,8 @@ TEST(rows_of_our_own_making_are_judged_too)
 {
     struct program_row rows[4] = {{ACT_PULL, 0, 0}, {ACT_F, 1, 0}, {ACT_F, 0, 0}, {ACT_B, 0, 0}};
     struct program_place place = {.rows = rows, .rows_count = 4};
-    struct program program = {.units = 1, .microbatches = 1, .places_count = 1, .places = &place};
+    struct program program = {
+        .units = 1, .microbatches = 1, .slots = 1, .places_count = 1, .places = &place};
     struct reason reason;
     assert_int_equal(program_validate(&program, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, "row 2 (F of unit 1, microbatch 0): no such unit"));

@@ -5,8 +5,9 @@
  * ACT_LIST, a row of the table and a function in the executor.
  *
  *   act   text          meaning
- *   LOAD  LOAD          the samples of the microbatches that follow are in place
+ *   LOAD  LOAD          the samples of the slot are in place
  *   ZERO  ZERO          the gradients of all units are zero
+ *   CLEAR 2CLEAR        those of unit 2 are
  *   PULL  2UNSHARD      the weights of unit 2 are in place when this row ends
  *   OWN   2OWN          the slot has its own copy of them, and new optimizer state
  *   F     2F0           forward of unit 2, microbatch 0
@@ -14,11 +15,23 @@
  *   DROP  2DROP0        its activations are forgotten, its input is kept
  *   RC    2RC0          its activations again, from its input, after DROP
  *   B     2B0           backward: gradient of its input and of its weights
+ *   I     2I0           of these the gradient of its input
+ *   W     2W0           and the gradient of its weights, after I
  *   SUM   3SUM          the losses of the loaded samples are added to the slot's
  *   STEP  STEP          the slot's own weights take a step along the gradients
  *   DIFF  2DIFF         pulled minus own weights are the unit's gradients
  *   LOSS  3LOSS         the slot's losses are the gradient of the loss parameter
  *   PUSH  2REDUCE_GRAD  the unit's gradients are final for the slot
+ *
+ *   Acts between places. A value stays with who sent it until the lease is over.
+ *   SEND_F  2SEND_F0    the unit's result may be asked for
+ *   RECV_F  2RECV_F0    the unit's input is here, from the place of the unit before
+ *   SEND_B  2SEND_B0    the gradient of the unit's input may be asked for
+ *   RECV_B  2RECV_B0    the gradient of its result is here, from the place of the next unit
+ *   OFF_OUT 2OFF_OUT0   its activations go to the host's memory
+ *   OFF_IN  2OFF_IN0    and come back
+ *
+ * Acts on a slot end with its number, which is left out for slot 0: `2REDUCE_GRAD1`, `LOAD1`.
  *
  * What the last unit's forward does. It is fused with the backward of the classifier
  * (worker/model/unit.h): F of the last unit also begins the gradient of its input and adds to its
@@ -31,7 +44,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ACT_LIST(X)                                                                                \
+/* What the executor of one place carries out. */
+#define ACT_LIST_ALONE(X)                                                                          \
     X(LOAD, load)                                                                                  \
     X(ZERO, zero)                                                                                  \
     X(PULL, pull)                                                                                  \
@@ -46,34 +60,56 @@
     X(DIFF, diff)                                                                                  \
     X(LOSS, loss)                                                                                  \
     X(PUSH, push)
+/* What programs of several places have beside. */
+#define ACT_LIST_PLACES(X)                                                                         \
+    X(CLEAR, clear)                                                                                \
+    X(I, input)                                                                                    \
+    X(W, weights)                                                                                  \
+    X(SEND_F, send_forward)                                                                        \
+    X(RECV_F, receive_forward)                                                                     \
+    X(SEND_B, send_backward)                                                                       \
+    X(RECV_B, receive_backward)                                                                    \
+    X(OFF_OUT, off_out)                                                                            \
+    X(OFF_IN, off_in)
+#define ACT_LIST(X) ACT_LIST_ALONE(X) ACT_LIST_PLACES(X)
 
 #define ACT_NAME(NAME, name) ACT_##NAME,
 enum act { ACT_LIST(ACT_NAME) ACT_COUNT };
 #undef ACT_NAME
 
-/* What a row of the act names. One that names nothing is about all units. */
-enum act_scope { ACT_OF_ALL, ACT_OF_UNIT, ACT_OF_MICROBATCH };
+/* What a row of the act names. One that names no unit is about all units of its place. */
+enum act_scope { ACT_OF_ALL, ACT_OF_SLOT, ACT_OF_UNIT, ACT_OF_UNIT_SLOT, ACT_OF_MICROBATCH };
 
-/* Arrays as an act sees them. OUTPUT, DINPUT and SAVED exist for each unit and microbatch (longer
- * lives first), those from SAMPLES on for each unit. The last three are other names of these. */
+/* Arrays as an act sees them. OUTPUT to SENT_DINPUT exist for each unit and microbatch (longer
+ * lives first), those from SAMPLES on for each unit and slot, PULLED and OWN for each unit of a
+ * place. The last ones are other names of these. */
 enum array {
-    ARRAY_OUTPUT, /* the unit's result, the next unit's input */
-    ARRAY_DINPUT, /* gradient of the unit's input */
-    ARRAY_SAVED,  /* what its forward leaves for its backward */
+    ARRAY_OUTPUT,   /* the unit's result, the next unit's input */
+    ARRAY_ARRIVED,  /* the unit's input, when another place has the unit before */
+    ARRAY_DINPUT,   /* gradient of the unit's input */
+    ARRAY_RETURNED, /* gradient of its result, when another place has the next unit */
+    ARRAY_SAVED,    /* what its forward leaves for its backward */
+    ARRAY_LEFT,     /* what I leaves for W: gradients of what was saved, and of the result */
+    ARRAY_HOSTED,   /* SAVED in the host's memory */
+    ARRAY_SENT_OUTPUT,
+    ARRAY_SENT_DINPUT,
     ARRAY_SAMPLES,
-    ARRAY_PULLED,    /* weights */
-    ARRAY_OWN,       /* weights of the slot and their optimizer state, between pull and push */
     ARRAY_GRADIENTS, /* what backwards add up */
     ARRAY_HEAD,      /* the gradients that the last unit's forwards add up */
-    ARRAY_LOSSES,    /* of each prediction of the loaded samples */
+    ARRAY_LOSSES,    /* of each prediction of the slot's samples */
     ARRAY_SLOT_LOSS, /* their sum over the slot */
     ARRAY_LOSS,      /* the gradient of the loss parameter */
     ARRAY_PUSHED,
-    ARRAY_INPUT,   /* the previous unit's OUTPUT; none for unit 0 */
-    ARRAY_DOUTPUT, /* the next unit's DINPUT; none for the last unit */
-    ARRAY_WEIGHTS, /* what is computed on: OWN in a program with local steps, else PULLED */
+    ARRAY_PULLED,       /* weights */
+    ARRAY_OWN,          /* weights of the slot and their optimizer state, between pull and push */
+    ARRAY_INPUT,        /* the previous unit's OUTPUT, or ARRIVED; none for unit 0 */
+    ARRAY_DOUTPUT,      /* the next unit's DINPUT, or RETURNED; none for the last unit */
+    ARRAY_WEIGHTS,      /* what is computed on: OWN in a program with local steps, else PULLED */
+    ARRAY_SENT_INPUT,   /* the previous unit's SENT_OUTPUT */
+    ARRAY_SENT_DOUTPUT, /* the next unit's SENT_DINPUT */
     ARRAY_COUNT,
-    ARRAY_ACTIVATIONS = ARRAY_SAMPLES, /* how many exist for each unit and microbatch */
+    ARRAY_ACTIVATIONS = ARRAY_SAMPLES,              /* how many exist for each microbatch */
+    ARRAY_SUMS = ARRAY_LOSSES - ARRAY_GRADIENTS + 1 /* to which microbatches add, one by one */
 };
 
 #define ARRAY(name) (UINT32_C(1) << ARRAY_##name)

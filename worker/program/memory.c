@@ -1,8 +1,8 @@
 /* Plays the rows with a first-fit allocator over one arena.
  *
  * The allocator is the simplest one: the live arrays in ascending order, a new one goes into the
- * lowest gap that holds it. Programs of one place free in reverse order, so there the gaps always
- * fit. */
+ * lowest gap that holds it. Programs of one place and one slot free in reverse order, so there the
+ * gaps always fit. */
 #include "worker/program/memory.h"
 
 #include "common/scoped.h"
@@ -77,7 +77,7 @@ static uint64_t take_bytes(struct planner *planner, uint64_t bytes)
 
 static void give_bytes(struct planner *planner, uint64_t *offset)
 {
-    if (*offset == PROGRAM_NOWHERE)
+    if (offset == NULL || *offset == PROGRAM_NOWHERE)
         return;
     size_t i = 0;
     while (planner->live[i].offset != *offset)
@@ -104,14 +104,32 @@ static struct cells cells_of(struct planner *planner, struct program_row row)
     };
 }
 
+/* What another place has sent lies in the own cell. NULL at the model's ends. */
+static uint64_t *input_of(const struct cells *cells)
+{
+    if (cells->own->at[ARRAY_ARRIVED] != PROGRAM_NOWHERE)
+        return &cells->own->at[ARRAY_ARRIVED];
+    return cells->previous != NULL ? &cells->previous->at[ARRAY_OUTPUT] : NULL;
+}
+
+static uint64_t *doutput_of(const struct cells *cells)
+{
+    if (cells->own->at[ARRAY_RETURNED] != PROGRAM_NOWHERE)
+        return &cells->own->at[ARRAY_RETURNED];
+    return cells->next != NULL ? &cells->next->at[ARRAY_DINPUT] : NULL;
+}
+
 /* Arrays that live longer are taken first (act.h). What is changed in place is there already. */
 static void take_written(struct planner *planner, const struct program_sizes *sizes,
                          const struct cells *cells, uint32_t written)
 {
     const uint64_t bytes[ARRAY_ACTIVATIONS] = {
         [ARRAY_OUTPUT] = sizes->output,
+        [ARRAY_ARRIVED] = cells->previous != NULL ? sizes[-1].output : 0,
         [ARRAY_DINPUT] = sizes->in_place && cells->next != NULL ? 0 : sizes->dinput,
+        [ARRAY_RETURNED] = sizes->output,
         [ARRAY_SAVED] = sizes->saved,
+        [ARRAY_LEFT] = sizes->left,
     };
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (written & UINT32_C(1) << array && cells->own->at[array] == PROGRAM_NOWHERE)
@@ -123,10 +141,10 @@ static void give_ended(struct planner *planner, const struct cells *cells, uint3
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (ended & UINT32_C(1) << array)
             give_bytes(planner, &cells->own->at[array]);
-    if (ended & ARRAY(INPUT) && cells->previous != NULL)
-        give_bytes(planner, &cells->previous->at[ARRAY_OUTPUT]);
-    if (ended & ARRAY(DOUTPUT) && cells->next != NULL)
-        give_bytes(planner, &cells->next->at[ARRAY_DINPUT]);
+    if (ended & ARRAY(INPUT))
+        give_bytes(planner, input_of(cells));
+    if (ended & ARRAY(DOUTPUT))
+        give_bytes(planner, doutput_of(cells));
 }
 
 static void plan_row(struct planner *planner, struct program_row row,
@@ -138,13 +156,14 @@ static void plan_row(struct planner *planner, struct program_row row,
     struct act_arrays arrays = act_arrays(row.act, program_unit(planner->program, row.unit));
     struct cells cells = cells_of(planner, row);
     take_written(planner, sizes, &cells, arrays.writes | arrays.begins);
-    ret_at->input = cells.previous ? cells.previous->at[ARRAY_OUTPUT] : PROGRAM_NOWHERE;
+    uint64_t *input = input_of(&cells), *doutput = doutput_of(&cells);
+    ret_at->input = input != NULL ? *input : PROGRAM_NOWHERE;
     ret_at->output = cells.own->at[ARRAY_OUTPUT];
     ret_at->saved = cells.own->at[ARRAY_SAVED];
-    ret_at->doutput = cells.next ? cells.next->at[ARRAY_DINPUT] : PROGRAM_NOWHERE;
-    if (arrays.writes & ARRAY(DINPUT) && sizes->in_place && cells.next != NULL) {
-        cells.own->at[ARRAY_DINPUT] = cells.next->at[ARRAY_DINPUT]; /* it changes its owner */
-        cells.next->at[ARRAY_DINPUT] = PROGRAM_NOWHERE;
+    ret_at->doutput = doutput != NULL ? *doutput : PROGRAM_NOWHERE;
+    if (arrays.writes & ARRAY(DINPUT) && sizes->in_place && doutput != NULL) {
+        cells.own->at[ARRAY_DINPUT] = *doutput; /* it changes its owner */
+        *doutput = PROGRAM_NOWHERE;
     }
     ret_at->dinput = cells.own->at[ARRAY_DINPUT];
     give_ended(planner, &cells, arrays.ends);

@@ -10,12 +10,13 @@
 
 /* Bytes that a unit needs for one microbatch: of its result, of what its forward leaves for its
  * backward, of the gradient of its input. `in_place`: that gradient takes the place of the gradient
- * of its output. */
+ * of its output. `left`: what I leaves for W. */
 struct program_sizes {
     uint64_t output;
     uint64_t saved;
     uint64_t dinput;
     bool in_place;
+    uint64_t left;
 };
 
 #define PROGRAM_NOWHERE UINT64_MAX
@@ -32,7 +33,7 @@ struct program_memory {
                                 where what was freed does not fit what comes */
 };
 
-/* For a place of a valid program; `sizes` has one entry a unit. All offsets are multiples of 64.
+/* For a place of a valid program; what other places have is not in its arena. `sizes` has one entry a unit. All offsets are multiples of 64.
  * ERR_NOMEM. */
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes,

@@ -1,6 +1,7 @@
-/* The generators for one place, and counting. */
+/* The generators for one place, and what every program has. */
 #include "worker/program/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,52 @@ enum err program_copy(const struct program *program, struct program *ret_copy)
     return ERR_OK;
 }
 
+uint32_t program_slot(const struct program *program, struct program_row row)
+{
+    enum act_scope scope = act_facts(row.act)->scope;
+    if (scope == ACT_OF_MICROBATCH)
+        return row.microbatch / (program->microbatches / program->slots);
+    return scope == ACT_OF_SLOT || scope == ACT_OF_UNIT_SLOT ? row.microbatch : 0;
+}
+
+enum err program_owners(const struct program *program, uint32_t **ret_owners)
+{
+    size_t cells = (size_t)program->units * program->slots;
+    uint32_t *owners = calloc(cells + 1, sizeof *owners);
+    if (owners == NULL)
+        return ERR_NOMEM;
+    for (uint32_t p = program->places_count; p-- > 0;) {
+        const struct program_place *place = &program->places[p];
+        for (uint32_t i = 0; i < place->rows_count; i++) {
+            struct program_row row = place->rows[i];
+            if ((row.act == ACT_F || row.act == ACT_E) && row.unit < program->units &&
+                row.microbatch < program->microbatches)
+                owners[(size_t)row.unit * program->slots + program_slot(program, row)] = p;
+        }
+    }
+    *ret_owners = owners;
+    return ERR_OK;
+}
+
+struct program_row_text program_row_text(const struct program *program, struct program_row row)
+{
+    struct program_row_text out;
+    enum act_scope scope = row.act < ACT_COUNT ? act_facts(row.act)->scope : ACT_OF_MICROBATCH;
+    const char *name = row.act < ACT_COUNT ? act_facts(row.act)->name : "?";
+    bool slots = program->slots > 1;
+    char unit[24] = "", slot[24] = "";
+    if (scope == ACT_OF_UNIT || scope == ACT_OF_UNIT_SLOT || scope == ACT_OF_MICROBATCH)
+        snprintf(unit, sizeof unit, " of unit %u", row.unit);
+    if (scope == ACT_OF_MICROBATCH)
+        snprintf(slot, sizeof slot, ", microbatch %u", row.microbatch);
+    else if (slots && scope == ACT_OF_UNIT_SLOT)
+        snprintf(slot, sizeof slot, ", slot %u", row.microbatch);
+    else if (slots && scope == ACT_OF_SLOT)
+        snprintf(slot, sizeof slot, " of slot %u", row.microbatch);
+    snprintf(out.text, sizeof out.text, "%s%s%s", name, unit, slot);
+    return out;
+}
+
 /* ---- generators ---- */
 
 struct generator {
@@ -51,6 +98,7 @@ static enum err begin_program(struct generator *g, struct program *program,
     uint64_t cells = (uint64_t)shape->units * shape->microbatches;
     *program = (struct program){.units = shape->units,
                                 .microbatches = shape->microbatches,
+                                .slots = 1,
                                 .local_steps = shape->local_steps};
     *g = (struct generator){.program = program, .shape = *shape};
     /* For each cell F, B, DROP and RC; for each unit PULL, OWN, DIFF and PUSH; LOAD, ZERO, SUM,

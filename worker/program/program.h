@@ -1,10 +1,19 @@
-/* The program: the work on one slot of a ticket, as data.
+/* The program: the work on a node of slots, as data.
  *
- * A program has a list of rows for each place (a stage of the model; there is one). A row is an act
- * (act.h) on a unit (consecutive layers, common/model/model.h) and, for acts on activations, a
- * microbatch. A generator writes the rows, the validator proves them, the planner of memory decides
- * where activations lie, the executor walks them; another schedule is another generator. Training,
+ * A program has a list of rows for each place (a stage of the model). A row is an act (act.h) on a
+ * unit (consecutive layers, common/model/model.h) and, for acts on activations, a microbatch. A
+ * generator writes the rows, the validator proves them, the planner of memory decides where
+ * activations lie, the executor walks them; another schedule is another generator. Training,
  * training with local steps and validation are three programs.
+ *
+ * Slots. Microbatches are numbered through the node: with two slots of four, slot 1 has 4 to 7. So
+ * a pipeline need not run empty between slots. The gradients of a slot begin (CLEAR) and are final
+ * (PUSH) unit by unit. Whoever walks the rows adds final slots in the tree of common/tree.h, and
+ * pushes the node's sum at the last slot's PUSH: the bits of slots pushed one by one. A program of
+ * one slot may also be walked once for each slot of a node.
+ *
+ * Places. The executor of today walks programs of one place and one slot with the acts of
+ * ACT_LIST_ALONE; schedule.h makes programs of several places, simulate.h plays them.
  *
  * Local steps. The rows of the body are walked `local_steps` times, each time on samples of their
  * own; the rows before and after are walked once. Acts then compute on the slot's own weights.
@@ -28,8 +37,8 @@ enum {
 
 struct program_row {
     enum act act;
-    uint32_t unit; /* 0 where the act names none, likewise below */
-    uint32_t microbatch;
+    uint32_t unit;       /* 0 where the act names none, likewise below */
+    uint32_t microbatch; /* of the node; of an act on a slot: the slot */
 };
 
 /* What one place does. */
@@ -41,8 +50,9 @@ struct program_place {
 
 struct program {
     uint32_t units;
-    uint32_t microbatches; /* of the samples that are loaded at once */
-    uint32_t local_steps;  /* 0: the slot brings a gradient */
+    uint32_t microbatches; /* of all slots */
+    uint32_t slots;
+    uint32_t local_steps; /* 0: the slot brings a gradient */
     uint32_t places_count;
     struct program_place *places; /* owned */
 };
@@ -67,7 +77,8 @@ enum err program_training(struct program *program, const struct program_shape *s
 /* Validation: PULL before a unit's first E, for each microbatch E upwards. */
 enum err program_validation(struct program *program, const struct program_shape *shape) MUST_USE;
 
-/* Whether the rows compute the slot's gradients, each once, and in microbatch order.
+/* Whether the rows of all places together compute the gradients of each slot, each once, and in
+ * microbatch order.
  *  1. An array that an act reads is there and whole. An array that it writes is not there yet, or
  *     the act changes it in place (act.h has the table). So a unit is pulled once, before its first
  *     F; F goes upwards and B downwards, each once; a B finds its activations, which were not
@@ -76,14 +87,31 @@ enum err program_validation(struct program *program, const struct program_shape 
  *  3. The losses are summed, and each unit whose gradients are computed is pushed, once.
  *  4. Nothing of a microbatch is left at the end, nor at the beginning and end of the body, which
  *     can therefore be walked again.
- * ERR_INVALID: `reason` names the row (counted from 1) and its text. */
+ *  5. One place has a unit and slot: it alone computes and pushes there. Slots are pushed in order.
+ *  6. A place that receives waits until the value is sent. Every place comes to its end, and what is
+ *     sent is received once.
+ * ERR_INVALID: `reason` names the place (counted from 0, like units; where there are several), the
+ * row (counted from 1) and its text. */
 enum err program_validate(const struct program *program, struct reason *reason) MUST_USE;
 
-/* Text form. Parsing does not validate beyond the limits above: units and microbatches are the
- * largest numbers named, plus one. ERR_MALFORMED names line and column. */
+/* Text form. Parsing does not validate beyond the limits above: units, microbatches and slots are
+ * the largest numbers named, plus one. ERR_MALFORMED names line and column. */
 enum err program_print(const struct program *program, struct buf *buf) MUST_USE;
 enum err program_parse(struct slice text, struct program *ret_program,
                        struct reason *reason) MUST_USE;
+
+/* Which place has a unit and slot: the first one with a forward (F, E) of it. (units × slots), to be
+ * freed by the caller; place 0 where there is no forward. ERR_NOMEM. */
+enum err program_owners(const struct program *program, uint32_t **ret_owners) MUST_USE;
+
+/* The slot that a row of these scopes is about; 0 for others. */
+uint32_t program_slot(const struct program *program, struct program_row row);
+
+/* "PUSH of unit 2, slot 1", as in errors. */
+struct program_row_text {
+    char text[64];
+};
+struct program_row_text program_row_text(const struct program *program, struct program_row row);
 
 /* A unit's place in the model. */
 static inline struct act_unit program_unit(const struct program *program, uint32_t unit)

@@ -5,13 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool names_unit(enum act_scope scope)
+{
+    return scope != ACT_OF_ALL && scope != ACT_OF_SLOT;
+}
+
+static bool names_slot(enum act_scope scope)
+{
+    return scope == ACT_OF_SLOT || scope == ACT_OF_UNIT_SLOT;
+}
+
 static enum err print_row(struct program_row row, struct buf *buf)
 {
     const struct act_facts *act = act_facts(row.act);
-    if (act->scope != ACT_OF_ALL)
+    if (names_unit(act->scope))
         TRY(buf_printf(buf, "%u", row.unit));
     TRY(buf_printf(buf, "%s", act->text));
-    if (act->scope == ACT_OF_MICROBATCH)
+    if (act->scope == ACT_OF_MICROBATCH || (names_slot(act->scope) && row.microbatch > 0))
         TRY(buf_printf(buf, "%u", row.microbatch));
     return ERR_OK;
 }
@@ -104,7 +114,7 @@ static enum err read_row(struct text_cursor *cursor, bool numbered, uint32_t uni
     if (!read_act(cursor, &row.act))
         return malformed(cursor, start, "no such act", reason);
     enum act_scope scope = act_facts(row.act)->scope;
-    if (numbered != (scope != ACT_OF_ALL))
+    if (numbered != names_unit(scope))
         return malformed(cursor, start,
                          numbered ? "this act names no unit" : "this act names a unit", reason);
     if (unit >= PROGRAM_UNITS_MAX)
@@ -114,6 +124,9 @@ static enum err read_row(struct text_cursor *cursor, bool numbered, uint32_t uni
         !read_number(cursor, PROGRAM_MICROBATCHES_MAX, &row.microbatch))
         return malformed(cursor, start, "this act ends with a microbatch's number below 65536",
                          reason);
+    if (names_slot(scope) && cursor->at < cursor->end && is_digit(*cursor->at) &&
+        !read_number(cursor, PROGRAM_MICROBATCHES_MAX, &row.microbatch))
+        return malformed(cursor, start, "a slot's number is below 65536", reason);
     *ret_row = row;
     return ERR_OK;
 }
@@ -133,12 +146,14 @@ struct text_reader {
 static enum err take_row(struct text_reader *reader, struct program_row row, struct reason *reason)
 {
     struct program *program = &reader->program;
+    enum act_scope scope = act_facts(row.act)->scope;
+    uint32_t *named = names_slot(scope) ? &program->slots : &program->microbatches;
     if (++reader->rows_count > PROGRAM_ROWS_MAX)
         return malformed(&reader->cursor, reader->cursor.at, "too many rows", reason);
     if (row.unit >= program->units)
         program->units = row.unit + 1;
-    if (row.microbatch >= program->microbatches)
-        program->microbatches = row.microbatch + 1;
+    if (row.microbatch >= *named)
+        *named = row.microbatch + 1;
     reader->place.rows_count++;
     return buf_append(&reader->rows, &row, sizeof row);
 }
@@ -231,7 +246,8 @@ enum err program_parse(struct slice text, struct program *ret_program, struct re
 {
     const char *start = text.bytes > 0 ? (const char *)text.data : "";
     struct text_reader reader = {
-        .cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1}};
+        .cursor = {.at = start, .end = start + text.bytes, .line_start = start, .line = 1},
+        .program = {.slots = 1}};
     enum err err = read_places(&reader, reason);
     buf_release(&reader.rows);
     if (err != ERR_OK) {

@@ -1,0 +1,169 @@
+/* Programs of several places: what the validator refuses, and what the passes add. */
+#include "tests/unit/schedule_fixture.h"
+
+/* "" when the text is a valid program, else what the validator says. */
+static void judged(const char *text, const char *wanted)
+{
+    scoped(program_release) struct program program = {0};
+    struct reason reason = {.text = ""};
+    assert_int_equal(program_parse(slice_of(text), &program, &reason), ERR_OK);
+    enum err err = program_validate(&program, &reason);
+    if (strstr(reason.text, wanted) == NULL || err != (wanted[0] ? ERR_INVALID : ERR_OK))
+        fail_msg("\"%s\" is said, not \"%s\"", reason.text, wanted);
+}
+
+#define LOW "LOAD,0UNSHARD,0F0,0SEND_F0,0RECV_B0,0CLEAR,0B0,0REDUCE_GRAD\n"
+#define HIGH "LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1B0,1SEND_B0,1SUM,1LOSS,1REDUCE_GRAD\n"
+
+TEST(two_places_together_compute_what_one_does)
+{
+    judged(LOW HIGH, "");
+    judged(HIGH LOW, "");
+    judged(LOW "LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1I0,1SEND_B0,1W0,1SUM,1LOSS,1REDUCE_GRAD\n", "");
+}
+
+TEST(places_that_wait_for_each_other_are_named)
+{
+    judged(
+        "LOAD,0UNSHARD,0F0,0RECV_B0,0SEND_F0,0CLEAR,0B0,0REDUCE_GRAD\n" HIGH,
+        "program place 0, row 4 (RECV_B of unit 0, microbatch 0): place 1 sends it in row 7, but "
+        "waits itself in row 3: the places wait for each other");
+}
+
+TEST(what_nobody_sends_is_not_waited_for)
+{
+    judged("LOAD,0UNSHARD,0F0,0RECV_B0,0CLEAR,0B0,0REDUCE_GRAD\n" HIGH,
+           "program place 1, row 3 (RECV_F of unit 1, microbatch 0): nobody sends it");
+    judged(LOW "LOAD,1UNSHARD,1RECV_F0,1RECV_F0,1CLEAR,1F0\n",
+           "program place 1, row 4 (RECV_F of unit 1, microbatch 0): nobody sends it, or not once");
+}
+
+TEST(what_is_sent_is_received)
+{
+    judged("LOAD,0UNSHARD,0F0,0SEND_F0,0CLEAR,0B0\n" HIGH,
+           "program place 0, row 6 (B of unit 0, microbatch 0): the gradient of its result");
+    judged(LOW "LOAD,1UNSHARD,1CLEAR,1F0",
+           "program place 1, row 4 (F of unit 1, microbatch 0): the unit's input has not arrived");
+    judged("LOAD,0UNSHARD,0F0,0SEND_F0,0SEND_F0\n" HIGH, "row 5 (SEND_F of unit 0, microbatch 0): "
+                                                         "it is sent already");
+}
+
+TEST(what_is_sent_again_is_left_over)
+{
+    judged("LOAD,0UNSHARD,0F0,0SEND_F0,0RECV_B0,0SEND_F0,0CLEAR,0B0,0REDUCE_GRAD\n" HIGH,
+           "program place 0 ends after row 9: unit 0 has a result that nobody receives");
+}
+
+TEST(values_go_to_another_place_only)
+{
+    judged("LOAD,ZERO,0UNSHARD,1UNSHARD,0F0,0SEND_F0,1RECV_F0,1F0",
+           "program row 6 (SEND_F of unit 0, microbatch 0): no other place has the next unit");
+    judged("LOAD,ZERO,0UNSHARD,1UNSHARD,0F0,1RECV_F0,1F0", "no other place has the unit before");
+    judged(LOW "LOAD,1UNSHARD,1RECV_B0,1RECV_F0,1CLEAR,1F0", "no other place has the next unit");
+}
+
+TEST(a_unit_and_slot_is_one_places)
+{
+    judged(LOW HIGH "\n", "");
+    judged("LOAD,0UNSHARD,0F0,0SEND_F0,1LOSS\n" HIGH,
+           "program place 0, row 5 (LOSS of unit 1): another place has this unit");
+    judged("0F0\n1F0\n1F0\n", "program has 3 places, more than its 2 units");
+}
+
+#define SLOT0 "LOAD,0UNSHARD,0CLEAR,0F0,0B0,0SUM,0LOSS,0REDUCE_GRAD,"
+
+TEST(slots_are_pushed_in_order)
+{
+    judged(SLOT0 "LOAD1,0CLEAR1,0F1,0B1,0SUM1,0LOSS1,0REDUCE_GRAD1", "");
+    judged("LOAD,LOAD1,0UNSHARD,0CLEAR,0CLEAR1,0F0,0F1,0B0,0B1,0SUM1,0LOSS1,0SUM,0LOSS,"
+           "0REDUCE_GRAD,0REDUCE_GRAD1",
+           "");
+    judged("LOAD,LOAD1,0UNSHARD,0CLEAR,0CLEAR1,0F0,0F1,0B0,0B1,0SUM1,0LOSS1,0SUM,0LOSS,"
+           "0REDUCE_GRAD1",
+           "row 14 (PUSH of unit 0, slot 1): slots add up in order");
+    judged(SLOT0 "LOAD1,0CLEAR1,0F1,0F2", "3 microbatches, which do not divide into 2 slots");
+    judged(SLOT0 "LOAD1,LOAD1,0F1", "row 10 (LOAD of slot 1): samples are loaded already");
+    judged(SLOT0 "0CLEAR1,0F1", "row 10 (F of unit 0, microbatch 1): no samples are loaded");
+}
+
+/* ---- passes ---- */
+
+static void completed(struct schedule_shape shape, struct passes_options passes, const char *wanted)
+{
+    scoped(buf_release) struct buf text = {0};
+    struct schedule_fixture f = {.shape = shape, .passes = passes};
+    schedule_set_up(&f);
+    assert_int_equal(program_print(&f.program, &text), ERR_OK);
+    assert_int_equal(buf_append(&text, "", 1), ERR_OK);
+    if (strcmp((const char *)text.data, wanted) != 0)
+        fail_msg("%s", (const char *)text.data);
+    schedule_tear_down(&f);
+}
+
+TEST(passes_add_what_a_pipeline_needs)
+{
+    completed((struct schedule_shape){SCHEDULE_1F1B, 2, 1, 3, 2, 1}, (struct passes_options){0},
+              "LOAD,0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0CLEAR,0B0,0RECV_B1,0B1,"
+              "0REDUCE_GRAD\n"
+              "1UNSHARD,1RECV_F0,1F0,LOAD,2UNSHARD,2CLEAR,2F0,2B0,1CLEAR,1B0,1SEND_B0,1RECV_F1,1F1,"
+              "2F1,2B1,2SUM,2LOSS,2REDUCE_GRAD,1B1,1SEND_B1,1REDUCE_GRAD\n");
+    completed((struct schedule_shape){SCHEDULE_ZB_H1, 2, 1, 2, 2, 2},
+              (struct passes_options){.recompute = true},
+              "LOAD,0UNSHARD,0F0,0SEND_F0,0DROP0,LOAD1,0F1,0SEND_F1,0DROP1,0RECV_B0,0RC0,0I0,"
+              "0CLEAR,0W0,0REDUCE_GRAD,0RECV_B1,0RC1,0I1,0CLEAR1,0W1,0REDUCE_GRAD1\n"
+              "LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1I0,1SEND_B0,LOAD1,1RECV_F1,1CLEAR1,1F1,1I1,"
+              "1SEND_B1,1W0,1SUM,1LOSS,1REDUCE_GRAD,1W1,1SUM1,1LOSS1,1REDUCE_GRAD1\n");
+    completed((struct schedule_shape){SCHEDULE_NAIVE, 1, 1, 2, 1, 1},
+              (struct passes_options){.offload = true},
+              "LOAD,0UNSHARD,0F0,0OFF_OUT0,1UNSHARD,1CLEAR,1F0,1B0,1SUM,1LOSS,1REDUCE_GRAD,"
+              "0OFF_IN0,0CLEAR,0B0,0REDUCE_GRAD\n");
+}
+
+/* Each half of a chimera's node is pulled, and pushed, where it is computed. */
+TEST(a_chimera_place_has_a_run_of_each_half)
+{
+    completed((struct schedule_shape){SCHEDULE_CHIMERA, 2, 1, 2, 2, 2}, (struct passes_options){0},
+              "LOAD,0UNSHARD,0F0,0SEND_F0,LOAD1,1UNSHARD,1RECV_F1,1CLEAR1,1F1,1B1,1SEND_B1,1SUM1,"
+              "1LOSS1,1REDUCE_GRAD1,0RECV_B0,0CLEAR,0B0,0REDUCE_GRAD\n"
+              "LOAD1,0UNSHARD,0F1,0SEND_F1,LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1B0,1SEND_B0,1SUM,"
+              "1LOSS,1REDUCE_GRAD,0RECV_B1,0CLEAR1,0B1,0REDUCE_GRAD1\n");
+}
+
+/* ---- what is kept ---- */
+
+TEST(gradients_of_slots_are_a_binary_counter)
+{
+    static const struct {
+        struct schedule_shape shape;
+        uint32_t wanted;
+    } rows[] = {
+        {{SCHEDULE_1F1B, 2, 1, 2, 4, 1}, 1},    {{SCHEDULE_1F1B, 2, 1, 2, 8, 2}, 2},
+        {{SCHEDULE_1F1B, 2, 1, 2, 16, 4}, 3},   {{SCHEDULE_1F1B, 2, 1, 2, 32, 8}, 4},
+        {{SCHEDULE_CHIMERA, 2, 1, 2, 4, 2}, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct schedule_fixture f = {.shape = rows[i].shape};
+        uint32_t sets[2];
+        schedule_set_up(&f);
+        assert_int_equal(simulate_gradient_sets(&f.program, 0, sets), ERR_OK);
+        assert_int_equal(sets[0], rows[i].wanted);
+        schedule_tear_down(&f);
+    }
+}
+
+/* 1000 bytes saved a unit, boundaries of 64. */
+TEST(a_place_holds_what_its_schedule_keeps)
+{
+    struct schedule_fixture f = {.shape = {SCHEDULE_1F1B, 4, 1, 4, 8, 1}, .boundary_bytes = 64};
+    schedule_set_up(&f);
+    /* Of each microbatch kept: what arrived, the result, what is saved; two gradients at the end. */
+    assert_int_equal(f.result.places[1].arena_bytes, 3 * (64 + 64 + 1024) + 64 + 64);
+    assert_int_equal(f.result.places[1].outbox_bytes, 2 * 8 * 64);
+    assert_int_equal(f.result.places[1].arrived_bytes, 2 * 8 * 64);
+    assert_int_equal(f.result.places[1].hosted_bytes, 0);
+    schedule_tear_down(&f);
+    f = (struct schedule_fixture){.shape = f.shape, .passes = {.offload = true}};
+    schedule_set_up(&f);
+    assert_int_equal(f.result.places[1].hosted_bytes, 3 * 1000);
+    schedule_tear_down(&f);
+}

@@ -1,0 +1,253 @@
+#include "worker/program/simulate.h"
+
+#include "common/scoped.h"
+
+#include <stdlib.h>
+
+/* Values that were sent, by unit and microbatch: when they are there; 0: not sent. */
+struct mail {
+    uint64_t *outputs, *dinputs;
+};
+
+struct simulation {
+    const struct program *program;
+    const struct simulate_options *options;
+    struct simulate_result *result;
+    struct mail mail;
+    uint32_t *owners; /* (units, slots) */
+    uint32_t *next;   /* (places) rows */
+    uint64_t *clocks; /* (places) */
+};
+
+static void simulation_release(struct simulation *s)
+{
+    free(s->mail.outputs);
+    free(s->mail.dinputs);
+    free(s->owners);
+    free(s->next);
+    free(s->clocks);
+}
+
+/* ---- time ---- */
+
+static size_t cell(const struct program *program, uint32_t unit, uint32_t microbatch)
+{
+    return (size_t)unit * program->microbatches + microbatch;
+}
+
+/* What a row sends or receives: bytes, and where it says when they are there. */
+struct parcel {
+    uint64_t *there;
+    uint64_t bytes;
+};
+
+static struct parcel parcel_of(const struct simulation *s, struct program_row row)
+{
+    bool receives = row.act == ACT_RECV_F || row.act == ACT_RECV_B;
+    bool forward = row.act == ACT_SEND_F || row.act == ACT_RECV_F;
+    uint32_t sender = !receives ? row.unit : forward ? row.unit - 1 : row.unit + 1;
+    uint64_t *mail = forward ? s->mail.outputs : s->mail.dinputs;
+    uint32_t boundary = forward ? sender : sender - 1; /* the unit whose result it is, or follows */
+    return (struct parcel){.there = &mail[cell(s->program, sender, row.microbatch)],
+                           .bytes = s->options->sizes[boundary].output};
+}
+
+static bool is_send(enum act act)
+{
+    return act == ACT_SEND_F || act == ACT_SEND_B;
+}
+
+static bool is_receive(enum act act)
+{
+    return act == ACT_RECV_F || act == ACT_RECV_B;
+}
+
+static uint64_t cost_of(const struct simulation *s, struct program_row row)
+{
+    const struct simulate_cost *cost = &s->options->costs[row.unit];
+    if (row.act == ACT_F || row.act == ACT_RC || row.act == ACT_E)
+        return cost->forward;
+    if (row.act == ACT_B)
+        return cost->input + cost->weights;
+    return row.act == ACT_I ? cost->input : row.act == ACT_W ? cost->weights : 0;
+}
+
+/* Every value is there later than 0, so that 0 can mean "not sent". */
+static void send(struct simulation *s, struct simulate_place *place, struct program_row row,
+                 uint64_t now)
+{
+    struct parcel parcel = parcel_of(s, row);
+    uint64_t way = s->options->link_bytes == 0
+                       ? 0
+                       : parcel.bytes * s->options->link_ticks / s->options->link_bytes;
+    *parcel.there = 1 + now + way;
+    place->outbox_bytes += parcel.bytes;
+}
+
+/* False: the row waits for a value that is not sent yet. */
+static bool walk_row(struct simulation *s, uint32_t p)
+{
+    struct simulate_place *place = &s->result->places[p];
+    struct program_row row = s->program->places[p].rows[s->next[p]];
+    uint64_t *clock = &s->clocks[p], cost = cost_of(s, row), begin = *clock;
+    if (is_receive(row.act)) {
+        struct parcel parcel = parcel_of(s, row);
+        if (*parcel.there == 0)
+            return false;
+        begin = *parcel.there - 1 > begin ? *parcel.there - 1 : begin;
+        place->arrived_bytes += parcel.bytes;
+    }
+    *clock = begin + cost;
+    place->busy += cost;
+    place->rows[s->next[p]++] = (struct simulate_span){begin, *clock};
+    if (is_send(row.act))
+        send(s, place, row, *clock);
+    if (cost > 0 && *clock > s->result->time)
+        s->result->time = *clock;
+    return true;
+}
+
+static void walk(struct simulation *s)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t p = 0; p < s->program->places_count; p++)
+            while (s->next[p] < s->program->places[p].rows_count && walk_row(s, p))
+                moved = true;
+    }
+    for (uint32_t p = 0; p < s->program->places_count; p++)
+        check(s->next[p] == s->program->places[p].rows_count); /* the program is valid */
+}
+
+/* ---- what is kept ---- */
+
+static bool is_here(const struct simulation *s, uint32_t place, uint32_t unit, uint32_t slot)
+{
+    return unit < s->program->units && s->owners[(size_t)unit * s->program->slots + slot] == place;
+}
+
+/* A run keeps a microbatch from the forward of its first unit to the last act of that unit. */
+static void count_stored(struct simulation *s, uint32_t p)
+{
+    const struct program_place *place = &s->program->places[p];
+    struct simulate_place *result = &s->result->places[p];
+    uint32_t stored = 0;
+    uint64_t hosted = 0;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        uint64_t saved = s->options->sizes[row.unit].saved;
+        bool first = !is_here(s, p, row.unit - 1, program_slot(s->program, row));
+        stored += first && row.act == ACT_F;
+        if (stored > result->stored)
+            result->stored = stored;
+        stored -= first && (row.act == ACT_B || row.act == ACT_W);
+        hosted += row.act == ACT_OFF_OUT ? saved : 0;
+        hosted -= row.act == ACT_OFF_IN ? saved : 0;
+        if (hosted > result->hosted_bytes)
+            result->hosted_bytes = hosted;
+    }
+}
+
+static enum err measure_place(struct simulation *s, uint32_t p)
+{
+    scoped(program_memory_release) struct program_memory memory = {0};
+    count_stored(s, p);
+    TRY(program_memory_plan(s->program, &s->program->places[p], s->options->sizes, &memory));
+    s->result->places[p].arena_bytes = memory.arena_bytes;
+    return ERR_OK;
+}
+
+enum err simulate_gradient_sets(const struct program *program, uint32_t place, uint32_t *ret_sets)
+{
+    const struct program_place *rows = &program->places[place];
+    scoped(free_scoped) uint32_t *begun = calloc(program->units, sizeof *begun);
+    scoped(free_scoped) uint32_t *ended = calloc(program->units, sizeof *ended);
+    if (begun == NULL || ended == NULL)
+        return ERR_NOMEM;
+    for (uint32_t unit = 0; unit < program->units; unit++)
+        ret_sets[unit] = 0;
+    for (uint32_t i = 0; i < rows->rows_count; i++) {
+        uint32_t unit = rows->rows[i].unit;
+        begun[unit] += rows->rows[i].act == ACT_CLEAR;
+        uint32_t sums = (uint32_t)__builtin_popcount(ended[unit]);
+        if (begun[unit] - ended[unit] + sums > ret_sets[unit])
+            ret_sets[unit] = begun[unit] - ended[unit] + sums;
+        ended[unit] += rows->rows[i].act == ACT_PUSH;
+    }
+    return ERR_OK;
+}
+
+/* ---- all of it ---- */
+
+static enum err alloc_result(const struct program *program, struct simulate_result *result)
+{
+    *result = (struct simulate_result){.places_count = program->places_count};
+    result->places = calloc(program->places_count, sizeof *result->places);
+    if (result->places == NULL)
+        return ERR_NOMEM;
+    for (uint32_t p = 0; p < program->places_count; p++) {
+        struct simulate_place *place = &result->places[p];
+        place->rows = calloc(program->places[p].rows_count + 1, sizeof *place->rows);
+        if (place->rows == NULL)
+            return ERR_NOMEM;
+    }
+    return ERR_OK;
+}
+
+static enum err simulate(struct simulation *s)
+{
+    const struct program *program = s->program;
+    size_t cells = (size_t)program->units * program->microbatches;
+    s->mail.outputs = calloc(cells, sizeof *s->mail.outputs);
+    s->mail.dinputs = calloc(cells, sizeof *s->mail.dinputs);
+    s->next = calloc(program->places_count, sizeof *s->next);
+    s->clocks = calloc(program->places_count, sizeof *s->clocks);
+    if (s->mail.outputs == NULL || s->mail.dinputs == NULL || s->next == NULL || s->clocks == NULL)
+        return ERR_NOMEM;
+    TRY(program_owners(program, &s->owners));
+    TRY(alloc_result(program, s->result));
+    walk(s);
+    for (uint32_t p = 0; p < program->places_count; p++)
+        TRY(measure_place(s, p));
+    return ERR_OK;
+}
+
+enum err simulate_program(const struct program *program, const struct simulate_options *options,
+                          struct simulate_result *ret_result)
+{
+    struct simulate_result result = {0};
+    scoped(simulation_release) struct simulation s = {
+        .program = program, .options = options, .result = &result};
+    enum err err = simulate(&s);
+    if (err != ERR_OK) {
+        simulate_release(&result);
+        return err;
+    }
+    *ret_result = result;
+    return ERR_OK;
+}
+
+void simulate_release(struct simulate_result *result)
+{
+    for (uint32_t p = 0; result->places != NULL && p < result->places_count; p++)
+        free(result->places[p].rows);
+    free(result->places);
+    *result = (struct simulate_result){0};
+}
+
+double simulate_idle_share(const struct simulate_result *result)
+{
+    uint64_t busy = 0;
+    for (uint32_t p = 0; p < result->places_count; p++)
+        busy += result->places[p].busy;
+    double all = (double)result->time * result->places_count;
+    return all > 0 ? (all - (double)busy) / all : 0;
+}
+
+uint64_t simulate_peer_bytes(const struct simulate_result *result)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < result->places_count; p++)
+        bytes += result->places[p].arrived_bytes;
+    return bytes;
+}
