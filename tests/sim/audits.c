@@ -12,6 +12,7 @@
  *                           the rewind: from then on nothing is in the weights that the liar brought
  *                           since its last agreeing audit
  *   audits --lack 1-1000    the search for a cut ignores how old it must be: that is found
+ *   audits --forget 1-1000  a successor does not know that the run is to go back: that is found
  */
 #include "server/coordinator/audits.h"
 #include "common/err.h"
@@ -47,6 +48,7 @@ struct plan {
     uint32_t node_slots;   /* 0: the coordinator chooses */
     bool rewinds;          /* train.audit_rewind, with cuts */
     bool lack;             /* the search ignores version_max */
+    bool forget;           /* the store forgets that the run is to go back */
     uint32_t keep;         /* cuts in the store */
     uint32_t cut_every;
     bool speculates; /* second attempts at slow tickets are compared as well */
@@ -192,7 +194,7 @@ static void take_command(struct world *world, const struct server_command *comma
     check_version(world, world->version);
     memset(world->held, 0, sizeof world->held);
     world->committed_ms = world->now_ms + between(world, 1, 5);
-    if (command->commit.cut) /* of an earlier one the manifest never comes */
+    if (command->commit.cut && !one_in(world, 3)) /* of an earlier one the manifest never comes */
         world->manifest = (struct late){world->now_ms + between(world, 1, 500),
                                         {world->generation, world->version}};
 }
@@ -483,6 +485,19 @@ static void take_answer(struct world *world, uint64_t member, enum err err,
     }
 }
 
+/* Below which step the coordinator takes the liar to have been right. */
+static void read_log(struct world *world, const char *text)
+{
+    unsigned long long below;
+    world->none += strstr(text, "no checkpoint is old enough") != NULL ? 1 : 0;
+    if (sscanf(text, "worker was wrong  worker=w0 confirmed_below=%llu", &below) == 1 &&
+        below > world->confirmed) {
+        printf("seed %llu: no audit agreed between the steps %llu and %llu\n",
+               (unsigned long long)world->seed, (unsigned long long)world->confirmed, below);
+        exit(1);
+    }
+}
+
 static void take_effect(struct world *world, const struct effect *effect)
 {
     struct worker *worker;
@@ -501,7 +516,7 @@ static void take_effect(struct world *world, const struct effect *effect)
     } else if (effect->kind == EFFECT_STORE_CONVICTION)
         convictions_add(&world->convictions, &effect->conviction);
     else if (effect->kind == EFFECT_LOG)
-        world->none += strstr(effect->log.text, "no checkpoint is old enough") != NULL ? 1 : 0;
+        read_log(world, effect->log.text);
     if (effect->kind != EFFECT_EXPEL || (worker = worker_of(world, effect->member)) == NULL)
         return;
     worker->doing = AWAY;
@@ -559,10 +574,12 @@ static void start_daemons(struct world *world)
         .parameter_bytes_max = 1 << 20,
         .spec = "",
         .checkpoint_dir = ""};
-    const struct coordinator_past past = {.generation = world->stored_generation,
-                                          .cut = world->kept[0],
-                                          .recorded = world->version,
-                                          .convictions = world->convictions};
+    struct coordinator_past past = {.generation = world->stored_generation,
+                                    .cut = world->kept[0],
+                                    .recorded = world->version,
+                                    .convictions = world->convictions};
+    if (plan->forget)
+        convictions_undone(&past.convictions);
     struct server_report hello = {.kind = SERVER_HELLO, .boot = ++world->boot};
     struct rand_state secret = {world->seed};
     for (size_t i = 0; i < sizeof run.secret; i++)
@@ -683,10 +700,10 @@ static void next_event(struct world *world)
     coordinator_check(world->coordinator);
     bool pending = world->search.at_ms != NEVER || world->manifest.at_ms != NEVER;
     uint64_t from;
-    uint32_t ends_in = goes_back(world, &from) ? 30 : pending ? 500 : 5000;
+    uint32_t ends_in = goes_back(world, &from) ? 10 : pending ? 500 : 5000;
     if (world->plan->rewinds && world->kept_count > 0 && one_in(world, ends_in))
         start_again(world);
-    else if (world->plan->rewinds && one_in(world, 600))
+    else if (world->plan->rewinds && one_in(world, 400))
         restart_server(world);
 }
 
@@ -765,11 +782,13 @@ static int find(uint64_t first, uint64_t last, uint32_t certificates)
     return median <= TIMES_MEDIAN * expected ? 0 : 1;
 }
 
-static int honest(uint64_t first, uint64_t last, bool rewinds, bool lack)
+static int honest(uint64_t first, uint64_t last, const char *what)
 {
     struct sums sums = {0};
     static const uint32_t node_slots[] = {1, 1, 2, 0};
     uint64_t named = 0;
+    bool lack = strcmp(what, "--lack") == 0, forget = strcmp(what, "--forget") == 0;
+    bool rewinds = lack || forget || strcmp(what, "--rewind") == 0;
     for (uint64_t seed = first; seed <= last; seed++) {
         struct rand_state random = {~seed};
         const struct plan plan = {.share = 0.05 + 0.3 * rand_unit(&random),
@@ -780,6 +799,7 @@ static int honest(uint64_t first, uint64_t last, bool rewinds, bool lack)
                                   .node_slots = node_slots[rand_below(&random, 4)],
                                   .rewinds = rewinds,
                                   .lack = lack,
+                                  .forget = forget,
                                   .cut_every = !rewinds                     ? 0
                                                : rand_below(&random, 2) > 0 ? 5
                                                                             : 15,
@@ -806,15 +826,16 @@ int main(int argc, char **argv)
 {
     unsigned long long first, last;
     const char *what = argc == 3 ? argv[1] : "";
-    bool finds = strcmp(what, "--find") == 0, is_honest = strcmp(what, "--honest") == 0;
-    bool lack = strcmp(what, "--lack") == 0, rewinds = lack || strcmp(what, "--rewind") == 0;
-    if ((!finds && !is_honest && !rewinds) || sscanf(argv[2], "%llu-%llu", &first, &last) != 2 ||
-        first > last) {
-        fprintf(stderr, "usage: audits --find|--honest|--rewind|--lack A-B\n");
+    static const char *const kinds[] = {"--find", "--honest", "--rewind", "--lack", "--forget"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        known = known || strcmp(what, kinds[i]) == 0;
+    if (!known || sscanf(argv[2], "%llu-%llu", &first, &last) != 2 || first > last) {
+        fprintf(stderr, "usage: audits --find|--honest|--rewind|--lack|--forget A-B\n");
         return 2;
     }
-    if (!finds)
-        return honest(first, last, rewinds, lack);
+    if (strcmp(what, "--find") != 0)
+        return honest(first, last, what);
     int by_name = find(first, last, 0), by_certificate = find(first, last, 4);
     return by_name != 0 ? by_name : by_certificate;
 }
