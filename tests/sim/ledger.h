@@ -20,9 +20,11 @@ struct sim_ledger {
     uint64_t adopted_generation, adopted_term;
     struct cut_name recorded;
     struct cut_record record; /* the same cut */
+    double loss;              /* of the step decided last */
     /* the newest generation in which each version was validated */
     uint64_t validated[SIM_STEPS_MAX + 1];
-    bool stopping; /* an operator has asked for it */
+    bool stopping;  /* an operator has asked for it */
+    bool log_taken; /* the step log, by a coordinator whose term was over */
     struct ledger_owner {
         uint64_t generation;
         uint32_t server;
@@ -82,6 +84,8 @@ void ledger_step(struct sim *sim, const struct step_row *row, bool in_office);
 void ledger_validation(struct sim *sim, const struct validation_row *row);
 void ledger_recorded(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);
+/* Of the newest recorded cut's state. */
+struct digest_hex ledger_digest(struct sim *sim);
 /* The coordinator's present map. */
 void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers);
 /* A server may leave for good. */

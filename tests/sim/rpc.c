@@ -320,6 +320,8 @@ enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
     struct stream *stream = rpc_network_stream(sim, rpc);
     enum end to = rpc->end == ACCEPTOR ? OPENER : ACCEPTOR;
     struct message *message = message_of(&header, parts, part_count);
+    if (stream->kind == STREAM_MEMBER && to == ACCEPTOR)
+        watch_heartbeat(sim, stream);
     if (stream->kind != STREAM_EXCHANGE)
         network_send(sim, stream, to, message);
     else if (to == ACCEPTOR)
@@ -553,6 +555,7 @@ enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice re
     while (!waited.is_over && life_acts())
         ignore(thread_wait_locked(&waited.over, &mutex, TIME_NEVER)); /* looks again */
     thread_unlock(&mutex);
+    watch_waited();
     if (call->channel != NULL) /* the caller is dead; who was called carries it out all the same */
         answer(call, ERR_CANCELLED, (struct slice){0});
     return waited.err;

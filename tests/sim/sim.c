@@ -150,6 +150,7 @@ static uint32_t choose_hoarder(const struct sim *sim, uint64_t seed)
 static void init(struct sim *sim, uint64_t seed, const struct sim_options *options)
 {
     *sim = (struct sim){.options = *options, .random = {~seed}, .keys = {seed}};
+    sim->stray.random = (struct rand_state){seed ^ UINT64_C(0x7374726179)};
     world = (struct world){.sim = sim};
     if (options->story != NULL)
         story_scenario(options->story, &sim->scenario);
@@ -266,6 +267,7 @@ static void run(struct sim *sim)
                 sim, 8,
                 "a worker does not learn that the run is over, or a server that it may leave");
     }
+    rows_check(sim);
 }
 
 void sim_run(uint64_t seed, const struct sim_options *options)

@@ -67,6 +67,7 @@
 #include "tests/sim/pairs.h"
 #include "tests/sim/process.h"
 #include "tests/sim/queue.h"
+#include "tests/sim/rows.h"
 #include "tests/sim/rpc.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_coordinator.h"
@@ -74,6 +75,8 @@
 #include "tests/sim/sim_server.h"
 #include "tests/sim/sim_worker.h"
 #include "tests/sim/story.h"
+#include "tests/sim/stray.h"
+#include "tests/sim/tables.h"
 #include "tests/sim/watch.h"
 
 /* The results of seeds, in memory that the supervising process sees. */
@@ -109,6 +112,7 @@ struct sim {
     struct rpc_calls calls;
     struct disks disks;
     struct watch watch;
+    struct stray stray;
     struct life *dead;        /* to be buried */
     uint64_t waits, requests; /* of threads, of processes; ever */
     struct sim_ledger ledger;

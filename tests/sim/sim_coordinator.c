@@ -22,6 +22,7 @@ static void forget(struct sim_coordinator *coordinator)
     coordinator->life = NULL;
     coordinator->core = NULL;
     coordinator->effects_left = 0;
+    coordinator->tables = (struct tables){0};
 }
 
 void sim_coordinator_release(struct sim *sim, struct sim_coordinator *coordinator)

@@ -5,6 +5,7 @@
 #include "server/coordinator/coordinator.h"
 #include "tests/sim/life.h"
 #include "tests/sim/network.h"
+#include "tests/sim/tables.h"
 
 enum { SIM_COORDINATORS = 2 };
 
@@ -25,6 +26,7 @@ struct sim_coordinator {
     struct life *life;        /* NULL: down */
     struct coordinator *core; /* of that process; NULL: none yet */
     uint64_t term;
+    struct tables tables;  /* what was last seen of the core's */
     uint64_t effects_left; /* it dies before the effect after so many; 0: it does not */
 };
 

@@ -329,8 +329,11 @@ void story_chapter(struct sim *sim)
 void story_over(struct sim *sim)
 {
     story_tell(sim, "the run is over, and its last cut is what one process alone comes to");
-    if (sim->options.story != NULL)
-        sim->options.story->over = true;
+    if (sim->options.story == NULL)
+        return;
+    story_tell(sim, "its last step has the loss %.6f, its state the digest %.16s", sim->ledger.loss,
+               ledger_digest(sim).text);
+    sim->options.story->over = true;
 }
 
 /* The value of a key in a line of the log, without quotes; "": it is not there, or there is no key.

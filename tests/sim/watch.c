@@ -153,6 +153,7 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
 {
     switch (effect->kind) {
     case SHARD_WEIGHTS:
+        tables_check_stream(sim, (const struct exchange_stream *)(uintptr_t)effect->sender);
         if (sim->run.async)
             history_published(sim, thread, &effect->weights.header, effect->weights.copies);
         else
@@ -201,6 +202,7 @@ static void look(struct sim_thread *thread, const struct shard_effects *effects)
         reduced = reduced || effects->items[i].kind == SHARD_REDUCED;
     }
     shard_check(thread->shard);
+    tables_check_shard(sim, thread->shard);
     if (shard_statistics(thread->shard).parked != thread->parked)
         sim_violated(sim, 5, "s%u holds %llu parked pulls, not %u", thread->index,
                      (unsigned long long)shard_statistics(thread->shard).parked, thread->parked);
@@ -437,6 +439,7 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
         payload = (struct cursor){.slices = &spoilt, .slice_count = 1};
     }
     mutate_push(sim, thread, &what, &truth);
+    stray_push(sim, shard, sender, push, payload);
     struct shard_ack ack = __real_shard_push(shard, sender, &what, payload, effects);
     free((void *)(uintptr_t)spoilt.data);
     if (server_here()->spoilt && ack.first_refused > 0 &&
@@ -496,6 +499,7 @@ void __wrap_shard_pull(struct shard *shard, struct pull_sender sender, const str
     struct stream *stream = stream_of(sim, sender.stream);
     struct pull what = *pull;
     mutate_pull(sim, thread, &what);
+    stray_pull(sim, shard, sender, pull);
     __real_shard_pull(shard, sender, &what, effects);
     struct shard_effect *answer = answer_of(effects);
     enum err err = answer->kind == SHARD_WEIGHTS ? ERR_OK : answer->refusal.code;
@@ -586,7 +590,10 @@ enum err __wrap_shard_commit(struct shard *shard, uint64_t boot, const struct co
         return __real_shard_commit(shard, boot, commit, moves, effects);
     struct commit decision = *commit;
     mutate_commit(sim, thread, &decision);
+    stray_commit(sim, shard, boot, &decision);
     enum err err = __real_shard_commit(shard, boot, &decision, moves, effects);
+    if (err == ERR_OK)
+        stray_commit_again(sim, shard, boot, &decision);
     sim_trace(sim, "s%u commit(%llu)%s%s, %u chunks go, %u come: %s", thread->index,
               (unsigned long long)decision.step, decision.apply ? "" : " skip",
               decision.cut ? " cut" : "", moves->leave_count, moves->take_count, err_name(err));
@@ -627,11 +634,27 @@ void __wrap_shard_report(const struct shard *shard, struct shard_effects *effect
         look(thread, effects);
 }
 
+REAL(void, shard_logged, struct shard *shard, uint64_t durable);
+
+/* P12: the journal's thread says it in order; said late, an earlier moment takes nothing back. */
+void __wrap_shard_logged(struct shard *shard, uint64_t durable)
+{
+    struct sim_thread *thread = thread_of(shard);
+    __real_shard_logged(shard, durable);
+    uint64_t before = shard->async.durable;
+    if (thread == NULL || durable == 0)
+        return;
+    __real_shard_logged(shard, durable - 1);
+    if (shard->async.durable != before)
+        sim_violated(world.sim, 16, "s%u: what its journal has is forgotten", thread->index);
+}
+
 /* ---- chunks on their way ---- */
 
 REAL(void, shard_transferred, struct shard *shard, const struct transfer *header, enum err err);
 REAL(enum err, shard_arrive, struct shard *shard, const struct transfer *header,
      struct cursor payload, struct shard_effects *effects);
+REAL(bool, shard_missing, const struct shard *shard, uint64_t step, uint64_t *ret_slots);
 
 void __wrap_shard_transferred(struct shard *shard, const struct transfer *header, enum err err)
 {
@@ -666,6 +689,23 @@ static void note_taken(struct watch *watch, uint32_t server, const struct transf
     }
     watch->taken[watch->taken_count++] =
         (struct watch_taken){server, header->chunk, header->generation, header->version};
+}
+
+/* 17: exactly those slots are said to be missing, whatever was in that memory before. */
+bool __wrap_shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots)
+{
+    const struct sim_thread *thread = thread_of(shard);
+    struct sim *sim = world.sim;
+    if (thread == NULL)
+        return __real_shard_missing(shard, step, ret_slots);
+    memset(ret_slots, 0xff, WIRE_SLOT_WORDS_MAX * sizeof *ret_slots);
+    bool any = __real_shard_missing(shard, step, ret_slots);
+    for (uint32_t slot = 0; any && slot < 64 * WIRE_SLOT_WORDS_MAX; slot++)
+        if ((ret_slots[slot / 64] >> slot % 64 & 1) != 0 &&
+            (slot >= sim->scenario.spec.train.slots || ledger_has(sim, thread, step, slot)))
+            sim_violated(sim, 17, "s%u says that it lacks slot %u of step %llu, which it has",
+                         thread->index, slot, (unsigned long long)step);
+    return any;
 }
 
 enum err __wrap_shard_arrive(struct shard *shard, const struct transfer *header,
@@ -750,10 +790,29 @@ void __wrap_kernels_free(const struct kernels *kernels)
         __real_kernels_free(kernels);
 }
 
+/* How many cuts are recorded on the disk, and whole for all that is known there. */
+static uint32_t recorded_count(const struct sim *sim)
+{
+    static const char record[] = "/cut.json";
+    uint32_t count = 0;
+    for (size_t i = 0; i < sim->disks.count; i++) {
+        const char *path = sim->disks.files[i]->path;
+        size_t bytes = path != NULL ? strlen(path) : 0;
+        count += bytes > strlen(record) && strcmp(path + bytes - strlen(record), record) == 0;
+    }
+    return count;
+}
+
 enum err __wrap_checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                                  uint32_t keep, struct reason *reason)
 {
+    struct sim *sim = world.sim;
+    uint32_t before = recorded_count(sim), wanted = sim->scenario.spec.checkpoint.keep;
     enum err err = __real_checkpoint_prune(checkpoint_dir, recorded, keep, reason);
+    uint32_t after = recorded_count(sim);
+    if (life_acts() && after < before && after < wanted)
+        sim_violated(sim, 10, "%u cuts are left of %u, and %u are to be kept", after, before,
+                     wanted);
     mutate_pruned(world.sim, checkpoint_dir, recorded);
     return err;
 }

@@ -28,6 +28,10 @@ bool watch_answer(struct sim *sim, struct stream *stream, const struct message *
 void watch_send(struct sim *sim, struct stream *stream, struct message *take_message);
 void watch_answered(struct sim *sim, struct stream *stream, const struct message *message);
 void watch_release_stream(struct stream *stream);
+/* A worker's heartbeat goes out. */
+void watch_heartbeat(struct sim *sim, const struct stream *stream);
+/* A thread has waited for a call's answer, and did nothing else meanwhile. */
+void watch_waited(void);
 
 /* An effect of a coordinator is carried out. False: its process is dead, perhaps just now. */
 bool watch_effect(void);

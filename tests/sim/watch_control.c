@@ -125,6 +125,7 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     const char *name = members_name(&core->members, request->member);
     forge_complete(sim, core, now_ms, &changed);
+    stray_complete(sim, core, now_ms, &changed);
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
         story_tell(sim, "c%u hears from %s that slot %u of step %llu is done%s", coordinator->index,
@@ -219,9 +220,10 @@ static void check_accused(struct sim *sim, const struct coordinator *core)
 enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now_ms, uint64_t link,
                                           const struct server_report *report)
 {
-    enum err err = __real_coordinator_server_report(core, now_ms, link, report);
     if (coordinator_here() == NULL)
-        return err;
+        return __real_coordinator_server_report(core, now_ms, link, report);
+    stray_report(world.sim, core, now_ms, link, report);
+    enum err err = __real_coordinator_server_report(core, now_ms, link, report);
     trace_report(world.sim, link, report, err);
     tell_report(world.sim, core, link, report, err);
     if (err == ERR_MALFORMED)
@@ -234,11 +236,15 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
 /* After each event of the core. */
 void __wrap_control_effects_carry_out(struct control *control, uint64_t now_ns)
 {
+    struct sim_coordinator *coordinator = coordinator_here();
+    if (coordinator != NULL && coordinator->core != NULL)
+        tables_check_effects(world.sim, &coordinator->tables, coordinator->core);
     __real_control_effects_carry_out(control, now_ns);
-    const struct sim_coordinator *coordinator = coordinator_here();
+    coordinator = coordinator_here();
     if (coordinator == NULL || coordinator->core == NULL)
         return;
     coordinator_check(coordinator->core);
+    tables_check(world.sim, &coordinator->tables, coordinator->core);
     if (sim_coordinator_holds_office(world.sim, coordinator))
         ledger_map(world.sim, &coordinator->core->run, &coordinator->core->servers);
 }
@@ -251,6 +257,8 @@ struct call;
 struct waiting;
 REAL(struct call *, waiting_take_acquire, struct waiting *waiting, uint64_t member);
 REAL(enum err, wire_encode_acquire_reply, const struct acquire_reply *reply, struct buf *out);
+REAL(enum err, record_open, struct record *record, const struct record_run *run,
+     uint64_t *ret_reached, struct reason *reason);
 REAL(void, record_step, struct record *record, const struct step_row *row);
 REAL(void, record_validation, struct record *record, const struct validation_row *row);
 REAL(void, record_rewind, struct record *record, uint64_t version);
@@ -428,6 +436,18 @@ static void check_undone(struct sim *sim, const struct sim_coordinator *coordina
         convictions_undo(&sim->store.past.convictions, &from))
         sim_violated(sim, 19, "c%u goes on, and was to go back before step %llu",
                      coordinator->index, (unsigned long long)from);
+}
+
+/* A coordinator whose term is over may open the log behind its successor's back, and the
+ * successor's rows then go where nobody reads them. */
+enum err __wrap_record_open(struct record *record, const struct record_run *run,
+                            uint64_t *ret_reached, struct reason *reason)
+{
+    enum err err = __real_record_open(record, run, ret_reached, reason);
+    const struct sim_coordinator *coordinator = coordinator_here();
+    if (coordinator != NULL && !sim_coordinator_holds_office(world.sim, coordinator))
+        world.sim->ledger.log_taken = true;
+    return err;
 }
 
 void __wrap_record_step(struct record *record, const struct step_row *row)

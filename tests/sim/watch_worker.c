@@ -141,6 +141,28 @@ static void check_unanswered(struct sim *sim, const struct stream *stream)
     }
 }
 
+/* 8: a worker that runs says so in time, whatever else it waits for. */
+void watch_heartbeat(struct sim *sim, const struct stream *stream)
+{
+    struct sim_worker *worker = &sim->workers[stream->worker];
+    const struct process *process = &worker->process;
+    const struct heartbeat before = worker->heartbeat;
+    uint64_t now_ms = process_now_ms(sim, process), usual_ms = sim->scenario.office.heartbeat_ms;
+    worker->heartbeat =
+        (struct heartbeat){stream->number, now_ms, process->clock_us, process->stops, false};
+    if (before.stream == stream->number && !before.waited && before.stops == process->stops &&
+        before.clock_us == process->clock_us && now_ms - before.at_ms > 2 * usual_ms)
+        sim_violated(sim, 8, "w%u's heartbeat comes %llu ms after the one before, not %llu",
+                     worker->index, (unsigned long long)(now_ms - before.at_ms),
+                     (unsigned long long)usual_ms);
+}
+
+void watch_waited(void)
+{
+    if (life_acts() && world.life->place.kind == PLACE_WORKER)
+        world.sim->workers[world.life->place.index].heartbeat.waited = true;
+}
+
 /* ---- the core ---- */
 
 struct worker;
