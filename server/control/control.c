@@ -131,6 +131,43 @@ static enum err take_chosen(struct control *control, const struct control_run *r
     return ERR_OK;
 }
 
+/* What is written beside the checkpoints. */
+struct logs {
+    struct control *control;
+    const struct control_run *run;
+    uint64_t version; /* that the run goes on from */
+    struct record record;
+    uint64_t recorded;
+};
+
+static enum err open_logs(void *owner, struct reason *reason)
+{
+    struct logs *logs = owner;
+    struct order_log *order = &logs->control->order;
+    const struct store_run *stored = &logs->run->stored;
+    const struct record_run about = {stored->directory, stored->spec, logs->version,
+                                     stored->samples};
+    TRY(record_open(&logs->record, &about, &logs->recorded, reason));
+    if (!logs->run->settings.ssp)
+        return ERR_OK;
+    /* Late rows of an earlier start must not follow the rows that this start keeps. */
+    order_log_release(order);
+    return order_log_open(order, stored->directory, logs->version, reason);
+}
+
+/* P7: whoever opens them takes the place of those that another coordinator has open. So they are
+ * opened while the term is ours. */
+static enum err open_logs_in_term(struct control *control, struct logs *logs, struct reason *reason)
+{
+    const struct store_beside beside = {open_logs, logs};
+    enum err err = store_write_beside(control->config.store, control->term, &beside, reason);
+    if (err != ERR_OK)
+        record_release(&logs->record);
+    if (err == ERR_OLD_TERM)
+        control_effects_fail(control, err, reason);
+    return err;
+}
+
 /* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
 static enum err open_directory(struct control *control, const struct control_run *run,
                                struct record *ret_record, struct coordinator_past *ret_past,
@@ -140,19 +177,15 @@ static enum err open_directory(struct control *control, const struct control_run
     bool chosen;
     TRY(claim_directory(control, stored->directory, reason));
     TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
-    uint64_t version = ret_past->cut.name.version;
-    const struct record_run about = {stored->directory, stored->spec, version, stored->samples};
-    TRY(record_open(ret_record, &about, &ret_past->recorded, reason));
-    enum err err = ERR_OK;
-    if (run->settings.ssp) {
-        /* Late rows of an earlier start must not follow the rows that this start keeps. */
-        order_log_release(&control->order);
-        err = order_log_open(&control->order, stored->directory, version, reason);
-    }
-    if (err == ERR_OK && chosen)
-        err = take_chosen(control, run, ret_record, ret_past, reason);
+    struct logs logs = {.control = control, .run = run, .version = ret_past->cut.name.version};
+    TRY(open_logs_in_term(control, &logs, reason));
+    ret_past->recorded = logs.recorded;
+    enum err err =
+        chosen ? take_chosen(control, run, &logs.record, ret_past, reason) : (enum err)ERR_OK;
     if (err != ERR_OK)
-        record_release(ret_record);
+        record_release(&logs.record);
+    else
+        *ret_record = logs.record;
     return err;
 }
 

@@ -23,33 +23,46 @@ void control_effects_end_if_not_synced(struct control *control, enum err err,
         control_effects_fail(control, err, reason);
 }
 
-/* First the cut's file for readers, then the fact in the store. */
+/* The cut's file for readers. */
+struct cut_file {
+    const char *checkpoint_dir;
+    struct checkpoint_record record;
+};
+
+static enum err write_cut_file(void *owner, struct reason *reason)
+{
+    const struct cut_file *file = owner;
+    return checkpoint_record(&file_ops_real, file->checkpoint_dir, &file->record, reason);
+}
+
+/* P7: a successor may have ordered the run's last cut again (succession.h), whose files have other
+ * digests: the file is written while the term is ours. */
 static enum err store_cut(struct control *control, const struct cut_record *cut,
                           struct reason *reason)
 {
     const struct control_run *run = control->run;
-    struct checkpoint_record record = {
-        .name = {cut->name.generation, cut->name.version},
-        .run = run->stored.run,
-        .counters = {cut->counters.samples, cut->counters.applied, cut->counters.skips_in_row},
-        .spec = run->stored.spec,
-        .server_count = cut->server_count,
-        .by_seed = cut->by_seed,
-        .arrays = prepared_arrays(&run->spec),
+    struct cut_file file = {
+        .checkpoint_dir = run->checkpoint_dir,
+        .record = {.name = {cut->name.generation, cut->name.version},
+                   .run = run->stored.run,
+                   .counters = {cut->counters.samples, cut->counters.applied,
+                                cut->counters.skips_in_row},
+                   .spec = run->stored.spec,
+                   .server_count = cut->server_count,
+                   .by_seed = cut->by_seed,
+                   .arrays = prepared_arrays(&run->spec)},
     };
+    const struct store_beside beside = {write_cut_file, &file};
+    struct checkpoint_record *record = &file.record;
     check(cut->server_count <= WIRE_SERVERS_MAX);
-    memcpy(record.fingerprint.bytes, run->stored.fingerprint, WIRE_DIGEST_BYTES);
-    memcpy(record.data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
+    memcpy(record->fingerprint.bytes, run->stored.fingerprint, WIRE_DIGEST_BYTES);
+    memcpy(record->data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
-        memcpy(record.manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
+        memcpy(record->manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
     TRY(record_sync(&control->record, reason));
     TRY(order_log_sync(&control->order, reason));
-    /* P7: a successor may have ordered the run's last cut again (succession.h), whose files have
-     * other digests. */
-    TRY(store_check_term(control->config.store, control->term, reason));
-    TRY(checkpoint_record(&file_ops_real, run->checkpoint_dir, &record, reason));
     return store_put_cut(control->config.store, control->term, run->stored.run, cut,
-                         run->spec.checkpoint.keep, reason);
+                         run->spec.checkpoint.keep, &beside, reason);
 }
 
 static enum err carry_out_cut(struct control *control, uint64_t now_ns, const struct effect *effect,

@@ -49,8 +49,6 @@ void store_free(struct store *store); /* NULL is fine */
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
 /* Takes a term above all earlier ones. */
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason) MUST_USE;
-/* ERR_OLD_TERM: another has taken a newer one. For what is written beside the store. */
-enum err store_check_term(struct store *store, uint64_t term, struct reason *reason) MUST_USE;
 /* The coordinator of `term` has the term `newer` from now on, because servers had obeyed a higher
  * term. */
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,
@@ -80,9 +78,19 @@ enum err store_run_secret(struct store *store, uint64_t term, uint64_t run,
  * convictions. */
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason) MUST_USE;
-/* A recorded cut; of older ones `keep` - 1 are remembered. */
+/* Files that belong to a fact, and lie outside the store. */
+struct store_beside {
+    enum err (*write)(void *owner, struct reason *reason) MUST_USE;
+    void *owner;
+};
+/* Writes them while the term is this one. */
+enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
+                            struct reason *reason) MUST_USE;
+/* A recorded cut; of older ones `keep` - 1 are remembered. Its files are written first (NULL: there
+ * are none), while the term is this one: meanwhile nobody takes another (P7). */
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
-                       const struct cut_record *cut, uint32_t keep, struct reason *reason) MUST_USE;
+                       const struct cut_record *cut, uint32_t keep,
+                       const struct store_beside *beside, struct reason *reason) MUST_USE;
 
 /* The recorded cuts that are remembered, the newest first, `max` at most. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,

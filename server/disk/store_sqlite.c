@@ -222,12 +222,6 @@ static enum err check_term(struct store *store, uint64_t term, struct reason *re
     return ERR_OK;
 }
 
-enum err store_check_term(struct store *store, uint64_t term, struct reason *reason)
-{
-    TRY(execute(store, "BEGIN", "begin", reason));
-    return end_transaction(store, check_term(store, term, reason), reason);
-}
-
 /* One statement under the term. */
 static enum err write_under(struct store *store, uint64_t term, const char *sql,
                             const struct value *values, struct reason *reason)
@@ -581,8 +575,19 @@ static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, str
                          reason);
 }
 
+enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
+                            struct reason *reason)
+{
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = beside->write(beside->owner, reason);
+    return end_transaction(store, err, reason);
+}
+
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
-                       const struct cut_record *cut, uint32_t keep, struct reason *reason)
+                       const struct cut_record *cut, uint32_t keep,
+                       const struct store_beside *beside, struct reason *reason)
 {
     TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
     enum err err = check_term(store, term, reason);
@@ -590,6 +595,8 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
         err = insert_cut(store, run, cut, reason);
     if (err == ERR_OK)
         err = prune_cuts(store, run, keep, reason);
+    if (err == ERR_OK && beside != NULL)
+        err = beside->write(beside->owner, reason);
     return end_transaction(store, err, reason);
 }
 

@@ -275,11 +275,25 @@ static int disk_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
     return 0;
 }
 
+/* P7: coordinators share a run's directory, and a successor's records are not written over. */
+static void check_term(const char *path)
+{
+    struct sim *sim = world.sim;
+    bool coordinator = world.life != NULL && world.life->place.kind == PLACE_COORDINATOR;
+    const char *name = strrchr(path, '/');
+    if (!coordinator || name == NULL || strcmp(name, "/cut.json") != 0)
+        return;
+    const struct sim_coordinator *writer = &sim->coordinators[world.life->place.index];
+    if (!sim_coordinator_holds_office(sim, writer))
+        sim_violated(sim, 11, "c%u, whose term is over, writes %s", writer->index, path);
+}
+
 static int disk_rename(const struct file_ops *ops, const char *from, const char *to)
 {
     (void)ops;
     if (!goes_on(1, from))
         return 0;
+    check_term(to);
     struct disk_file *file = find(world.sim, from), *before = find(world.sim, to);
     errno = ENOENT;
     if (file == NULL)

@@ -12,7 +12,8 @@ enum { SIM_COORDINATORS = 2 };
 /* The store that coordinators share and that survives them: written as a whole or not at all, and
  * only by the coordinator of the newest term (P7). */
 struct sim_store {
-    uint64_t term; /* the highest taken */
+    uint64_t term;             /* the highest taken */
+    const struct life *writer; /* its transaction is open; NULL: nobody's is */
     struct coordinator_past past;
     enum run_state state;
     char reason[COORDINATOR_TEXT_BYTES];

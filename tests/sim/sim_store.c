@@ -42,6 +42,16 @@ static enum err there(struct reason *reason)
                : ERR_OK;
 }
 
+/* To be written: one writes at a time, and a transaction takes as long as the files beside it. */
+static enum err begin(struct reason *reason)
+{
+    const struct life *writer = world.sim->store.writer;
+    TRY(there(reason));
+    return writer == NULL || writer->dead || writer == world.life
+               ? ERR_OK
+               : reason_set(reason, ERR_BUSY, "another coordinator writes to the store");
+}
+
 /* In a new directory it begins anywhere. */
 static uint64_t first_boot(struct sim *sim)
 {
@@ -58,7 +68,7 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
     if (!life_acts())
         return ERR_OK;
     if (store->place.kind != PLACE_SERVER)
-        return there(reason);
+        return begin(reason);
     if (server->dir_lost || server->boot == 0)
         server->boot = first_boot(sim);
     else if (sim->options.mutation != MUTATE_SAME_BOOT)
@@ -75,7 +85,7 @@ enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason 
     *ret_term = world.sim->store.term + 1;
     if (!life_acts())
         return ERR_OK;
-    TRY(there(reason));
+    TRY(begin(reason));
     coordinator->term = ++world.sim->store.term;
     sim_trace(world.sim, "c%u has term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
@@ -93,7 +103,7 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     *ret_err = ERR_OK;
     if (!watch_effect())
         return false;
-    *ret_err = there(reason);
+    *ret_err = begin(reason);
     if (*ret_err != ERR_OK)
         return false;
     if (term == sim->store.term || sim->options.mutation == MUTATE_STORE_UNFENCED)
@@ -101,13 +111,6 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     sim_trace(sim, "the store refuses c%u, whose term is over", store->place.index);
     *ret_err = reason_set(reason, ERR_OLD_TERM, "the term is over");
     return false;
-}
-
-enum err store_check_term(struct store *store, uint64_t term, struct reason *reason)
-{
-    enum err err;
-    ignore(may_write(store, term, &err, reason)); /* if its process is dead: OK */
-    return err;
 }
 
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)
@@ -185,14 +188,35 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, 
     return ERR_OK;
 }
 
+/* The files take their time, in which the process may die or stand still. */
+static enum err write_beside(const struct store_beside *beside, struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    sim->store.writer = world.life;
+    enum err err = beside->write(beside->owner, reason);
+    sim->store.writer = NULL;
+    return err;
+}
+
+enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
+                            struct reason *reason)
+{
+    enum err err;
+    return may_write(store, term, &err, reason) ? write_beside(beside, reason) : err;
+}
+
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
-                       const struct cut_record *cut, uint32_t keep, struct reason *reason)
+                       const struct cut_record *cut, uint32_t keep,
+                       const struct store_beside *beside, struct reason *reason)
 {
     struct sim *sim = world.sim;
     enum err err;
     (void)run, (void)keep;
     if (!may_write(store, term, &err, reason))
         return err;
+    TRY(write_beside(beside, reason));
+    if (!life_acts())
+        return ERR_OK;
     if (sim->faults.store_full_us > sim->now_us)
         return reason_set(reason, ERR_NO_SPACE, "the store's disk is full");
     ledger_recorded(sim, cut);

@@ -175,6 +175,21 @@ TEST_F(p7_a_term_that_was_taken_ends_the_daemon, control)
                      ERR_CANCELLED); /* it came just before the end */
 }
 
+/* Its successor has them open, and whoever opens them takes their place. */
+TEST_F(p7_an_old_coordinator_leaves_the_logs_to_its_successor, control, .trains = true)
+{
+    struct stat before, after;
+    uint64_t term;
+    control_free(f->control);
+    assert_int_equal(stat(folder_path(&f->folder, "run/steps.jsonl"), &before), 0);
+    open_office(f);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
+    assert_int_equal(stat(folder_path(&f->folder, "run/steps.jsonl"), &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+}
+
 static bool syncs_fail;
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);

@@ -245,8 +245,9 @@ static void store_version(struct plan_fixture *f, uint64_t version)
 {
     const struct cut_record cut = {.name = {3, version}, .server_count = 1};
     record_version(f, version);
-    assert_int_equal(store_put_cut(f->store, f->term, f->plan.run->stored.run, &cut, 9, &f->reason),
-                     ERR_OK);
+    assert_int_equal(
+        store_put_cut(f->store, f->term, f->plan.run->stored.run, &cut, 9, NULL, &f->reason),
+        ERR_OK);
 }
 
 static enum err choose(struct plan_fixture *f, uint64_t version)
