@@ -423,6 +423,18 @@ static void call_drain(struct control *control, uint64_t now_ns, struct call *ta
     replies_send(take_call, wire_encode_drain_reply(&reply, &response), &response);
 }
 
+/* P7: a stop is in the store before it is acknowledged, or the operator asks the successor. */
+static void call_stop_run(struct control *control, uint64_t now_ns, struct call *take_call)
+{
+    enum err err =
+        coordinator_stop(control->coordinator, control_ms(now_ns), take_call->stop_run.reason);
+    control_effects_carry_out(control, now_ns);
+    if (err == ERR_OK && control->failed != ERR_OK)
+        finish(take_call, ERR_CANCELLED, "the coordinator ends");
+    else
+        finish(take_call, err, "");
+}
+
 static void call_checkpoint(struct control *control, struct call *take_call)
 {
     struct coordinator_status status;
@@ -493,9 +505,8 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
         err = coordinator_leave(control->coordinator, control_ms(now_ns), &take_call->leave);
         break;
     case CALL_STOP_RUN:
-        err =
-            coordinator_stop(control->coordinator, control_ms(now_ns), take_call->stop_run.reason);
-        break;
+        call_stop_run(control, now_ns, take_call);
+        return;
     }
     control_effects_carry_out(control, now_ns);
     finish(take_call, err, "");
@@ -680,6 +691,8 @@ static void store_late(struct control *control)
         err = control_effects_store_state(control, &reason);
     if (err == ERR_OK && control->convictions_late)
         err = store_late_convictions(control, &reason);
+    if (err == ERR_OK && control->stop_late)
+        err = control_effects_store_stop(control, control->stop, &reason);
     if (err != ERR_OK)
         control_effects_fail(control, err, &reason);
 }

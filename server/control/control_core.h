@@ -41,6 +41,8 @@ struct control {
     uint64_t samples_before;         /* counted before training began here */
     bool state_late;                 /* the disk was full; the state is stored when it is not */
     bool convictions_late;           /* the same */
+    bool stop_late;                  /* the same */
+    char stop[COORDINATOR_TEXT_BYTES];
     struct control_search search;
     struct whole_cut whole; /* for an operator who resumes a run that the store does not know */
     enum err failed;

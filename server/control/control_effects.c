@@ -13,7 +13,10 @@ void control_effects_fail(struct control *control, enum err err, const struct re
 {
     control->failed = err;
     log_error(control->config.logger, "store failed", log_text("err", err_name(err)),
-              log_text("reason", reason->text), log_text("next", "end"));
+              log_text("reason", reason->text),
+              log_text("next", err == ERR_NO_SPACE
+                                   ? "end; the next start goes on, when there is room"
+                                   : "end"));
 }
 
 void control_effects_end_if_not_synced(struct control *control, enum err err,
@@ -183,6 +186,17 @@ enum err control_effects_store_conviction(struct control *control,
     return ERR_OK;
 }
 
+enum err control_effects_store_stop(struct control *control, const char *why, struct reason *reason)
+{
+    enum err err =
+        store_put_stop(control->config.store, control->term, control->run->stored.run, why, reason);
+    control->stop_late = err == ERR_NO_SPACE;
+    if (!control->stop_late)
+        return err;
+    memmove(control->stop, why, strlen(why) + 1);
+    return ERR_OK;
+}
+
 static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)
 {
     check(newer > control->term); /* P7 */
@@ -214,6 +228,8 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
         return begin_search(control, effect, reason);
     case EFFECT_STORE_CONVICTION:
         return control_effects_store_conviction(control, &effect->conviction, reason);
+    case EFFECT_STORE_STOP:
+        return control_effects_store_stop(control, effect->stop, reason);
     case EFFECT_STORE_ORDER:
         return order_log_add(&control->order, &effect->order, reason);
     default:

@@ -16,6 +16,9 @@ void control_effects_end_if_not_synced(struct control *control, enum err err,
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;
 /* Stores it; on a full disk later. */
+/* Where there is no room it is stored late, as the rest here: who has no room wants to stop. */
+enum err control_effects_store_stop(struct control *control, const char *why,
+                                    struct reason *reason) MUST_USE;
 enum err control_effects_store_conviction(struct control *control,
                                           const struct conviction *conviction,
                                           struct reason *reason) MUST_USE;

@@ -93,12 +93,9 @@ enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, cons
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    if (cuts_waits(&coordinator->run.cuts) && run_ends(&coordinator->run)) {
-        ending_now(coordinator); /* asked again: it waits for room no longer */
-        return ERR_OK;
-    }
-    ending_begin(coordinator, now_ms, ENDING_STOP, why);
-    advance_run(coordinator, now_ms);
+    ending_stop(coordinator, now_ms, why);
+    if (run_active(&coordinator->run))
+        advance_run(coordinator, now_ms);
     return ERR_OK;
 }
 

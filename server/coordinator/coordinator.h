@@ -131,6 +131,9 @@ struct coordinator_past {
     /* The run's log has the steps below this: a successor may go on up to there. */
     uint64_t recorded;
     struct convictions convictions; /* in that run */
+    /* An operator has asked for a stop, and the run is not over yet. */
+    bool stops;
+    char stop[COORDINATOR_TEXT_BYTES]; /* why */
 };
 
 enum effect_kind {
@@ -150,6 +153,7 @@ enum effect_kind {
     EFFECT_STORE_ORDER,      /* order: ssp, the versions a step was computed on; durable before a
                                  later cut is */
     EFFECT_STORE_CONVICTION, /* conviction: before anybody hears of it */
+    EFFECT_STORE_STOP,       /* stop: an operator's, before the call is answered */
     EFFECT_STORE_STATE,      /* state */
     /* Messages. */
     EFFECT_COMMAND, /* command, to the server's link */
@@ -207,6 +211,7 @@ struct effect {
         struct cut_name adopted;
         struct order_step order; /* borrowed until the next step's */
         struct conviction conviction;
+        char stop[COORDINATOR_TEXT_BYTES]; /* why */
         struct {
             enum run_state state;
             char reason[COORDINATOR_TEXT_BYTES];
@@ -259,8 +264,9 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
-/* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED. Where the cut has
- * no room, the run waits for it, unless it is told to stop again. ERR_NO_RUN. */
+/* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED; a successor does
+ * so as well. Where the cut has no room, the run waits for it, unless it is told to stop again.
+ * ERR_NO_RUN. */
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms,
                           const char *why) MUST_USE;
 /* The daemon ends and the run does not. It is like a stop up to the cut, but then nothing is stored

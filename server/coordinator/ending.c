@@ -65,6 +65,32 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
                 (unsigned long long)run->steps.version, why);
 }
 
+void ending_inherit(struct coordinator *coordinator, uint64_t now_ms, const char *why)
+{
+    coordinator->run.ending.stop_stored = true;
+    ending_begin(coordinator, now_ms, ENDING_STOP, why);
+}
+
+/* Also where the daemon ends, and the run pauses: then the successor stops it. */
+static void store_stop(struct coordinator *coordinator, const char *why)
+{
+    struct ending *ending = &coordinator->run.ending;
+    if (ending->stop_stored)
+        return;
+    ending->stop_stored = true;
+    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_STOP);
+    snprintf(effect->stop, sizeof effect->stop, "%s", why);
+}
+
+void ending_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
+{
+    store_stop(coordinator, why);
+    if (cuts_waits(&coordinator->run.cuts) && run_ends(&coordinator->run))
+        ending_now(coordinator); /* asked again: it waits for room no longer */
+    else
+        ending_begin(coordinator, now_ms, ENDING_STOP, why);
+}
+
 /* A stop needs no further step when the run's version is a cut, or will be. */
 static void try_last(struct run *run)
 {

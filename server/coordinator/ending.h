@@ -10,6 +10,10 @@
  * there is one already. */
 void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_kind kind,
                   const char *why);
+/* An operator asks for a stop. It is stored, so that a successor does not forget it. */
+void ending_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why);
+/* An earlier coordinator was asked for a stop. */
+void ending_inherit(struct coordinator *coordinator, uint64_t now_ms, const char *why);
 /* Whether the run is to end, and need not wait for servers. In PHASE_GATHER. */
 bool ending_is_due_in_gather(const struct run *run);
 /* Ends the run if it can end now. */

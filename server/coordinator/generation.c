@@ -284,6 +284,8 @@ static enum err gather_anew(struct coordinator *coordinator, uint64_t now_ms,
     *ret_gathering = outcome == SUCCESSION_GOES_ON ? GATHER_GOES_ON : GATHER_WAITS;
     if (outcome != SUCCESSION_REWINDS)
         return ERR_OK;
+    if (run_ends(run) && succession_may_hear(coordinator, now_ms))
+        return ERR_OK;
     if (run_ends(run)) /* the answers have come; a run that ends needs no rewind */
         succession_release(&run->succession);
     else if (enough_servers(coordinator, NULL))

@@ -160,6 +160,7 @@ enum ending_kind { ENDING_NONE, ENDING_STOP, ENDING_PAUSE /* for a successor to 
 
 struct ending {
     enum ending_kind kind;
+    bool stop_stored; /* an operator's, for a successor */
     char reason[COORDINATOR_TEXT_BYTES];
     uint64_t by_ms; /* at this moment the step in flight is dropped */
 };

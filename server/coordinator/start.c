@@ -3,6 +3,7 @@
 
 #include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
+#include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
@@ -138,5 +139,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     servers_expect_all(&coordinator->servers);
     succession_begin(coordinator, now_ms, past);
     send_state(coordinator);
+    if (past != NULL && past->stops)
+        ending_inherit(coordinator, now_ms, past->stop);
     return ERR_OK;
 }

@@ -337,6 +337,16 @@ const char *succession_missing(const struct coordinator *coordinator)
     return NULL;
 }
 
+bool succession_may_hear(struct coordinator *coordinator, uint64_t now_ms)
+{
+    const struct succession *succession = &coordinator->run.succession;
+    bool hears = succession->owners != NULL && now_ms < succession->until_ms &&
+                 succession_missing(coordinator) != NULL;
+    if (hears)
+        run_due(coordinator, succession->until_ms);
+    return hears;
+}
+
 /* A later answer may have a newer decision. */
 static bool awaits_more(const struct coordinator *coordinator, uint64_t now_ms,
                         const struct server_entry *newest)

@@ -41,6 +41,9 @@ enum err succession_answer(struct coordinator *coordinator, struct server_entry 
                            const struct server_held *held) MUST_USE;
 /* The first server of the newest cut that is not connected; NULL: all are. */
 const char *succession_missing(const struct coordinator *coordinator);
+/* Servers of the newest cut are not connected yet, and there is time: what they hold is not lost
+ * when the run is to stop. */
+bool succession_may_hear(struct coordinator *coordinator, uint64_t now_ms);
 
 enum succession_outcome {
     SUCCESSION_WAITS,   /* for answers, or for servers that are late */

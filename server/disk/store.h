@@ -65,6 +65,10 @@ enum err store_change_run(struct store *store, uint64_t term, const struct store
                           struct reason *reason) MUST_USE;
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
                          const char *why, struct reason *reason) MUST_USE;
+/* An operator has asked for a stop of the run: it is in the run's past until the run is changed.
+ * Once more: fine. */
+enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                        struct reason *reason) MUST_USE;
 enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
                                const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
                                struct reason *reason) MUST_USE;

@@ -3,7 +3,7 @@
  * so that it stays small.
  *
  * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts,
- * convictions. Each write is one transaction that first looks at the term. */
+ * convictions, stops. Each write is one transaction that first looks at the term. */
 #include "server/disk/store.h"
 
 #include "common/rand.h"
@@ -41,7 +41,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS convictions (run INTEGER NOT NULL, member INTEGER NOT NULL,"
     " certificate INTEGER NOT NULL, several INTEGER NOT NULL, name TEXT NOT NULL,"
     " host TEXT NOT NULL, step INTEGER NOT NULL, wrong_bits INTEGER NOT NULL, reason TEXT NOT NULL,"
-    " undo INTEGER NOT NULL, undo_from INTEGER NOT NULL, PRIMARY KEY (run, member)) STRICT;";
+    " undo INTEGER NOT NULL, undo_from INTEGER NOT NULL, PRIMARY KEY (run, member)) STRICT;"
+    "CREATE TABLE IF NOT EXISTS stops (run INTEGER PRIMARY KEY, reason TEXT NOT NULL) STRICT;";
 
 void store_run_release(struct store_run *run)
 {
@@ -423,19 +424,39 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
     return ERR_OK;
 }
 
+static enum err change_run(struct store *store, const struct store_run *run, struct reason *reason)
+{
+    TRY(run_statement(store,
+                      "UPDATE runs SET spec = ?, servers_min = ?, state = ?, reason = ?"
+                      " WHERE run = ?",
+                      (struct value[]){text_value(run->spec),
+                                       uint_value(run->servers_min),
+                                       uint_value(run->state),
+                                       text_value(run->reason),
+                                       uint_value(run->run),
+                                       {0}},
+                      reason));
+    if (sqlite3_changes(store->db) == 0)
+        return reason_set(reason, ERR_NOT_FOUND, "%s: no such run", store->path);
+    return run_statement(store, "DELETE FROM stops WHERE run = ?",
+                         (struct value[]){uint_value(run->run), {0}}, reason);
+}
+
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason)
 {
-    return write_under(store, term,
-                       "UPDATE runs SET spec = ?, servers_min = ?, state = ?, reason = ?"
-                       " WHERE run = ?",
-                       (struct value[]){text_value(run->spec),
-                                        uint_value(run->servers_min),
-                                        uint_value(run->state),
-                                        text_value(run->reason),
-                                        uint_value(run->run),
-                                        {0}},
-                       reason);
+    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = change_run(store, run, reason);
+    return end_transaction(store, err, reason);
+}
+
+enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                        struct reason *reason)
+{
+    return write_under(store, term, "INSERT OR REPLACE INTO stops VALUES (?, ?)",
+                       (struct value[]){uint_value(run), text_value(why), {0}}, reason);
 }
 
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
@@ -734,6 +755,21 @@ static enum err get_convictions(struct store *store, uint64_t run, struct convic
     return code == SQLITE_DONE ? ERR_OK : failed(store, "read the convictions", code, reason);
 }
 
+static enum err get_stop(struct store *store, uint64_t run, struct coordinator_past *past,
+                         struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare_statement(store, "SELECT reason FROM stops WHERE run = ?",
+                          (struct value[]){uint_value(run), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        return failed(store, "read the stop", code, reason);
+    past->stops = code == SQLITE_ROW;
+    if (past->stops)
+        copy_column(statement, 0, past->stop, sizeof past->stop);
+    return ERR_OK;
+}
+
 static enum err get_fingerprint(struct store *store, uint64_t run, struct coordinator_past *past,
                                 struct reason *reason)
 {
@@ -754,6 +790,7 @@ enum err store_get_past(struct store *store, uint64_t run, struct coordinator_pa
     TRY(get_number(store, "generation", &ret_past->generation, reason));
     TRY(get_fingerprint(store, run, ret_past, reason));
     TRY(get_convictions(store, run, &ret_past->convictions, reason));
+    TRY(get_stop(store, run, ret_past, reason));
     uint32_t count; /* none leaves generation 0 */
     return store_get_cuts(store, run, &ret_past->cut, 1, &count, reason);
 }

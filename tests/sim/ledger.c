@@ -569,8 +569,21 @@ static void check_async_metrics(struct sim *sim, const struct step_row *row)
                      (unsigned long long)metrics->samples);
 }
 
+/* The step in flight may be finished, and one more of which a server has the decision. */
+void ledger_stop(struct sim *sim)
+{
+    struct sim_ledger *ledger = &sim->ledger;
+    if (ledger->stop_told || ledger->stop_late)
+        return;
+    ledger->stop_told = true;
+    ledger->stopped = ledger->versions[ledger->generation] + 1;
+}
+
 void ledger_step(struct sim *sim, const struct step_row *row, bool in_office)
 {
+    if (in_office && sim->ledger.stop_told && row->step > sim->ledger.stopped)
+        sim_violated(sim, 20, "step %llu is made, but an operator was told that the run stops",
+                     (unsigned long long)row->step);
     const struct expected_step *expected = &order_expected(sim, row->generation)->steps[row->step];
     if ((in_office && row->generation != sim->ledger.generation) ||
         row->step != sim->ledger.versions[row->generation])

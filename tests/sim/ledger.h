@@ -23,8 +23,10 @@ struct sim_ledger {
     double loss;              /* of the step decided last */
     /* the newest generation in which each version was validated */
     uint64_t validated[SIM_STEPS_MAX + 1];
-    bool stopping;  /* an operator has asked for it */
-    bool log_taken; /* the step log, by a coordinator whose term was over */
+    bool stopping;    /* an operator has asked for it */
+    bool stop_late;   /* … while the store had no room for that */
+    bool stop_told;   /* … and was told that the run stops … */
+    uint64_t stopped; /* … after this step at the latest */
     struct ledger_owner {
         uint64_t generation;
         uint32_t server;
@@ -86,6 +88,8 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);
 /* Of the newest recorded cut's state. */
 struct digest_hex ledger_digest(struct sim *sim);
+/* An operator's stop was acknowledged. */
+void ledger_stop(struct sim *sim);
 /* The coordinator's present map. */
 void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers);
 /* A server may leave for good. */

@@ -49,7 +49,8 @@
  *     completed that was not granted so; whose key is not known yet waits (forge.h);
  *  18 who was convicted is never again taken as a member, whoever the coordinator is;
  *  19 a run that is to go back for a worker that was wrong goes on in no other way, whoever the
- *     coordinator is.
+ *     coordinator is;
+ *  20 a stop that was acknowledged is not forgotten, whoever the coordinator is.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H

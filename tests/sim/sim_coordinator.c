@@ -193,6 +193,8 @@ void sim_operator_answered(struct sim *sim, uint64_t call, enum err err, struct 
         drain_answered(server, err, response);
     else if (what == ASK_GIVE_UP && err == ERR_OK)
         server->give_ups = 0;
+    else if (what == ASK_STOP && err == ERR_OK)
+        ledger_stop(sim);
 }
 
 /* ---- what it thinks of servers ---- */

@@ -140,6 +140,22 @@ enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum 
     return ERR_OK;
 }
 
+enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                        struct reason *reason)
+{
+    struct sim *sim = world.sim;
+    enum err err;
+    (void)run;
+    bool written = may_write(store, term, &err, reason);
+    sim->ledger.stop_late = sim->ledger.stop_late || err == ERR_NO_SPACE;
+    if (!written)
+        return err;
+    sim->store.past.stops = true;
+    snprintf(sim->store.past.stop, sizeof sim->store.past.stop, "%s", why);
+    sim_trace(sim, "a stop is stored");
+    return ERR_OK;
+}
+
 enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
                                const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
                                struct reason *reason)

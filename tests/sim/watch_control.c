@@ -438,16 +438,15 @@ static void check_undone(struct sim *sim, const struct sim_coordinator *coordina
                      coordinator->index, (unsigned long long)from);
 }
 
-/* A coordinator whose term is over may open the log behind its successor's back, and the
- * successor's rows then go where nobody reads them. */
+/* P7: it would put its own logs in the place of those that its successor appends to. */
 enum err __wrap_record_open(struct record *record, const struct record_run *run,
                             uint64_t *ret_reached, struct reason *reason)
 {
-    enum err err = __real_record_open(record, run, ret_reached, reason);
+    struct sim *sim = world.sim;
     const struct sim_coordinator *coordinator = coordinator_here();
-    if (coordinator != NULL && !sim_coordinator_holds_office(world.sim, coordinator))
-        world.sim->ledger.log_taken = true;
-    return err;
+    if (coordinator != NULL && !sim_coordinator_holds_office(sim, coordinator))
+        sim_violated(sim, 7, "c%u opens the run's logs, and its term is over", coordinator->index);
+    return __real_record_open(record, run, ret_reached, reason);
 }
 
 void __wrap_record_step(struct record *record, const struct step_row *row)

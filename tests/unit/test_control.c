@@ -141,6 +141,34 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
     assert_false(served_data);
 }
 
+TEST_F(p7_a_successor_stops_the_run_when_its_operator_was_told_so, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    uint64_t term;
+    control_free(f->control);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_put_stop(f->store, term, 1, "a test", NULL), ERR_OK);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    f->now_ns += SECOND; /* nobody says what it holds */
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(status(f, &arena).state, RUN_STOPPED);
+    assert_false(store_has_active_run(f));
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_true(control_loading(f->control));
+    assert_true(store_has_active_run(f));
+}
+
+TEST_F(p7_a_stop_that_the_store_refuses_is_not_acknowledged, control, .trains = true)
+{
+    uint64_t term;
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_CANCELLED);
+    assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
+}
+
 TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control, .trains = true)
 {
     control_free(f->control);

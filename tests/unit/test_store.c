@@ -239,6 +239,29 @@ TEST_F(a_continued_run_keeps_its_number_under_its_new_settings, store)
     store_run_release(&run);
 }
 
+TEST_F(p7_a_stop_is_known_after_a_restart_until_the_run_is_changed, store)
+{
+    uint64_t number = add_run(f, "a"), other = add_run(f, "b");
+    struct coordinator_past past;
+    assert_int_equal(store_put_stop(f->store, f->term + 1, number, "no", NULL), ERR_OLD_TERM);
+    assert_int_equal(store_get_past(f->store, number, &past, NULL), ERR_OK);
+    assert_false(past.stops);
+    assert_int_equal(store_put_stop(f->store, f->term, number, "first", NULL), ERR_OK);
+    assert_int_equal(store_put_stop(f->store, f->term, number, "enough", NULL), ERR_OK);
+    reopen(f);
+    assert_int_equal(store_get_past(f->store, number, &past, NULL), ERR_OK);
+    assert_true(past.stops);
+    assert_string_equal(past.stop, "enough");
+    assert_int_equal(store_get_past(f->store, other, &past, NULL), ERR_OK);
+    assert_false(past.stops);
+    struct store_run run = run_in("a");
+    run.run = number;
+    assert_int_equal(store_change_run(f->store, f->term, &run, NULL), ERR_OK);
+    store_run_release(&run);
+    assert_int_equal(store_get_past(f->store, number, &past, NULL), ERR_OK);
+    assert_false(past.stops);
+}
+
 TEST_F(p8_the_newest_cut_comes_back_with_its_counters, store)
 {
     struct coordinator_past past;

@@ -341,6 +341,52 @@ TEST_F(p7_a_stop_waits_for_the_answers_and_then_for_a_cut, succession, .asked = 
     assert_int_equal(status(&f->c).state, RUN_TRAINING);
 }
 
+TEST_F(p7_a_stop_is_stored_once_for_whoever_follows, succession, .held = 5)
+{
+    stop(&f->c);
+    assert_string_equal(seen(&f->c, EFFECT_STORE_STOP)->stop, "operator");
+    stop(&f->c);
+    assert_null(seen(&f->c, EFFECT_STORE_STOP));
+}
+
+TEST_F(p7_a_stop_is_stored_also_while_the_daemon_ends, succession, .held = 5)
+{
+    assert_int_equal(coordinator_pause(f->c.coordinator, f->c.now_ms, "signal"), ERR_OK);
+    look(&f->c);
+    assert_null(seen(&f->c, EFFECT_STORE_STOP));
+    stop(&f->c);
+    assert_non_null(seen(&f->c, EFFECT_STORE_STOP));
+}
+
+TEST_F(p7_a_stop_that_the_coordinator_before_was_asked_for_is_carried_out, succession)
+{
+    f->past.stops = true;
+    snprintf(f->past.stop, sizeof f->past.stop, "operator");
+    ask_all(f);
+    assert_null(seen(&f->c, EFFECT_STORE_STOP)); /* it is there */
+    assert_int_equal(status(&f->c).state, RUN_STARTING);
+    say_held_all(f, 5);
+    reduce_all(&f->c, 5);
+    commit_all(&f->c, 4);
+    assert_true(command(&f->c, 0, SERVER_COMMIT)->commit.cut);
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+    record_all(&f->c, 6);
+    assert_int_equal(status(&f->c).state, RUN_STOPPED);
+    assert_string_equal(status(&f->c).reason, "operator");
+}
+
+TEST_F(p7_a_stop_waits_for_servers_that_say_hello_later, succession)
+{
+    go_on(f);
+    stop(&f->c);
+    assert_int_equal(status(&f->c).state, RUN_STARTING);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        hello(&f->c, i, GENERATION);
+    say_held_all(f, 5);
+    assert_int_equal(status(&f->c).version, 5);
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+}
+
 TEST_F(p7_a_stop_does_not_wait_for_a_rewind, succession)
 {
     go_on(f);
