@@ -113,6 +113,18 @@ TEST_F(slots_that_some_chunk_misses_are_told, shard)
     assert_int_equal(slots[0], 0);
 }
 
+TEST_F(p11_before_the_commit_that_may_move_chunks_nothing_is_said_to_be_missing, shard,
+       .later = true)
+{
+    uint64_t slots[WIRE_SLOT_WORDS_MAX];
+    f->config.delay = 1;
+    start(f);
+    assert_true(shard_missing(f->shard, 0, slots));
+    assert_false(shard_missing(f->shard, 1, slots));
+    do_step(f, 0);
+    assert_true(shard_missing(f->shard, 1, slots));
+}
+
 TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard, .later = true)
 {
     f->config.slot_samples = 3;
