@@ -509,6 +509,8 @@ static enum err call_begin(struct rpc_channel *channel, const struct rpc_call_co
                               .answered = config->answered,
                               .owner = config->owner};
     *ret_call = call;
+    if (strcmp(config->path, SIM_LEAVE_PATH) == 0)
+        watch_leave(sim, call->from.index, buf_slice(&request));
     send_request(sim, call, message_new(request.data, request.bytes));
     return ERR_OK;
 }

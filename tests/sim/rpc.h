@@ -7,6 +7,7 @@
 #include "tests/sim/network.h"
 
 #define SIM_DESCRIBE_PATH "/roost.v1.Cluster/Describe"
+#define SIM_LEAVE_PATH "/roost.v1.Cluster/Leave"
 
 /* A call between two processes, from rpc_call_start() on. */
 struct rpc_call {

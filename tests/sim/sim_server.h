@@ -38,6 +38,8 @@ struct sim_thread {
      * long, or a server that has restarted obeys the older of two coordinators, which the store
      * refuses (P7). What it does is lost. */
     bool is_late;
+    /* async: so many gradients were taken when the newest cut was ordered, of that version */
+    uint64_t before_cut, cut_version;
     struct server_ledger ledger;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/sim/stray.h"
 
 #include "server/coordinator/run.h"
+#include "server/member/holdings.h"
 #include "server/member/proof.h"
 #include "server/shard/shard_core.h"
 #include "tests/sim/sim.h"
@@ -20,6 +21,8 @@ struct shard_ack __real_shard_push(struct shard *shard, uint64_t sender, const s
                                    struct cursor payload, struct shard_effects *effects);
 void __real_shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,
                        struct shard_effects *effects);
+
+void __real_holdings_commit(struct holdings *holdings, const struct server_command *command);
 
 static bool comes(struct sim *sim)
 {
@@ -227,6 +230,22 @@ void stray_commit_again(struct sim *sim, struct shard *shard, uint64_t boot,
     forged.step++;
     if (shard->applying)
         no_commit(sim, shard, boot, &forged, ERR_TOO_EARLY, "a commit while one is under way");
+}
+
+void stray_decision(struct sim *sim, struct holdings *holdings, const struct server_command *seen)
+{
+    struct server_command forged = *seen;
+    const struct server_held *told = &holdings->told;
+    uint64_t before = join(0, told, sizeof *told);
+    if (!comes(sim))
+        return;
+    forged.commit.step = told->decision.step + FAR_AHEAD;
+    forged.commit.generation = told->generation + 1;
+    __real_holdings_commit(holdings, &forged);
+    forged.commit.generation = told->generation - 1;
+    __real_holdings_commit(holdings, &forged);
+    if (join(0, told, sizeof *told) != before)
+        sim_violated(sim, 11, "a decision of another generation is noted for a successor");
 }
 
 static void no_push(struct sim *sim, struct shard *shard, uint64_t sender, const struct push *push,

@@ -27,6 +27,9 @@ void stray_complete(struct sim *sim, struct coordinator *core, uint64_t now_ms,
 void stray_commit(struct sim *sim, struct shard *shard, uint64_t boot, const struct commit *seen);
 void stray_commit_again(struct sim *sim, struct shard *shard, uint64_t boot,
                         const struct commit *taken);
+/* Before a server notes that decision for a successor. */
+struct holdings;
+void stray_decision(struct sim *sim, struct holdings *holdings, const struct server_command *seen);
 /* Before a push, or a pull. */
 void stray_push(struct sim *sim, struct shard *shard, uint64_t sender, const struct push *seen,
                 struct cursor payload);

@@ -9,6 +9,8 @@
 
 enum { AGAIN_MAX = 4 /* OUTGOING_MAX of server/threads/pull.c */ };
 
+#define FAILED "checkpoint failed  "
+
 /* ---- effects ---- */
 
 static const struct server_command *find_command(const struct coordinator *core, uint64_t link,
@@ -54,6 +56,18 @@ static void check_counted(struct sim *sim, const struct coordinator *core)
             effects[i].command.command.move_count > 0 && core->run.moves.count > 0 &&
             core->run.moves.status.commits == 0)
             sim_violated(sim, 15, "chunks move, and no commit is said to have moved any");
+}
+
+/* 10: a cut that is awaited no more, because it failed, is not forgotten in silence. */
+void tables_check_failed(struct sim *sim, const struct coordinator *core, const char *who)
+{
+    size_t count;
+    const struct effect *effects = coordinator_effects(core, &count);
+    for (size_t i = 0; i < count; i++)
+        if (effects[i].kind == EFFECT_LOG &&
+            strncmp(effects[i].log.text, FAILED, strlen(FAILED)) == 0)
+            return;
+    sim_violated(sim, 10, "a cut fails at %s, and nobody is told", who);
 }
 
 void tables_check_effects(struct sim *sim, struct tables *tables, struct coordinator *core)
@@ -178,6 +192,19 @@ static void check_leases(struct sim *sim, struct tables *tables, const struct co
 
 /* ---- what is awaited ---- */
 
+/* 8: the core wants to be called before anybody whose acquire waits has waited long enough. */
+static void check_due(struct sim *sim, const struct coordinator *core)
+{
+    uint64_t due_ms = coordinator_next_ms(core);
+    for (uint32_t i = 0; i < core->members.count; i++) {
+        const struct member *member = core->members.list[i];
+        if (member->parked && member->parked_until_ms < due_ms)
+            sim_violated(sim, 8, "%s waits until %llu ms, the coordinator until %llu ms",
+                         member->own.name, (unsigned long long)member->parked_until_ms,
+                         (unsigned long long)due_ms);
+    }
+}
+
 /* 10: cuts that are awaited are of this generation, and newer than the newest. */
 static void check_cuts(struct sim *sim, const struct run *run)
 {
@@ -190,7 +217,8 @@ static void check_cuts(struct sim *sim, const struct run *run)
                          (unsigned long long)pending->record.name.version,
                          (unsigned long long)run->generation);
     }
-    if (cuts_waits(cuts) && !cuts_is_newer(cuts->waiting, cuts->newest.name))
+    if (cuts_waits(cuts) && (cuts->waiting.generation != run->generation ||
+                             !cuts_is_newer(cuts->waiting, cuts->newest.name)))
         sim_violated(sim, 10, "cut %llu.%llu waits for room, and %llu.%llu is recorded",
                      (unsigned long long)cuts->waiting.generation,
                      (unsigned long long)cuts->waiting.version,
@@ -226,6 +254,10 @@ void tables_check(struct sim *sim, struct tables *tables, struct coordinator *co
                      core->servers.chosen_count);
     if (!run_active(run))
         return;
+    if (run->moves.count > 0 && !run->steps.committed)
+        sim_violated(sim, 15, "chunks move, and no commit of generation %llu has said so",
+                     (unsigned long long)run->generation);
+    check_due(sim, core);
     check_leases(sim, tables, core);
     check_cuts(sim, run);
     check_leavers(sim, core);

@@ -25,6 +25,8 @@ struct tables {
 void tables_check_effects(struct sim *sim, struct tables *tables, struct coordinator *core);
 /* Afterwards. */
 void tables_check(struct sim *sim, struct tables *tables, struct coordinator *core);
+/* A cut that was awaited has failed. */
+void tables_check_failed(struct sim *sim, const struct coordinator *core, const char *who);
 
 /* After an event of a shard. */
 void tables_check_shard(struct sim *sim, const struct shard *shard);

@@ -168,6 +168,10 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
                    (unsigned long long)effect->committed.step);
         break;
     case SHARD_SNAPSHOT:
+        if (sim->run.async && effect->snapshot.cut.version == thread->cut_version &&
+            thread->shard->async.applied < thread->before_cut)
+            sim_violated(sim, 16, "s%u copies a cut without what its journal got before it",
+                         thread->index);
         if (sim->run.async)
             history_snapshot(sim, thread, effect);
         mutate_snapshot(sim, server_here(), effect);
@@ -288,6 +292,7 @@ enum err __wrap_prepared_shard_new(const struct prepared *prepared,
               (unsigned long long)prepared->version);
     server_here()->map_index = prepared->server;
     thread->shard = *ret_shard;
+    thread->before_cut = 0;
     world.watching = true;
     ledger_prepared(world.sim, thread, prepared->joins);
     world.watching = false;
@@ -591,9 +596,17 @@ enum err __wrap_shard_commit(struct shard *shard, uint64_t boot, const struct co
     struct commit decision = *commit;
     mutate_commit(sim, thread, &decision);
     stray_commit(sim, shard, boot, &decision);
+    bool news = decision.step >= shard->decided;
     enum err err = __real_shard_commit(shard, boot, &decision, moves, effects);
     if (err == ERR_OK)
         stray_commit_again(sim, shard, boot, &decision);
+    if (err == ERR_OK && news && decision.cut) {
+        thread->cut_version = decision.step + 1;
+        thread->before_cut = shard->async.accepted;
+    }
+    if (err == ERR_OK && news && shard->leaving_count != moves->leave_count)
+        sim_violated(sim, 15, "s%u: %u chunks leave with commit(%llu), not %u", thread->index,
+                     shard->leaving_count, (unsigned long long)decision.step, moves->leave_count);
     sim_trace(sim, "s%u commit(%llu)%s%s, %u chunks go, %u come: %s", thread->index,
               (unsigned long long)decision.step, decision.apply ? "" : " skip",
               decision.cut ? " cut" : "", moves->leave_count, moves->take_count, err_name(err));
@@ -733,6 +746,7 @@ enum err __wrap_shard_arrive(struct shard *shard, const struct transfer *header,
 /* ---- what a server is given from outside ---- */
 
 REAL(void, holdings_prepare, struct holdings *holdings, const struct server_command *command);
+REAL(void, holdings_commit, struct holdings *holdings, const struct server_command *command);
 REAL(enum err, spec_parse, struct slice text, const char *file,
      const struct config_overrides *overrides, struct spec *ret_spec, struct reason *reason);
 REAL(enum err, model_init, struct model *ret_model, const struct spec_model *settings,
@@ -749,6 +763,13 @@ void __wrap_holdings_prepare(struct holdings *holdings, const struct server_comm
     __real_holdings_prepare(holdings, command);
     if (life_acts() && world.life->place.kind == PLACE_SERVER)
         server_here()->holdings = holdings;
+}
+
+void __wrap_holdings_commit(struct holdings *holdings, const struct server_command *command)
+{
+    if (life_acts())
+        stray_decision(world.sim, holdings, command);
+    __real_holdings_commit(holdings, command);
 }
 
 /* Not every scenario's run can be written down as a spec. */

@@ -30,6 +30,8 @@ void watch_answered(struct sim *sim, struct stream *stream, const struct message
 void watch_release_stream(struct stream *stream);
 /* A worker's heartbeat goes out. */
 void watch_heartbeat(struct sim *sim, const struct stream *stream);
+/* A worker says that it leaves. */
+void watch_leave(struct sim *sim, uint32_t worker, struct slice request);
 /* A thread has waited for a call's answer, and did nothing else meanwhile. */
 void watch_waited(void);
 

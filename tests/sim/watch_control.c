@@ -12,6 +12,7 @@
 #include "server/threads/shards.h"
 #include "tests/sim/forge.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/timers.h"
 
 #include <string.h>
 
@@ -51,6 +52,8 @@ REAL(enum err, coordinator_complete, struct coordinator *core, uint64_t now_ms,
      const struct complete_request *request);
 REAL(enum err, coordinator_server_report, struct coordinator *core, uint64_t now_ms, uint64_t link,
      const struct server_report *report);
+REAL(void, coordinator_cut_stored, struct coordinator *core, uint64_t now_ms, struct cut_name name,
+     enum err err);
 struct control;
 REAL(void, control_effects_carry_out, struct control *control, uint64_t now_ns);
 
@@ -223,7 +226,12 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
     if (coordinator_here() == NULL)
         return __real_coordinator_server_report(core, now_ms, link, report);
     stray_report(world.sim, core, now_ms, link, report);
+    bool fails = report->kind == SERVER_MANIFEST && report->manifest.code != ERR_OK &&
+                 cuts_ordered(&core->run.cuts, report->manifest.cut) &&
+                 report->manifest.attempt == cuts_attempt(&core->run.cuts, report->manifest.cut);
     enum err err = __real_coordinator_server_report(core, now_ms, link, report);
+    if (fails && err == ERR_OK)
+        tables_check_failed(world.sim, core, server_of_link(&core->servers, link));
     trace_report(world.sim, link, report, err);
     tell_report(world.sim, core, link, report, err);
     if (err == ERR_MALFORMED)
@@ -231,6 +239,15 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
     check_accused(world.sim, core);
     story_act(world.sim);
     return err;
+}
+
+void __wrap_coordinator_cut_stored(struct coordinator *core, uint64_t now_ms, struct cut_name name,
+                                   enum err err)
+{
+    bool fails = err != ERR_OK && run_active(&core->run) && cuts_ordered(&core->run.cuts, name);
+    __real_coordinator_cut_stored(core, now_ms, name, err);
+    if (fails && coordinator_here() != NULL)
+        tables_check_failed(world.sim, core, "the coordinator");
 }
 
 /* After each event of the core. */
@@ -247,6 +264,13 @@ void __wrap_control_effects_carry_out(struct control *control, uint64_t now_ns)
     tables_check(world.sim, &coordinator->tables, coordinator->core);
     if (sim_coordinator_holds_office(world.sim, coordinator))
         ledger_map(world.sim, &coordinator->core->run, &coordinator->core->servers);
+}
+
+void timers_violated(const char *what)
+{
+    const struct sim_coordinator *coordinator = coordinator_here();
+    if (coordinator != NULL)
+        sim_violated(world.sim, 8, "c%u: %s", coordinator->index, what);
 }
 
 /* ---- effects ---- */
@@ -475,6 +499,11 @@ static void adopt(struct sim *sim, const struct sim_coordinator *coordinator,
                   struct cut_name adopted)
 {
     check_undone(sim, coordinator);
+    const struct run *run = &coordinator->core->run;
+    if (run_active(run) && run->steps.version > run->cuts.newest.name.version &&
+        !run->cuts.wanted && run->cuts.pending_count == 0)
+        sim_violated(sim, 10, "c%u goes on at version %llu, and asks for no cut of it",
+                     coordinator->index, (unsigned long long)run->steps.version);
     ledger_adopted(sim, adopted, coordinator->term);
     story_tell(sim, "c%u goes on with generation %llu at version %llu", coordinator->index,
                (unsigned long long)adopted.generation, (unsigned long long)adopted.version);

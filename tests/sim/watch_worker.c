@@ -157,6 +157,16 @@ void watch_heartbeat(struct sim *sim, const struct stream *stream)
                      (unsigned long long)usual_ms);
 }
 
+/* 17: only members leave. */
+void watch_leave(struct sim *sim, uint32_t worker, struct slice request)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct leave_request leave;
+    check(wire_decode_leave_request(request, &arena, &leave, NULL) == ERR_OK);
+    if (leave.member == 0)
+        sim_violated(sim, 17, "w%u leaves, and never was a member", worker);
+}
+
 void watch_waited(void)
 {
     if (life_acts() && world.life->place.kind == PLACE_WORKER)

@@ -126,6 +126,12 @@ TEST_F(credits_are_never_exceeded, agent, .large = true, .begin = GRANTED)
         pull_all(f);
 }
 
+TEST_F(a_pull_of_two_byte_weights_asks_for_twice_as_many, agent, .large = true, .codec = CODEC_BF16,
+       .begin = GRANTED)
+{
+    assert_int_equal(seen(f, AGENT_PULL, 0)->pull.chunk_count, 2);
+}
+
 TEST_F(pushes_have_credits_of_their_own, agent, .large = true, .begin = GRANTED)
 {
     gradients(f); /* while all pulls are unanswered */

@@ -1,0 +1,10 @@
+/* The timers of the coordinator's daemon: whoever sleeps until one of them sleeps no longer than until
+ * the first (invariant 8), and each call that waits is in every table that finds it. A file of its
+ * own: the daemon's events and the simulator's have one name. */
+#ifndef ROOST_TESTS_SIM_TIMERS_H
+#define ROOST_TESTS_SIM_TIMERS_H
+
+/* In the coordinator that runs (watch_control.c). */
+void timers_violated(const char *what);
+
+#endif
