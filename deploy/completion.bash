@@ -16,7 +16,7 @@ _roost_options() { # word, command…
     local option=${COMP_WORDS[COMP_CWORD - 1]}
     [ "$option" = '=' ] && option=${COMP_WORDS[COMP_CWORD - 2]}
     [ "$word" = '=' ] && option=${COMP_WORDS[COMP_CWORD - 1]} word=''
-    values=$(_roost_help "$@" | sed -nE "s/^.* $option=([a-z0-9]+(\|[a-z0-9]+)+).*/\1/p" | tr '|' ' ')
+    values=$(_roost_help "$@" | sed -nE "s/^.* $option=([a-z0-9-]+(\|[a-z0-9-]+)+).*/\1/p" | tr '|' ' ')
     [ -n "$values" ] && mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
 }
 

@@ -15,6 +15,7 @@ command_fn command_status;
 command_fn command_stop;
 command_fn command_checkpoint;
 command_fn command_replay;
+command_fn command_program;
 command_fn command_drain;
 command_fn command_sample;
 command_fn command_digest;

@@ -22,6 +22,7 @@ static const struct command commands[] = {
     {"checkpoint", command_checkpoint,
      "make the next step a checkpoint; list, verify, restore or prune them"},
     {"replay", command_replay, "repeat a run in one process and compare its bytes"},
+    {"program", command_program, "what a pipeline of stages would cost: printed, checked and drawn"},
     {"drain", command_drain, "move a server's chunks to the others and end it; the run goes on"},
     {"sample", command_sample, "text from a run's newest checkpoint"},
     {"digest", command_digest, "SHA-256 of a checkpoint's weights and optimizer state"},

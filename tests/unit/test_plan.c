@@ -1,0 +1,96 @@
+/* What a program needs of memory, and how a model is cut into stages. */
+#include "tests/unit/executor_fixture.h"
+
+#include "common/model/stages.h"
+#include "worker/executor.h"
+#include "worker/plan.h"
+#include "worker/program/passes.h"
+#include "worker/program/schedule.h"
+
+enum { UNITS_MAX = 16 };
+
+/* The program of one place, as the generator of schedules makes it. */
+static void one_place(const struct executor_fixture *f, uint32_t slots, struct program *ret_program)
+{
+    scoped(program_release) struct program compute = {0};
+    const uint32_t cuts[] = {0, f->model.units_count};
+    const struct schedule_shape shape = {.schedule = SCHEDULE_1F1B,
+                                         .places = 1,
+                                         .runs = 1,
+                                         .units = f->model.units_count,
+                                         .microbatches =
+                                             slots * f->train.slot_samples / f->train.microbatch,
+                                         .slots = slots};
+    const struct passes_options passes = {.recompute = f->train.recompute};
+    assert_int_equal(schedule_generate(&shape, cuts, &compute), ERR_OK);
+    assert_int_equal(passes_complete(&compute, &passes, ret_program), ERR_OK);
+    assert_int_equal(program_validate(ret_program, NULL), ERR_OK);
+}
+
+static void needs_what_an_executor_takes(struct executor_fixture *f, uint32_t slots)
+{
+    scoped(program_release) struct program program = {0};
+    scoped(simulate_release) struct simulate_result result = {0};
+    struct program_sizes sizes[UNITS_MAX];
+    struct simulate_cost costs[UNITS_MAX];
+    struct plan_bytes bytes;
+    const struct plan plan = {f->k, &f->model, &f->train};
+    const struct simulate_options options = {.costs = costs, .sizes = sizes};
+    assert_true(f->model.units_count <= UNITS_MAX);
+    one_place(f, slots, &program);
+    plan_sizes(&plan, sizes);
+    assert_int_equal(plan_measure(&plan, costs), ERR_OK);
+    assert_int_equal(simulate_program(&program, &options, &result), ERR_OK);
+    assert_true(result.time > 0);
+    assert_int_equal(plan_place(&plan, &program, &result, 0, &bytes), ERR_OK);
+    const struct executor_memory taken = executor_memory(fixture_executor(f, slots));
+    assert_int_equal(bytes.weights, taken.weights);
+    assert_int_equal(bytes.gradients, taken.gradients);
+    assert_int_equal(bytes.activations, taken.activations);
+    if (slots == 1) {
+        assert_int_equal(bytes.scratch, taken.scratch);
+        assert_int_equal(bytes.device, taken.total);
+    }
+    assert_int_equal(bytes.host, 0);
+    assert_int_equal(bytes.pulled, 4 * f->model.weights);
+}
+
+TEST_F(a_gpt_needs_what_its_executor_takes, executor, .settings = fixture_gpt())
+{
+    needs_what_an_executor_takes(f, 1);
+    needs_what_an_executor_takes(f, 4);
+    f->train.recompute = true;
+    needs_what_an_executor_takes(f, 2);
+}
+
+TEST_F(an_mlp_needs_what_its_executor_takes, executor, .settings = fixture_mlp())
+{
+    needs_what_an_executor_takes(f, 1);
+    needs_what_an_executor_takes(f, 8);
+}
+
+/* ---- stages ---- */
+
+static void cut(const double *operations, uint32_t units, uint32_t runs, const uint32_t *wanted)
+{
+    struct model_unit list[UNITS_MAX] = {0};
+    const struct model model = {.units_count = units, .units = list};
+    uint32_t cuts[UNITS_MAX + 1];
+    for (uint32_t unit = 0; unit < units; unit++)
+        list[unit].flops_forward = operations[unit];
+    stages_cut(&model, runs, cuts);
+    assert_memory_equal(cuts, wanted, (runs + 1) * sizeof *cuts);
+}
+
+TEST(the_longest_stage_is_as_short_as_it_can_be)
+{
+    const double gpt[] = {0, 10, 10, 10, 10, 10, 10, 3};
+    cut(gpt, 8, 1, (const uint32_t[]){0, 8});
+    cut(gpt, 8, 2, (const uint32_t[]){0, 4, 8});
+    cut(gpt, 8, 3, (const uint32_t[]){0, 3, 5, 8});
+    cut(gpt, 8, 4, (const uint32_t[]){0, 2, 4, 6, 8});
+    cut(gpt, 8, 8, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7, 8});
+    cut((const double[]){1, 1, 100, 1}, 4, 2, (const uint32_t[]){0, 2, 4});
+    cut((const double[]){5, 5, 5, 5}, 4, 3, (const uint32_t[]){0, 1, 2, 4});
+    cut((const double[]){0, 0, 0}, 3, 3, (const uint32_t[]){0, 1, 2, 3});
+}

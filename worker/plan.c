@@ -1,0 +1,242 @@
+#include "worker/plan.h"
+
+#include "common/scoped.h"
+#include "common/time.h"
+#include "worker/model/unit.h"
+#include "worker/pieces.h"
+
+#include <stdlib.h>
+
+static void size_unit(const struct plan *plan, uint32_t unit, struct unit_sizes *ret_sizes)
+{
+    unit_size(plan->kernels, plan->model, unit, plan->train->microbatch,
+              plan->train->logits_bytes_max, ret_sizes);
+}
+
+void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes)
+{
+    for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
+        struct unit_sizes sizes;
+        size_unit(plan, unit, &sizes);
+        ret_sizes[unit] = (struct program_sizes){sizes.output, sizes.saved, sizes.dinput,
+                                                 sizes.in_place, sizes.saved + sizes.output};
+    }
+}
+
+/* ---- uniform times ---- */
+
+/* The unit after a run's last one: whose place in slot 0 is another's. */
+static uint32_t run_end(const struct program *program, const uint32_t *owners, uint32_t first)
+{
+    uint32_t end = first + 1;
+    while (end < program->units &&
+           owners[(size_t)end * program->slots] == owners[(size_t)first * program->slots])
+        end++;
+    return end;
+}
+
+static uint32_t runs_of(const struct program *program, const uint32_t *owners, uint32_t place)
+{
+    uint32_t runs = 0;
+    for (uint32_t unit = 0; unit < program->units; unit = run_end(program, owners, unit))
+        runs += owners[(size_t)unit * program->slots] == place;
+    return runs;
+}
+
+enum err plan_uniform(const struct program *program, struct simulate_cost *ret_costs)
+{
+    uint32_t *owners = NULL;
+    TRY(program_owners(program, &owners));
+    for (uint32_t first = 0, end; first < program->units; first = end) {
+        end = run_end(program, owners, first);
+        uint32_t runs = runs_of(program, owners, owners[(size_t)first * program->slots]);
+        uint64_t ticks = PLAN_FORWARD_TICKS / runs, units = end - first;
+        for (uint64_t i = 0; i < units; i++) {
+            uint64_t share = ticks * (i + 1) / units - ticks * i / units;
+            ret_costs[first + i] = (struct simulate_cost){share, share, share};
+        }
+    }
+    free(owners);
+    return ERR_OK;
+}
+
+/* ---- measured times ---- */
+
+enum { MEASURED_TIMES = 3, USES_MAX = 16 };
+
+/* One unit's arrays, all zero. */
+struct measured {
+    struct unit_call call;
+    element *weights[USES_MAX];
+    float *gradients[USES_MAX];
+};
+
+static void place_arrays(const struct plan *plan, uint32_t number, struct pieces *pieces,
+                         struct measured *measured)
+{
+    const struct model *model = plan->model;
+    const struct model_unit *unit = &model->units[number];
+    uint64_t predictions = (uint64_t)plan->train->microbatch * model->sample_tokens;
+    uint64_t input =
+        number > 0 ? predictions * unit->arrays[MODEL_IN].width
+                   : (uint64_t)plan->train->microbatch * model_sample(&model->settings).inputs;
+    struct unit_sizes sizes;
+    size_unit(plan, number, &sizes);
+    check(unit->uses_count <= USES_MAX);
+    for (uint32_t use = 0; use < unit->uses_count; use++) {
+        uint32_t parameter = model->uses[unit->use_first + use].parameter;
+        uint64_t weights = model->parameters[parameter].weights;
+        measured->weights[use] = pieces_take(pieces, weights * plan->kernels->element_bytes);
+        measured->gradients[use] = pieces_take(pieces, weights * sizeof(float));
+    }
+    measured->call = (struct unit_call){
+        .k = plan->kernels,
+        .model = model,
+        .unit = number,
+        .samples = plan->train->microbatch,
+        .logits_bytes_max = plan->train->logits_bytes_max,
+        .training = true,
+        .weights = measured->weights,
+        .gradients = measured->gradients,
+        .input = pieces_take(pieces, input * sizeof(float)),
+        .targets = pieces_take(pieces, predictions * sizeof(int32_t)),
+        .output = pieces_take(pieces, sizes.output),
+        .saved = pieces_take(pieces, sizes.saved),
+        .scratch = pieces_take(pieces, sizes.scratch),
+        .doutput = pieces_take(pieces, sizes.output),
+        .dinput = pieces_take(pieces, sizes.dinput),
+        .losses = pieces_take(pieces, predictions * sizeof(float)),
+        .correct = pieces_take(pieces, predictions * sizeof(int32_t)),
+    };
+}
+
+/* Shortens *ns to what the operation takes this time. */
+static enum err time_operation(const struct plan *plan, const struct measured *measured,
+                               void (*operation)(const struct unit_call *call), uint64_t *ns)
+{
+    uint64_t begin = time_now_ns();
+    operation(&measured->call);
+    if (plan->kernels->synchronize(plan->kernels) != NULL)
+        return ERR_IO;
+    uint64_t took = time_now_ns() - begin;
+    *ns = took < *ns ? took : *ns;
+    return ERR_OK;
+}
+
+static enum err time_unit(const struct plan *plan, const struct measured *measured,
+                          struct simulate_cost *ret_cost)
+{
+    uint64_t forward = UINT64_MAX, backward = UINT64_MAX;
+    for (int i = 0; i < MEASURED_TIMES; i++) {
+        TRY(time_operation(plan, measured, unit_forward, &forward));
+        TRY(time_operation(plan, measured, unit_backward, &backward));
+    }
+    *ret_cost = (struct simulate_cost){forward, backward - backward / 2, backward / 2};
+    return ERR_OK;
+}
+
+enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs)
+{
+    const struct kernels *k = plan->kernels;
+    for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
+        struct measured measured;
+        struct pieces pieces = {0};
+        place_arrays(plan, unit, &pieces, &measured);
+        uint64_t bytes = pieces.bytes;
+        void *memory = k->alloc(k, bytes);
+        if (memory == NULL)
+            return ERR_NOMEM;
+        k->zero(k, memory, bytes);
+        pieces = (struct pieces){.base = memory};
+        place_arrays(plan, unit, &pieces, &measured);
+        enum err err = time_unit(plan, &measured, &ret_costs[unit]);
+        k->free(k, memory);
+        TRY(err);
+    }
+    return ERR_OK;
+}
+
+/* ---- bytes ---- */
+
+static uint64_t wire_bytes(const struct plan *plan, uint32_t parameter)
+{
+    bool exact = plan->train->precision == SPEC_FP32 || parameter == plan->model->loss_parameter;
+    return plan->model->parameters[parameter].weights * (exact ? 4 : 2);
+}
+
+/* Of the units that the place pulls, each parameter once: a tied one may be used by two. */
+static void add_weights(const struct plan *plan, const struct program_place *place, bool *pulled,
+                        struct plan_bytes *bytes)
+{
+    const struct model *model = plan->model;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        const struct model_unit *unit = &model->units[place->rows[i].unit];
+        if (place->rows[i].act != ACT_PULL)
+            continue;
+        for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
+            uint32_t parameter = model->uses[use].parameter;
+            if (pulled[parameter])
+                continue;
+            pulled[parameter] = true;
+            bytes->weights +=
+                pieces_align(model->parameters[parameter].weights) * plan->kernels->element_bytes;
+            if (parameter != model->loss_parameter)
+                bytes->pulled += wire_bytes(plan, parameter);
+        }
+    }
+}
+
+static void add_gradients(const struct plan *plan, const uint32_t *sets, struct plan_bytes *bytes)
+{
+    const struct model *model = plan->model;
+    for (uint32_t number = 0; number < model->units_count; number++) {
+        const struct model_unit *unit = &model->units[number];
+        if (sets[number] == 0)
+            continue;
+        for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
+            uint32_t parameter = model->uses[use].parameter;
+            bytes->gradients +=
+                sets[number] * sizeof(float) * pieces_align(model->parameters[parameter].weights);
+            bytes->pushed += wire_bytes(plan, parameter);
+        }
+    }
+}
+
+/* The largest scratch, and samples of the slots that the place loads. */
+static void add_scratch(const struct plan *plan, const struct program_place *place,
+                        struct plan_bytes *bytes)
+{
+    const struct model_sample sample = model_sample(&plan->model->settings);
+    uint64_t samples = plan->train->slot_samples;
+    uint64_t inputs = pieces_align(samples * sample.inputs * sizeof(float));
+    uint64_t predictions = pieces_align(samples * plan->model->sample_tokens * sizeof(float));
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct unit_sizes sizes = {0};
+        if (place->rows[i].act == ACT_PULL)
+            size_unit(plan, place->rows[i].unit, &sizes);
+        most = pieces_align(sizes.scratch) > most ? pieces_align(sizes.scratch) : most;
+        bytes->scratch += place->rows[i].act == ACT_LOAD ? inputs + 3 * predictions : 0;
+    }
+    bytes->scratch += most;
+}
+
+enum err plan_place(const struct plan *plan, const struct program *program,
+                    const struct simulate_result *result, uint32_t place,
+                    struct plan_bytes *ret_bytes)
+{
+    const struct simulate_place *simulated = &result->places[place];
+    struct plan_bytes bytes = {.activations = simulated->arena_bytes,
+                               .host = simulated->outbox_bytes + simulated->hosted_bytes};
+    scoped(free_scoped) bool *pulled = calloc(plan->model->parameters_count, sizeof *pulled);
+    scoped(free_scoped) uint32_t *sets = calloc(program->units, sizeof *sets);
+    if (pulled == NULL || sets == NULL)
+        return ERR_NOMEM;
+    TRY(simulate_gradient_sets(program, place, sets));
+    add_weights(plan, &program->places[place], pulled, &bytes);
+    add_gradients(plan, sets, &bytes);
+    add_scratch(plan, &program->places[place], &bytes);
+    bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
+    *ret_bytes = bytes;
+    return ERR_OK;
+}

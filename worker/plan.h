@@ -1,0 +1,42 @@
+/* What a program costs on a model: device memory, wire bytes, times of units. */
+#ifndef ROOST_WORKER_PLAN_H
+#define ROOST_WORKER_PLAN_H
+
+#include "common/model/model.h"
+#include "kernels/kernels.h"
+#include "worker/program/simulate.h"
+
+struct plan {
+    const struct kernels *kernels; /* borrowed, like the two below */
+    const struct model *model;
+    const struct spec_train *train;
+};
+
+enum { PLAN_FORWARD_TICKS = 720720 }; /* 1 … 16 divide it */
+
+/* Of each unit for one microbatch; (units). What I leaves for W is taken to be a gradient for all
+ * that is saved, and that of the result. */
+void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes);
+
+/* A place's forward takes PLAN_FORWARD_TICKS, shared by its runs and their units, its backward twice
+ * that (I = W = 1). (units). ERR_NOMEM. */
+enum err plan_uniform(const struct program *program, struct simulate_cost *ret_costs) MUST_USE;
+
+/* Nanoseconds, measured here: the fastest of a few. I and W are taken to be half of B each. (units).
+ * ERR_NOMEM; ERR_IO: the device failed. */
+enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs) MUST_USE;
+
+/* Bytes of a place. */
+struct plan_bytes {
+    uint64_t weights, gradients, activations, scratch; /* as an executor takes them */
+    uint64_t device;                                   /* their sum */
+    uint64_t host;                                     /* offloaded, and sent for the lease */
+    uint64_t pulled, pushed; /* payloads: of a version; of the nodes that the program spans */
+};
+
+/* `result` is the program's. ERR_NOMEM. */
+enum err plan_place(const struct plan *plan, const struct program *program,
+                    const struct simulate_result *result, uint32_t place,
+                    struct plan_bytes *ret_bytes) MUST_USE;
+
+#endif

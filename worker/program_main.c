@@ -1,0 +1,426 @@
+/* roost-program SPEC, what `roost program` becomes: a schedule for the run's model, printed, checked,
+ * played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
+#include "common/file.h"
+#include "common/files/json.h"
+#include "common/model/stages.h"
+#include "common/scoped.h"
+#include "common/settings/flags.h"
+#include "common/settings/options.h"
+#include "common/tree.h"
+#include "worker/plan.h"
+#include "worker/program/draw.h"
+#include "worker/program/passes.h"
+#include "worker/program/schedule.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+extern char **environ;
+
+enum { SETS_MAX = 128, PROGRAM_FILE_BYTES_MAX = 1 << 26 };
+
+struct arguments {
+    const char *spec_path;
+    const char *sets[SETS_MAX];
+    size_t sets_count;
+    enum schedule schedule;
+    uint32_t stages, runs;
+    uint32_t microbatches; /* of a slot; 0: the spec's */
+    uint32_t node_slots;   /* 0: the spec's */
+    const char *read;      /* a program's file; NULL: the schedule makes it */
+    const char *svg;
+    bool offload, uniform, json;
+};
+
+/* ---- the command line ---- */
+
+static uint32_t parse_count(const char *value, const char *what, uint32_t max,
+                            const struct argp_state *state)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(value, &end, 10);
+    if (errno != 0 || *end != 0 || *value < '0' || *value > '9' || number < 1 || number > max)
+        argp_error(state, "%s is a number from 1 to %u, not %s", what, max, value);
+    return (uint32_t)number;
+}
+
+static enum schedule parse_schedule(const char *value, const struct argp_state *state)
+{
+    for (int schedule = 0; schedule < SCHEDULE_COUNT; schedule++)
+        if (strcmp(schedule_name((enum schedule)schedule), value) == 0)
+            return (enum schedule)schedule;
+    argp_error(state, "no schedule %s", value);
+    return SCHEDULE_COUNT;
+}
+
+enum { KEY_NODE_SLOTS = 256, KEY_SVG, KEY_READ, KEY_OFFLOAD, KEY_UNIFORM };
+
+static const struct argp_option option_rows[] = {
+    {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.slots=8; repeatable", 0},
+    {"stages", 'P', "P", 0, "places that the model is cut into (1)", 0},
+    {"schedule", 'S', "naive|gpipe|1f1b|interleaved|zb-h1|chimera", 0,
+     "who computes what when (1f1b)", 0},
+    {"units", 'v', "V", 0, "interleaved: runs of units that a place holds (1)", 0},
+    {"microbatches", 'm', "M", 0, "of a slot, instead of slot_samples / microbatch", 0},
+    {"node-slots", KEY_NODE_SLOTS, "N", 0,
+     "slots that the program spans, instead of train.node_slots", 0},
+    {"offload", KEY_OFFLOAD, NULL, 0, "activations wait in the host's memory for their backward",
+     0},
+    {"read", KEY_READ, "FILE.csv", 0, "check this program instead of a schedule's", 0},
+    {"uniform", KEY_UNIFORM, NULL, 0,
+     "every forward of a place takes 1, every backward 2, instead of what is measured here", 0},
+    {"svg", KEY_SVG, "FILE.svg", 0, "draw it: places down, time across", 0},
+    {"json", 'j', NULL, 0, "one JSON object on stdout instead of the program", 0},
+    {0},
+};
+
+static error_t parse_number(int key, const char *argument, struct arguments *arguments,
+                            const struct argp_state *state)
+{
+    switch (key) {
+    case 'P':
+        arguments->stages = parse_count(argument, "--stages", PROGRAM_UNITS_MAX, state);
+        return 0;
+    case 'v':
+        arguments->runs = parse_count(argument, "--units", PROGRAM_UNITS_MAX, state);
+        return 0;
+    case 'm':
+        arguments->microbatches =
+            parse_count(argument, "--microbatches", PROGRAM_MICROBATCHES_MAX, state);
+        return 0;
+    case KEY_NODE_SLOTS:
+        arguments->node_slots = parse_count(argument, "--node-slots", TREE_SLOTS_MAX, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 's':
+        if (arguments->sets_count == SETS_MAX)
+            argp_error(state, "more than %d --set", SETS_MAX);
+        arguments->sets[arguments->sets_count++] = argument;
+        return 0;
+    case 'S':
+        arguments->schedule = parse_schedule(argument, state);
+        return 0;
+    case KEY_READ:
+        arguments->read = argument;
+        return 0;
+    case KEY_SVG:
+        arguments->svg = argument;
+        return 0;
+    case KEY_OFFLOAD:
+        arguments->offload = true;
+        return 0;
+    case KEY_UNIFORM:
+        arguments->uniform = true;
+        return 0;
+    case 'j':
+        arguments->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (arguments->spec_path != NULL)
+            argp_error(state, "more than one SPEC: %s", argument);
+        arguments->spec_path = argument;
+        return 0;
+    default:
+        return parse_number(key, argument, arguments, state);
+    }
+}
+
+/* ---- the program ---- */
+
+struct planned {
+    struct spec spec;
+    struct model model;
+    const struct kernels *kernels;
+    struct plan plan;
+    struct program program;
+    struct simulate_result result;
+    struct plan_bytes *places; /* (places) */
+    uint32_t slots;            /* of the node */
+};
+
+static void planned_release(struct planned *planned)
+{
+    free(planned->places);
+    simulate_release(&planned->result);
+    program_release(&planned->program);
+    kernels_free(planned->kernels);
+    model_release(&planned->model);
+}
+
+static enum err read_spec(const struct arguments *arguments, struct planned *planned,
+                          struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    struct config_overrides overrides = {.flags = arguments->sets,
+                                         .flags_count = arguments->sets_count,
+                                         .environment = (const char *const *)environ};
+    enum err err = file_read(arguments->spec_path, CONFIG_FILE_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+    TRY(spec_parse(buf_slice(&text), arguments->spec_path, &overrides, &planned->spec, reason));
+    return model_init(&planned->model, &planned->spec.model, reason);
+}
+
+/* What several places cannot do, and nodes that the run's slots do not have. */
+static enum err judge_spec(const struct arguments *arguments, struct planned *planned,
+                           struct reason *reason)
+{
+    static const char *const kinds[] = {[SPEC_ASYNC] = "async", [SPEC_LOCAL] = "local"};
+    const struct spec *spec = &planned->spec;
+    enum spec_consistency_kind kind = spec->consistency.kind;
+    uint32_t of_spec = spec->train.node_slots > 0 ? spec->train.node_slots : 1;
+    uint32_t slots = arguments->node_slots > 0 ? arguments->node_slots : of_spec;
+    if (arguments->offload && spec->train.recompute)
+        return reason_set(reason, ERR_INVALID,
+                          "activations are offloaded or computed again, not both: --set "
+                          "train.recompute=false would do");
+    if ((kind == SPEC_LOCAL || kind == SPEC_ASYNC) && arguments->stages > 1)
+        return reason_set(
+            reason, ERR_INVALID,
+            "consistency %s needs the norm of the whole gradient inside a slot, which "
+            "no stage has; sync and delay have stages",
+            kinds[kind]);
+    if (kind == SPEC_LOCAL)
+        return reason_set(reason, ERR_INVALID,
+                          "programs with local steps are not planned: they have one place");
+    if ((slots & (slots - 1)) != 0 || slots > spec->train.slots)
+        return reason_set(reason, ERR_INVALID,
+                          "a node is a power of two of slots up to the step's %u, not %u",
+                          spec->train.slots, slots);
+    if (spec->train.precision == SPEC_BF16 && slots != of_spec)
+        return reason_set(reason, ERR_INVALID,
+                          "with train.precision bf16 the node is a setting of the run: --set "
+                          "train.node_slots=%u would do",
+                          slots);
+    planned->slots = slots;
+    return ERR_OK;
+}
+
+static enum err generate(const struct arguments *arguments, struct planned *planned,
+                         struct reason *reason)
+{
+    scoped(program_release) struct program compute = {0};
+    const struct spec_train *train = &planned->spec.train;
+    uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
+                                                   : train->slot_samples / train->microbatch;
+    const struct schedule_shape shape = {.schedule = arguments->schedule,
+                                         .places = arguments->stages,
+                                         .runs = arguments->runs,
+                                         .units = planned->model.units_count,
+                                         .microbatches = planned->slots * of_slot,
+                                         .slots = planned->slots};
+    const struct passes_options passes = {.recompute = train->recompute,
+                                          .offload = arguments->offload};
+    TRY(schedule_judge(&shape, reason));
+    uint32_t runs = shape.places * shape.runs;
+    scoped(free_scoped) uint32_t *cuts = calloc(runs + 1, sizeof *cuts);
+    if (cuts == NULL)
+        return ERR_NOMEM;
+    stages_cut(&planned->model, runs, cuts);
+    TRY(schedule_generate(&shape, cuts, &compute));
+    return passes_complete(&compute, &passes, &planned->program);
+}
+
+static enum err read_program(const struct arguments *arguments, struct planned *planned,
+                             struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    enum err err = file_read(arguments->read, PROGRAM_FILE_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+    err = program_parse(buf_slice(&text), &planned->program, reason);
+    return err == ERR_MALFORMED ? ERR_INVALID : err;
+}
+
+static enum err make_program(const struct arguments *arguments, struct planned *planned,
+                             struct reason *reason)
+{
+    if (arguments->read != NULL)
+        TRY(read_program(arguments, planned, reason));
+    else
+        TRY(generate(arguments, planned, reason));
+    TRY(program_validate(&planned->program, reason));
+    if (planned->program.units != planned->model.units_count)
+        return reason_set(reason, ERR_INVALID, "program has %u units, and the model has %u",
+                          planned->program.units, planned->model.units_count);
+    if (planned->program.local_steps > 0)
+        return reason_set(reason, ERR_INVALID,
+                          "programs with local steps are not planned: they have one place");
+    return ERR_OK;
+}
+
+static enum err simulate(const struct arguments *arguments, struct planned *planned)
+{
+    uint32_t units = planned->model.units_count;
+    scoped(free_scoped) struct simulate_cost *costs = calloc(units, sizeof *costs);
+    scoped(free_scoped) struct program_sizes *sizes = calloc(units, sizeof *sizes);
+    if (costs == NULL || sizes == NULL)
+        return ERR_NOMEM;
+    const struct simulate_options options = {.costs = costs, .sizes = sizes};
+    plan_sizes(&planned->plan, sizes);
+    if (arguments->uniform)
+        TRY(plan_uniform(&planned->program, costs));
+    else
+        TRY(plan_measure(&planned->plan, costs));
+    TRY(simulate_program(&planned->program, &options, &planned->result));
+    planned->places = calloc(planned->program.places_count, sizeof *planned->places);
+    if (planned->places == NULL)
+        return ERR_NOMEM;
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        TRY(plan_place(&planned->plan, &planned->program, &planned->result, p,
+                       &planned->places[p]));
+    return ERR_OK;
+}
+
+static enum err make_plan(const struct arguments *arguments, struct planned *planned,
+                          struct reason *reason)
+{
+    TRY(read_spec(arguments, planned, reason));
+    TRY(judge_spec(arguments, planned, reason));
+    TRY(make_program(arguments, planned, reason));
+    const struct kernels_options options = {.gemm_core = planned->spec.train.gemm_core,
+                                            .gemm_threads = (int)planned->spec.train.threads};
+    if (!kernels_new(&options, &planned->kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    planned->plan = (struct plan){planned->kernels, &planned->model, &planned->spec.train};
+    return simulate(arguments, planned);
+}
+
+/* ---- saying it ---- */
+
+/* Forwards of a place, or seconds. */
+static double in_words(const struct arguments *arguments, const struct planned *planned)
+{
+    return (double)planned->result.time / (arguments->uniform ? PLAN_FORWARD_TICKS : 1e9);
+}
+
+static uint64_t sum_of(const struct planned *planned, size_t offset)
+{
+    uint64_t sum = 0;
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        sum += *(const uint64_t *)((const char *)&planned->places[p] + offset);
+    return sum;
+}
+
+static void put_places(struct json_writer *writer, const struct planned *planned, const char *key,
+                       size_t offset)
+{
+    json_put_key(writer, key);
+    json_put_array(writer);
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        json_put_uint(writer, *(const uint64_t *)((const char *)&planned->places[p] + offset));
+    json_put_end(writer);
+}
+
+static void put_number(struct json_writer *writer, const char *key, uint64_t value)
+{
+    json_put_key(writer, key);
+    json_put_uint(writer, value);
+}
+
+static enum err print_json(const struct arguments *arguments, const struct planned *planned)
+{
+    scoped(buf_release) struct buf buf = {0};
+    struct json_writer writer = json_writer(&buf);
+    json_put_object(&writer);
+    put_number(&writer, "stages", planned->program.places_count);
+    put_number(&writer, "slots", planned->program.slots);
+    put_number(&writer, "microbatches", planned->program.microbatches);
+    json_put_key(&writer, "time");
+    json_put_real(&writer, in_words(arguments, planned));
+    json_put_key(&writer, "idle_share");
+    json_put_real(&writer, simulate_idle_share(&planned->result));
+    json_put_key(&writer, "stored");
+    json_put_array(&writer);
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        json_put_uint(&writer, planned->result.places[p].stored);
+    json_put_end(&writer);
+    put_number(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
+    put_number(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
+    put_number(&writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
+    json_put_key(&writer, "peak_bytes");
+    json_put_object(&writer);
+    put_places(&writer, planned, "device", offsetof(struct plan_bytes, device));
+    put_places(&writer, planned, "host", offsetof(struct plan_bytes, host));
+    json_put_end(&writer);
+    json_put_end(&writer);
+    TRY(json_writer_finish(&writer));
+    printf("%.*s\n", (int)buf.bytes, (const char *)buf.data);
+    return ERR_OK;
+}
+
+/* The program on stdout, what it costs on stderr. */
+static enum err print_text(const struct arguments *arguments, const struct planned *planned)
+{
+    scoped(buf_release) struct buf text = {0};
+    TRY(program_print(&planned->program, &text));
+    fwrite(text.data, 1, text.bytes, stdout);
+    fprintf(stderr, "time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
+            in_words(arguments, planned), arguments->uniform ? "" : " s",
+            simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        fprintf(stderr,
+                "place %u: keeps %u microbatches; device %" PRIu64 " bytes (weights %" PRIu64
+                ", gradients %" PRIu64 ", activations %" PRIu64 ", scratch %" PRIu64
+                "), host %" PRIu64 "\n",
+                p, planned->result.places[p].stored, planned->places[p].device,
+                planned->places[p].weights, planned->places[p].gradients,
+                planned->places[p].activations, planned->places[p].scratch,
+                planned->places[p].host);
+    return ERR_OK;
+}
+
+static enum err draw(const struct arguments *arguments, const struct planned *planned,
+                     struct reason *reason)
+{
+    scoped(buf_release) struct buf svg = {0};
+    char caption[80];
+    snprintf(caption, sizeof caption, "time %g%s, idle %.1f %%", in_words(arguments, planned),
+             arguments->uniform ? "" : " s", 100 * simulate_idle_share(&planned->result));
+    TRY(draw_program(&planned->program, &planned->result, caption, &svg));
+    return file_write_atomic(&file_ops_real, arguments->svg, 0644, buf_slice(&svg), reason);
+}
+
+static enum err run(const struct arguments *arguments, struct reason *reason)
+{
+    scoped(planned_release) struct planned planned = {0};
+    TRY(make_plan(arguments, &planned, reason));
+    if (arguments->svg != NULL)
+        TRY(draw(arguments, &planned, reason));
+    return arguments->json ? print_json(arguments, &planned) : print_text(arguments, &planned);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        option_rows,
+        parse_option,
+        "SPEC",
+        "Prints the program of a schedule for the run's model as CSV, a line for each place, "
+        "checks it "
+        "and says what it costs: time, idle share, microbatches kept, bytes. It trains nothing: "
+        "workers train with one stage; this says what more stages would need.",
+        NULL,
+        NULL,
+        NULL};
+    struct arguments arguments = {.schedule = SCHEDULE_1F1B, .stages = 1, .runs = 1};
+    struct reason reason = {.text = ""};
+    argp_err_exit_status = EXIT_USAGE;
+    flags_parse(&argp, argc, argv, &arguments);
+    if (arguments.spec_path == NULL) {
+        fprintf(stderr, "roost program: which SPEC?\n");
+        return EXIT_USAGE;
+    }
+    enum err err = run(&arguments, &reason);
+    if (err != ERR_OK)
+        fprintf(stderr, "roost program: %s\n", reason_text(err, &reason));
+    return options_exit_code(err);
+}
