@@ -30,6 +30,7 @@ struct arguments {
     uint32_t node_slots;   /* 0: the spec's */
     const char *read;      /* a program's file; NULL: the schedule makes it */
     const char *svg;
+    double link_gbit; /* a second; 0: values are there at once */
     bool offload, uniform, json;
 };
 
@@ -55,7 +56,16 @@ static enum schedule parse_schedule(const char *value, const struct argp_state *
     return SCHEDULE_COUNT;
 }
 
-enum { KEY_NODE_SLOTS = 256, KEY_SVG, KEY_READ, KEY_OFFLOAD, KEY_UNIFORM };
+static double parse_link(const char *value, const struct argp_state *state)
+{
+    char *end;
+    double gbit = strtod(value, &end);
+    if (end == value || *end != 0 || !(gbit >= 0.001 && gbit <= 1e6))
+        argp_error(state, "--link is a number from 0.001 to 1000000, not %s", value);
+    return gbit;
+}
+
+enum { KEY_NODE_SLOTS = 256, KEY_SVG, KEY_READ, KEY_OFFLOAD, KEY_UNIFORM, KEY_LINK };
 
 static const struct argp_option option_rows[] = {
     {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.slots=8; repeatable", 0},
@@ -67,6 +77,10 @@ static const struct argp_option option_rows[] = {
     {"node-slots", KEY_NODE_SLOTS, "N", 0,
      "slots that the program spans, instead of train.node_slots", 0},
     {"offload", KEY_OFFLOAD, NULL, 0, "activations wait in the host's memory for their backward",
+     0},
+    {"link", KEY_LINK, "GBIT", 0,
+     "gigabits a second that a value between places has for itself; without it values are there at "
+     "once",
      0},
     {"read", KEY_READ, "FILE.csv", 0, "check this program instead of a schedule's", 0},
     {"uniform", KEY_UNIFORM, NULL, 0,
@@ -122,6 +136,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_UNIFORM:
         arguments->uniform = true;
         return 0;
+    case KEY_LINK:
+        arguments->link_gbit = parse_link(argument, state);
+        return 0;
     case 'j':
         arguments->json = true;
         return 0;
@@ -129,6 +146,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (arguments->spec_path != NULL)
             argp_error(state, "more than one SPEC: %s", argument);
         arguments->spec_path = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (arguments->uniform && arguments->link_gbit > 0)
+            argp_error(state, "--link is about measured times, --uniform is not");
         return 0;
     default:
         return parse_number(key, argument, arguments, state);
@@ -264,7 +285,11 @@ static enum err simulate(const struct arguments *arguments, struct planned *plan
     scoped(free_scoped) struct program_sizes *sizes = calloc(units, sizeof *sizes);
     if (costs == NULL || sizes == NULL)
         return ERR_NOMEM;
-    const struct simulate_options options = {.costs = costs, .sizes = sizes};
+    /* In a millisecond, so that sizes times ticks stay far below 2^64. */
+    const struct simulate_options options = {.costs = costs,
+                                             .sizes = sizes,
+                                             .link_bytes = (uint64_t)(arguments->link_gbit * 125e3),
+                                             .link_ticks = 1000000};
     plan_sizes(&planned->plan, sizes);
     if (arguments->uniform)
         TRY(plan_uniform(&planned->program, costs));

@@ -54,6 +54,12 @@ static inline void schedule_set_up(struct schedule_fixture *f)
     assert_int_equal(simulate_program(&f->program, &options, &f->result), ERR_OK);
 }
 
+static inline void assert_idle_share(const struct schedule_fixture *f, double wanted)
+{
+    double off = simulate_idle_share(&f->result) - wanted;
+    assert_true(off < 1e-12 && off > -1e-12);
+}
+
 static inline void schedule_tear_down(struct schedule_fixture *f)
 {
     program_release(&f->compute);

@@ -125,8 +125,7 @@ static void times(const struct schedule_fixture *f)
         fail_msg("%s, %u places, %u runs, %u microbatches: %g, not %g",
                  schedule_name(f->shape.schedule), f->shape.places, f->shape.runs,
                  f->shape.microbatches, (double)f->result.time / TICKS, (double)wanted / TICKS);
-    double idle = 1 - (double)work / (double)wanted;
-    assert_float_equal(simulate_idle_share(&f->result), idle, 1e-12);
+    assert_idle_share(f, 1 - (double)work / (double)wanted);
 }
 
 /* Of every schedule what it promises to keep at most. */

@@ -129,6 +129,33 @@ TEST(a_chimera_place_has_a_run_of_each_half)
               "1LOSS,1REDUCE_GRAD,0RECV_B1,0CLEAR1,0B1,0REDUCE_GRAD1\n");
 }
 
+static void validated(struct schedule_shape shape, const uint32_t *cuts, const char *wanted)
+{
+    scoped(program_release) struct program compute = {0}, program = {0};
+    scoped(buf_release) struct buf text = {0};
+    struct reason reason = {.text = ""};
+    assert_int_equal(schedule_validation(&shape, cuts, &compute), ERR_OK);
+    assert_int_equal(
+        passes_complete(&compute, &(struct passes_options){.recompute = true}, &program), ERR_OK);
+    assert_int_equal(program_validate(&program, &reason), ERR_OK);
+    assert_int_equal(program_print(&program, &text), ERR_OK);
+    assert_int_equal(buf_append(&text, "", 1), ERR_OK);
+    assert_string_equal((const char *)text.data, wanted);
+}
+
+TEST(validation_goes_forward_alone_through_the_places)
+{
+    validated((struct schedule_shape){SCHEDULE_1F1B, 2, 1, 3, 2, 1}, (const uint32_t[]){0, 1, 3},
+              "LOAD,0UNSHARD,0E0,0SEND_E0,0E1,0SEND_E1\n"
+              "1UNSHARD,1RECV_F0,1E0,LOAD,2UNSHARD,2E0,1RECV_F1,1E1,2E1,2SUM\n");
+    validated((struct schedule_shape){SCHEDULE_INTERLEAVED, 2, 2, 4, 1, 1},
+              (const uint32_t[]){0, 1, 2, 3, 4},
+              "LOAD,0UNSHARD,0E0,0SEND_E0,2UNSHARD,2RECV_F0,2E0,2SEND_E0\n"
+              "1UNSHARD,1RECV_F0,1E0,1SEND_E0,LOAD,3UNSHARD,3RECV_F0,3E0,3SUM\n");
+    judged("LOAD,0UNSHARD,0E0,0SEND_E0,0SEND_E0\n1UNSHARD,1E0\n", "row 5 (SEND_E of unit 0, micro");
+    judged("LOAD,0UNSHARD,0E0\nLOAD,1UNSHARD,1RECV_F0,1E0,1SUM\n", "nobody sends it");
+}
+
 /* ---- what is kept ---- */
 
 TEST(gradients_of_slots_are_a_binary_counter)
@@ -165,5 +192,23 @@ TEST(a_place_holds_what_its_schedule_keeps)
     f = (struct schedule_fixture){.shape = f.shape, .passes = {.offload = true}};
     schedule_set_up(&f);
     assert_int_equal(f.result.places[1].hosted_bytes, 3 * 1000);
+    schedule_tear_down(&f);
+}
+
+/* ---- the way between places ---- */
+
+/* Forward and back again, over two ways of 3000 ticks. */
+TEST(a_place_waits_until_a_value_has_come)
+{
+    struct schedule_fixture f = {.shape = {SCHEDULE_1F1B, 2, 1, 2, 1, 1}, .boundary_bytes = 64};
+    const struct simulate_cost costs[] = {{100, 50, 70}, {200, 10, 20}};
+    const struct program_sizes sizes[] = {{.output = 64}, {.dinput = 64}};
+    const struct simulate_options options = {costs, sizes, .link_bytes = 32, .link_ticks = 1500};
+    schedule_set_up(&f);
+    simulate_release(&f.result);
+    assert_int_equal(simulate_program(&f.program, &options, &f.result), ERR_OK);
+    assert_int_equal(f.result.time, 100 + 3000 + 200 + 30 + 3000 + 120);
+    assert_int_equal(f.result.places[0].busy, 220);
+    assert_idle_share(&f, 1 - 450. / (2 * 6450));
     schedule_tear_down(&f);
 }

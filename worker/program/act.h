@@ -25,6 +25,7 @@
  *
  *   Acts between places. A value stays with who sent it until the lease is over.
  *   SEND_F  2SEND_F0    the unit's result may be asked for
+ *   SEND_E  2SEND_E0    likewise, after E: nobody here needs it any more
  *   RECV_F  2RECV_F0    the unit's input is here, from the place of the unit before
  *   SEND_B  2SEND_B0    the gradient of the unit's input may be asked for
  *   RECV_B  2RECV_B0    the gradient of its result is here, from the place of the next unit
@@ -66,6 +67,7 @@
     X(I, input)                                                                                    \
     X(W, weights)                                                                                  \
     X(SEND_F, send_forward)                                                                        \
+    X(SEND_E, send_evaluated)                                                                      \
     X(RECV_F, receive_forward)                                                                     \
     X(SEND_B, send_backward)                                                                       \
     X(RECV_B, receive_backward)                                                                    \

@@ -89,12 +89,12 @@ static void complete_forward(struct passes *passes, struct program_row row)
     pull(passes, row);
     if (row.unit > 0 && elsewhere(passes, row.unit - 1, row))
         add(passes, ACT_RECV_F, row);
-    if (is_last(passes, row))
+    if (is_last(passes, row) && row.act == ACT_F)
         begin(passes, row); /* its forward adds the head's gradients (act.h) */
-    add(passes, ACT_F, row);
+    add(passes, row.act, row);
     if (elsewhere(passes, row.unit + 1, row))
-        add(passes, ACT_SEND_F, row);
-    if (kept_apart(passes, row))
+        add(passes, row.act == ACT_F ? ACT_SEND_F : ACT_SEND_E, row);
+    if (kept_apart(passes, row) && row.act == ACT_F)
         add(passes, passes->options.recompute ? ACT_DROP : ACT_OFF_OUT, row);
 }
 
@@ -112,22 +112,26 @@ static void complete_input(struct passes *passes, struct program_row row)
         add(passes, ACT_SEND_B, row);
 }
 
-static void push(struct passes *passes, struct program_row row)
+/* After a slot's last backward, or its last E. */
+static void complete_slot(struct passes *passes, struct program_row row)
 {
     uint32_t microbatches = passes->compute->microbatches / passes->compute->slots;
     if ((row.microbatch + 1) % microbatches != 0)
         return;
-    if (is_last(passes, row)) {
+    if (is_last(passes, row))
         add_slot(passes, ACT_SUM, row);
+    if (row.act == ACT_E)
+        return;
+    if (is_last(passes, row))
         add_slot(passes, ACT_LOSS, row);
-    }
     add_slot(passes, ACT_PUSH, row);
 }
 
 static void complete_row(struct passes *passes, struct program_row row)
 {
-    check(row.act == ACT_F || row.act == ACT_B || row.act == ACT_I || row.act == ACT_W);
-    if (row.act == ACT_F)
+    bool forward = row.act == ACT_F || row.act == ACT_E;
+    check(forward || row.act == ACT_B || row.act == ACT_I || row.act == ACT_W);
+    if (forward)
         complete_forward(passes, row);
     if (row.act == ACT_B || row.act == ACT_I)
         complete_input(passes, row);
@@ -135,8 +139,8 @@ static void complete_row(struct passes *passes, struct program_row row)
         begin(passes, row);
         add(passes, ACT_W, row);
     }
-    if (row.act == ACT_B || row.act == ACT_W)
-        push(passes, row);
+    if (row.act == ACT_E || row.act == ACT_B || row.act == ACT_W)
+        complete_slot(passes, row);
 }
 
 static void complete_places(struct passes *passes)

@@ -10,7 +10,8 @@
  * a pipeline need not run empty between slots. The gradients of a slot begin (CLEAR) and are final
  * (PUSH) unit by unit. Whoever walks the rows adds final slots in the tree of common/tree.h, and
  * pushes the node's sum at the last slot's PUSH: the bits of slots pushed one by one. A program of
- * one slot may also be walked once for each slot of a node.
+ * one slot may also be walked once for each slot of a node. Where a unit's slots are two places'
+ * (chimera), each place has an aligned half, sums it and pushes it as a node of its own.
  *
  * Places. The executor of today walks programs of one place and one slot with the acts of
  * ACT_LIST_ALONE; schedule.h makes programs of several places, simulate.h plays them.

@@ -22,8 +22,9 @@ struct turn {
 static void emit(struct generator *g, uint32_t place, struct turn turn)
 {
     uint32_t first = g->cuts[turn.run], end = g->cuts[turn.run + 1];
+    bool upwards = turn.act == ACT_F || turn.act == ACT_E;
     for (uint32_t i = first; i < end; i++) {
-        uint32_t unit = turn.act == ACT_F ? i : first + end - 1 - i;
+        uint32_t unit = upwards ? i : first + end - 1 - i;
         writer_add(&g->writer, place, (struct program_row){turn.act, unit, turn.microbatch});
     }
 }
@@ -302,18 +303,35 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     return ERR_OK;
 }
 
-enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *cuts,
-                           struct program *ret_program)
+static enum err begin(struct generator *g, const struct schedule_shape *shape, const uint32_t *cuts)
 {
     const struct program about = {.units = shape->units,
                                   .microbatches = shape->microbatches,
                                   .slots = shape->slots,
                                   .places_count = shape->places};
-    struct generator g = {.shape = *shape, .cuts = cuts};
     check(cuts[0] == 0 && cuts[(size_t)shape->places * shape->runs] == shape->units);
-    TRY(writer_init(&g.writer, &about));
+    *g = (struct generator){.shape = *shape, .cuts = cuts};
+    return writer_init(&g->writer, &about);
+}
+
+enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *cuts,
+                           struct program *ret_program)
+{
+    struct generator g;
+    TRY(begin(&g, shape, cuts));
     enum err err = schedules[shape->schedule].generate(&g);
     if (err != ERR_OK)
         g.writer.err = err;
+    return writer_finish(&g.writer, ret_program);
+}
+
+enum err schedule_validation(const struct schedule_shape *shape, const uint32_t *cuts,
+                             struct program *ret_program)
+{
+    struct generator g;
+    TRY(begin(&g, shape, cuts));
+    for (uint32_t run = 0; run < shape->places * shape->runs; run++)
+        for (uint32_t microbatch = 0; microbatch < shape->microbatches; microbatch++)
+            emit(&g, run % shape->places, (struct turn){ACT_E, run, microbatch});
     return writer_finish(&g.writer, ret_program);
 }

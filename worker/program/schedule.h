@@ -53,4 +53,8 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
 enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *cuts,
                            struct program *ret_program) MUST_USE;
 
+/* Validation: forward alone (E), a run after the other, whatever the schedule. ERR_NOMEM. */
+enum err schedule_validation(const struct schedule_shape *shape, const uint32_t *cuts,
+                             struct program *ret_program) MUST_USE;
+
 #endif

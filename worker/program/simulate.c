@@ -35,6 +35,16 @@ static size_t cell(const struct program *program, uint32_t unit, uint32_t microb
     return (size_t)unit * program->microbatches + microbatch;
 }
 
+static bool is_send(enum act act)
+{
+    return act == ACT_SEND_F || act == ACT_SEND_E || act == ACT_SEND_B;
+}
+
+static bool is_receive(enum act act)
+{
+    return act == ACT_RECV_F || act == ACT_RECV_B;
+}
+
 /* What a row sends or receives: bytes, and where it says when they are there. */
 struct parcel {
     uint64_t *there;
@@ -43,23 +53,12 @@ struct parcel {
 
 static struct parcel parcel_of(const struct simulation *s, struct program_row row)
 {
-    bool receives = row.act == ACT_RECV_F || row.act == ACT_RECV_B;
-    bool forward = row.act == ACT_SEND_F || row.act == ACT_RECV_F;
-    uint32_t sender = !receives ? row.unit : forward ? row.unit - 1 : row.unit + 1;
+    bool forward = row.act != ACT_SEND_B && row.act != ACT_RECV_B;
+    uint32_t sender = !is_receive(row.act) ? row.unit : forward ? row.unit - 1 : row.unit + 1;
     uint64_t *mail = forward ? s->mail.outputs : s->mail.dinputs;
     uint32_t boundary = forward ? sender : sender - 1; /* the unit whose result it is, or follows */
     return (struct parcel){.there = &mail[cell(s->program, sender, row.microbatch)],
                            .bytes = s->options->sizes[boundary].output};
-}
-
-static bool is_send(enum act act)
-{
-    return act == ACT_SEND_F || act == ACT_SEND_B;
-}
-
-static bool is_receive(enum act act)
-{
-    return act == ACT_RECV_F || act == ACT_RECV_B;
 }
 
 static uint64_t cost_of(const struct simulation *s, struct program_row row)

@@ -16,7 +16,8 @@ struct simulate_cost {
 struct simulate_options {
     const struct simulate_cost *costs; /* (units) */
     const struct program_sizes *sizes; /* (units) */
-    uint64_t link_bytes;               /* that a link carries in link_ticks; 0: at once */
+    /* A value is there so much later than it is sent; values do not hinder each other. */
+    uint64_t link_bytes; /* that take link_ticks; 0: at once */
     uint64_t link_ticks;
 };
 

@@ -82,11 +82,12 @@ static bool find_sender(const struct play *play, struct program_row row, uint32_
 {
     bool forward = row.act == ACT_RECV_F;
     uint32_t unit = forward ? row.unit - 1 : row.unit + 1;
+    uint32_t sent = forward ? ARRAY(SENT_OUTPUT) : ARRAY(SENT_DINPUT);
     uint32_t sender = play_owner(play, unit, program_slot(play->program, row));
     const struct program_place *place = &play->program->places[sender];
     for (uint32_t i = play->next[sender]; i < place->rows_count; i++) {
         struct program_row sends = place->rows[i];
-        if (sends.act == (forward ? ACT_SEND_F : ACT_SEND_B) && sends.unit == unit &&
+        if (act_facts(sends.act)->each.writes & sent && sends.unit == unit &&
             sends.microbatch == row.microbatch) {
             *ret_place = sender;
             *ret_row = i;
