@@ -33,6 +33,17 @@ static uint32_t drop_ticket(struct agent_fixture *f)
     return push.server;
 }
 
+TEST_F(a_server_cannot_count_more_than_was_pushed, agent, .begin = PUSHED)
+{
+    struct agent_effect push = *seen(f, AGENT_PUSH, 0), other = *seen(f, AGENT_PUSH, 1);
+    acked(f, &push, ERR_BUSY, push.push.entry_count + 7);
+    acked(f, &other, ERR_OK, 0);
+    computed(f, ERR_OK);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_OK);
+    wait(f, BACKOFF_MS);
+    assert_int_equal(count(f, AGENT_PUSH), 0); /* nothing is left of it */
+}
+
 TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
 {
     drop_ticket(f);

@@ -72,6 +72,12 @@ static void joins_again_after(struct agent_fixture *f, enum err err, uint64_t us
     assert_int_equal(count(f, AGENT_JOIN), 1);
 }
 
+TEST_F(who_may_not_join_as_it_was_joins_anew, agent)
+{
+    look(f);
+    joins_again_after(f, ERR_UNKNOWN_MEMBER, AGENT_BACKOFF_MS_MIN);
+}
+
 TEST_F(a_run_that_is_not_there_yet_is_asked_for_again_soon, agent)
 {
     look(f);

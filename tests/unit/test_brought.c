@@ -24,8 +24,13 @@ TEST(steps_in_a_row_are_one_range_in_whatever_order_they_come)
 TEST(with_more_ranges_the_smallest_gap_is_closed_and_no_step_is_lacking)
 {
     struct brought brought = {0};
-    for (uint64_t i = 0; i < 40; i++)
+    for (uint64_t i = 0; i < 40; i++) {
         brought_note(&brought, i * 10 + (i == 7 ? 8 : 0)); /* 78 and 80 are the nearest */
+        if (i != BROUGHT_RANGES_MAX)
+            continue;
+        assert_int_equal(brought_from(&brought, 79), 79); /* closed */
+        assert_int_equal(brought_from(&brought, 5), 10);
+    }
     assert_int_equal(brought.count, BROUGHT_RANGES_MAX);
     for (uint64_t i = 0; i < 40; i++)
         assert_int_equal(brought_from(&brought, i * 10 + (i == 7 ? 8 : 0)),

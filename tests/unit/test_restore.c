@@ -3,6 +3,7 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/safetensors.h"
+#include "server/disk/prepared.h"
 #include "server/disk/restore.h"
 
 #include <math.h>
@@ -234,4 +235,18 @@ TEST_IN_FOLDER(what_the_model_has_no_place_for_is_named)
         assert_non_null(strstr(reason.text, names[i]));
         assert_non_null(strstr(reason.text, "model.safetensors: "));
     }
+}
+
+/* ---- what a cut takes ---- */
+
+TEST(a_cut_takes_four_bytes_for_each_weight_and_each_of_its_states)
+{
+    scoped(model_release) struct model model = gpt();
+    struct spec spec = {.optimizer = {.kind = SPEC_SGD}};
+    uint64_t weights = 0;
+    for (uint32_t i = 0; i < model.parameters_count; i++)
+        weights += model.parameters[i].weights;
+    assert_int_equal(prepared_cut_bytes(&spec, &model), weights * 4);
+    spec.optimizer.kind = SPEC_ADAMW;
+    assert_int_equal(prepared_cut_bytes(&spec, &model), weights * 12);
 }

@@ -101,6 +101,14 @@ static void decide(struct seal_fixture *f)
     assert_int_equal(decide_seal(f), ERR_OK);
 }
 
+TEST_F(samples_beyond_two_to_the_31_are_counted, seal)
+{
+    fill(&f->seal, threes);
+    f->seal.sample_count = 0x1p40;
+    assert_int_equal(decide_seal(f), ERR_OK);
+    assert_int_equal(f->metrics.samples, UINT64_C(1) << 40);
+}
+
 TEST(the_sum_has_the_same_bits_for_every_order_of_arrival)
 {
     const double sumsq[CHUNKS] = {1e16, 1, 1, -1e16}; /* (a + b) + c differs from a + (b + c) */
