@@ -37,6 +37,7 @@ enum {
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
+    STARTS_MAX = 64,           /* workers that have been started and have not joined */
     ENDING_MS = 1000,          /* a killed daemon frees its memory and locks */
     BASE_BYTES = 300,          /* runs/ and a file's name */
     DIRECTORY_BYTES_MAX = 399, /* what lies in it has longer paths */
@@ -69,6 +70,8 @@ struct up {
     struct churn churn;
     uint64_t begun_ms; /* the run, and the churn; 0: not yet */
     bool stopped;      /* the run is, before its end */
+    uint32_t begun;    /* workers: the lowest of so many have been started */
+    uint64_t joined;   /* workers, by the newest status; who comes again counts again */
     struct effort effort;
 };
 
@@ -312,11 +315,13 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     return start_process(up, "roost-worker", name, own, reason);
 }
 
-/* Those of a trace come when it says so. */
+/* A few more than have joined: a thousand processes that start at once on a few cores keep each
+ * other's handshakes from ending in time. Those of a trace come when it says so. */
 static enum err start_workers(struct up *up, struct reason *reason)
 {
-    for (uint32_t i = 0; up->options->churn.trace == NULL && i < up->options->workers; i++)
-        TRY(start_worker(up, i, reason));
+    const uint32_t wanted = up->options->churn.trace == NULL ? up->options->workers : 0;
+    while (up->begun < wanted && up->begun < up->joined + STARTS_MAX)
+        TRY(start_worker(up, up->begun++, reason));
     return ERR_OK;
 }
 
@@ -330,8 +335,8 @@ static enum err carry_out(struct up *up, const struct churn_event *event, struct
         return start_worker(up, event->number, reason);
     snprintf(name, sizeof name, "%s-%u", kind, event->number);
     struct child *child = children_find(&up->children, name);
-    check(child != NULL); /* who goes was there */
-    child_kill(child, event->kind == CHURN_WORKER_GOES);
+    if (child != NULL) /* else it is still to be started */
+        child_kill(child, event->kind == CHURN_WORKER_GOES);
     return ERR_OK;
 }
 
@@ -380,6 +385,8 @@ static enum err look_at_children(void *context, uint64_t look_ms, struct reason 
     struct child *ended;
     while ((ended = children_poll(&up->children, look_ms)) != NULL)
         TRY(on_child_end(up, ended, reason));
+    if (up->begun_ms != 0)
+        TRY(start_workers(up, reason));
     return churn(up, look_ms, reason);
 }
 
@@ -387,6 +394,7 @@ static void see_status(void *context, const struct status_reply *status)
 {
     struct up *up = context;
     effort_see(&up->effort, status);
+    up->joined = status->workers_joined;
 }
 
 /* ---- the run ---- */
