@@ -144,14 +144,15 @@ void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_
 static void count_loss(struct async *async, uint64_t ticket, const float *loss)
 {
     uint64_t step = ticket / async->store->slots;
-    if (step < async->open || step - async->open >= async->loss_steps)
+    if (step < async->open)
         return; /* the step is committed: a server had lost the ticket, and it came again */
     double *sums = async->losses[step % async->loss_steps];
     for (uint32_t i = 0; i < LOSS_UNKNOWN; i++)
         sums[i] += (double)loss[i];
 }
 
-/* A journal's tickets may be far ahead of the open step: there is room for their losses as well. */
+/* Tickets may be far ahead of the open step, those of a journal and those that come before a server
+ * that is back hears the newest commit: there is room for their losses as well. */
 static enum err make_room(struct async *async, uint64_t step)
 {
     if (step < async->open || step - async->open < async->loss_steps)
@@ -182,6 +183,8 @@ static enum err apply_ticket(struct async *async, uint32_t index, uint64_t ticke
                                       .scale = scale};
     const struct commit commit = seal_ticket(&async->settings.seal, &about);
     struct chunk *stored = &async->store->chunks[index];
+    if (stored->spec.loss)
+        TRY(make_room(async, ticket / async->store->slots));
     TRY(chunk_apply_sum(async->store, stored, chunk->version + 1, &commit, gradient));
     bool was_behind = chunk->applied.low < open_end(async);
     applied_add(&chunk->applied, ticket);
@@ -201,8 +204,6 @@ enum err async_redo(struct async *async, uint32_t index, const struct async_reco
     if (record->version > chunk->version || record->n != async->store->chunks[index].spec.n ||
         applied_find(&chunk->applied, record->ticket) != APPLIED_NEW)
         return ERR_CORRUPT;
-    if (async->store->chunks[index].spec.loss)
-        TRY(make_room(async, record->ticket / async->store->slots));
     return apply_ticket(async, index, record->ticket, record->scale, record->gradient);
 }
 

@@ -584,6 +584,19 @@ TEST_F(losses_of_a_log_that_is_far_ahead_count_in_their_steps, async)
     assert_true(reduced->reduced.loss_sum == SLOTS * (STEPS - 1));
 }
 
+/* The server has been away, and hears of the newest commit later than the workers do. */
+TEST_F(losses_of_tickets_that_are_far_ahead_count_in_their_steps, async)
+{
+    enum { STEPS = WINDOW / SLOTS };
+    push_tickets(f, 0, STEPS * SLOTS);
+    commit(f, STEPS - 2, false);
+    work(f);
+    shard_report(f->shard, &f->effects);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
+    assert_int_equal(reduced->reduced.step, STEPS - 1);
+    assert_true(reduced->reduced.loss_sum == STEPS * SLOTS * SLOTS - SLOTS * (SLOTS - 1) / 2);
+}
+
 TEST_F(what_all_chunks_have_is_told, async)
 {
     uint64_t words[WINDOW / 64];
