@@ -73,13 +73,12 @@ bool generation_may_go_back(const struct coordinator *coordinator)
     return generation_lacks_first_cut(run) && run->cuts.map.range_count > 0;
 }
 
-void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server)
+static void send_part(struct coordinator *coordinator, struct server_entry *server)
 {
     const struct run *run = &coordinator->run;
     struct server_command *command = send_prepare(coordinator, server);
     check(run->cuts.newest.name.generation <= run->generation);
     check(run->cuts.newest.name.version <= run->steps.version);
-    servers_prepare(server);
     command->prepare.from_cut = run->cuts.newest.name.generation > 0;
     command->prepare.cut = run->cuts.newest.name;
     command->prepare.cuts =
@@ -88,6 +87,18 @@ void generation_prepare_part(struct coordinator *coordinator, struct server_entr
     command->prepare.server = server->map_index;
     command->prepare.range_count = run->map.range_count;
     command->prepare.ranges = run->map.ranges;
+}
+
+void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server)
+{
+    servers_prepare(server);
+    send_part(coordinator, server);
+}
+
+void generation_prepare_again(struct coordinator *coordinator, struct server_entry *server)
+{
+    servers_prepare_again(server);
+    send_part(coordinator, server);
 }
 
 /* Above every generation that anybody has seen, the store's included. */

@@ -14,6 +14,8 @@ uint32_t generation_servers_min(const struct coordinator_run *settings,
 const char *generation_awaits(const struct coordinator *coordinator);
 /* PREPARE with its chunks, from the newest cut, for one of the run's servers. */
 void generation_prepare_part(struct coordinator *coordinator, struct server_entry *server);
+/* The same to one that has not answered. */
+void generation_prepare_again(struct coordinator *coordinator, struct server_entry *server);
 enum gathering {
     GATHER_WAITS,   /* for servers, or for the store's answer */
     GATHER_GOES_ON, /* where another coordinator left off: the caller opens the version */

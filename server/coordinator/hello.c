@@ -129,7 +129,7 @@ static void give_answer(struct coordinator *coordinator, struct server_entry *se
         send_command(coordinator, server, SERVER_END);
         return;
     case PREPARE:
-        generation_prepare_part(coordinator, server);
+        generation_prepare_again(coordinator, server);
         return;
     case COMMIT:
         send_commit(coordinator, server);

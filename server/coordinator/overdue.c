@@ -40,7 +40,7 @@ static void send_again(struct coordinator *coordinator, struct server_entry *ser
                 "server does not answer  server=%s command=%s next=again", server->name,
                 names[server->awaited]);
     if (server->awaited == SERVER_AWAITED_READY)
-        generation_prepare_part(coordinator, server);
+        generation_prepare_again(coordinator, server);
     else if (server->awaited == SERVER_AWAITED_JOINS)
         moves_invite_again(coordinator, server);
     else

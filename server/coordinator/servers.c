@@ -279,10 +279,17 @@ void servers_invite(struct server_entry *server, uint64_t invitation)
 
 void servers_prepare(struct server_entry *server)
 {
+    servers_prepare_again(server);
+    server->acknowledged = true;
+}
+
+/* P12: others may have gone on meanwhile. P6: a commit that came behind the command is still to be
+ * acknowledged. */
+void servers_prepare_again(struct server_entry *server)
+{
     check(server->map_index != SERVERS_NONE);
     /* Nobody waits for one that is emptied: it prepares without chunks. */
     enter(server, server->state == SERVER_IS_EMPTIED ? SERVER_IS_EMPTIED : SERVER_PREPARES);
-    server->acknowledged = true;
     servers_await_anew(server);
 }
 

@@ -140,6 +140,7 @@ void servers_unchoose(struct servers *servers);
 /* PREPARE is sent to it: without chunks, or with those of its place. */
 void servers_invite(struct server_entry *server, uint64_t invitation);
 void servers_prepare(struct server_entry *server);
+void servers_prepare_again(struct server_entry *server);
 /* Whether PREPARE was sent to it, so that a READY of it is the answer. */
 bool servers_was_told(const struct server_entry *server);
 /* It has the chunks that it got PREPARE for. */

@@ -120,7 +120,8 @@ TEST_F(one_that_would_get_nothing_is_not_worth_a_generation, moves)
     assert_int_equal(owned(f, 1), CHUNKS);
 }
 
-TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
+/* All chunks are server 0's. */
+static void train_without_chunks_of_one(struct moves_fixture *f)
 {
     struct coordinator_run run = async_run();
     run.parameters = &(struct map_parameter){0, CHUNKS, 400, CHUNKS * 400};
@@ -128,6 +129,30 @@ TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
     begin(f, &run, NULL);
     manifest(f, 0, 0, ERR_OK);
     manifest(f, 1, 0, ERR_OK);
+}
+
+TEST_F(p6_a_server_that_is_told_to_prepare_once_more_has_still_to_acknowledge, moves)
+{
+    train_without_chunks_of_one(f);
+    restart(f, 1); /* the others go on */
+    assert_int_equal(granted(f), 0);
+    commit_said(f);
+    acknowledge_one(f, 0, 0);
+    f->now_ms += 2000; /* two leases: the command is repeated */
+    coordinator_tick(f->coordinator, f->now_ms);
+    look(f);
+    assert_int_not_equal(granted(f), UINT64_MAX);
+    f->committed = false;
+    reduce(f, 0);
+    assert_false(f->committed);
+    ready(f, 1);
+    acknowledge_one(f, 1, 0);
+    assert_true(f->committed);
+}
+
+TEST_F(p12_a_worker_need_not_know_a_server_without_chunks, moves)
+{
+    train_without_chunks_of_one(f);
     assert_int_equal(granted(f), 0);
     const uint64_t boots[] = {10, 0};
     const struct complete_request done = {.member = f->member,
