@@ -82,16 +82,37 @@ static uint64_t taken_count(const struct applied *applied)
     return count;
 }
 
+/* Tickets may be far ahead of the open step, those of a cut or a journal and those that come before a
+ * server that is back hears the newest commit: there is room for their losses as well. */
+static enum err make_room(struct async *async, uint64_t step)
+{
+    if (step < async->open || step - async->open < async->loss_steps)
+        return ERR_OK;
+    uint64_t wanted = step - async->open + async->loss_steps;
+    double(*losses)[MODEL_LOSS_WEIGHTS] =
+        wanted > UINT32_MAX ? NULL : calloc(wanted, sizeof *losses);
+    if (losses == NULL)
+        return ERR_NOMEM;
+    for (uint64_t t = async->open; t < async->open + async->loss_steps; t++)
+        memcpy(losses[t % wanted], async->losses[t % async->loss_steps], sizeof *losses);
+    free(async->losses);
+    async->losses = losses;
+    async->loss_steps = (uint32_t)wanted;
+    return ERR_OK;
+}
+
 /* A cut has the tickets of open steps that were taken, and not their losses. */
-static void recall_losses(struct async *async, const struct applied *applied)
+static enum err recall_losses(struct async *async, const struct applied *applied)
 {
     uint64_t first = async->open * async->store->slots, end = applied->low + applied->window;
     for (uint64_t ticket = first; ticket < end; ticket++) {
-        uint64_t ahead = ticket / async->store->slots - async->open;
-        if (applied_find(applied, ticket) == APPLIED_TAKEN && ahead < async->loss_steps)
-            async->losses[(async->open + ahead) % async->loss_steps][LOSS_UNKNOWN] +=
-                async->settings.slot_samples;
+        uint64_t step = ticket / async->store->slots;
+        if (applied_find(applied, ticket) != APPLIED_TAKEN)
+            continue;
+        TRY(make_room(async, step));
+        async->losses[step % async->loss_steps][LOSS_UNKNOWN] += async->settings.slot_samples;
     }
+    return ERR_OK;
 }
 
 enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
@@ -107,9 +128,7 @@ enum err async_load(struct async *async, uint32_t index, const uint8_t *bytes)
     chunk->version = extra[EXTRA_VERSION];
     chunk->updates = extra[EXTRA_UPDATES];
     async_open(async, async->open);
-    if (async->store->chunks[index].spec.loss)
-        recall_losses(async, &chunk->applied);
-    return ERR_OK;
+    return async->store->chunks[index].spec.loss ? recall_losses(async, &chunk->applied) : ERR_OK;
 }
 
 /* ---- the open step ---- */
@@ -149,25 +168,6 @@ static void count_loss(struct async *async, uint64_t ticket, const float *loss)
     double *sums = async->losses[step % async->loss_steps];
     for (uint32_t i = 0; i < LOSS_UNKNOWN; i++)
         sums[i] += (double)loss[i];
-}
-
-/* Tickets may be far ahead of the open step, those of a journal and those that come before a server
- * that is back hears the newest commit: there is room for their losses as well. */
-static enum err make_room(struct async *async, uint64_t step)
-{
-    if (step < async->open || step - async->open < async->loss_steps)
-        return ERR_OK;
-    uint64_t wanted = step - async->open + async->loss_steps;
-    double(*losses)[MODEL_LOSS_WEIGHTS] =
-        wanted > UINT32_MAX ? NULL : calloc(wanted, sizeof *losses);
-    if (losses == NULL)
-        return ERR_NOMEM;
-    for (uint64_t t = async->open; t < async->open + async->loss_steps; t++)
-        memcpy(losses[t % wanted], async->losses[t % async->loss_steps], sizeof *losses);
-    free(async->losses);
-    async->losses = losses;
-    async->loss_steps = (uint32_t)wanted;
-    return ERR_OK;
 }
 
 /* ---- apply ---- */

@@ -432,6 +432,21 @@ TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
     assert_true(reduced->reduced.loss_sum == 9);             /* at the mean of 3 and 4 samples */
 }
 
+TEST_F(samples_of_a_cut_s_tickets_that_are_far_ahead_count_as_well, async)
+{
+    enum { FAR = 27, TICKET = FAR * SLOTS, LOW = 60 };
+    const uint64_t extra[3 + WINDOW / 64] = {LOW + 1, LOW + 1, LOW, UINT64_C(1) << (TICKET - LOW)};
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(shard_load_extra(f->shard, i, (const uint8_t *)extra), ERR_OK);
+    commit(f, FAR - 1, false);
+    work(f);
+    push_tickets(f, LOW, TICKET);
+    push_tickets(f, TICKET + 1, TICKET + SLOTS);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
+    assert_int_equal(reduced->reduced.step, FAR);
+    assert_true(reduced->reduced.sample_count == 1 + 110 + 111 + 112);
+}
+
 TEST_F(an_extra_of_another_run_is_corrupt, async)
 {
     /* A chunk's version is the count of its tickets. */
