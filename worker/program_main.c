@@ -52,7 +52,8 @@ static enum schedule parse_schedule(const char *value, const struct argp_state *
     for (int schedule = 0; schedule < SCHEDULE_COUNT; schedule++)
         if (strcmp(schedule_name((enum schedule)schedule), value) == 0)
             return (enum schedule)schedule;
-    argp_error(state, "no schedule %s", value);
+    argp_error(state, "no schedule %s; there are naive, gpipe, 1f1b, interleaved, zb-h1, chimera",
+               value);
     return SCHEDULE_COUNT;
 }
 
@@ -351,7 +352,16 @@ static void put_number(struct json_writer *writer, const char *key, uint64_t val
     json_put_uint(writer, value);
 }
 
-static enum err print_json(const struct arguments *arguments, const struct planned *planned)
+/* A program that somebody will run must not be cut short by a full disk. */
+static enum err put_out(struct slice text, struct reason *reason)
+{
+    if (fwrite(text.data, 1, text.bytes, stdout) == text.bytes && fflush(stdout) == 0)
+        return ERR_OK;
+    return file_failed("write", "the standard output", reason);
+}
+
+static enum err print_json(const struct arguments *arguments, const struct planned *planned,
+                           struct reason *reason)
 {
     scoped(buf_release) struct buf buf = {0};
     struct json_writer writer = json_writer(&buf);
@@ -378,16 +388,17 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     json_put_end(&writer);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
-    printf("%.*s\n", (int)buf.bytes, (const char *)buf.data);
-    return ERR_OK;
+    TRY(buf_append(&buf, "\n", 1));
+    return put_out(buf_slice(&buf), reason);
 }
 
 /* The program on stdout, what it costs on stderr. */
-static enum err print_text(const struct arguments *arguments, const struct planned *planned)
+static enum err print_text(const struct arguments *arguments, const struct planned *planned,
+                           struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
     TRY(program_print(&planned->program, &text));
-    fwrite(text.data, 1, text.bytes, stdout);
+    TRY(put_out(buf_slice(&text), reason));
     fprintf(stderr, "time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
             in_words(arguments, planned), arguments->uniform ? "" : " s",
             simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
@@ -420,7 +431,7 @@ static enum err run(const struct arguments *arguments, struct reason *reason)
     TRY(make_plan(arguments, &planned, reason));
     if (arguments->svg != NULL)
         TRY(draw(arguments, &planned, reason));
-    return arguments->json ? print_json(arguments, &planned) : print_text(arguments, &planned);
+    return (arguments->json ? print_json : print_text)(arguments, &planned, reason);
 }
 
 int main(int argc, char **argv)
@@ -430,8 +441,8 @@ int main(int argc, char **argv)
         parse_option,
         "SPEC",
         "Prints the program of a schedule for the run's model as CSV, a line for each place, "
-        "checks it "
-        "and says what it costs: time, idle share, microbatches kept, bytes. It trains nothing: "
+        "checks it and says what it costs: time, idle share, microbatches kept, bytes. It trains "
+        "nothing: "
         "workers train with one stage; this says what more stages would need.",
         NULL,
         NULL,
