@@ -380,14 +380,26 @@ static void take(struct sim *sim, const struct shard_order *order,
     note_moment(sim, chunk, order->ticket);
 }
 
+/* An attempt that a late thread served is of a generation that is over. So is every thread that
+ * serves it, also one whose chunks have not begun in the next generation yet. */
+static void spread_lateness(struct sim *sim, struct sim_thread *thread, uint64_t number)
+{
+    struct history_attempt *attempt =
+        thread->is_late ? attempt_of(sim, number) : find_attempt(&sim->history, number);
+    if (attempt != NULL && attempt->is_late != thread->is_late)
+        attempt->is_late = thread->is_late = true;
+}
+
 void history_order(struct sim *sim, struct sim_thread *thread, const struct shard_order *order)
 {
+    if (order->kind != SHARD_ORDER_BEGIN)
+        spread_lateness(sim, thread, order->attempt);
     for (uint32_t i = 0; i < order->count; i++) {
         const struct shard_order_entry *entry = &order->entries[i];
         if (order->kind == SHARD_ORDER_BEGIN)
             begin(sim, thread, entry);
         else if (thread->is_late)
-            attempt_of(sim, order->attempt)->is_late = true;
+            continue;
         else if (order->kind == SHARD_ORDER_PULL)
             pulled(sim, order->attempt, entry);
         else
