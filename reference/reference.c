@@ -1,6 +1,7 @@
 #include "reference/reference.h"
 
 #include "common/files/state_digest.h"
+#include "reference/values.h"
 #include "server/shard/prepare.h"
 #include "server/shard/shard.h"
 
@@ -9,9 +10,20 @@
 
 enum { GENERATION = 1, BOOT = 1, TERM = 1, SENDER = 1, PULL_CHUNKS_MAX = 256 };
 
+/* One of the mesh. */
+struct place {
+    struct reference *r;
+    struct executor *executor;
+    uint64_t *held; /* by chunk: version in the executor + 1; 0: none */
+    enum err err;   /* of its ticket; ERR_BEHIND: it waits */
+};
+
 struct reference {
     struct reference_options options;
-    struct executor *executor;
+    struct place *places;
+    uint32_t places_count;
+    struct values values; /* between them */
+    struct place *pulls;  /* the one that asks the shard for weights */
     struct shard *shard;
     struct shard_chunk *chunks; /* of the shard: all of the model */
     uint32_t chunks_count;
@@ -21,7 +33,7 @@ struct reference {
     struct seal_settings seal_settings;
     struct seal_counters counters;
     uint64_t version;
-    uint64_t *held;             /* by chunk: version in the executor + 1; 0: none */
+    uint64_t pulled_bytes;
     struct ticket ticket;       /* in work */
     struct push_entry *entries; /* of the message being filled */
     uint32_t entries_count;
@@ -40,8 +52,9 @@ static void take_weights(struct reference *r, const struct shard_effect *effect)
         struct counted *copy = effect->weights.copies[i];
         const struct slice slice = {copy->data, copy->bytes};
         struct cursor cursor = {.slices = &slice, .slice_count = 1};
-        executor_decode(r->executor, header->chunks[i], header->codec, &cursor);
-        r->held[header->chunks[i]] = header->version + 1;
+        executor_decode(r->pulls->executor, header->chunks[i], header->codec, &cursor);
+        r->pulls->held[header->chunks[i]] = header->version + 1;
+        r->pulled_bytes += copy->bytes;
         counted_unref(copy);
     }
 }
@@ -97,8 +110,10 @@ static enum err pull_chunks(struct reference *r, const uint32_t *chunks, uint32_
 
 static enum err pull_unit(void *context, uint32_t unit)
 {
-    struct reference *r = context;
+    struct place *place = context;
+    struct reference *r = place->r;
     const struct model *model = r->options.model;
+    r->pulls = place;
     uint32_t chunks[PULL_CHUNKS_MAX], count = 0;
     size_t pulled_bytes = 0; /* by `chunks`: what one answer may carry */
     for (uint32_t i = 0; i < model->units[unit].uses_count; i++) {
@@ -107,7 +122,7 @@ static enum err pull_unit(void *context, uint32_t unit)
             continue;
         const struct model_parameter *p = &model->parameters[parameter];
         for (uint32_t chunk = p->chunk_first; chunk < p->chunk_first + p->chunks_count; chunk++) {
-            if (r->held[chunk] == r->ticket.version + 1)
+            if (place->held[chunk] == r->ticket.version + 1)
                 continue;
             size_t bytes = blocks_bytes(model, chunk, r->codec);
             if (count == PULL_CHUNKS_MAX || pulled_bytes + bytes > WIRE_PAYLOAD_BYTES_MAX) {
@@ -122,14 +137,14 @@ static enum err pull_unit(void *context, uint32_t unit)
     return pull_chunks(r, chunks, count);
 }
 
-static enum err send_message(struct reference *r)
+static enum err send_message(struct reference *r, struct node node)
 {
     if (r->entries_count == 0)
         return ERR_OK;
     const struct push push = {.id = ++r->messages,
                               .generation = GENERATION,
                               .step = r->ticket.step,
-                              .node = r->ticket.node,
+                              .node = node,
                               .codec = r->codec,
                               .entry_count = r->entries_count,
                               .entries = r->entries};
@@ -142,29 +157,98 @@ static enum err send_message(struct reference *r)
     return ack.code == ERR_OK ? err : ack.code;
 }
 
-static enum err push_chunk(struct reference *r, uint32_t chunk, uint32_t part)
+static enum err push_chunk(struct place *place, uint32_t chunk, uint32_t part, struct node node)
 {
+    struct reference *r = place->r;
     size_t bytes = blocks_bytes(r->options.model, chunk, r->codec);
     if (r->entries_count == WIRE_ENTRIES_MAX || r->payload_bytes + bytes > WIRE_PAYLOAD_BYTES_MAX)
-        TRY(send_message(r));
-    executor_encode(r->executor, chunk, part, r->codec, r->payload + r->payload_bytes);
+        TRY(send_message(r, node));
+    executor_encode(place->executor, chunk, part, r->codec, r->payload + r->payload_bytes);
     r->entries[r->entries_count++] =
         (struct push_entry){.chunk = chunk, .part = part, .bytes = (uint32_t)bytes};
     r->payload_bytes += bytes;
     return ERR_OK;
 }
 
-static enum err push_unit(void *context, uint32_t unit)
+static enum err push_unit(void *context, uint32_t unit, struct node node)
 {
-    struct reference *r = context;
+    struct place *place = context;
+    struct reference *r = place->r;
     const struct model *model = r->options.model;
     for (uint32_t i = 0; i < model->units[unit].uses_count; i++) {
         struct model_use use = model->uses[model->units[unit].use_first + i];
         const struct model_parameter *p = &model->parameters[use.parameter];
         for (uint32_t chunk = 0; chunk < p->chunks_count; chunk++)
-            TRY(push_chunk(r, p->chunk_first + chunk, use.part));
+            TRY(push_chunk(place, p->chunk_first + chunk, use.part, node));
     }
-    return send_message(r);
+    return send_message(r, node);
+}
+
+static enum err send_value(void *context, const struct executor_value *value, const void *memory)
+{
+    return values_send(&((struct place *)context)->r->values, value, memory);
+}
+
+static enum err receive_value(void *context, const struct executor_value *value, void *memory)
+{
+    return values_receive(&((struct place *)context)->r->values, value, memory);
+}
+
+/* ---- a node ---- */
+
+static void begin_places(struct reference *r)
+{
+    for (uint32_t p = 0; p < r->places_count; p++) {
+        const struct executor_hooks hooks = {.context = &r->places[p],
+                                             .pull = pull_unit,
+                                             .push = push_unit,
+                                             .send = send_value,
+                                             .receive = receive_value};
+        enum err err =
+            executor_begin(r->places[p].executor, &r->ticket, r->options.samples, &hooks);
+        r->places[p].err = err == ERR_OK ? ERR_BEHIND : err;
+    }
+}
+
+/* Each place as far as it comes, in turn, until none waits: a valid program always goes on. An error
+ * ends it. */
+static enum err advance_places(struct reference *r)
+{
+    for (bool waits = true; waits;) {
+        waits = false;
+        for (uint32_t p = 0; p < r->places_count; p++) {
+            struct place *place = &r->places[p];
+            if (place->err == ERR_BEHIND)
+                place->err = executor_advance(place->executor);
+            waits |= place->err == ERR_BEHIND;
+            TRY(place->err == ERR_BEHIND ? ERR_OK : place->err);
+        }
+    }
+    return ERR_OK;
+}
+
+/* The loss of all places; their first error. */
+static enum err end_places(struct reference *r, struct executor_loss *ret_loss)
+{
+    enum err first = ERR_OK;
+    *ret_loss = (struct executor_loss){0};
+    for (uint32_t p = 0; p < r->places_count; p++) {
+        struct executor_loss loss = {0};
+        enum err err = executor_end(r->places[p].executor, r->places[p].err, &loss);
+        first = first == ERR_OK ? err : first;
+        ret_loss->loss_sum += loss.loss_sum;
+        ret_loss->samples += loss.samples;
+        ret_loss->correct += loss.correct;
+    }
+    values_clear(&r->values);
+    return first;
+}
+
+static enum err run_ticket(struct reference *r, struct executor_loss *ret_loss)
+{
+    begin_places(r);
+    enum err advanced = advance_places(r), ended = end_places(r, ret_loss);
+    return advanced != ERR_OK ? advanced : ended;
 }
 
 /* ---- a step ---- */
@@ -203,7 +287,6 @@ static uint64_t version_of(const struct reference *r, struct node node, const ui
 
 enum err reference_step(struct reference *r, struct seal_metrics *ret_metrics)
 {
-    const struct executor_hooks hooks = {.context = r, .pull = pull_unit, .push = push_unit};
     const struct reference_order *order = r->options.order;
     uint32_t slots = r->options.spec->train.slots;
     struct node node = {.level = r->node_level};
@@ -217,20 +300,27 @@ enum err reference_step(struct reference *r, struct seal_metrics *ret_metrics)
                                     .step = r->version,
                                     .version = version_of(r, node, behind),
                                     .node = node};
-        TRY(executor_run(r->executor, &r->ticket, r->options.samples, &hooks, &loss));
+        TRY(run_ticket(r, &loss));
     }
     return commit_step(r, ret_metrics);
 }
 
+/* Piece by piece, as a cluster does. */
 enum err reference_validate(struct reference *r, struct executor_loss *ret_loss)
 {
-    const struct executor_hooks hooks = {.context = r, .pull = pull_unit};
     uint64_t slot_samples = r->options.spec->train.slot_samples;
     uint64_t slots = (r->options.samples->held_out + slot_samples - 1) / slot_samples;
-    r->ticket = (struct ticket){.kind = TICKET_VALIDATE,
-                                .version = r->version,
-                                .node = {.level = tree_level((uint32_t)slots)}};
-    return executor_validate(r->executor, &r->ticket, r->options.samples, &hooks, ret_loss);
+    struct executor_loss sum = {0}, loss;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        r->ticket = (struct ticket){
+            .kind = TICKET_VALIDATE, .version = r->version, .node = {.index = slot}};
+        TRY(run_ticket(r, &loss));
+        sum.loss_sum += loss.loss_sum;
+        sum.samples += loss.samples;
+        sum.correct += loss.correct;
+    }
+    *ret_loss = sum;
+    return ERR_OK;
 }
 
 /* ---- what is left ---- */
@@ -273,9 +363,20 @@ uint64_t reference_pushed_bytes(const struct reference *r)
     return shard_statistics(r->shard).pushed_bytes;
 }
 
-struct executor *reference_executor(struct reference *r)
+uint64_t reference_pulled_bytes(const struct reference *r)
 {
-    return r->executor;
+    return r->pulled_bytes;
+}
+
+uint64_t reference_peer_bytes(const struct reference *r)
+{
+    return r->values.bytes;
+}
+
+struct executor *reference_executor(struct reference *r, uint32_t place)
+{
+    check(place < r->places_count);
+    return r->places[place].executor;
 }
 
 /* ---- begin and end ---- */
@@ -299,9 +400,9 @@ static enum err make_shard(struct reference *r)
     return shard_start(r->shard);
 }
 
-static enum err set_up(struct reference *r, struct reason *reason)
+static enum err make_place(struct reference *r, uint32_t number, struct reason *reason)
 {
-    TRY(make_shard(r));
+    struct place *place = &r->places[number];
     const struct executor_options options = {
         .kernels =
             r->options.executor_kernels != NULL ? r->options.executor_kernels : r->options.kernels,
@@ -309,14 +410,40 @@ static enum err set_up(struct reference *r, struct reason *reason)
         .train = &r->options.spec->train,
         .node_slots_max = UINT32_C(1) << r->node_level,
         .local = local_settings_of(r->options.spec),
+        .mesh = r->options.mesh,
+        .place = number,
     };
-    TRY(executor_new(&options, &r->executor, reason));
+    place->r = r;
+    place->held = calloc(r->chunks_count, sizeof *place->held);
+    if (place->held == NULL)
+        return ERR_NOMEM;
+    return executor_new(&options, &place->executor, reason);
+}
+
+static enum err make_places(struct reference *r, struct reason *reason)
+{
+    uint32_t count = r->options.mesh != NULL ? r->options.mesh->places : 1;
+    const struct kernels *kernels =
+        r->options.executor_kernels != NULL ? r->options.executor_kernels : r->options.kernels;
+    r->places = calloc(count, sizeof *r->places);
+    if (r->places == NULL)
+        return ERR_NOMEM;
+    r->places_count = count;
+    for (uint32_t p = 0; p < count; p++)
+        TRY(make_place(r, p, reason));
+    return values_init(&r->values, kernels, r->options.model, &r->options.spec->train,
+                       UINT32_C(1) << r->node_level);
+}
+
+static enum err set_up(struct reference *r, struct reason *reason)
+{
+    TRY(make_shard(r));
+    TRY(make_places(r, reason));
     TRY(seal_init(&r->seal, r->chunks_count));
     r->seal_settings = seal_settings_of_spec(r->options.spec);
-    r->held = calloc(r->chunks_count, sizeof *r->held);
     r->entries = malloc(WIRE_ENTRIES_MAX * sizeof *r->entries);
     r->payload = malloc(WIRE_PAYLOAD_BYTES_MAX);
-    return r->held != NULL && r->entries != NULL && r->payload != NULL ? ERR_OK : ERR_NOMEM;
+    return r->entries != NULL && r->payload != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 enum err reference_new(const struct reference_options *options, struct reference **ret_reference,
@@ -339,11 +466,15 @@ void reference_free(struct reference *r)
 {
     if (r == NULL)
         return;
-    executor_free(r->executor);
+    for (uint32_t p = 0; p < r->places_count; p++) {
+        executor_free(r->places[p].executor);
+        free(r->places[p].held);
+    }
     shard_free(r->shard);
     seal_release(&r->seal);
     free(r->chunks);
-    free(r->held);
+    values_release(&r->values);
+    free(r->places);
     free(r->entries);
     free(r->payload);
     free(r);

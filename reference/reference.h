@@ -2,13 +2,15 @@
  *
  * The worker's executor and the server's shard core, linked; between them the same structs as on
  * the wire, the same bytes in the payloads, the same arithmetic of seal and commit. No sockets, no
- * threads, one shard, slots in order. What it ends in, every cluster must end in. */
+ * threads, one shard, slots in order. With a mesh there is an executor for each place; they hand
+ * each other values in memory. What it ends in, every cluster must end in. */
 #ifndef ROOST_REFERENCE_REFERENCE_H
 #define ROOST_REFERENCE_REFERENCE_H
 
 #include "common/digest.h"
 #include "server/shard/seal.h"
 #include "worker/executor.h"
+#include "worker/program/mesh.h"
 
 struct reference;
 
@@ -27,6 +29,8 @@ struct reference_options {
     const struct kernels *executor_kernels; /* NULL: the same */
     const struct executor_samples *samples;
     const struct reference_order *order; /* ssp: NULL: nobody was behind; else ignored */
+    const struct mesh
+        *mesh;           /* NULL: one place; its places are played in turn, in the same thread */
     uint32_t node_level; /* a push sums 2^node_level slots; a lossy push codec takes its own (P4) */
 };
 
@@ -49,7 +53,10 @@ void reference_read(struct reference *reference, uint32_t chunk, uint32_t array,
 
 uint64_t reference_version(const struct reference *reference);
 uint64_t reference_samples(const struct reference *reference); /* of all steps so far */
+/* Payloads so far. */
+uint64_t reference_pulled_bytes(const struct reference *reference);
 uint64_t reference_pushed_bytes(const struct reference *reference);
-struct executor *reference_executor(struct reference *reference);
+uint64_t reference_peer_bytes(const struct reference *reference); /* from place to place */
+struct executor *reference_executor(struct reference *reference, uint32_t place);
 
 #endif

@@ -1,15 +1,16 @@
-/* The executor: walks a program's rows and computes a ticket's loss and gradients.
+/* The executor: walks a place's rows of a program and computes a ticket's loss and gradients.
  *
  * Training is one program, with or without local steps, and validation another
- * (worker/program/program.h). The executor owns the device memory: weights, gradients and
- * activations, taken once at the start and sized from the programs; a run allocates nothing. It
- * knows the protocol only through three hooks.
+ * (worker/program/program.h). A worker that has the whole model walks a program of one slot, again
+ * for each slot of a node. In a mesh of several places a program spans the node: there is one for
+ * each number of slots that nodes have. The executor owns the device memory of its place: weights,
+ * gradients and activations, taken once at the start and sized from the programs; a run allocates
+ * nothing. It knows the protocol and its neighbours only through hooks.
  *
  * Numbers. A slot's gradient of a part is the sum over the slot's samples of the gradient of the
  * sample's mean loss, microbatch after microbatch (commit's scale divides by the samples). A node
- * of several slots is the sum of its slots in tree order (common/tree.h): each slot computed like a
- * ticket of its own, at most log2(slots) + 1 gradient sets alive, the bits those of slots pushed
- * one by one. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
+ * of several slots is the sum of its slots in tree order (executor_sums.h): the bits are those of
+ * slots pushed one by one. They are also those of one place, whatever the mesh. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
  * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
  *
  * Local steps (consistency `local`). A slot then brings a difference of weights. It begins with the
@@ -48,18 +49,35 @@ struct executor_samples {
     uint64_t held_out; /* samples to validate on */
 };
 
+/* What passes between places: an activation on its way up, or its gradient on its way down. The name
+ * decides the bits, whoever computes them. */
+enum executor_way { EXECUTOR_FORWARD, EXECUTOR_BACKWARD };
+struct executor_value {
+    enum executor_way way;
+    uint32_t boundary;   /* the unit whose input it is, or whose input's gradient */
+    uint32_t slot;       /* of the ticket's node */
+    uint32_t microbatch; /* of the slot */
+    size_t bytes;        /* elements of the device */
+};
+
 /* Each may be NULL: then there is nothing to do. */
 struct executor_hooks {
     void *context;
     /* Returns when all weights of the unit are in place (executor_decode), or with the error.
      * Called once a unit and run, in forward order. */
     enum err (*pull)(void *context, uint32_t unit);
-    /* The gradients of the unit's uses (model->uses) are final for the ticket's node, as
-     * executor_encode sees them, and stay until the next executor_run. Called once a unit and run,
-     * in the program's order: last unit first. An error ends the run. */
-    enum err (*push)(void *context, uint32_t unit);
+    /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode sees
+     * them, and stay until the next ticket begins. The node is the ticket's, or the half of it that
+     * the place computes of this unit. Called once a unit and ticket, in the program's order: last
+     * unit first. An error ends the run. */
+    enum err (*push)(void *context, uint32_t unit, struct node node);
     /* Asked between rows; true ends the run with ERR_CANCELLED. */
     bool (*cancelled)(void *context);
+    /* Between places; an executor of one place calls neither. send: other places may ask for the
+     * value, `memory` is the device's and changes after the return. receive: puts the value there;
+     * ERR_BEHIND: it was not sent yet, executor_advance() returns that and is called again. */
+    enum err (*send)(void *context, const struct executor_value *value, const void *memory);
+    enum err (*receive)(void *context, const struct executor_value *value, void *memory);
 };
 
 struct executor_loss {
@@ -74,19 +92,24 @@ enum err executor_new(const struct executor_options *options, struct executor **
                       struct reason *reason) MUST_USE;
 void executor_free(struct executor *executor); /* NULL is fine */
 
-/* Computes the ticket (TICKET_TRAIN). Errors are those of hooks and samples, and ERR_CANCELLED;
- * after one the gradients are undefined. ERR_MALFORMED: the ticket's node is none of the run's or
- * larger than node_slots_max. ERR_IO: the device failed (executor_failure). */
+/* Computes the ticket: TICKET_TRAIN, or TICKET_VALIDATE: forward only, no push; its slot s covers
+ * held-out samples [s × slot_samples, (s + 1) × slot_samples) as far as there are. The loss is that
+ * of a place which has the model's last unit, else 0 of 0 samples. Errors are those of hooks and
+ * samples, and ERR_CANCELLED; after one the gradients are undefined. ERR_MALFORMED: the ticket's node
+ * is none of the run's, larger than node_slots_max, or none that the mesh has a program for. ERR_IO:
+ * the device failed (executor_failure). */
 enum err executor_run(struct executor *executor, const struct ticket *ticket,
                       const struct executor_samples *samples, const struct executor_hooks *hooks,
                       struct executor_loss *ret_loss) MUST_USE;
 
-/* Computes a TICKET_VALIDATE: forward only, no push. Slot s covers held-out samples
- * [s × slot_samples, (s + 1) × slot_samples) as far as there are. */
-enum err executor_validate(struct executor *executor, const struct ticket *ticket,
-                           const struct executor_samples *samples,
-                           const struct executor_hooks *hooks,
-                           struct executor_loss *ret_loss) MUST_USE;
+/* The same in parts, for one thread that plays several places in turn: begin, advance until that
+ * returns anything but ERR_BEHIND, end with what it returned. */
+enum err executor_begin(struct executor *executor, const struct ticket *ticket,
+                        const struct executor_samples *samples,
+                        const struct executor_hooks *hooks) MUST_USE;
+enum err executor_advance(struct executor *executor) MUST_USE;
+enum err executor_end(struct executor *executor, enum err err,
+                      struct executor_loss *ret_loss) MUST_USE;
 
 /* A pulled chunk's bytes, blocks_bytes() of them, into its place. */
 void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,

@@ -2,117 +2,242 @@
  * where everything lies. */
 #include "worker/executor_memory.h"
 
-#include "common/tree.h"
+#include "common/scoped.h"
 #include "worker/pieces.h"
+#include "worker/program/mesh.h"
+#include "worker/program/simulate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* One arena serves both programs. */
-static enum err plan_memory(struct executor_program *program, const struct program_sizes *sizes,
-                            struct executor_memory *memory)
+/* ---- programs ---- */
+
+static uint32_t slot_microbatches(const struct executor *e)
 {
-    TRY(program_memory_plan(&program->program, program->program.places, sizes, &program->memory));
-    if (program->memory.arena_bytes > memory->activations)
-        memory->activations = program->memory.arena_bytes;
-    return ERR_OK;
+    return e->train.slot_samples / e->train.microbatch;
 }
 
-static struct program_shape shape_of(const struct executor *e, const struct local_settings *local)
+static enum err judge_program(const struct executor *e, const struct program *program,
+                              uint32_t local_steps, struct reason *reason)
 {
-    return (struct program_shape){.units = e->model->units_count,
-                                  .microbatches = e->train.slot_samples / e->train.microbatch,
-                                  .local_steps = local->steps,
-                                  .recompute = e->train.recompute};
-}
-
-/* The executor walks one place, a slot at a time, with the acts that it has. */
-static enum err judge_acts(const struct program *program, struct reason *reason)
-{
-#define ALONE(NAME, name) [ACT_##NAME] = true,
-    static const bool alone[ACT_COUNT] = {ACT_LIST_ALONE(ALONE)};
-#undef ALONE
-    if (program->places_count != 1 || program->slots != 1)
-        return reason_set(reason, ERR_INVALID,
-                          "program has %u places and %u slots, and a worker computes one place, a "
-                          "slot at a time",
-                          program->places_count, program->slots);
-    for (uint32_t i = 0; i < program->places->rows_count; i++)
-        if (!alone[program->places->rows[i].act])
-            return reason_set(reason, ERR_INVALID, "program row %u (%s): a worker has no such act",
-                              i + 1, program_row_text(program, program->places->rows[i]).text);
-    return ERR_OK;
-}
-
-static enum err judge_program(const struct program *program, const struct program_shape *shape,
-                              struct reason *reason)
-{
+    uint32_t microbatches = program->slots * slot_microbatches(e);
     TRY(program_validate(program, reason));
-    TRY(judge_acts(program, reason));
-    if (program->units != shape->units || program->microbatches != shape->microbatches)
+    if (program->places_count != 1)
+        return reason_set(reason, ERR_INVALID,
+                          "program has %u places, and there is no mesh of them",
+                          program->places_count);
+    if (program->units != e->model->units_count || program->microbatches != microbatches)
         return reason_set(
             reason, ERR_INVALID,
-            "program has %u units and %u microbatches, the model has %u and a slot %u",
-            program->units, program->microbatches, shape->units, shape->microbatches);
-    if (program->local_steps != shape->local_steps)
+            "program has %u units and %u microbatches, the model has %u and %u slots %u",
+            program->units, program->microbatches, e->model->units_count, program->slots,
+            microbatches);
+    if (program->local_steps != local_steps)
         return reason_set(reason, ERR_INVALID, "program has %u local steps, the run has %u",
-                          program->local_steps, shape->local_steps);
+                          program->local_steps, local_steps);
     return ERR_OK;
+}
+
+/* One place, a slot at a time, whatever the node. */
+static enum err take_alone(struct executor *e, const struct executor_options *options,
+                           struct reason *reason)
+{
+    const struct program_shape shape = {.units = e->model->units_count,
+                                        .microbatches = slot_microbatches(e),
+                                        .local_steps = options->local.steps,
+                                        .recompute = e->train.recompute};
+    struct program *training = &e->trainings[e->trainings_count++].program;
+    if (options->program != NULL)
+        TRY(program_copy(options->program, training));
+    else
+        TRY(program_training(training, &shape));
+    TRY(judge_program(e, training, shape.local_steps, reason));
+    TRY(program_validation(&e->validation.program, &shape));
+    return program_validate(&e->validation.program, reason);
+}
+
+static bool has_training(const struct executor *e, uint32_t slots)
+{
+    for (uint32_t i = 0; i < e->trainings_count; i++)
+        if (e->trainings[i].program.slots == slots)
+            return true;
+    return false;
+}
+
+/* The program of the mesh for nodes of so many slots. There need not be one: not every schedule has
+ * one for every node. */
+static enum err take_training(struct executor *e, const struct mesh *mesh, uint32_t slots,
+                              struct reason *reason)
+{
+    const struct mesh_node node = {slots, slot_microbatches(e)};
+    if (slots == 0 || slots > e->node_slots_max || has_training(e, slots))
+        return ERR_OK;
+    check(e->trainings_count < EXECUTOR_PROGRAMS_MAX);
+    struct program *training = &e->trainings[e->trainings_count].program;
+    enum err err = mesh_training(mesh, e->model, node, training, reason);
+    if (err == ERR_INVALID)
+        return ERR_OK;
+    TRY(err);
+    e->trainings_count++;
+    return program_validate(training, reason);
+}
+
+/* A program for each number of slots that a node of the step may have. */
+static enum err take_mesh(struct executor *e, const struct mesh *mesh, struct reason *reason)
+{
+    struct reason refused = {.text = ""};
+    for (uint32_t level = 0; level <= tree_level(e->train.slots); level++) {
+        uint32_t whole = UINT32_C(1) << level;
+        TRY(take_training(e, mesh, whole <= e->train.slots ? whole : 0, &refused));
+        TRY(take_training(e, mesh, e->train.slots % whole, &refused));
+    }
+    if (e->trainings_count == 0 && e->node_slots_max > 0)
+        return reason_set(reason, ERR_INVALID, "%s", refused.text);
+    TRY(mesh_validation(mesh, e->model, (struct mesh_node){1, slot_microbatches(e)},
+                        &e->validation.program));
+    return program_validate(&e->validation.program, reason);
 }
 
 static enum err take_programs(struct executor *e, const struct executor_options *options,
                               struct reason *reason)
 {
-    struct program_shape shape = shape_of(e, &options->local);
-    if (options->program != NULL)
-        TRY(program_copy(options->program, &e->training.program));
-    else
-        TRY(program_training(&e->training.program, &shape));
-    TRY(judge_program(&e->training.program, &shape, reason));
-    TRY(program_validation(&e->validation.program, &shape));
-    return program_validate(&e->validation.program, reason);
+    if (e->alone)
+        return take_alone(e, options, reason);
+    if (options->local.steps > 0)
+        return reason_set(reason, ERR_INVALID, "local steps need all units in one place");
+    return take_mesh(e, options->mesh, reason);
 }
 
-/* Places of all activations, and the largest scratch. */
-static enum err size_units(struct executor *e)
+/* ---- what the place has ---- */
+
+static const struct program_place *place_of(const struct executor *e,
+                                            const struct executor_program *program)
 {
-    uint32_t units = e->model->units_count;
-    struct program_sizes *sizes = calloc(units, sizeof *sizes);
-    if (sizes == NULL)
+    return &program->program.places[e->place];
+}
+
+/* The units that the place pulls, its slots of each, and the slots that it loads. */
+static enum err look_through(struct executor *e, struct executor_program *program)
+{
+    const struct program_place *place = place_of(e, program);
+    uint32_t load_end = 0;
+    program->unit_slots = calloc(e->model->units_count, sizeof *program->unit_slots);
+    if (program->unit_slots == NULL)
         return ERR_NOMEM;
-    for (uint32_t unit = 0; unit < units; unit++) {
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        uint32_t slot = program_slot(&program->program, row);
+        e->units[row.unit] |= row.act == ACT_PULL;
+        program->unit_slots[row.unit] += row.act == ACT_PUSH;
+        if (row.act != ACT_LOAD)
+            continue;
+        if (load_end == 0 || slot < program->load_first)
+            program->load_first = slot;
+        if (slot >= load_end)
+            load_end = slot + 1;
+    }
+    program->loads = load_end - program->load_first;
+    e->loads_max = program->loads > e->loads_max ? program->loads : e->loads_max;
+    return ERR_OK;
+}
+
+/* The most gradient sets of each unit that are alive at once. A program of one slot is walked for
+ * each slot of a node. */
+static enum err count_sets(struct executor *e, const struct executor_program *program, bool again)
+{
+    scoped(free_scoped) uint32_t *sets = calloc(e->model->units_count, sizeof *sets);
+    if (sets == NULL)
+        return ERR_NOMEM;
+    TRY(simulate_gradient_sets(&program->program, e->place, sets));
+    for (uint32_t unit = 0; unit < e->model->units_count; unit++) {
+        if (again)
+            sets[unit] = e->node_slots_max > 0 ? tree_level(e->node_slots_max) + 1 : 0;
+        if (sets[unit] > e->unit_sets[unit])
+            e->unit_sets[unit] = sets[unit];
+        if (sets[unit] > e->memory.gradient_sets)
+            e->memory.gradient_sets = sets[unit];
+    }
+    return ERR_OK;
+}
+
+/* One arena serves all programs. */
+static enum err plan_program(struct executor *e, struct executor_program *program)
+{
+    TRY(program_memory_plan(&program->program, place_of(e, program), e->sizes, &program->memory));
+    if (program->memory.arena_bytes > e->memory.activations)
+        e->memory.activations = program->memory.arena_bytes;
+    if (program->memory.hosted_bytes > e->memory.hosted)
+        e->memory.hosted = program->memory.hosted_bytes;
+    return look_through(e, program);
+}
+
+static void size_units(struct executor *e)
+{
+    for (uint32_t unit = 0; unit < e->model->units_count; unit++) {
         struct unit_sizes u;
         unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
-        sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place};
-        if (pieces_align(u.scratch) > e->memory.scratch)
-            e->memory.scratch = pieces_align(u.scratch);
-        e->memory.logits = u.scratch; /* the last unit's */
+        e->sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place, u.left};
     }
-    enum err err = plan_memory(&e->training, sizes, &e->memory);
-    if (err == ERR_OK)
-        err = plan_memory(&e->validation, sizes, &e->memory);
-    free(sizes);
-    return err;
 }
 
+/* The largest scratch of the place's units. */
+static void size_scratch(struct executor *e)
+{
+    for (uint32_t unit = 0; unit < e->model->units_count; unit++) {
+        struct unit_sizes u;
+        if (!e->units[unit])
+            continue;
+        unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
+        if (pieces_align(u.scratch) > e->memory.scratch)
+            e->memory.scratch = pieces_align(u.scratch);
+        if (unit + 1 == e->model->units_count)
+            e->memory.logits = u.scratch;
+    }
+}
+
+static enum err plan_programs(struct executor *e, struct reason *reason)
+{
+    size_units(e);
+    for (uint32_t i = 0; i < e->trainings_count; i++) {
+        uint32_t slots = e->trainings[i].program.slots;
+        TRY(plan_program(e, &e->trainings[i]));
+        TRY(count_sets(e, &e->trainings[i], e->alone && slots == 1));
+        e->slots_max = slots > e->slots_max ? slots : e->slots_max;
+    }
+    if (e->memory.gradient_sets > EXECUTOR_SETS_MAX)
+        return reason_set(reason, ERR_INVALID,
+                          "place %u keeps the gradients of %" PRIu64
+                          " slots at once, and %d is the most; another schedule or smaller nodes "
+                          "would do",
+                          e->place, e->memory.gradient_sets, EXECUTOR_SETS_MAX);
+    TRY(plan_program(e, &e->validation));
+    size_scratch(e);
+    return ERR_OK;
+}
+
+/* Each parameter that the place's units use once. */
 static void size_weights(struct executor *e)
 {
     const struct model *model = e->model;
+    for (uint32_t unit = 0; unit < model->units_count; unit++) {
+        const struct model_unit *u = &model->units[unit];
+        for (uint32_t use = u->use_first; e->units[unit] && use < u->use_first + u->uses_count;
+             use++) {
+            uint32_t parameter = model->uses[use].parameter;
+            uint64_t weights = pieces_align(model->parameters[parameter].weights);
+            e->used[parameter] = true;
+            e->set_floats += weights;
+            e->memory.gradients += e->unit_sets[unit] * weights * sizeof(float);
+        }
+    }
     for (uint32_t i = 0; i < model->parameters_count; i++)
-        e->memory.weights += pieces_align(model->parameters[i].weights) * e->k->element_bytes;
-    for (uint32_t use = 0; use < model->uses_count; use++)
-        e->set_floats += pieces_align(model->parameters[model->uses[use].parameter].weights);
-    if (e->node_slots_max > 0)
-        e->memory.gradient_sets = tree_level(e->node_slots_max) + 1;
-    e->memory.gradients = e->memory.gradient_sets * e->set_floats * sizeof(float);
+        if (e->used[i])
+            e->memory.weights += pieces_align(model->parameters[i].weights) * e->k->element_bytes;
 }
 
-/* Of what crosses between host and device once a slot. */
-struct slot_bytes {
-    uint64_t inputs, predictions; /* each of the three arrays with one number a prediction */
-};
+/* ---- memory ---- */
 
-static struct slot_bytes slot_bytes(const struct executor *e)
+struct slot_bytes executor_slot_bytes(const struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
     return (struct slot_bytes){
@@ -124,15 +249,16 @@ static struct slot_bytes slot_bytes(const struct executor *e)
 /* *ret_local: what local_init() gets. */
 static void place_pieces(struct executor *e, struct pieces *pieces, float **ret_local)
 {
-    struct slot_bytes slot = slot_bytes(e);
+    struct slot_bytes slot = executor_slot_bytes(e);
+    uint64_t loaded = e->loads_max * (slot.inputs + 3 * slot.predictions);
     e->weights = pieces_take(pieces, e->memory.weights);
     e->gradient_sets = pieces_take(pieces, e->memory.gradients);
     e->arena = pieces_take(pieces, e->memory.activations);
-    e->scratch = pieces_take(pieces, e->memory.scratch - slot.inputs - 3 * slot.predictions);
-    e->device.inputs = pieces_take(pieces, slot.inputs);
-    e->device.targets = pieces_take(pieces, slot.predictions);
-    e->device.losses = pieces_take(pieces, slot.predictions);
-    e->device.correct = pieces_take(pieces, slot.predictions);
+    e->scratch = pieces_take(pieces, e->memory.scratch - loaded);
+    e->device.inputs = pieces_take(pieces, e->loads_max * slot.inputs);
+    e->device.targets = pieces_take(pieces, e->loads_max * slot.predictions);
+    e->device.losses = pieces_take(pieces, e->loads_max * slot.predictions);
+    e->device.correct = pieces_take(pieces, e->loads_max * slot.predictions);
     *ret_local = pieces_take(pieces, e->memory.local);
 }
 
@@ -155,9 +281,9 @@ static enum err does_not_fit(const struct executor *e, const struct kernels_memo
 static enum err alloc_device(struct executor *e, float **ret_local, struct reason *reason)
 {
     struct kernels_memory device;
-    struct slot_bytes slot = slot_bytes(e);
+    struct slot_bytes slot = executor_slot_bytes(e);
     struct pieces pieces = {0};
-    e->memory.scratch += slot.inputs + 3 * slot.predictions;
+    e->memory.scratch += e->loads_max * (slot.inputs + 3 * slot.predictions);
     place_pieces(e, &pieces, ret_local);
     e->k->memory(e->k, &device);
     e->memory.workspace = device.own;
@@ -174,17 +300,31 @@ static enum err alloc_device(struct executor *e, float **ret_local, struct reaso
 
 static enum err alloc_host(struct executor *e)
 {
-    struct slot_bytes slot = slot_bytes(e);
+    struct slot_bytes slot = executor_slot_bytes(e);
     e->host = (struct slot_memory){
         .inputs = malloc(slot.inputs),
         .targets = malloc(slot.predictions),
         .losses = malloc(slot.predictions),
         .correct = malloc(slot.predictions),
     };
-    if (e->host.inputs == NULL || e->host.targets == NULL || e->host.losses == NULL ||
-        e->host.correct == NULL)
+    e->hosted = malloc(e->memory.hosted + 1);
+    if (e->hosted == NULL || e->host.inputs == NULL || e->host.targets == NULL ||
+        e->host.losses == NULL || e->host.correct == NULL)
         return ERR_NOMEM;
     return ERR_OK;
+}
+
+/* What is known before the programs are. */
+static enum err alloc_lists(struct executor *e)
+{
+    const struct model *model = e->model;
+    e->units = calloc(model->units_count, sizeof *e->units);
+    e->unit_sets = calloc(model->units_count, sizeof *e->unit_sets);
+    e->sizes = calloc(model->units_count, sizeof *e->sizes);
+    e->used = calloc(model->parameters_count, sizeof *e->used);
+    return e->units != NULL && e->unit_sets != NULL && e->sizes != NULL && e->used != NULL
+               ? ERR_OK
+               : ERR_NOMEM;
 }
 
 static enum err alloc_tables(struct executor *e)
@@ -194,10 +334,27 @@ static enum err alloc_tables(struct executor *e)
     e->part_uses = calloc((size_t)model->parameters_count * MODEL_PARTS_MAX, sizeof *e->part_uses);
     e->use_weights = calloc(model->uses_count, sizeof *e->use_weights);
     e->gradients = calloc((e->memory.gradient_sets + 1) * model->uses_count, sizeof *e->gradients);
+    e->slot_losses = calloc(e->slots_max, sizeof *e->slot_losses);
     if (e->parameters == NULL || e->part_uses == NULL || e->use_weights == NULL ||
-        e->gradients == NULL)
+        e->gradients == NULL || e->slot_losses == NULL)
         return ERR_NOMEM;
-    return ERR_OK;
+    return executor_sums_init(&e->sums, model->units_count, e->slots_max);
+}
+
+/* Set 0 of all units, then set 1 of those that have one, and so on. */
+static void fill_gradients(struct executor *e)
+{
+    const struct model *model = e->model;
+    float *gradient = e->gradient_sets;
+    for (uint64_t set = 0; set < e->memory.gradient_sets; set++)
+        for (uint32_t unit = 0; unit < model->units_count; unit++) {
+            const struct model_unit *u = &model->units[unit];
+            bool there = e->units[unit] && set < e->unit_sets[unit];
+            for (uint32_t use = u->use_first; there && use < u->use_first + u->uses_count; use++) {
+                e->gradients[set * model->uses_count + use] = gradient;
+                gradient += pieces_align(model->parameters[model->uses[use].parameter].weights);
+            }
+        }
 }
 
 static void fill_tables(struct executor *e)
@@ -205,6 +362,8 @@ static void fill_tables(struct executor *e)
     const struct model *model = e->model;
     uint64_t first = 0;
     for (uint32_t i = 0; i < model->parameters_count; i++) {
+        if (!e->used[i])
+            continue;
         e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
         first += pieces_align(model->parameters[i].weights);
     }
@@ -213,22 +372,19 @@ static void fill_tables(struct executor *e)
         e->use_weights[use] = e->parameters[u.parameter];
         e->part_uses[(size_t)u.parameter * MODEL_PARTS_MAX + u.part] = use;
     }
-    float *gradient = e->gradient_sets;
-    for (uint64_t set = 0; set < e->memory.gradient_sets; set++) {
-        for (uint32_t use = 0; use < model->uses_count; use++) {
-            e->gradients[set * model->uses_count + use] = gradient;
-            gradient += pieces_align(model->parameters[model->uses[use].parameter].weights);
-        }
-    }
+    fill_gradients(e);
 }
 
 /* An entry for each row and set of gradients; validation has no gradients. */
 static enum err init_graphs(struct executor *e, bool direct)
 {
-    uint64_t trained = e->memory.gradient_sets * e->training.program.places->rows_count;
-    e->validation.entries_first = trained;
-    return graphs_init(&e->graphs, e->k, trained + e->validation.program.places->rows_count,
-                       direct);
+    uint64_t entries = 0;
+    for (uint32_t i = 0; i < e->trainings_count; i++) {
+        e->trainings[i].entries_first = entries;
+        entries += e->memory.gradient_sets * place_of(e, &e->trainings[i])->rows_count;
+    }
+    e->validation.entries_first = entries;
+    return graphs_init(&e->graphs, e->k, entries + place_of(e, &e->validation)->rows_count, direct);
 }
 
 enum err executor_memory_take(struct executor *e, const struct executor_options *options,
@@ -239,9 +395,13 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     e->model = options->model;
     e->train = *options->train;
     e->node_slots_max = options->node_slots_max;
+    e->place = options->place;
+    e->alone = options->mesh == NULL;
+    e->slots_max = 1;
     e->sample = model_sample(&options->model->settings);
+    TRY(alloc_lists(e));
     TRY(take_programs(e, options, reason));
-    TRY(size_units(e));
+    TRY(plan_programs(e, reason));
     size_weights(e);
     uint64_t floats = e->memory.weights / sizeof(float);
     e->memory.local = local_bytes(&options->local, floats);
@@ -262,6 +422,7 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
 
 static void release_program(struct executor_program *program)
 {
+    free(program->unit_slots);
     program_memory_release(&program->memory);
     program_release(&program->program);
 }
@@ -274,11 +435,19 @@ void executor_memory_release(struct executor *e)
     free(e->host.targets);
     free(e->host.losses);
     free(e->host.correct);
+    free(e->hosted);
     local_release(&e->local);
     free(e->parameters);
     free(e->part_uses);
     free(e->use_weights);
     free(e->gradients);
-    release_program(&e->training);
+    free(e->units);
+    free(e->unit_sets);
+    free(e->sizes);
+    free(e->used);
+    free(e->slot_losses);
+    executor_sums_release(&e->sums);
+    for (uint32_t i = 0; i < EXECUTOR_PROGRAMS_MAX; i++)
+        release_program(&e->trainings[i]);
     release_program(&e->validation);
 }

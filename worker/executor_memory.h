@@ -1,14 +1,16 @@
-/* What an executor owns: for executor.c, which runs, and executor_memory.c, which makes it. */
+/* What an executor owns: for executor*.c. executor_memory.c makes it. */
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
-#include "worker/executor_options.h"
+#include "worker/executor.h"
+#include "worker/executor_sums.h"
 #include "worker/graphs.h"
 #include "worker/program/memory.h"
 
-enum { EXECUTOR_FAILURE_BYTES = 256 };
+enum { EXECUTOR_FAILURE_BYTES = 256, EXECUTOR_PROGRAMS_MAX = 2 * TREE_LEVEL_MAX + 2 };
 
-/* Device memory and its copy on the host for what crosses between them once a slot. */
+/* What crosses between device and host once a slot: arrays of the slots that a program has at once,
+ * one slot after the other in steps of `slot_bytes`; on the host those of one. */
 struct slot_memory {
     void *inputs;     /* (slot_samples, sample.inputs) */
     int32_t *targets; /* (slot_samples, sample_tokens), likewise the two below */
@@ -16,27 +18,54 @@ struct slot_memory {
     int32_t *correct;
 };
 
-/* A program as it is walked; there is one place. */
+/* A program as the executor's place walks it. */
 struct executor_program {
     struct program program;
     struct program_memory memory;
+    uint32_t *unit_slots;       /* (units) how many slots the place computes gradients of */
+    uint32_t load_first, loads; /* the slots that it loads */
     uint64_t entries_first; /* in the executor's graphs: one for each row and set of gradients */
+};
+
+/* A ticket under way: the program is walked again and again until the node's slots are done. */
+struct executor_walk {
+    const struct executor_program *program; /* NULL: no ticket */
+    struct ticket ticket;
+    struct executor_samples samples;
+    struct executor_hooks hooks;
+    uint64_t first;            /* the node's first slot, in the whole stream of slots */
+    uint32_t slots;            /* of the node */
+    uint32_t slot;             /* of the node: the program's slot 0 */
+    uint32_t row;              /* that comes next */
+    uint32_t local_step;       /* how often the body was walked before */
+    struct executor_loss loss; /* of all slots so far */
 };
 
 struct executor {
     const struct kernels *k;
     const struct model *model;
     struct spec_train train;
-    uint32_t node_slots_max;
-    struct executor_program training, validation;
+    uint32_t node_slots_max, place;
+    bool alone;                    /* one place, which has all units */
+    uint32_t slots_max, loads_max; /* that a program has at once, and that the place loads */
+    uint32_t trainings_count;
+    struct executor_program trainings[EXECUTOR_PROGRAMS_MAX]; /* of different numbers of slots */
+    struct executor_program validation;
     struct executor_memory memory;
-    uint64_t set_floats; /* of one gradient set */
+    uint64_t set_floats; /* of one gradient set of all units */
     struct model_sample sample;
-    /* Host tables. */
-    element **parameters;  /* (parameters) whole parameters' weights */
-    element **use_weights; /* (uses) the same by use */
-    float **gradients;     /* (sets, uses) */
-    uint32_t *part_uses;   /* (parameters, MODEL_PARTS_MAX) the use of a part */
+    struct executor_walk walk;
+    struct executor_sums sums;
+    struct executor_loss *slot_losses; /* (slots_max) */
+    /* Host tables. Arrays that other places have are NULL. */
+    bool *units;                 /* (units) the place has it */
+    bool *used;                  /* (parameters) by one of them */
+    uint32_t *unit_sets;         /* (units) its gradient sets */
+    struct program_sizes *sizes; /* (units) of all places */
+    element **parameters;        /* (parameters) whole parameters' weights */
+    element **use_weights;       /* (uses) the same by use */
+    float **gradients;           /* (sets, uses) */
+    uint32_t *part_uses;         /* (parameters, MODEL_PARTS_MAX) the use of a part */
     /* Device memory: one alloc, and where its pieces lie. */
     void *memory_taken;
     element *weights;
@@ -46,9 +75,16 @@ struct executor {
     struct local local;
     struct slot_memory device;
     struct slot_memory host;
+    uint8_t *hosted; /* activations that wait in the host's memory */
     struct graphs graphs;
     char failure[EXECUTOR_FAILURE_BYTES];
 };
+
+/* Bytes of one slot in each array of slot_memory. */
+struct slot_bytes {
+    uint64_t inputs, predictions; /* each of the three arrays with one number a prediction */
+};
+struct slot_bytes executor_slot_bytes(const struct executor *e);
 
 /* Takes all of it; the errors are executor_new()'s. After one, release what was taken. */
 enum err executor_memory_take(struct executor *e, const struct executor_options *options,

@@ -7,13 +7,17 @@
 #include "worker/local.h"
 #include "worker/program/program.h"
 
+struct mesh;
+
 struct executor_options {
     const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
     const struct model *model;
     const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
     struct local_settings local;
-    const struct program *program; /* NULL: program_training's; borrowed for the call */
+    const struct program *program; /* of one place; NULL: the mesh's; borrowed for the call */
+    const struct mesh *mesh;       /* NULL: one place, which has all units; borrowed for the call */
+    uint32_t place;                /* of the mesh */
     bool direct;                   /* no graphs (graphs.h): the same bits */
 };
 
@@ -28,6 +32,7 @@ struct executor_memory {
     uint64_t logits;      /* that block alone */
     uint64_t workspace;   /* the backend's own, taken before; not in the total */
     uint64_t total;       /* one alloc */
+    uint64_t hosted;      /* of the host's memory: activations that are offloaded */
 };
 
 #endif

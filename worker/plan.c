@@ -19,7 +19,7 @@ void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes)
         struct unit_sizes sizes;
         size_unit(plan, unit, &sizes);
         ret_sizes[unit] = (struct program_sizes){sizes.output, sizes.saved, sizes.dinput,
-                                                 sizes.in_place, sizes.saved + sizes.output};
+                                                 sizes.in_place, sizes.left};
     }
 }
 

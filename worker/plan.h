@@ -14,8 +14,7 @@ struct plan {
 
 enum { PLAN_FORWARD_TICKS = 720720 }; /* 1 … 16 divide it */
 
-/* Of each unit for one microbatch; (units). What I leaves for W is taken to be a gradient for all
- * that is saved, and that of the result. */
+/* Of each unit for one microbatch; (units). */
 void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes);
 
 /* A place's forward takes PLAN_FORWARD_TICKS, shared by its runs and their units, its backward twice

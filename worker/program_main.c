@@ -2,15 +2,13 @@
  * played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
 #include "common/file.h"
 #include "common/files/json.h"
-#include "common/model/stages.h"
 #include "common/scoped.h"
 #include "common/settings/flags.h"
 #include "common/settings/options.h"
 #include "common/tree.h"
 #include "worker/plan.h"
 #include "worker/program/draw.h"
-#include "worker/program/passes.h"
-#include "worker/program/schedule.h"
+#include "worker/program/mesh.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +22,7 @@ struct arguments {
     const char *spec_path;
     const char *sets[SETS_MAX];
     size_t sets_count;
-    enum schedule schedule;
+    enum schedule_kind schedule;
     uint32_t stages, runs;
     uint32_t microbatches; /* of a slot; 0: the spec's */
     uint32_t node_slots;   /* 0: the spec's */
@@ -47,11 +45,11 @@ static uint32_t parse_count(const char *value, const char *what, uint32_t max,
     return (uint32_t)number;
 }
 
-static enum schedule parse_schedule(const char *value, const struct argp_state *state)
+static enum schedule_kind parse_schedule(const char *value, const struct argp_state *state)
 {
     for (int schedule = 0; schedule < SCHEDULE_COUNT; schedule++)
-        if (strcmp(schedule_name((enum schedule)schedule), value) == 0)
-            return (enum schedule)schedule;
+        if (strcmp(schedule_name((enum schedule_kind)schedule), value) == 0)
+            return (enum schedule_kind)schedule;
     argp_error(state, "no schedule %s; there are naive, gpipe, 1f1b, interleaved, zb-h1, chimera",
                value);
     return SCHEDULE_COUNT;
@@ -230,26 +228,16 @@ static enum err judge_spec(const struct arguments *arguments, struct planned *pl
 static enum err generate(const struct arguments *arguments, struct planned *planned,
                          struct reason *reason)
 {
-    scoped(program_release) struct program compute = {0};
     const struct spec_train *train = &planned->spec.train;
     uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
                                                    : train->slot_samples / train->microbatch;
-    const struct schedule_shape shape = {.schedule = arguments->schedule,
-                                         .places = arguments->stages,
-                                         .runs = arguments->runs,
-                                         .units = planned->model.units_count,
-                                         .microbatches = planned->slots * of_slot,
-                                         .slots = planned->slots};
-    const struct passes_options passes = {.recompute = train->recompute,
-                                          .offload = arguments->offload};
-    TRY(schedule_judge(&shape, reason));
-    uint32_t runs = shape.places * shape.runs;
-    scoped(free_scoped) uint32_t *cuts = calloc(runs + 1, sizeof *cuts);
-    if (cuts == NULL)
-        return ERR_NOMEM;
-    stages_cut(&planned->model, runs, cuts);
-    TRY(schedule_generate(&shape, cuts, &compute));
-    return passes_complete(&compute, &passes, &planned->program);
+    const struct mesh mesh = {.schedule = arguments->schedule,
+                              .places = arguments->stages,
+                              .runs = arguments->runs,
+                              .recompute = train->recompute,
+                              .offload = arguments->offload};
+    const struct mesh_node node = {planned->slots, of_slot};
+    return mesh_training(&mesh, &planned->model, node, &planned->program, reason);
 }
 
 static enum err read_program(const struct arguments *arguments, struct planned *planned,

@@ -14,8 +14,9 @@ static enum err hook_pull(void *context, uint32_t unit)
     return ready ? ERR_OK : ERR_CANCELLED;
 }
 
-static enum err hook_push(void *context, uint32_t unit)
+static enum err hook_push(void *context, uint32_t unit, struct node node)
 {
+    (void)node; /* the ticket's: a worker has all units */
     worker_post(context, &(struct worker_event){.kind = EVENT_GRADIENT, .unit = unit});
     return ERR_OK;
 }
@@ -31,14 +32,12 @@ static bool hook_cancelled(void *context)
 
 static void compute_ticket(struct worker *worker, const struct ticket *ticket)
 {
-    struct executor_hooks hooks = {worker, hook_pull, hook_push, hook_cancelled};
+    struct executor_hooks hooks = {
+        .context = worker, .pull = hook_pull, .push = hook_push, .cancelled = hook_cancelled};
     struct executor_samples samples = samples_source(&worker->run.samples);
     struct executor_loss loss = {0};
     struct worker_event event = {.kind = EVENT_COMPUTED};
-    if (ticket->kind == TICKET_VALIDATE)
-        event.result.err = executor_validate(worker->run.executor, ticket, &samples, &hooks, &loss);
-    else
-        event.result.err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    event.result.err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
     if (worker->run.async && ticket->kind == TICKET_TRAIN && event.result.err == ERR_OK)
         event.result.scale =
             whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);

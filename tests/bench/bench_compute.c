@@ -42,6 +42,14 @@ static enum err no_pull(void *context, uint32_t unit)
     return ERR_OK;
 }
 
+static enum err no_push(void *context, uint32_t unit, struct node node)
+{
+    (void)context;
+    (void)unit;
+    (void)node;
+    return ERR_OK;
+}
+
 static bool never(void *context)
 {
     (void)context;
@@ -142,7 +150,7 @@ struct run {
 static enum err step(const struct run *run, uint64_t number)
 {
     const struct executor_samples samples = {(void *)(uintptr_t)run->spec, read_samples, 0};
-    const struct executor_hooks hooks = {NULL, no_pull, no_pull, never};
+    const struct executor_hooks hooks = {.pull = no_pull, .push = no_push, .cancelled = never};
     const struct ticket ticket = {.kind = TICKET_TRAIN, .step = number};
     struct executor_loss loss;
     TRY(executor_run(run->executor, &ticket, &samples, &hooks, &loss));

@@ -54,7 +54,8 @@ static void train(enum kernels_backend backend, const char *spec_path, const cha
         struct seal_metrics metrics;
         enum err err = reference_step(run.reference, &metrics);
         if (err != ERR_OK)
-            fail_msg("%s: %s", err_name(err), executor_failure(reference_executor(run.reference)));
+            fail_msg("%s: %s", err_name(err),
+                     executor_failure(reference_executor(run.reference, 0)));
         ret_curve->loss[step] = metrics.loss;
     }
     if (run.samples.held_out > 0) {
@@ -408,8 +409,7 @@ static struct digest digest_of_tickets(const struct run *run, struct executor *e
             digest_stream_add(&stream, (struct slice){values, bytes});
             free(values);
         }
-        assert_int_equal(executor_validate(executor, &validate, &run->samples, &hooks, &loss),
-                         ERR_OK);
+        assert_int_equal(executor_run(executor, &validate, &run->samples, &hooks, &loss), ERR_OK);
         digest_stream_add(&stream, (struct slice){(const uint8_t *)&loss, sizeof loss});
     }
     return digest_stream_finish(&stream);
@@ -511,8 +511,9 @@ static uint64_t encode_unit(const struct watched *watched, uint32_t unit)
 
 /* From one unit's push to the next one's nothing waits; and when gradients are fetched, what comes
  * after their unit is not waited for. */
-static enum err watch_push(void *context, uint32_t unit)
+static enum err watch_push(void *context, uint32_t unit, struct node node)
 {
+    (void)node;
     struct watched *watched = context;
     if (watched->before != watched->model->units_count) {
         assert_int_equal(watched->waits(), watched->waits_before);
@@ -532,7 +533,7 @@ TEST(gradients_leave_while_the_next_units_are_computed)
     struct run run;
     for (int encodes = 0; encodes < 2; encodes++) {
         run_begin(&run, KERNELS_CUDA, GPT, gpt_sets, SMALLER);
-        struct watched watched = {.executor = reference_executor(run.reference),
+        struct watched watched = {.executor = reference_executor(run.reference, 0),
                                   .model = &run.model,
                                   .before = run.model.units_count,
                                   .encodes = encodes};

@@ -1,9 +1,11 @@
 /* reference SPEC [--set key=value]… [--level N] [--losses] [--json] [--dump DIR]
+ *                [--stages P [--schedule NAME] [--units V] [--offload]]
  *
  * Runs a spec to its end in one process. Prints the digest, or one JSON object with the fields that
  * `roost up --json` has as well; --losses prints a line for each step before it. --level N pushes
- * nodes of 2^N slots instead of single slots: the digest stays the same. --dump DIR only writes the
- * initial weights and the samples of all steps there (dump.h). */
+ * nodes of 2^N slots instead of single slots: the digest stays the same. So it does with --stages,
+ * which cuts the model into places that are played in turn. --dump DIR only writes the initial
+ * weights and the samples of all steps there (dump.h). */
 #include "common/data/run_data.h"
 #include "common/files/json.h"
 #include "common/time.h"
@@ -22,18 +24,36 @@ struct arguments {
     const char *sets[SETS_MAX];
     size_t sets_count;
     uint32_t level;
+    struct mesh mesh; /* places 0: none */
     bool losses, json;
 };
 
+static enum schedule_kind schedule_of_name(const char *name)
+{
+    int schedule = 0;
+    while (schedule < SCHEDULE_COUNT &&
+           strcmp(schedule_name((enum schedule_kind)schedule), name) != 0)
+        schedule++;
+    return (enum schedule_kind)schedule;
+}
+
 static bool parse_arguments(int count, char **words, struct arguments *ret_arguments)
 {
-    struct arguments arguments = {0};
+    struct arguments arguments = {.mesh = {.schedule = SCHEDULE_1F1B, .runs = 1}};
     for (int i = 1; i < count; i++) {
         bool more = i + 1 < count;
         if (strcmp(words[i], "--set") == 0 && more && arguments.sets_count < SETS_MAX)
             arguments.sets[arguments.sets_count++] = words[++i];
         else if (strcmp(words[i], "--level") == 0 && more)
             arguments.level = (uint32_t)strtoul(words[++i], NULL, 10);
+        else if (strcmp(words[i], "--stages") == 0 && more)
+            arguments.mesh.places = (uint32_t)strtoul(words[++i], NULL, 10);
+        else if (strcmp(words[i], "--units") == 0 && more)
+            arguments.mesh.runs = (uint32_t)strtoul(words[++i], NULL, 10);
+        else if (strcmp(words[i], "--schedule") == 0 && more)
+            arguments.mesh.schedule = schedule_of_name(words[++i]);
+        else if (strcmp(words[i], "--offload") == 0)
+            arguments.mesh.offload = true;
         else if (strcmp(words[i], "--dump") == 0 && more)
             arguments.dump = words[++i];
         else if (strcmp(words[i], "--losses") == 0)
@@ -46,7 +66,8 @@ static bool parse_arguments(int count, char **words, struct arguments *ret_argum
             return false;
     }
     *ret_arguments = arguments;
-    return arguments.spec && arguments.level <= TREE_LEVEL_MAX;
+    return arguments.spec && arguments.level <= TREE_LEVEL_MAX && arguments.mesh.runs > 0 &&
+           arguments.mesh.schedule < SCHEDULE_COUNT;
 }
 
 /* ---- a run ---- */
@@ -78,8 +99,23 @@ static void put(struct json_writer *writer, const char *key, double value)
     json_put_real(writer, value);
 }
 
-static enum err print_json(const struct reference *reference, const struct result *result,
-                           uint32_t sample_tokens)
+/* Of each place, as its executor has taken them. */
+static void put_memory(struct json_writer *writer, struct reference *reference, uint32_t places)
+{
+    json_put_key(writer, "device_bytes");
+    json_put_array(writer);
+    for (uint32_t p = 0; p < places; p++)
+        json_put_uint(writer, executor_memory(reference_executor(reference, p)).total);
+    json_put_end(writer);
+    json_put_key(writer, "hosted_bytes");
+    json_put_array(writer);
+    for (uint32_t p = 0; p < places; p++)
+        json_put_uint(writer, executor_memory(reference_executor(reference, p)).hosted);
+    json_put_end(writer);
+}
+
+static enum err print_json(struct reference *reference, const struct result *result,
+                           const struct arguments *arguments, uint32_t sample_tokens)
 {
     scoped(buf_release) struct buf buf = {0};
     struct json_writer writer = json_writer(&buf);
@@ -97,8 +133,13 @@ static enum err print_json(const struct reference *reference, const struct resul
     json_put_key(&writer, "samples");
     json_put_uint(&writer, reference_samples(reference));
     put(&writer, "samples_per_second", (double)reference_samples(reference) / result->seconds);
+    json_put_key(&writer, "pulled_bytes");
+    json_put_uint(&writer, reference_pulled_bytes(reference));
     json_put_key(&writer, "pushed_bytes");
     json_put_uint(&writer, reference_pushed_bytes(reference));
+    json_put_key(&writer, "peer_bytes");
+    json_put_uint(&writer, reference_peer_bytes(reference));
+    put_memory(&writer, reference, arguments->mesh.places > 0 ? arguments->mesh.places : 1);
     json_put_key(&writer, "digest");
     json_put_text(&writer, digest_to_hex(&result->digest).text);
     json_put_end(&writer);
@@ -115,7 +156,10 @@ static enum err run_with(const struct arguments *arguments, const struct spec *s
     const struct executor_samples samples = local_samples(&local, spec, data);
     if (arguments->dump)
         return dump(arguments->dump, spec, model, &samples, reason);
+    struct mesh mesh = arguments->mesh;
+    mesh.recompute = spec->train.recompute;
     const struct reference_options options = {.spec = spec,
+                                              .mesh = mesh.places > 0 ? &mesh : NULL,
                                               .model = model,
                                               .kernels = kernels,
                                               .samples = &samples,
@@ -130,7 +174,7 @@ static enum err run_with(const struct arguments *arguments, const struct spec *s
     if (err == ERR_OK)
         err = reference_digest(reference, &result.digest);
     if (err == ERR_OK && arguments->json)
-        err = print_json(reference, &result, model->sample_tokens);
+        err = print_json(reference, &result, arguments, model->sample_tokens);
     else if (err == ERR_OK)
         printf("%s\n", digest_to_hex(&result.digest).text);
     reference_free(reference);
@@ -169,7 +213,8 @@ int main(int count, char **words)
     struct arguments arguments;
     if (!parse_arguments(count, words, &arguments)) {
         fprintf(stderr, "usage: reference SPEC [--set key=value]… [--level N] [--losses] [--json] "
-                        "[--dump DIR]\n");
+                        "[--dump DIR]\n                 [--stages P [--schedule NAME] [--units V] "
+                        "[--offload]]\n");
         return EXIT_USAGE;
     }
     struct reason reason = {.text = ""};

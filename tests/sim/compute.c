@@ -244,7 +244,7 @@ struct compute_loss compute_validate(struct compute *compute, uint32_t piece, co
         const struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, piece}};
         struct executor_loss loss;
         load(compute, weights);
-        check(executor_validate(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
+        check(executor_run(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
         return (struct compute_loss){loss.loss_sum, loss.samples, loss.correct};
     }
     uint64_t k = scenario->spec.train.slot_samples;

@@ -83,9 +83,6 @@ void __wrap_executor_free(struct executor *executor)
 REAL(enum err, executor_run, struct executor *executor, const struct ticket *ticket,
      const struct executor_samples *samples, const struct executor_hooks *hooks,
      struct executor_loss *ret_loss);
-REAL(enum err, executor_validate, struct executor *executor, const struct ticket *ticket,
-     const struct executor_samples *samples, const struct executor_hooks *hooks,
-     struct executor_loss *ret_loss);
 
 /* All weights are in place. */
 static enum err take_weights(struct device *device, const struct ticket *ticket,
@@ -155,7 +152,7 @@ static enum err train(struct device *device, const struct ticket *ticket,
     for (uint32_t unit = units; unit-- > 0;) {
         TRY(spend(hooks, all_us / (2 * units)));
         device->final[unit] = true;
-        TRY(hooks->push(hooks->context, unit));
+        TRY(hooks->push(hooks->context, unit, ticket->node));
     }
     const float *loss = compute_loss_of(&sim->compute, device->gradients);
     *ret_loss = (struct executor_loss){.loss_sum = (double)loss[MODEL_LOSS_SUM],
@@ -200,15 +197,6 @@ enum err __wrap_executor_run(struct executor *executor, const struct ticket *tic
 {
     return is_worker() ? run_ticket(executor, ticket, hooks, ret_loss)
                        : __real_executor_run(executor, ticket, samples, hooks, ret_loss);
-}
-
-enum err __wrap_executor_validate(struct executor *executor, const struct ticket *ticket,
-                                  const struct executor_samples *samples,
-                                  const struct executor_hooks *hooks,
-                                  struct executor_loss *ret_loss)
-{
-    return is_worker() ? run_ticket(executor, ticket, hooks, ret_loss)
-                       : __real_executor_validate(executor, ticket, samples, hooks, ret_loss);
 }
 
 /* ---- chunks ---- */

@@ -76,7 +76,7 @@ static uint32_t below(struct rand_state *random, uint32_t limit)
 /* A shape that schedule_judge() accepts. */
 static struct schedule_shape any_shape(struct rand_state *random)
 {
-    struct schedule_shape shape = {.schedule = (enum schedule)below(random, SCHEDULE_COUNT),
+    struct schedule_shape shape = {.schedule = (enum schedule_kind)below(random, SCHEDULE_COUNT),
                                    .places = 1 + below(random, 6),
                                    .runs = 1};
     uint32_t of_slot = 1 + below(random, 5);

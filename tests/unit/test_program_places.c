@@ -109,8 +109,8 @@ TEST(passes_add_what_a_pipeline_needs)
               "2F1,2B1,2SUM,2LOSS,2REDUCE_GRAD,1B1,1SEND_B1,1REDUCE_GRAD\n");
     completed((struct schedule_shape){SCHEDULE_ZB_H1, 2, 1, 2, 2, 2},
               (struct passes_options){.recompute = true},
-              "LOAD,0UNSHARD,0F0,0SEND_F0,0DROP0,LOAD1,0F1,0SEND_F1,0DROP1,0RECV_B0,0RC0,0I0,"
-              "0CLEAR,0W0,0REDUCE_GRAD,0RECV_B1,0RC1,0I1,0CLEAR1,0W1,0REDUCE_GRAD1\n"
+              "LOAD,0UNSHARD,0F0,0SEND_F0,0DROP0,LOAD1,0F1,0SEND_F1,0DROP1,0RECV_B0,0RC0,0CLEAR,"
+              "0I0,0W0,0REDUCE_GRAD,0RECV_B1,0RC1,0CLEAR1,0I1,0W1,0REDUCE_GRAD1\n"
               "LOAD,1UNSHARD,1RECV_F0,1CLEAR,1F0,1I0,1SEND_B0,LOAD1,1RECV_F1,1CLEAR1,1F1,1I1,"
               "1SEND_B1,1W0,1SUM,1LOSS,1REDUCE_GRAD,1W1,1SUM1,1LOSS1,1REDUCE_GRAD1\n");
     completed((struct schedule_shape){SCHEDULE_NAIVE, 1, 1, 2, 1, 1},
@@ -191,7 +191,7 @@ TEST(a_place_holds_what_its_schedule_keeps)
     schedule_tear_down(&f);
     f = (struct schedule_fixture){.shape = f.shape, .passes = {.offload = true}};
     schedule_set_up(&f);
-    assert_int_equal(f.result.places[1].hosted_bytes, 3 * 1000);
+    assert_int_equal(f.result.places[1].hosted_bytes, 3 * 1024);
     schedule_tear_down(&f);
 }
 

@@ -43,6 +43,25 @@ static struct act_arrays arrays_of(const struct unit_call *call)
     return act;
 }
 
+/* Where the gradient of an operation's result is. */
+static element **gradient_of_out(struct act_arrays *act, const struct model_operation *operation)
+{
+    return &act->arrays[act->unit->arrays[operation->out].gradient];
+}
+
+static size_t out_bytes(const struct act_arrays *act, const struct model_operation *operation)
+{
+    return (size_t)act->N * act->unit->arrays[operation->out].width * act->call->k->element_bytes;
+}
+
+/* Room for the gradient of the operation's result, where its weights' part needs it. */
+static void *take_left(const struct act_arrays *act, const struct model_operation *operation,
+                       struct pieces *left)
+{
+    bool needed = operation_codes[operation->kind].backward_weights != NULL;
+    return needed ? pieces_take(left, out_bytes(act, operation)) : NULL;
+}
+
 void unit_size(const struct kernels *k, const struct model *model, uint32_t unit, uint32_t samples,
                uint64_t logits_bytes_max, struct unit_sizes *ret_sizes)
 {
@@ -53,7 +72,7 @@ void unit_size(const struct kernels *k, const struct model *model, uint32_t unit
                                    .logits_bytes_max = logits_bytes_max};
     const struct model_unit *u = &model->units[unit];
     struct act_arrays act = {.call = &call, .unit = u, .N = predictions(&call)};
-    struct pieces saved = {0}, scratch = {0};
+    struct pieces saved = {0}, scratch = {0}, left = {0};
     uint64_t most = 0, stream = (uint64_t)act.N * k->element_bytes;
     place_arrays(&act, &saved, &scratch);
     for (uint32_t i = 0; i < u->operations_count; i++) {
@@ -62,12 +81,15 @@ void unit_size(const struct kernels *k, const struct model *model, uint32_t unit
             code->scratch_bytes != NULL ? code->scratch_bytes(&act, &u->operations[i]) : 0;
         most = bytes > most ? bytes : most;
     }
+    for (uint32_t i = 0; i < u->operations_count; i++)
+        take_left(&act, &u->operations[i], &left);
     bool own_din = u->din == MODEL_DIN_SET || u->din == MODEL_DIN_ZEROED;
     *ret_sizes = (struct unit_sizes){
         .output = stream * u->arrays[MODEL_OUT].width,
         .saved = saved.bytes,
         .dinput = own_din ? stream * u->arrays[MODEL_IN].width : 0,
         .in_place = u->din == MODEL_DIN_INPLACE,
+        .left = left.bytes,
         .scratch = scratch.bytes + most,
     };
 }
@@ -79,13 +101,18 @@ void unit_forward(const struct unit_call *call)
         operation_codes[act.unit->operations[i].kind].forward(&act, &act.unit->operations[i]);
 }
 
+static void begin_dinput(const struct act_arrays *act)
+{
+    const struct kernels *k = act->call->k;
+    if (act->unit->din == MODEL_DIN_ZEROED)
+        k->zero(k, act->arrays[MODEL_DIN],
+                (size_t)act->N * act->unit->arrays[MODEL_IN].width * k->element_bytes);
+}
+
 void unit_backward(const struct unit_call *call)
 {
     struct act_arrays act = arrays_of(call);
-    const struct kernels *k = call->k;
-    if (act.unit->din == MODEL_DIN_ZEROED)
-        k->zero(k, act.arrays[MODEL_DIN],
-                (size_t)act.N * act.unit->arrays[MODEL_IN].width * k->element_bytes);
+    begin_dinput(&act);
     for (uint32_t i = act.unit->operations_count; i-- > 0;) {
         const struct model_operation *operation = &act.unit->operations[i];
         const struct operation_code *code = &operation_codes[operation->kind];
@@ -93,6 +120,37 @@ void unit_backward(const struct unit_call *call)
             code->backward_weights(&act, operation);
         if (code->backward_input != NULL)
             code->backward_input(&act, operation);
+    }
+}
+
+void unit_backward_input(const struct unit_call *call)
+{
+    struct act_arrays act = arrays_of(call);
+    struct pieces left = {.base = call->left};
+    begin_dinput(&act);
+    for (uint32_t i = act.unit->operations_count; i-- > 0;) {
+        const struct model_operation *operation = &act.unit->operations[i];
+        const struct operation_code *code = &operation_codes[operation->kind];
+        void *copy = take_left(&act, operation, &left);
+        if (copy != NULL)
+            call->k->copy(call->k, copy, *gradient_of_out(&act, operation),
+                          out_bytes(&act, operation));
+        if (code->backward_input != NULL)
+            code->backward_input(&act, operation);
+    }
+}
+
+void unit_backward_weights(const struct unit_call *call)
+{
+    struct act_arrays act = arrays_of(call);
+    struct pieces left = {.base = call->left};
+    for (uint32_t i = act.unit->operations_count; i-- > 0;) {
+        const struct model_operation *operation = &act.unit->operations[i];
+        void *copy = take_left(&act, operation, &left);
+        if (copy == NULL)
+            continue;
+        *gradient_of_out(&act, operation) = copy;
+        operation_codes[operation->kind].backward_weights(&act, operation);
     }
 }
 

@@ -17,6 +17,7 @@ struct unit_sizes {
     uint64_t saved;  /* from forward to backward */
     uint64_t dinput; /* 0 for unit 0 and when it is computed in doutput's place */
     bool in_place;
+    uint64_t left; /* from unit_backward_input() to unit_backward_weights() */
     uint64_t scratch;
 };
 
@@ -36,6 +37,7 @@ struct unit_call {
     const int32_t *targets; /* (N); read by the last unit's forward */
     element *output;
     void *saved;
+    void *left;
     void *scratch;
     element *doutput; /* gradient of output; none for the last unit */
     element *dinput;  /* gradient of input; none for unit 0 */
@@ -53,6 +55,12 @@ void unit_size(const struct kernels *k, const struct model *model, uint32_t unit
  * dloss is 1 / sample_tokens: gradients are sums over samples of the mean loss. */
 void unit_forward(const struct unit_call *call);
 void unit_backward(const struct unit_call *call);
+
+/* The two halves of unit_backward(): the same bits. The first computes dinput, and what comes with
+ * it, the gradients of norms' few weights; it leaves in `left` what the second needs for the
+ * gradients of the other weights. */
+void unit_backward_input(const struct unit_call *call);
+void unit_backward_weights(const struct unit_call *call);
 
 /* logits (N, unit_logits_count()) of the last unit, instead of losses. */
 uint32_t unit_logits_count(const struct model *model); /* the vocabulary and its padding */

@@ -15,8 +15,8 @@
  *   DROP  2DROP0        its activations are forgotten, its input is kept
  *   RC    2RC0          its activations again, from its input, after DROP
  *   B     2B0           backward: gradient of its input and of its weights
- *   I     2I0           of these the gradient of its input
- *   W     2W0           and the gradient of its weights, after I
+ *   I     2I0           of these the gradient of its input, and of norms' few weights
+ *   W     2W0           and the gradient of its other weights, after I
  *   SUM   3SUM          the losses of the loaded samples are added to the slot's
  *   STEP  STEP          the slot's own weights take a step along the gradients
  *   DIFF  2DIFF         pulled minus own weights are the unit's gradients
@@ -45,8 +45,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the executor of one place carries out. */
-#define ACT_LIST_ALONE(X)                                                                          \
+#define ACT_LIST(X)                                                                                \
     X(LOAD, load)                                                                                  \
     X(ZERO, zero)                                                                                  \
     X(PULL, pull)                                                                                  \
@@ -60,9 +59,7 @@
     X(STEP, step)                                                                                  \
     X(DIFF, diff)                                                                                  \
     X(LOSS, loss)                                                                                  \
-    X(PUSH, push)
-/* What programs of several places have beside. */
-#define ACT_LIST_PLACES(X)                                                                         \
+    X(PUSH, push)                                                                                  \
     X(CLEAR, clear)                                                                                \
     X(I, input)                                                                                    \
     X(W, weights)                                                                                  \
@@ -73,7 +70,6 @@
     X(RECV_B, receive_backward)                                                                    \
     X(OFF_OUT, off_out)                                                                            \
     X(OFF_IN, off_in)
-#define ACT_LIST(X) ACT_LIST_ALONE(X) ACT_LIST_PLACES(X)
 
 #define ACT_NAME(NAME, name) ACT_##NAME,
 enum act { ACT_LIST(ACT_NAME) ACT_COUNT };
@@ -91,12 +87,13 @@ enum array {
     ARRAY_DINPUT,   /* gradient of the unit's input */
     ARRAY_RETURNED, /* gradient of its result, when another place has the next unit */
     ARRAY_SAVED,    /* what its forward leaves for its backward */
-    ARRAY_LEFT,     /* what I leaves for W: gradients of what was saved, and of the result */
+    ARRAY_LEFT,     /* what I leaves for W: the gradients of what its linears made */
     ARRAY_HOSTED,   /* SAVED in the host's memory */
     ARRAY_SENT_OUTPUT,
     ARRAY_SENT_DINPUT,
     ARRAY_SAMPLES,
     ARRAY_GRADIENTS, /* what backwards add up */
+    ARRAY_NORMS,     /* of them, what comes with the gradient of an input: weights of norms */
     ARRAY_HEAD,      /* the gradients that the last unit's forwards add up */
     ARRAY_LOSSES,    /* of each prediction of the slot's samples */
     ARRAY_SLOT_LOSS, /* their sum over the slot */

@@ -1,4 +1,4 @@
-/* Plays the rows with a first-fit allocator over one arena.
+/* Plays the rows with a first-fit allocator over an arena of the device, and one of the host.
  *
  * The allocator is the simplest one: the live arrays in ascending order, a new one goes into the
  * lowest gap that holds it. Programs of one place and one slot free in reverse order, so there the
@@ -21,15 +21,24 @@ struct cell {
     uint64_t at[ARRAY_ACTIVATIONS];
 };
 
+struct arena {
+    struct interval *live; /* ascending */
+    size_t live_count, live_max;
+    uint64_t live_bytes, live_bytes_max;
+    uint64_t bytes; /* to the highest end so far */
+};
+
 struct planner {
     const struct program *program;
     const struct program_sizes *sizes;
-    struct program_memory *memory;
     struct cell *cells;
-    struct interval *live; /* ascending */
-    size_t live_count, live_max;
-    uint64_t live_bytes;
+    struct arena device, host;
 };
+
+static struct arena *arena_of(struct planner *planner, int array)
+{
+    return array == ARRAY_HOSTED ? &planner->host : &planner->device;
+}
 
 static struct cell *cell(struct planner *planner, uint32_t unit, uint32_t microbatch)
 {
@@ -42,50 +51,48 @@ static uint64_t align(uint64_t bytes)
 }
 
 /* The lowest gap of at least `bytes`; *ret_before: how many live arrays lie below it. */
-static uint64_t find_gap(const struct planner *planner, uint64_t bytes, size_t *ret_before)
+static uint64_t find_gap(const struct arena *arena, uint64_t bytes, size_t *ret_before)
 {
     uint64_t end = 0;
     size_t i = 0;
-    for (; i < planner->live_count; i++) {
-        if (planner->live[i].offset - end >= bytes)
+    for (; i < arena->live_count; i++) {
+        if (arena->live[i].offset - end >= bytes)
             break;
-        end = planner->live[i].offset + planner->live[i].bytes;
+        end = arena->live[i].offset + arena->live[i].bytes;
     }
     *ret_before = i;
     return end;
 }
 
-static uint64_t take_bytes(struct planner *planner, uint64_t bytes)
+static uint64_t take_bytes(struct arena *arena, uint64_t bytes)
 {
     if (bytes == 0)
         return PROGRAM_NOWHERE;
     bytes = align(bytes);
     size_t i;
-    uint64_t offset = find_gap(planner, bytes, &i);
-    check(planner->live_count < planner->live_max);
-    memmove(planner->live + i + 1, planner->live + i,
-            (planner->live_count - i) * sizeof *planner->live);
-    planner->live[i] = (struct interval){offset, bytes};
-    planner->live_count++;
-    planner->live_bytes += bytes;
-    if (planner->live_bytes > planner->memory->live_bytes_max)
-        planner->memory->live_bytes_max = planner->live_bytes;
-    if (offset + bytes > planner->memory->arena_bytes)
-        planner->memory->arena_bytes = offset + bytes;
+    uint64_t offset = find_gap(arena, bytes, &i);
+    check(arena->live_count < arena->live_max);
+    memmove(arena->live + i + 1, arena->live + i, (arena->live_count - i) * sizeof *arena->live);
+    arena->live[i] = (struct interval){offset, bytes};
+    arena->live_count++;
+    arena->live_bytes += bytes;
+    if (arena->live_bytes > arena->live_bytes_max)
+        arena->live_bytes_max = arena->live_bytes;
+    if (offset + bytes > arena->bytes)
+        arena->bytes = offset + bytes;
     return offset;
 }
 
-static void give_bytes(struct planner *planner, uint64_t *offset)
+static void give_bytes(struct arena *arena, uint64_t *offset)
 {
     if (offset == NULL || *offset == PROGRAM_NOWHERE)
         return;
     size_t i = 0;
-    while (planner->live[i].offset != *offset)
+    while (arena->live[i].offset != *offset)
         i++;
-    planner->live_bytes -= planner->live[i].bytes;
-    planner->live_count--;
-    memmove(planner->live + i, planner->live + i + 1,
-            (planner->live_count - i) * sizeof *planner->live);
+    arena->live_bytes -= arena->live[i].bytes;
+    arena->live_count--;
+    memmove(arena->live + i, arena->live + i + 1, (arena->live_count - i) * sizeof *arena->live);
     *offset = PROGRAM_NOWHERE;
 }
 
@@ -130,21 +137,22 @@ static void take_written(struct planner *planner, const struct program_sizes *si
         [ARRAY_RETURNED] = sizes->output,
         [ARRAY_SAVED] = sizes->saved,
         [ARRAY_LEFT] = sizes->left,
+        [ARRAY_HOSTED] = sizes->saved,
     };
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (written & UINT32_C(1) << array && cells->own->at[array] == PROGRAM_NOWHERE)
-            cells->own->at[array] = take_bytes(planner, bytes[array]);
+            cells->own->at[array] = take_bytes(arena_of(planner, array), bytes[array]);
 }
 
 static void give_ended(struct planner *planner, const struct cells *cells, uint32_t ended)
 {
     for (int array = 0; array < ARRAY_ACTIVATIONS; array++)
         if (ended & UINT32_C(1) << array)
-            give_bytes(planner, &cells->own->at[array]);
+            give_bytes(arena_of(planner, array), &cells->own->at[array]);
     if (ended & ARRAY(INPUT))
-        give_bytes(planner, input_of(cells));
+        give_bytes(&planner->device, input_of(cells));
     if (ended & ARRAY(DOUTPUT))
-        give_bytes(planner, doutput_of(cells));
+        give_bytes(&planner->device, doutput_of(cells));
 }
 
 static void plan_row(struct planner *planner, struct program_row row,
@@ -160,6 +168,8 @@ static void plan_row(struct planner *planner, struct program_row row,
     ret_at->input = input != NULL ? *input : PROGRAM_NOWHERE;
     ret_at->output = cells.own->at[ARRAY_OUTPUT];
     ret_at->saved = cells.own->at[ARRAY_SAVED];
+    ret_at->left = cells.own->at[ARRAY_LEFT];
+    ret_at->hosted = cells.own->at[ARRAY_HOSTED];
     ret_at->doutput = doutput != NULL ? *doutput : PROGRAM_NOWHERE;
     if (arrays.writes & ARRAY(DINPUT) && sizes->in_place && doutput != NULL) {
         cells.own->at[ARRAY_DINPUT] = *doutput; /* it changes its owner */
@@ -173,10 +183,11 @@ enum err program_memory_plan(const struct program *program, const struct program
                              const struct program_sizes *sizes, struct program_memory *ret_memory)
 {
     size_t cells = (size_t)program->units * program->microbatches;
-    struct program_memory memory = {.rows = malloc(place->rows_count * sizeof *memory.rows)};
+    struct program_memory memory = {.rows = malloc((place->rows_count + 1) * sizeof *memory.rows)};
     scoped(free_scoped) struct cell *cell_memory = malloc(cells * sizeof *cell_memory);
     scoped(free_scoped) struct interval *live = malloc(ARRAY_ACTIVATIONS * cells * sizeof *live);
-    if (memory.rows == NULL || cell_memory == NULL || live == NULL) {
+    scoped(free_scoped) struct interval *hosted = malloc(cells * sizeof *hosted);
+    if (memory.rows == NULL || cell_memory == NULL || live == NULL || hosted == NULL) {
         program_memory_release(&memory);
         return ERR_NOMEM;
     }
@@ -184,13 +195,15 @@ enum err program_memory_plan(const struct program *program, const struct program
     memset(cell_memory, 0xff, cells * sizeof *cell_memory);
     struct planner planner = {.program = program,
                               .sizes = sizes,
-                              .memory = &memory,
                               .cells = cell_memory,
-                              .live = live,
-                              .live_max = ARRAY_ACTIVATIONS * cells};
+                              .device = {.live = live, .live_max = ARRAY_ACTIVATIONS * cells},
+                              .host = {.live = hosted, .live_max = cells}};
     for (uint32_t i = 0; i < place->rows_count; i++)
         plan_row(&planner, place->rows[i], &memory.rows[i]);
-    check(planner.live_count == 0);
+    check(planner.device.live_count == 0 && planner.host.live_count == 0);
+    memory.arena_bytes = planner.device.bytes;
+    memory.live_bytes_max = planner.device.live_bytes_max;
+    memory.hosted_bytes = planner.host.bytes;
     *ret_memory = memory;
     return ERR_OK;
 }

@@ -23,18 +23,20 @@ struct program_sizes {
 
 /* Where a row finds and leaves activations, PROGRAM_NOWHERE for none. */
 struct program_offsets {
-    uint64_t input, output, saved, doutput, dinput;
+    uint64_t input, output, saved, doutput, dinput, left;
+    uint64_t hosted; /* in the host's memory */
 };
 
 struct program_memory {
     struct program_offsets *rows; /* owned; one a row of the place */
     uint64_t arena_bytes;
+    uint64_t hosted_bytes;   /* of a second arena, in the host's memory */
     uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
                                 where what was freed does not fit what comes */
 };
 
-/* For a place of a valid program; what other places have is not in its arena. `sizes` has one entry a unit. All offsets are multiples of 64.
- * ERR_NOMEM. */
+/* For a place of a valid program; what other places have is not in its arena. `sizes` has one entry a
+ * unit. All offsets are multiples of 64. ERR_NOMEM. */
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes,
                              struct program_memory *ret_memory) MUST_USE;

@@ -105,8 +105,7 @@ static void complete_input(struct passes *passes, struct program_row row)
         add(passes, ACT_RECV_B, row);
     if (kept_apart(passes, row))
         add(passes, passes->options.recompute ? ACT_RC : ACT_OFF_IN, row);
-    if (row.act == ACT_B)
-        begin(passes, row);
+    begin(passes, row);
     add(passes, row.act, row);
     if (row.unit > 0 && elsewhere(passes, row.unit - 1, row))
         add(passes, ACT_SEND_B, row);
@@ -135,10 +134,8 @@ static void complete_row(struct passes *passes, struct program_row row)
         complete_forward(passes, row);
     if (row.act == ACT_B || row.act == ACT_I)
         complete_input(passes, row);
-    if (row.act == ACT_W) {
-        begin(passes, row);
+    if (row.act == ACT_W)
         add(passes, ACT_W, row);
-    }
     if (row.act == ACT_E || row.act == ACT_B || row.act == ACT_W)
         complete_slot(passes, row);
 }

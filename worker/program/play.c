@@ -33,6 +33,8 @@ static const struct {
                    "has weights of the slot's own that are not pushed"},
     [ARRAY_GRADIENTS] = {"the gradients were not begun", "the gradients before were not used",
                          "is not pushed"},
+    [ARRAY_NORMS] = {"the gradients were not begun", "the gradients before were not used",
+                     "is not pushed"},
     [ARRAY_HEAD] = {"the gradients were not begun", "the gradients before were not used",
                     "is not pushed"},
     [ARRAY_LOSSES] = {"the losses were not begun", "the losses before were not summed",

@@ -13,8 +13,8 @@
  * one slot may also be walked once for each slot of a node. Where a unit's slots are two places'
  * (chimera), each place has an aligned half, sums it and pushes it as a node of its own.
  *
- * Places. The executor of today walks programs of one place and one slot with the acts of
- * ACT_LIST_ALONE; schedule.h makes programs of several places, simulate.h plays them.
+ * Places. schedule.h makes programs of several places, simulate.h plays them; an executor walks the
+ * rows of one.
  *
  * Local steps. The rows of the body are walked `local_steps` times, each time on samples of their
  * own; the rows before and after are walked once. Acts then compute on the slot's own weights.

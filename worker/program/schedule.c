@@ -240,7 +240,7 @@ static const struct {
     [SCHEDULE_CHIMERA] = {"chimera", generate_chimera},
 };
 
-const char *schedule_name(enum schedule schedule)
+const char *schedule_name(enum schedule_kind schedule)
 {
     check(schedule < SCHEDULE_COUNT);
     return schedules[schedule].name;

@@ -22,7 +22,7 @@
 
 #include "worker/program/program.h"
 
-enum schedule {
+enum schedule_kind {
     SCHEDULE_NAIVE,
     SCHEDULE_GPIPE,
     SCHEDULE_1F1B,
@@ -33,10 +33,10 @@ enum schedule {
 };
 
 /* "zb-h1". */
-const char *schedule_name(enum schedule schedule);
+const char *schedule_name(enum schedule_kind schedule);
 
 struct schedule_shape {
-    enum schedule schedule;
+    enum schedule_kind schedule;
     uint32_t places;
     uint32_t runs; /* of units that a place holds; chimera: in each direction */
     uint32_t units;

@@ -3,6 +3,7 @@
 #include "common/scoped.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Values that were sent, by unit and microbatch: when they are there; 0: not sent. */
 struct mail {
@@ -131,19 +132,13 @@ static void count_stored(struct simulation *s, uint32_t p)
     const struct program_place *place = &s->program->places[p];
     struct simulate_place *result = &s->result->places[p];
     uint32_t stored = 0;
-    uint64_t hosted = 0;
     for (uint32_t i = 0; i < place->rows_count; i++) {
         struct program_row row = place->rows[i];
-        uint64_t saved = s->options->sizes[row.unit].saved;
         bool first = !is_here(s, p, row.unit - 1, program_slot(s->program, row));
         stored += first && row.act == ACT_F;
         if (stored > result->stored)
             result->stored = stored;
         stored -= first && (row.act == ACT_B || row.act == ACT_W);
-        hosted += row.act == ACT_OFF_OUT ? saved : 0;
-        hosted -= row.act == ACT_OFF_IN ? saved : 0;
-        if (hosted > result->hosted_bytes)
-            result->hosted_bytes = hosted;
     }
 }
 
@@ -153,25 +148,35 @@ static enum err measure_place(struct simulation *s, uint32_t p)
     count_stored(s, p);
     TRY(program_memory_plan(s->program, &s->program->places[p], s->options->sizes, &memory));
     s->result->places[p].arena_bytes = memory.arena_bytes;
+    s->result->places[p].hosted_bytes = memory.hosted_bytes;
     return ERR_OK;
+}
+
+/* How many slots' gradients of a unit were begun, and are final. */
+struct sums {
+    uint32_t begun, ended;
+};
+
+static void begin_slot(struct sums *sums, uint32_t *most)
+{
+    uint32_t alive = ++sums->begun - sums->ended + (uint32_t)__builtin_popcount(sums->ended);
+    *most = alive > *most ? alive : *most;
 }
 
 enum err simulate_gradient_sets(const struct program *program, uint32_t place, uint32_t *ret_sets)
 {
     const struct program_place *rows = &program->places[place];
-    scoped(free_scoped) uint32_t *begun = calloc(program->units, sizeof *begun);
-    scoped(free_scoped) uint32_t *ended = calloc(program->units, sizeof *ended);
-    if (begun == NULL || ended == NULL)
+    scoped(free_scoped) struct sums *sums = calloc(program->units, sizeof *sums);
+    if (sums == NULL)
         return ERR_NOMEM;
-    for (uint32_t unit = 0; unit < program->units; unit++)
-        ret_sets[unit] = 0;
+    memset(ret_sets, 0, program->units * sizeof *ret_sets);
     for (uint32_t i = 0; i < rows->rows_count; i++) {
         uint32_t unit = rows->rows[i].unit;
-        begun[unit] += rows->rows[i].act == ACT_CLEAR;
-        uint32_t sums = (uint32_t)__builtin_popcount(ended[unit]);
-        if (begun[unit] - ended[unit] + sums > ret_sets[unit])
-            ret_sets[unit] = begun[unit] - ended[unit] + sums;
-        ended[unit] += rows->rows[i].act == ACT_PUSH;
+        if (rows->rows[i].act == ACT_CLEAR)
+            begin_slot(&sums[unit], &ret_sets[unit]);
+        for (uint32_t u = 0; rows->rows[i].act == ACT_ZERO && u < program->units; u++)
+            begin_slot(&sums[u], &ret_sets[u]);
+        sums[unit].ended += rows->rows[i].act == ACT_PUSH;
     }
     return ERR_OK;
 }

@@ -1,0 +1,116 @@
+"""The table of docs/equivalence.md: a run in the single process, cut into places in every way there is.
+
+Each row is trained by `reference`, where the places are played in turn by the executors that workers have, against
+the shard core that servers have, and planned by `roost program`. A row holds when its digest is the one of the
+same run in one place, and when every byte that was measured is the one that was predicted."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cluster"))
+import cluster as c  # noqa: E402  pylint: disable=wrong-import-position
+
+STEPS = 2
+GPT = "{kind: gpt, layers: 6, heads: 4, width: 64, context: 32, vocabulary: 256}"
+LLAMA = "{kind: llama, layers: 6, heads: 4, kv_heads: 2, width: 64, context: 32, vocabulary: 256}"
+MLP = "{kind: mlp, layers: [2, 32, 24, 16, 16, 12, 3], activation: tanh}"
+TEXT = "{kind: text, path: CORPUS, validation: 0}"
+SPIRAL = "{kind: spiral, validation: 0}"
+
+# Technique, model, level of nodes, words of both commands, settings of the run.
+ROWS = (
+    ("one worker", GPT, 0, (), {}),
+    ("accumulation over a node of 4 slots", GPT, 2, ("--stages", 1), {}),
+    ("naive model parallelism, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "naive"), {}),
+    ("GPipe, 2 stages", GPT, 0, ("--stages", 2, "--schedule", "gpipe"), {}),
+    ("GPipe, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "gpipe"), {}),
+    ("GPipe, 4 stages, nodes of 4 slots", GPT, 2, ("--stages", 4, "--schedule", "gpipe"), {}),
+    ("1F1B, 3 stages", GPT, 0, ("--stages", 3), {}),
+    ("1F1B, 4 stages", GPT, 0, ("--stages", 4), {}),
+    ("1F1B, 4 stages, nodes of 4 slots", GPT, 2, ("--stages", 4), {}),
+    ("1F1B, 4 stages, 6 slots in nodes of 4 and 2", GPT, 2, ("--stages", 4), {"train.slots": 6}),
+    ("interleaved, 2 stages of 2 runs", GPT, 0, ("--stages", 2, "--schedule", "interleaved", "--units", 2), {}),
+    ("interleaved, 4 stages of 2 runs", GPT, 0, ("--stages", 4, "--schedule", "interleaved", "--units", 2), {}),
+    ("zero bubble (ZB-H1), 4 stages", GPT, 0, ("--stages", 4, "--schedule", "zb-h1"), {}),
+    ("Chimera, 4 stages, nodes of 2 slots", GPT, 1, ("--stages", 4, "--schedule", "chimera"), {}),
+    ("Chimera, 2 stages, nodes of 4 slots", GPT, 2, ("--stages", 2, "--schedule", "chimera"), {}),
+    ("activation checkpointing", GPT, 0, ("--stages", 1), {"train.recompute": "true"}),
+    ("activation checkpointing, 1F1B, 4 stages", GPT, 0, ("--stages", 4), {"train.recompute": "true"}),
+    ("activation checkpointing, ZB-H1, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "zb-h1"),
+     {"train.recompute": "true"}),
+    ("activation offload", GPT, 0, ("--stages", 1, "--offload"), {}),
+    ("activation offload, GPipe, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "gpipe", "--offload"), {}),
+    ("bf16 on the wire, 1F1B, 4 stages", GPT, 0, ("--stages", 4), {"train.precision": "bf16"}),
+    ("llama, 1F1B, 4 stages", LLAMA, 0, ("--stages", 4), {}),
+    ("llama, ZB-H1, 3 stages, nodes of 2 slots", LLAMA, 1, ("--stages", 3, "--schedule", "zb-h1"), {}),
+    ("llama, Chimera, 4 stages, nodes of 2 slots", LLAMA, 1, ("--stages", 4, "--schedule", "chimera"), {}),
+    ("mlp, 1F1B, 4 stages", MLP, 0, ("--stages", 4), {}),
+    ("mlp, ZB-H1, 6 stages", MLP, 0, ("--stages", 6, "--schedule", "zb-h1"), {}),
+    ("mlp, interleaved, 2 stages of 3 runs", MLP, 0, ("--stages", 2, "--schedule", "interleaved", "--units", 3), {}),
+)
+QUICK = ("1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", "offload, GPipe", "mlp, ZB-H1")
+
+
+def spec_of(model):
+    kind = "spiral" if model is MLP else "text"
+    text = f"""
+model:     {model}
+data:      {SPIRAL if model is MLP else TEXT}
+train:     {{steps: {STEPS}, slots: 4, slot_samples: 8, microbatch: 1, seed: 1}}
+optimizer: {{kind: adamw, lr: 1.0e-3, weight_decay: 0.1, clip_norm: 1.0}}
+"""
+    return c.write_spec(f"table-{kind}-{len(model)}", text)
+
+
+def last_object(done):
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+_alone = {}  # digests of runs in one place, by model and what the digest depends on
+
+
+def digest_alone(spec, sets):
+    key = (spec, tuple(word for word in sets if "recompute" not in word))
+    if key not in _alone:
+        _alone[key] = c.reference(spec, *sets)
+    return _alone[key]
+
+
+def nodes_of_step(slots, level):
+    return [min(1 << level, slots - first) for first in range(0, slots, 1 << level)]
+
+
+def predicted(spec, level, words, sets, slots):
+    """Of a step, from `roost program` for each of its nodes; the memory is that of the largest."""
+    step = {"pushed": 0, "peer": 0}
+    for node in nodes_of_step(slots, level):
+        plan = last_object(c.run(c.ROOST, "program", spec, "--json", "--uniform", "--node-slots", node, *words, *sets))
+        step["pushed"] += plan["pushed_bytes"]
+        step["peer"] += plan["peer_bytes"]
+        if node == max(nodes_of_step(slots, level)):
+            step["pulled"] = plan["pulled_bytes"]
+            step["device"] = plan["peak_bytes"]["device"]
+    return step
+
+
+def measured(spec, level, words, sets):
+    seen = last_object(c.run(c.REFERENCE, spec, "--json", "--level", level, *words, *sets))
+    return seen["digest"], {"pulled": seen["pulled_bytes"] // STEPS, "pushed": seen["pushed_bytes"] // STEPS,
+                            "peer": seen["peer_bytes"] // STEPS, "device": seen["device_bytes"]}, seen["hosted_bytes"]
+
+
+def cells_of(row):
+    """What the row prints; Failed where it does not hold."""
+    technique, model, level, words, settings = row
+    spec = spec_of(model)
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    digest, seen, hosted = measured(spec, level, words, sets)
+    c.check_equal(digest, digest_alone(spec, sets), f"{technique}: digest")
+    c.check_equal(seen, predicted(spec, level, words, sets, settings.get("train.slots", 4)), f"{technique}: bytes")
+    return [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")),
+            " ".join(f"{place:,}" for place in seen["device"]),
+            " ".join(f"{place:,}" for place in hosted) if any(hosted) else ""]
+
+
+def line_of(cells):
+    return "| " + " | ".join(cells) + " |"

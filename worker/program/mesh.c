@@ -1,0 +1,57 @@
+#include "worker/program/mesh.h"
+
+#include "common/model/stages.h"
+#include "common/scoped.h"
+#include "worker/program/passes.h"
+
+#include <stdlib.h>
+
+static struct schedule_shape shape_of(const struct mesh *mesh, const struct model *model,
+                                      struct mesh_node node)
+{
+    return (struct schedule_shape){.schedule = mesh->schedule,
+                                   .places = mesh->places,
+                                   .runs = mesh->runs,
+                                   .units = model->units_count,
+                                   .microbatches = node.slots * node.microbatches,
+                                   .slots = node.slots};
+}
+
+/* ERR_NOMEM. (runs + 1), to be freed by the caller. */
+static enum err cut(const struct mesh *mesh, const struct model *model, uint32_t **ret_cuts)
+{
+    uint32_t runs = mesh->places * mesh->runs;
+    *ret_cuts = calloc(runs + 1, sizeof **ret_cuts);
+    if (*ret_cuts == NULL)
+        return ERR_NOMEM;
+    stages_cut(model, runs, *ret_cuts);
+    return ERR_OK;
+}
+
+enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
+                       struct program *ret_program, struct reason *reason)
+{
+    const struct schedule_shape shape = shape_of(mesh, model, node);
+    const struct passes_options passes = {.recompute = mesh->recompute, .offload = mesh->offload};
+    scoped(program_release) struct program compute = {0};
+    uint32_t *cuts;
+    TRY(schedule_judge(&shape, reason));
+    TRY(cut(mesh, model, &cuts));
+    enum err err = schedule_generate(&shape, cuts, &compute);
+    free(cuts);
+    TRY(err);
+    return passes_complete(&compute, &passes, ret_program);
+}
+
+enum err mesh_validation(const struct mesh *mesh, const struct model *model, struct mesh_node node,
+                         struct program *ret_program)
+{
+    const struct schedule_shape shape = shape_of(mesh, model, node);
+    scoped(program_release) struct program compute = {0};
+    uint32_t *cuts;
+    TRY(cut(mesh, model, &cuts));
+    enum err err = schedule_validation(&shape, cuts, &compute);
+    free(cuts);
+    TRY(err);
+    return passes_complete(&compute, &(struct passes_options){0}, ret_program);
+}

@@ -1,0 +1,33 @@
+/* A mesh: how places share a model, and the programs that follow from it.
+ *
+ * Stages are cut by the model's shapes alone (common/model/stages.h), so that the coordinator and
+ * every worker make the same programs. */
+#ifndef ROOST_WORKER_PROGRAM_MESH_H
+#define ROOST_WORKER_PROGRAM_MESH_H
+
+#include "common/model/model.h"
+#include "worker/program/schedule.h"
+
+struct mesh {
+    enum schedule_kind schedule;
+    uint32_t places;
+    uint32_t runs;  /* of units that a place holds */
+    bool recompute; /* activations are computed again before their backward, or … */
+    bool offload;   /* … wait in the host's memory; not both */
+};
+
+/* Work on a node. */
+struct mesh_node {
+    uint32_t slots;
+    uint32_t microbatches; /* of a slot */
+};
+
+/* Training, of all places. ERR_INVALID: there is no such program (schedule_judge); ERR_NOMEM. */
+enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
+                       struct program *ret_program, struct reason *reason) MUST_USE;
+
+/* Validation. ERR_NOMEM. The mesh is one that trains. */
+enum err mesh_validation(const struct mesh *mesh, const struct model *model, struct mesh_node node,
+                         struct program *ret_program) MUST_USE;
+
+#endif
