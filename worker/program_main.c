@@ -190,6 +190,11 @@ static enum err read_spec(const struct arguments *arguments, struct planned *pla
     return model_init(&planned->model, &planned->spec.model, reason);
 }
 
+static bool offloads(const struct arguments *arguments, const struct spec *spec)
+{
+    return arguments->offload || spec->train.offload;
+}
+
 /* What several places cannot do, and nodes that the run's slots do not have. */
 static enum err judge_spec(const struct arguments *arguments, struct planned *planned,
                            struct reason *reason)
@@ -199,7 +204,7 @@ static enum err judge_spec(const struct arguments *arguments, struct planned *pl
     enum spec_consistency_kind kind = spec->consistency.kind;
     uint32_t of_spec = spec->train.node_slots > 0 ? spec->train.node_slots : 1;
     uint32_t slots = arguments->node_slots > 0 ? arguments->node_slots : of_spec;
-    if (arguments->offload && spec->train.recompute)
+    if (offloads(arguments, spec) && spec->train.recompute != SPEC_RECOMPUTE_NONE)
         return reason_set(reason, ERR_INVALID,
                           "activations are offloaded or computed again, not both: --set "
                           "train.recompute=false would do");
@@ -234,8 +239,8 @@ static enum err generate(const struct arguments *arguments, struct planned *plan
     const struct mesh mesh = {.schedule = arguments->schedule,
                               .places = arguments->stages,
                               .runs = arguments->runs,
-                              .recompute = train->recompute,
-                              .offload = arguments->offload};
+                              .recompute = spec_recompute(train),
+                              .offload = offloads(arguments, &planned->spec)};
     const struct mesh_node node = {planned->slots, of_slot};
     return mesh_training(&mesh, &planned->model, node, &planned->program, reason);
 }

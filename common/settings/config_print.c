@@ -105,12 +105,26 @@ static enum err print_sections(const char *before, const char *path, const char 
     return buf_printf(buf, "%*s", 2 * depth, "");
 }
 
+static enum err is_default(const struct config_field *field, const void *settings, bool *ret_is)
+{
+    scoped(buf_release) struct buf value = {0};
+    TRY(config_print_value(field, settings, &value));
+    *ret_is = value.bytes == strlen(field->initial) &&
+              memcmp(value.data, field->initial, value.bytes) == 0;
+    return ERR_OK;
+}
+
 enum err config_print(const struct config_table *table, const void *settings, struct buf *buf)
 {
     const char *before = "";
     for (size_t i = 0; i < table->fields_count; i++) {
         const struct config_field *field = &table->fields[i];
         if (field->type == CONFIG_RETIRED || config_find(table, settings, field->path) != i)
+            continue;
+        bool left_out = false;
+        if (field->late)
+            TRY(is_default(field, settings, &left_out));
+        if (left_out)
             continue;
         const char *key;
         TRY(print_sections(before, field->path, &key, buf));

@@ -21,6 +21,8 @@ static const char *const outer_kinds[] = {"average", "nesterov", NULL};
 static const char *const retired_inner_states[] = {"reset", NULL};
 static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
+/* From SPEC_RECOMPUTE_COUNT on: other words for the first ones (complete()). */
+static const char *const recomputes[] = {"false", "true", "every", "none", "all", NULL};
 
 _Static_assert(COUNT(model_kinds) == SPEC_LLAMA + 2, "a name for each");
 _Static_assert(COUNT(activations) == SPEC_TANH + 2, "a name for each");
@@ -151,8 +153,12 @@ static const struct config_field fields[] = {
      ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100"},
     {"train.validation_samples", "held-out samples used, at most; 0: all", CONFIG_U32,
      ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256"},
-    {"train.recompute", "activations again in backward instead of keeping them", CONFIG_BOOL,
-     ROW(train, recompute, FREE), .initial = "false"},
+    {"train.recompute", "activations of layers again in backward instead of keeping them: of none "
+     "(false), of all (true), or of every recompute_every-th layer", CONFIG_NAME,
+     ROW(train, recompute, FREE), .names = recomputes, .initial = "false"},
+    {"train.recompute_every", "2: every second layer", CONFIG_U32,
+     ROW(train, recompute_every, FREE), .min = 2, .max = 1 << 16, .initial = "2",
+     .when_path = "train.recompute", .when_mask = 1 << SPEC_RECOMPUTE_EVERY},
     {"train.logits_bytes_max", "logits in memory at a time", CONFIG_U64,
      ROW(train, logits_bytes_max, DIGEST), .min = 4096, .max = UINT64_C(1) << 40,
      .initial = "67108864"},
@@ -164,6 +170,10 @@ static const struct config_field fields[] = {
     {"train.audit_rewind", "when a worker computes wrongly, back to a checkpoint before what it "
      "brought since an audit of it agreed", CONFIG_BOOL,
      ROW(train, audit_rewind, FREE), .initial = "false"},
+
+    {"activations.offload", "activations wait in the host's memory for their backward: on a GPU they "
+     "leave the device", CONFIG_BOOL,
+     ROW(train, offload, FREE), .initial = "false", .late = true},
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
@@ -344,6 +354,8 @@ static void complete(struct draft *draft)
     if (is_open(draft, "optimizer.lr") && spec->optimizer.kind == SPEC_ADAMW &&
         spec->data.kind == SPEC_SPIRAL)
         spec->optimizer.lr = LR_SPIRAL; /* 300 steps then reach an accuracy of 0.99 */
+    if (spec->train.recompute >= SPEC_RECOMPUTE_COUNT)
+        spec->train.recompute -= SPEC_RECOMPUTE_COUNT;
     if (is_open(draft, "train.microbatch"))
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))
@@ -544,6 +556,14 @@ static enum err check_train(struct draft *draft)
                         train->microbatch, train->slot_samples);
     TRY(check_nodes(draft));
     TRY(check_audit(draft));
+    if (train->offload && train->recompute != SPEC_RECOMPUTE_NONE)
+        return COMPLAIN(draft, "activations.offload", "train.recompute",
+                        "activations are offloaded or computed again, not both: train.recompute: "
+                        "false would do");
+    if (train->offload && spec->consistency.kind == SPEC_LOCAL)
+        return COMPLAIN(draft, "activations.offload", "consistency.kind",
+                        "local steps keep their activations where they are; train.recompute makes "
+                        "them fewer");
     if (!is_gemm_core(train->gemm_core))
         return COMPLAIN(draft, "train.gemm_core", NULL,
                         "train.gemm_core must be auto or a core type of OpenBLAS as it writes "

@@ -28,6 +28,12 @@ enum spec_consistency_kind { SPEC_SYNC, SPEC_DELAY, SPEC_SSP, SPEC_ASYNC, SPEC_L
 enum spec_outer_kind { SPEC_AVERAGE, SPEC_NESTEROV };
 enum spec_durability { SPEC_DURABILITY_CUT, SPEC_DURABILITY_LOGGED };
 enum spec_numerics { SPEC_EXACT, SPEC_ANY };
+enum spec_recompute {
+    SPEC_RECOMPUTE_NONE,
+    SPEC_RECOMPUTE_ALL,
+    SPEC_RECOMPUTE_EVERY,
+    SPEC_RECOMPUTE_COUNT
+};
 
 struct spec_model {
     enum spec_model_kind kind;
@@ -70,7 +76,9 @@ struct spec_train {
     char gemm_core[SPEC_CORE_BYTES]; /* OPENBLAS_CORETYPE, or "auto" */
     uint32_t validate_every;         /* steps; 0: only at the end */
     uint32_t validation_samples;     /* at most so many of the held-out samples; 0: all */
-    bool recompute;                  /* activations of a unit again in backward (act RC) */
+    enum spec_recompute recompute;   /* activations of a unit again in backward (act RC) */
+    uint32_t recompute_every;        /* EVERY: of each so many-th unit */
+    bool offload;                    /* activations wait in the host's memory (OFF_OUT) */
     uint64_t logits_bytes_max;       /* rows of logits are computed in blocks up to this */
     uint32_t skip_max;               /* non-finite steps in a row before the run stops */
     double audit;                    /* share of tickets that a second worker computes as well */
@@ -129,6 +137,13 @@ struct spec {
     struct spec_checkpoint checkpoint;
     enum spec_numerics numerics;
 };
+
+/* Of each how many-th unit activations are computed again; 0: of none. */
+static inline uint32_t spec_recompute(const struct spec_train *train)
+{
+    return train->recompute == SPEC_RECOMPUTE_EVERY ? train->recompute_every
+                                                    : train->recompute == SPEC_RECOMPUTE_ALL;
+}
 
 /* The settings in `text` (YAML, named `file` in errors), with `overrides` (may be NULL) over it,
  * every default filled in, every limit and cross-field rule checked.

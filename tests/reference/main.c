@@ -157,7 +157,8 @@ static enum err run_with(const struct arguments *arguments, const struct spec *s
     if (arguments->dump)
         return dump(arguments->dump, spec, model, &samples, reason);
     struct mesh mesh = arguments->mesh;
-    mesh.recompute = spec->train.recompute;
+    mesh.recompute = spec_recompute(&spec->train);
+    mesh.offload |= spec->train.offload;
     const struct reference_options options = {.spec = spec,
                                               .mesh = mesh.places > 0 ? &mesh : NULL,
                                               .model = model,

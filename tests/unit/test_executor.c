@@ -79,6 +79,37 @@ TEST_F(recompute_gives_the_same_bits_in_less_memory, executor, .settings = fixtu
     assert_int_equal(rows_of(executor_program(recomputing), ACT_RC), 3 * 2);
 }
 
+/* Unit 1 of 0 to 3. */
+TEST_F(every_second_unit_is_computed_again, executor, .settings = fixture_gpt())
+{
+    uint64_t most = executor_memory(f->executor).activations;
+    f->train.recompute = SPEC_RECOMPUTE_EVERY;
+    f->train.recompute_every = 2;
+    struct executor *second = fixture_executor(f, 8);
+    f->train.recompute = SPEC_RECOMPUTE_ALL;
+    uint64_t least = executor_memory(fixture_executor(f, 8)).activations;
+    scoped(free_scoped) float *kept = gradients_of(f, f->executor, fixture_ticket(0, 1, 1));
+    scoped(free_scoped) float *again = gradients_of(f, second, fixture_ticket(0, 1, 1));
+    assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
+    assert_int_equal(rows_of(executor_program(second), ACT_RC), 2);
+    assert_true(executor_memory(second).activations < most);
+    assert_true(executor_memory(second).activations > least);
+}
+
+TEST_F(offloaded_activations_are_in_the_hosts_memory, executor, .settings = fixture_llama())
+{
+    const struct executor_memory resident = executor_memory(f->executor);
+    f->train.offload = true;
+    struct executor *offloading = fixture_executor(f, 8);
+    scoped(free_scoped) float *kept = gradients_of(f, f->executor, fixture_ticket(0, 1, 1));
+    scoped(free_scoped) float *again = gradients_of(f, offloading, fixture_ticket(0, 1, 1));
+    assert_memory_equal(kept, again, fixture_gradient_floats(f) * sizeof(float));
+    assert_int_equal(resident.hosted, 0);
+    assert_true(executor_memory(offloading).hosted > 0);
+    assert_true(executor_memory(offloading).activations < resident.activations);
+    assert_int_equal(rows_of(executor_program(offloading), ACT_OFF_IN), 3 * 2);
+}
+
 /* Another order of rows, all microbatches forward first, is another program, not other code. */
 TEST_F(a_program_of_another_shape_runs_as_well, executor, .settings = fixture_mlp())
 {

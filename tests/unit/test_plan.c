@@ -21,7 +21,7 @@ static void one_place(const struct executor_fixture *f, uint32_t slots, struct p
                                          .microbatches =
                                              slots * f->train.slot_samples / f->train.microbatch,
                                          .slots = slots};
-    const struct passes_options passes = {.recompute = f->train.recompute};
+    const struct passes_options passes = {.recompute = spec_recompute(&f->train)};
     assert_int_equal(schedule_generate(&shape, cuts, &compute), ERR_OK);
     assert_int_equal(passes_complete(&compute, &passes, ret_program), ERR_OK);
     assert_int_equal(program_validate(ret_program, NULL), ERR_OK);

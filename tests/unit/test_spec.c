@@ -258,6 +258,10 @@ TEST(every_refusal_of_a_setting_names_it)
          "train.node_slots (8) must be at most train.slots (6)"},
         {"train: {precision: bf16, node_slots: 0}",
          "train.node_slots must be set with bf16: where sums are rounded is part of the run"},
+        {"activations: {offload: true}\ntrain: {recompute: all}",
+         "activations are offloaded or computed again, not both: train.recompute: false would do"},
+        {"activations: {offload: true}\nconsistency: {kind: local}",
+         "local steps keep their activations where they are; train.recompute makes them fewer"},
         {"train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
          "train.audit (0.01) must be 0 when consistency.kind is async: two workers compute a "
          "ticket on different weights"},
@@ -365,6 +369,8 @@ static const char *const specs[] = {
     "train: {precision: bf16, node_slots: 4, recompute: true, seed: 18446744073709551615}\n"
     "numerics: any",
     "model: {kind: mlp, layers: [2, 7, 5, 3], activation: tanh}\n" SPIRAL,
+    TEXT "train: {recompute: every, recompute_every: 3}",
+    TEXT "activations: {offload: true}",
     TEXT "consistency: {kind: delay, delay: 3}",
     TEXT "consistency: {kind: ssp, staleness: 4}",
     TEXT "consistency: {kind: local, local_steps: 5, outer: {kind: nesterov, lr: 0.5}}",
@@ -440,13 +446,49 @@ static void expect_change(const char *flag, enum spec_resume verdict, const char
         assert_non_null(strstr(reason.text, text));
 }
 
+/* Workers of older versions do not know the key. */
+TEST(a_late_key_is_printed_only_with_another_value_than_its_default)
+{
+    scoped(buf_release) struct buf usual = {0}, other = {0};
+    struct spec spec = parsed(full);
+    assert_int_equal(spec_print(&spec, &usual), ERR_OK);
+    spec.train.offload = true;
+    assert_int_equal(spec_print(&spec, &other), ERR_OK);
+    assert_int_equal(buf_append(&usual, "", 1), ERR_OK);
+    assert_int_equal(buf_append(&other, "", 1), ERR_OK);
+    assert_null(strstr((const char *)usual.data, "offload"));
+    assert_non_null(strstr((const char *)other.data, "activations:\n  offload: true"));
+}
+
+TEST(recompute_has_words_for_none_and_all)
+{
+    static const struct {
+        const char *text;
+        uint32_t every;
+    } rows[] = {
+        {TEXT, 0},
+        {TEXT "train: {recompute: none}", 0},
+        {TEXT "train: {recompute: true}", 1},
+        {TEXT "train: {recompute: all}", 1},
+        {TEXT "train: {recompute: every}", 2},
+        {TEXT "train: {recompute: every, recompute_every: 3}", 3},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec spec = parsed(rows[i].text);
+        assert_int_equal(spec_recompute(&spec.train), rows[i].every);
+        assert_true(spec.train.recompute < SPEC_RECOMPUTE_COUNT);
+    }
+}
+
 TEST(each_change_has_its_verdict)
 {
     expect_change("checkpoint.keep=5", SPEC_RESUME_FREE, "checkpoint.keep: 3 -> 5");
     expect_change("train.steps=400", SPEC_RESUME_FREE, "train.steps: 300 -> 400");
     expect_change("data.path=b.txt", SPEC_RESUME_FREE, "data.path: corpus.txt -> b.txt");
     expect_change("train.node_slots=4", SPEC_RESUME_FREE, "train.node_slots: 0 -> 4");
-    expect_change("train.recompute=true", SPEC_RESUME_FREE, "train.recompute: false -> true");
+    expect_change("train.recompute=all", SPEC_RESUME_FREE, "train.recompute: false -> true");
+    expect_change("activations.offload=true", SPEC_RESUME_FREE,
+                  "activations.offload: false -> true");
     expect_change("optimizer.lr=0.002", SPEC_RESUME_DIGEST, "optimizer.lr: 0.001 -> 0.002");
     expect_change("train.slots=8", SPEC_RESUME_DIGEST, "train.slots: 16 -> 8");
     expect_change("train.microbatch=1", SPEC_RESUME_DIGEST, "train.microbatch: 2 -> 1");

@@ -11,9 +11,9 @@
 struct mesh {
     enum schedule_kind schedule;
     uint32_t places;
-    uint32_t runs;  /* of units that a place holds */
-    bool recompute; /* activations are computed again before their backward, or … */
-    bool offload;   /* … wait in the host's memory; not both */
+    uint32_t runs;      /* of units that a place holds */
+    uint32_t recompute; /* program_recomputes() */
+    bool offload;       /* activations wait in the host's memory; not both */
 };
 
 /* Work on a node. */

@@ -56,7 +56,8 @@ static bool elsewhere(const struct passes *passes, uint32_t unit, struct program
 
 static bool kept_apart(const struct passes *passes, struct program_row row)
 {
-    return (passes->options.recompute || passes->options.offload) && !is_last(passes, row);
+    uint32_t every = passes->options.offload ? 1 : passes->options.recompute;
+    return program_recomputes(every, row.unit, passes->compute->units);
 }
 
 static void load(struct passes *passes, struct program_row row)

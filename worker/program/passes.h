@@ -11,8 +11,8 @@
 #include "worker/program/program.h"
 
 struct passes_options {
-    bool recompute; /* every unit but the last: DROP after F, RC before B or I */
-    bool offload;   /* likewise OFF_OUT and OFF_IN; not both */
+    uint32_t recompute; /* program_recomputes(): DROP after F, RC before B or I */
+    bool offload;       /* OFF_OUT and OFF_IN, of every unit but the last; not both */
 };
 
 /* `compute` has F, B, I and W rows only, or E rows only. The result is valid when these are in a possible order.

@@ -136,7 +136,7 @@ static void emit_forward(struct generator *g, uint32_t microbatch)
         if (pulls)
             emit(g, ACT_PULL, unit, 0);
         emit(g, ACT_F, unit, microbatch);
-        if (g->shape.recompute && unit + 1 < g->shape.units)
+        if (program_recomputes(g->shape.recompute, unit, g->shape.units))
             emit(g, ACT_DROP, unit, microbatch);
     }
 }
@@ -146,7 +146,7 @@ static void emit_backward(struct generator *g, uint32_t microbatch)
     bool ends = microbatch + 1 == g->shape.microbatches;
     for (uint32_t unit = g->shape.units; unit-- > 0;) {
         bool last = unit + 1 == g->shape.units;
-        if (g->shape.recompute && !last)
+        if (program_recomputes(g->shape.recompute, unit, g->shape.units))
             emit(g, ACT_RC, unit, microbatch);
         emit(g, ACT_B, unit, microbatch);
         if (ends && last)

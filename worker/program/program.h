@@ -64,12 +64,12 @@ enum err program_copy(const struct program *program, struct program *ret_copy) M
 struct program_shape {
     uint32_t units, microbatches;
     uint32_t local_steps;
-    bool recompute;
+    uint32_t recompute; /* program_recomputes() */
 };
 
 /* Training in one place that holds all units: PULL before a unit's first F; for each microbatch F
- * upwards, B downwards; PUSH right after the last microbatch's B. With `recompute`, every unit but
- * the last drops its activations after F and has them computed again before B. With local steps:
+ * upwards, B downwards; PUSH right after the last microbatch's B. With `recompute`, units
+ * drop their activations after F and have them computed again before B. With local steps:
  * PULL and OWN of all units; in the body F and B as before, then STEP; then DIFF and PUSH.
  * ERR_NOMEM.
  */
@@ -113,6 +113,13 @@ struct program_row_text {
     char text[64];
 };
 struct program_row_text program_row_text(const struct program *program, struct program_row row);
+
+/* Whether a unit's activations are dropped after its forward: those of every so many-th unit (0: of
+ * none), but not of the model's last one. */
+static inline bool program_recomputes(uint32_t every, uint32_t unit, uint32_t units)
+{
+    return every > 0 && unit % every == every - 1 && unit + 1 < units;
+}
 
 /* A unit's place in the model. */
 static inline struct act_unit program_unit(const struct program *program, uint32_t unit)
