@@ -113,6 +113,7 @@ static enum err pull_unit(void *context, uint32_t unit)
     struct place *place = context;
     struct reference *r = place->r;
     const struct model *model = r->options.model;
+    bool streamed = r->options.mesh != NULL && r->options.mesh->residency.streamed;
     r->pulls = place;
     uint32_t chunks[PULL_CHUNKS_MAX], count = 0;
     size_t pulled_bytes = 0; /* by `chunks`: what one answer may carry */
@@ -122,7 +123,7 @@ static enum err pull_unit(void *context, uint32_t unit)
             continue;
         const struct model_parameter *p = &model->parameters[parameter];
         for (uint32_t chunk = p->chunk_first; chunk < p->chunk_first + p->chunks_count; chunk++) {
-            if (place->held[chunk] == r->ticket.version + 1)
+            if (!streamed && place->held[chunk] == r->ticket.version + 1)
                 continue;
             size_t bytes = blocks_bytes(model, chunk, r->codec);
             if (count == PULL_CHUNKS_MAX || pulled_bytes + bytes > WIRE_PAYLOAD_BYTES_MAX) {

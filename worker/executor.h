@@ -64,8 +64,10 @@ struct executor_value {
 struct executor_hooks {
     void *context;
     /* Returns when all weights of the unit are in place (executor_decode), or with the error.
-     * Called once a unit and run, in forward order. */
+     * Called once a unit and run, in forward order; where weights are streamed, before each use. */
     enum err (*pull)(void *context, uint32_t unit);
+    /* Streamed: the unit's weights may come now; pull follows. */
+    enum err (*ask)(void *context, uint32_t unit);
     /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode sees
      * them, and stay until the next ticket begins. The node is the ticket's, or the half of it that
      * the place computes of this unit. Called once a unit and ticket, in the program's order: last

@@ -1,5 +1,7 @@
 #include "worker/executor_acts.h"
 
+#include "worker/pieces.h"
+
 #include <stdio.h>
 
 /* ---- where things are ---- */
@@ -267,14 +269,49 @@ static enum err run_loss(struct executor *e, uint32_t i)
 
 /* ---- weights and gradients ---- */
 
+/* Streamed weights come where the planner has a place for them. */
+static void place_weights(struct executor *e, uint32_t i)
+{
+    uint64_t offset = e->walk.program->memory.rows[i].weights;
+    const struct model_unit *u = &e->model->units[row_of(e, i).unit];
+    if (offset == PROGRAM_NOWHERE)
+        return;
+    uint8_t *place = (uint8_t *)e->weights + offset;
+    for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        uint32_t parameter = e->model->uses[use].parameter;
+        e->use_weights[use] = e->parameters[parameter] = (element *)(void *)place;
+        place += pieces_align(e->model->parameters[parameter].weights) * e->k->element_bytes;
+    }
+}
+
+/* What was there is computed with before anything new comes. */
+static enum err run_ask(struct executor *e, uint32_t i)
+{
+    const struct executor_hooks *hooks = &e->walk.hooks;
+    uint32_t unit = row_of(e, i).unit;
+    place_weights(e, i);
+    e->k->mark(e->k, unit);
+    e->k->in->after(e->k->in, e->k, unit);
+    return hooks->ask != NULL ? hooks->ask(hooks->context, unit) : ERR_OK;
+}
+
+static enum err run_forget(struct executor *e, uint32_t i)
+{
+    const struct model_unit *u = &e->model->units[row_of(e, i).unit];
+    for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++)
+        e->use_weights[use] = NULL;
+    return ERR_OK;
+}
+
 /* The device computes nothing that follows before the copies of the unit's weights are done. The
  * caller does not wait. All slots of a node have the same weights. */
 static enum err run_pull(struct executor *e, uint32_t i)
 {
     const struct executor_hooks *hooks = &e->walk.hooks;
     uint32_t unit = row_of(e, i).unit;
-    if (e->walk.slot > 0)
+    if (e->walk.slot > 0 && e->streamed == 0)
         return ERR_OK;
+    place_weights(e, i);
     if (hooks->pull != NULL)
         TRY(hooks->pull(hooks->context, unit));
     e->k->in->mark(e->k->in, unit);

@@ -4,6 +4,7 @@
 
 #include "common/scoped.h"
 #include "worker/pieces.h"
+#include "worker/plan.h"
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
 
@@ -170,18 +171,11 @@ static enum err plan_program(struct executor *e, struct executor_program *progra
     TRY(program_memory_plan(&program->program, place_of(e, program), e->sizes, &program->memory));
     if (program->memory.arena_bytes > e->memory.activations)
         e->memory.activations = program->memory.arena_bytes;
+    if (program->memory.weights_bytes > e->streamed)
+        e->streamed = program->memory.weights_bytes;
     if (program->memory.hosted_bytes > e->memory.hosted)
         e->memory.hosted = program->memory.hosted_bytes;
     return look_through(e, program);
-}
-
-static void size_units(struct executor *e)
-{
-    for (uint32_t unit = 0; unit < e->model->units_count; unit++) {
-        struct unit_sizes u;
-        unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
-        e->sizes[unit] = (struct program_sizes){u.output, u.saved, u.dinput, u.in_place, u.left};
-    }
 }
 
 /* The largest scratch of the place's units. */
@@ -201,7 +195,7 @@ static void size_scratch(struct executor *e)
 
 static enum err plan_programs(struct executor *e, struct reason *reason)
 {
-    size_units(e);
+    plan_sizes(&(struct plan){e->k, e->model, &e->train}, e->sizes);
     for (uint32_t i = 0; i < e->trainings_count; i++) {
         uint32_t slots = e->trainings[i].program.slots;
         TRY(plan_program(e, &e->trainings[i]));
@@ -234,8 +228,9 @@ static void size_weights(struct executor *e)
             e->memory.gradients += e->unit_sets[unit] * weights * sizeof(float);
         }
     }
+    e->memory.weights = e->streamed;
     for (uint32_t i = 0; i < model->parameters_count; i++)
-        if (e->used[i])
+        if (e->used[i] && e->streamed == 0)
             e->memory.weights += pieces_align(model->parameters[i].weights) * e->k->element_bytes;
 }
 
@@ -366,7 +361,7 @@ static void fill_tables(struct executor *e)
     const struct model *model = e->model;
     uint64_t first = 0;
     for (uint32_t i = 0; i < model->parameters_count; i++) {
-        if (!e->used[i])
+        if (!e->used[i] || e->streamed > 0)
             continue;
         e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
         first += pieces_align(model->parameters[i].weights);

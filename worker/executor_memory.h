@@ -46,7 +46,8 @@ struct executor {
     const struct model *model;
     struct spec_train train;
     uint32_t node_slots_max, place;
-    bool alone;                    /* one place, which has all units */
+    bool alone;        /* one place, which has all units */
+    uint64_t streamed; /* bytes of weights that are held at once; 0: they are resident */
     uint32_t slots_max, loads_max; /* that a program has at once, and that the place loads */
     uint32_t trainings_count;
     struct executor_program trainings[EXECUTOR_PROGRAMS_MAX]; /* of different numbers of slots */
@@ -57,7 +58,7 @@ struct executor {
     struct executor_walk walk;
     struct executor_sums sums;
     struct executor_loss *slot_losses; /* (slots_max) */
-    /* Host tables. Arrays that other places have are NULL. */
+    /* Host tables. Arrays that other places have are NULL, and streamed weights that are not held. */
     bool *units;                 /* (units) the place has it */
     bool *used;                  /* (parameters) by one of them */
     uint32_t *unit_sets;         /* (units) its gradient sets */

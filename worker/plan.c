@@ -13,13 +13,28 @@ static void size_unit(const struct plan *plan, uint32_t unit, struct unit_sizes 
               plan->train->logits_bytes_max, ret_sizes);
 }
 
+static uint64_t weights_bytes(const struct plan *plan, uint32_t parameter)
+{
+    return pieces_align(plan->model->parameters[parameter].weights) * plan->kernels->element_bytes;
+}
+
+static uint64_t unit_weights(const struct plan *plan, uint32_t number)
+{
+    const struct model_unit *unit = &plan->model->units[number];
+    uint64_t bytes = 0;
+    for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++)
+        bytes += weights_bytes(plan, plan->model->uses[use].parameter);
+    return bytes;
+}
+
 void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes)
 {
     for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
         struct unit_sizes sizes;
         size_unit(plan, unit, &sizes);
-        ret_sizes[unit] = (struct program_sizes){sizes.output, sizes.saved, sizes.dinput,
-                                                 sizes.in_place, sizes.left};
+        ret_sizes[unit] =
+            (struct program_sizes){sizes.output,   sizes.saved, sizes.dinput,
+                                   sizes.in_place, sizes.left,  unit_weights(plan, unit)};
     }
 }
 
@@ -164,9 +179,10 @@ static uint64_t wire_bytes(const struct plan *plan, uint32_t parameter)
     return plan->model->parameters[parameter].weights * (exact ? 4 : 2);
 }
 
-/* Of the units that the place pulls, each parameter once: a tied one may be used by two. */
-static void add_weights(const struct plan *plan, const struct program_place *place, bool *pulled,
-                        struct plan_bytes *bytes)
+/* Of the units that the place pulls, each parameter once, for a tied one may be used by two; where
+ * weights are streamed, each unit again. */
+static void add_weights(const struct plan *plan, const struct program_place *place, bool streamed,
+                        bool *pulled, struct plan_bytes *bytes)
 {
     const struct model *model = plan->model;
     for (uint32_t i = 0; i < place->rows_count; i++) {
@@ -175,11 +191,11 @@ static void add_weights(const struct plan *plan, const struct program_place *pla
             continue;
         for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
             uint32_t parameter = model->uses[use].parameter;
-            if (pulled[parameter])
+            if (pulled[parameter] && !streamed)
                 continue;
             pulled[parameter] = true;
-            bytes->weights +=
-                pieces_align(model->parameters[parameter].weights) * plan->kernels->element_bytes;
+            if (!streamed)
+                bytes->weights += weights_bytes(plan, parameter);
             if (parameter != model->loss_parameter)
                 bytes->pulled += wire_bytes(plan, parameter);
         }
@@ -233,7 +249,8 @@ enum err plan_place(const struct plan *plan, const struct program *program,
     if (pulled == NULL || sets == NULL)
         return ERR_NOMEM;
     TRY(simulate_gradient_sets(program, place, sets));
-    add_weights(plan, &program->places[place], pulled, &bytes);
+    bytes.weights = simulated->weights_bytes;
+    add_weights(plan, &program->places[place], simulated->weights_bytes > 0, pulled, &bytes);
     add_gradients(plan, sets, &bytes);
     add_scratch(plan, &program->places[place], &bytes);
     bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;

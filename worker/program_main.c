@@ -29,6 +29,7 @@ struct arguments {
     const char *read;      /* a program's file; NULL: the schedule makes it */
     const char *svg;
     double link_gbit; /* a second; 0: values are there at once */
+    struct residency residency;
     bool offload, uniform, json;
 };
 
@@ -64,7 +65,17 @@ static double parse_link(const char *value, const struct argp_state *state)
     return gbit;
 }
 
-enum { KEY_NODE_SLOTS = 256, KEY_SVG, KEY_READ, KEY_OFFLOAD, KEY_UNIFORM, KEY_LINK };
+enum {
+    KEY_NODE_SLOTS = 256,
+    KEY_SVG,
+    KEY_READ,
+    KEY_OFFLOAD,
+    KEY_UNIFORM,
+    KEY_LINK,
+    KEY_STREAM,
+    KEY_KEEP,
+    KEY_PREFETCH
+};
 
 static const struct argp_option option_rows[] = {
     {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.slots=8; repeatable", 0},
@@ -77,6 +88,13 @@ static const struct argp_option option_rows[] = {
      "slots that the program spans, instead of train.node_slots", 0},
     {"offload", KEY_OFFLOAD, NULL, 0, "activations wait in the host's memory for their backward",
      0},
+    {"stream", KEY_STREAM, "unit|microbatch", 0,
+     "weights are in the device's memory only while they are used: pulled again for each unit of a "
+     "slot, "
+     "or for each microbatch too",
+     0},
+    {"keep-after-forward", KEY_KEEP, NULL, 0, "of --stream: until the unit's backward", 0},
+    {"prefetch", KEY_PREFETCH, "K", 0, "of --stream: units that are asked for ahead (0)", 0},
     {"link", KEY_LINK, "GBIT", 0,
      "gigabits a second that a value between places has for itself; without it values are there at "
      "once",
@@ -102,6 +120,10 @@ static error_t parse_number(int key, const char *argument, struct arguments *arg
     case 'm':
         arguments->microbatches =
             parse_count(argument, "--microbatches", PROGRAM_MICROBATCHES_MAX, state);
+        return 0;
+    case KEY_PREFETCH:
+        arguments->residency.prefetch =
+            parse_count(argument, "--prefetch", PROGRAM_UNITS_MAX, state);
         return 0;
     case KEY_NODE_SLOTS:
         arguments->node_slots = parse_count(argument, "--node-slots", TREE_SLOTS_MAX, state);
@@ -131,6 +153,15 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_OFFLOAD:
         arguments->offload = true;
+        return 0;
+    case KEY_STREAM:
+        if (strcmp(argument, "unit") != 0 && strcmp(argument, "microbatch") != 0)
+            argp_error(state, "--stream is unit or microbatch, not %s", argument);
+        arguments->residency.streamed = true;
+        arguments->residency.by_unit = strcmp(argument, "unit") == 0;
+        return 0;
+    case KEY_KEEP:
+        arguments->residency.keep_after_forward = true;
         return 0;
     case KEY_UNIFORM:
         arguments->uniform = true;
@@ -240,7 +271,8 @@ static enum err generate(const struct arguments *arguments, struct planned *plan
                               .places = arguments->stages,
                               .runs = arguments->runs,
                               .recompute = spec_recompute(train),
-                              .offload = offloads(arguments, &planned->spec)};
+                              .offload = offloads(arguments, &planned->spec),
+                              .residency = arguments->residency};
     const struct mesh_node node = {planned->slots, of_slot};
     return mesh_training(&mesh, &planned->model, node, &planned->program, reason);
 }

@@ -278,6 +278,8 @@ void model_check_tables(const struct model *model)
         check_tensors(model, p);
     for (uint32_t u = 0; u < model->units_count; u++)
         check_operations(&model->units[u]);
+    for (uint32_t i = 1; model->units_count > 1 && i < model->units[0].operations_count; i++)
+        check(model->units[0].operations[i].uses_count == 0); /* its backward reads no weights */
 }
 
 /* ---- using it ---- */

@@ -39,6 +39,21 @@ ROWS = (
     ("activation checkpointing, 1F1B, 4 stages", GPT, 0, ("--stages", 4), {"train.recompute": "all"}),
     ("activation checkpointing, ZB-H1, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "zb-h1"),
      {"train.recompute": "all"}),
+    ("ZeRO-3, FSDP: weights streamed unit by unit, one ahead", GPT, 0,
+     ("--stages", 1, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1), {}),
+    ("SHARD_GRAD_OP: kept from forward to backward", GPT, 0,
+     ("--stages", 1, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1, "--keep-after-forward"), {}),
+    ("weights streamed for each microbatch, one unit ahead", GPT, 0,
+     ("--stages", 1, "--stream", "microbatch", "--prefetch", 1), {}),
+    ("weights streamed for each microbatch, none ahead", GPT, 0, ("--stages", 1, "--stream", "microbatch"), {}),
+    ("weights streamed, GPipe, 2 stages, activation checkpointing", GPT, 0,
+     ("--stages", 2, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1), {"train.recompute": "all"}),
+    ("weights streamed, Chimera, 4 stages, nodes of 2 slots", GPT, 1,
+     ("--stages", 4, "--schedule", "chimera", "--stream", "unit", "--prefetch", 1), {}),
+    ("llama, weights streamed, ZB-H1, 4 stages, two ahead", LLAMA, 0,
+     ("--stages", 4, "--schedule", "zb-h1", "--stream", "unit", "--prefetch", 2), {}),
+    ("mlp, weights streamed for each microbatch, 9 ahead", MLP, 0,
+     ("--stages", 1, "--stream", "microbatch", "--prefetch", 9), {}),
     ("activation offload", GPT, 0, (), {"activations.offload": "true"}),
     ("activation offload, GPipe, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "gpipe", "--offload"), {}),
     ("bf16 on the wire, 1F1B, 4 stages", GPT, 0, ("--stages", 4), {"train.precision": "bf16"}),
@@ -49,7 +64,7 @@ ROWS = (
     ("mlp, ZB-H1, 6 stages", MLP, 0, ("--stages", 6, "--schedule", "zb-h1"), {}),
     ("mlp, interleaved, 2 stages of 3 runs", MLP, 0, ("--stages", 2, "--schedule", "interleaved", "--units", 3), {}),
 )
-QUICK = ("1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", "offload, GPipe", "mlp, ZB-H1")
+QUICK = ("1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", "offload, GPipe", "mlp, ZB-H1", "FSDP", "streamed, Chimera")
 
 
 def spec_of(model):
@@ -83,13 +98,13 @@ def nodes_of_step(slots, level):
 
 def predicted(spec, level, words, sets, slots):
     """Of a step, from `roost program` for each of its nodes; the memory is that of the largest."""
-    step = {"pushed": 0, "peer": 0}
+    step = {"pushed": 0, "peer": 0, "pulled": 0}
     for node in nodes_of_step(slots, level):
         plan = last_object(c.run(c.ROOST, "program", spec, "--json", "--uniform", "--node-slots", node, *words, *sets))
         step["pushed"] += plan["pushed_bytes"]
         step["peer"] += plan["peer_bytes"]
+        step["pulled"] = plan["pulled_bytes"] + (step["pulled"] if "--stream" in words else 0)
         if node == max(nodes_of_step(slots, level)):
-            step["pulled"] = plan["pulled_bytes"]
             step["device"] = plan["peak_bytes"]["device"]
     return step
 
@@ -97,7 +112,11 @@ def predicted(spec, level, words, sets, slots):
 def measured(spec, level, words, sets):
     seen = last_object(c.run(c.REFERENCE, spec, "--json", "--level", level, *words, *sets))
     return seen["digest"], {"pulled": seen["pulled_bytes"] // STEPS, "pushed": seen["pushed_bytes"] // STEPS,
-                            "peer": seen["peer_bytes"] // STEPS, "device": seen["device_bytes"]}, seen["hosted_bytes"]
+                            "peer": seen["peer_bytes"] // STEPS, "device": seen["device_bytes"]}, seen
+
+
+def listed(numbers):
+    return " ".join(f"{number:,}" for number in numbers)
 
 
 def cells_of(row):
@@ -105,12 +124,12 @@ def cells_of(row):
     technique, model, level, words, settings = row
     spec = spec_of(model)
     sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    digest, seen, hosted = measured(spec, level, words, sets)
+    digest, seen, all_seen = measured(spec, level, words, sets)
     c.check_equal(digest, digest_alone(spec, sets), f"{technique}: digest")
     c.check_equal(seen, predicted(spec, level, words, sets, settings.get("train.slots", 4)), f"{technique}: bytes")
     return [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")),
-            " ".join(f"{place:,}" for place in seen["device"]),
-            " ".join(f"{place:,}" for place in hosted) if any(hosted) else ""]
+            listed(seen["device"]), listed(all_seen["weights_bytes"]) if "--stream" in words else "all",
+            listed(all_seen["hosted_bytes"]) if any(all_seen["hosted_bytes"]) else ""]
 
 
 def line_of(cells):

@@ -59,7 +59,8 @@ static void check_valid(const struct program *program)
                                              .saved = unit % 2 * 1000,
                                              .dinput = first || in_place ? 0 : 200,
                                              .in_place = in_place,
-                                             .left = 300};
+                                             .left = 300,
+                                             .weights = 500 + unit};
         costs[unit] = (struct simulate_cost){unit + 1, unit % 5, 1};
     }
     for (uint32_t p = 0; p < program->places_count; p++)

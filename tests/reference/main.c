@@ -1,5 +1,6 @@
 /* reference SPEC [--set key=value]… [--level N] [--losses] [--json] [--dump DIR]
- *                [--stages P [--schedule NAME] [--units V] [--offload]]
+ *                [--stages P [--schedule NAME] [--units V] [--offload]
+ *                 [--stream unit|microbatch [--keep-after-forward] [--prefetch K]]]
  *
  * Runs a spec to its end in one process. Prints the digest, or one JSON object with the fields that
  * `roost up --json` has as well; --losses prints a line for each step before it. --level N pushes
@@ -52,6 +53,16 @@ static bool parse_arguments(int count, char **words, struct arguments *ret_argum
             arguments.mesh.runs = (uint32_t)strtoul(words[++i], NULL, 10);
         else if (strcmp(words[i], "--schedule") == 0 && more)
             arguments.mesh.schedule = schedule_of_name(words[++i]);
+        else if (strcmp(words[i], "--stream") == 0 && more)
+            arguments.mesh.residency = (struct residency){
+                .streamed = true,
+                .keep_after_forward = arguments.mesh.residency.keep_after_forward,
+                .by_unit = strcmp(words[++i], "unit") == 0,
+                .prefetch = arguments.mesh.residency.prefetch};
+        else if (strcmp(words[i], "--keep-after-forward") == 0)
+            arguments.mesh.residency.keep_after_forward = true;
+        else if (strcmp(words[i], "--prefetch") == 0 && more)
+            arguments.mesh.residency.prefetch = (uint32_t)strtoul(words[++i], NULL, 10);
         else if (strcmp(words[i], "--offload") == 0)
             arguments.mesh.offload = true;
         else if (strcmp(words[i], "--dump") == 0 && more)
@@ -106,6 +117,11 @@ static void put_memory(struct json_writer *writer, struct reference *reference, 
     json_put_array(writer);
     for (uint32_t p = 0; p < places; p++)
         json_put_uint(writer, executor_memory(reference_executor(reference, p)).total);
+    json_put_end(writer);
+    json_put_key(writer, "weights_bytes");
+    json_put_array(writer);
+    for (uint32_t p = 0; p < places; p++)
+        json_put_uint(writer, executor_memory(reference_executor(reference, p)).weights);
     json_put_end(writer);
     json_put_key(writer, "hosted_bytes");
     json_put_array(writer);
@@ -215,7 +231,8 @@ int main(int count, char **words)
     if (!parse_arguments(count, words, &arguments)) {
         fprintf(stderr, "usage: reference SPEC [--set key=value]… [--level N] [--losses] [--json] "
                         "[--dump DIR]\n                 [--stages P [--schedule NAME] [--units V] "
-                        "[--offload]]\n");
+                        "[--offload]\n                 [--stream unit|microbatch "
+                        "[--keep-after-forward] [--prefetch K]]]\n");
         return EXIT_USAGE;
     }
     struct reason reason = {.text = ""};

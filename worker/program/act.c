@@ -8,7 +8,11 @@ static const struct act_facts acts[ACT_COUNT] = {
     [ACT_CLEAR] = {"CLEAR", "CLEAR", ACT_OF_UNIT_SLOT,
                    .each = {.begins = ARRAY(GRADIENTS) | ARRAY(NORMS)},
                    .last = {.begins = ARRAY(HEAD)}},
-    [ACT_PULL] = {"PULL", "UNSHARD", ACT_OF_UNIT, .each = {.writes = ARRAY(PULLED)}},
+    [ACT_ASK] = {"ASK", "ASK", ACT_OF_UNIT, .each = {.writes = ARRAY(ASKED)}},
+    [ACT_PULL] = {"PULL", "UNSHARD", ACT_OF_UNIT,
+                  .each = {.writes = ARRAY(PULLED), .ends = ARRAY(ASKED)}},
+    [ACT_FORGET] = {"FORGET", "RESHARD", ACT_OF_UNIT,
+                    .each = {.reads = ARRAY(PULLED), .ends = ARRAY(PULLED)}},
     [ACT_OWN] = {"OWN", "OWN", ACT_OF_UNIT, .each = {.reads = ARRAY(PULLED), .writes = ARRAY(OWN)}},
     [ACT_F] = {"F", "F", ACT_OF_MICROBATCH,
                .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS),
@@ -33,21 +37,19 @@ static const struct act_facts acts[ACT_COUNT] = {
                          .begins = ARRAY(DINPUT),
                          .adds = ARRAY(HEAD) | ARRAY(LOSSES)}},
     [ACT_B] = {"B", "B", ACT_OF_MICROBATCH,
-               .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS) | ARRAY(OUTPUT) | ARRAY(SAVED) |
-                                 ARRAY(DOUTPUT),
+               .each = {.reads = ARRAY(INPUT) | ARRAY(OUTPUT) | ARRAY(SAVED) | ARRAY(DOUTPUT),
                         .writes = ARRAY(DINPUT),
                         .adds = ARRAY(GRADIENTS) | ARRAY(NORMS),
                         .ends = ARRAY(OUTPUT) | ARRAY(SAVED) | ARRAY(DOUTPUT) | ARRAY(ARRIVED)},
                .first = {.reads = ARRAY(SAMPLES), .ends = ARRAY(DINPUT)},
-               .last = {.adds = ARRAY(DINPUT)}},
+               .last = {.adds = ARRAY(DINPUT)}, .later = {.reads = ARRAY(WEIGHTS)}},
     [ACT_I] = {"I", "I", ACT_OF_MICROBATCH,
-               .each = {.reads = ARRAY(INPUT) | ARRAY(WEIGHTS) | ARRAY(OUTPUT) | ARRAY(SAVED) |
-                                 ARRAY(DOUTPUT),
+               .each = {.reads = ARRAY(INPUT) | ARRAY(OUTPUT) | ARRAY(SAVED) | ARRAY(DOUTPUT),
                         .writes = ARRAY(DINPUT) | ARRAY(LEFT),
                         .adds = ARRAY(NORMS),
                         .ends = ARRAY(DOUTPUT)},
                .first = {.reads = ARRAY(SAMPLES), .ends = ARRAY(DINPUT)},
-               .last = {.adds = ARRAY(DINPUT)}},
+               .last = {.adds = ARRAY(DINPUT)}, .later = {.reads = ARRAY(WEIGHTS)}},
     [ACT_W] = {"W", "W", ACT_OF_MICROBATCH,
                .each = {.reads = ARRAY(INPUT) | ARRAY(OUTPUT) | ARRAY(SAVED) | ARRAY(LEFT),
                         .adds = ARRAY(GRADIENTS),
@@ -121,6 +123,8 @@ struct act_arrays act_arrays(enum act act, struct act_unit unit)
     struct act_arrays arrays = facts->each;
     if (unit.first)
         join(&arrays, &facts->first);
+    else
+        join(&arrays, &facts->later);
     if (unit.last)
         join(&arrays, &facts->last);
     return arrays;

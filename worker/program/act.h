@@ -8,7 +8,9 @@
  *   LOAD  LOAD          the samples of the slot are in place
  *   ZERO  ZERO          the gradients of all units are zero
  *   CLEAR 2CLEAR        those of unit 2 are
- *   PULL  2UNSHARD      the weights of unit 2 are in place when this row ends
+ *   ASK   2ASK          the weights of unit 2 may come: there is a place for them
+ *   PULL  2UNSHARD      they are in place when this row ends, asked for or not
+ *   FORGET 2RESHARD     they are not needed until they are pulled again
  *   OWN   2OWN          the slot has its own copy of them, and new optimizer state
  *   F     2F0           forward of unit 2, microbatch 0
  *   E     2E0           forward alone: nothing is kept for a backward
@@ -48,7 +50,9 @@
 #define ACT_LIST(X)                                                                                \
     X(LOAD, load)                                                                                  \
     X(ZERO, zero)                                                                                  \
+    X(ASK, ask)                                                                                    \
     X(PULL, pull)                                                                                  \
+    X(FORGET, forget)                                                                              \
     X(OWN, own)                                                                                    \
     X(F, forward)                                                                                  \
     X(E, evaluate)                                                                                 \
@@ -79,7 +83,7 @@ enum act { ACT_LIST(ACT_NAME) ACT_COUNT };
 enum act_scope { ACT_OF_ALL, ACT_OF_SLOT, ACT_OF_UNIT, ACT_OF_UNIT_SLOT, ACT_OF_MICROBATCH };
 
 /* Arrays as an act sees them. OUTPUT to SENT_DINPUT exist for each unit and microbatch (longer
- * lives first), those from SAMPLES on for each unit and slot, PULLED and OWN for each unit of a
+ * lives first), those from SAMPLES on for each unit and slot, ASKED to OWN for each unit of a
  * place. The last ones are other names of these. */
 enum array {
     ARRAY_OUTPUT,   /* the unit's result, the next unit's input */
@@ -99,6 +103,7 @@ enum array {
     ARRAY_SLOT_LOSS, /* their sum over the slot */
     ARRAY_LOSS,      /* the gradient of the loss parameter */
     ARRAY_PUSHED,
+    ARRAY_ASKED,        /* a place for weights */
     ARRAY_PULLED,       /* weights */
     ARRAY_OWN,          /* weights of the slot and their optimizer state, between pull and push */
     ARRAY_INPUT,        /* the previous unit's OUTPUT, or ARRIVED; none for unit 0 */
@@ -128,6 +133,7 @@ struct act_facts {
     enum act_scope scope;
     struct act_arrays each;        /* unit */
     struct act_arrays first, last; /* what it does to that unit beside */
+    struct act_arrays later; /* … and to all but the first: its input's gradient is unwanted */
 };
 
 const struct act_facts *act_facts(enum act act);

@@ -32,7 +32,10 @@ struct planner {
     const struct program *program;
     const struct program_sizes *sizes;
     struct cell *cells;
-    struct arena device, host;
+    struct arena device, host, weights;
+    uint64_t *held;        /* (units) where its weights lie */
+    uint32_t placed;       /* units so far */
+    uint64_t most_weights; /* that are held at once; 0: they are not streamed */
 };
 
 static struct arena *arena_of(struct planner *planner, int array)
@@ -64,13 +67,10 @@ static uint64_t find_gap(const struct arena *arena, uint64_t bytes, size_t *ret_
     return end;
 }
 
-static uint64_t take_bytes(struct arena *arena, uint64_t bytes)
+/* `before` live arrays lie below it. */
+static uint64_t take_at(struct arena *arena, uint64_t offset, uint64_t bytes, size_t before)
 {
-    if (bytes == 0)
-        return PROGRAM_NOWHERE;
-    bytes = align(bytes);
-    size_t i;
-    uint64_t offset = find_gap(arena, bytes, &i);
+    size_t i = before;
     check(arena->live_count < arena->live_max);
     memmove(arena->live + i + 1, arena->live + i, (arena->live_count - i) * sizeof *arena->live);
     arena->live[i] = (struct interval){offset, bytes};
@@ -81,6 +81,16 @@ static uint64_t take_bytes(struct arena *arena, uint64_t bytes)
     if (offset + bytes > arena->bytes)
         arena->bytes = offset + bytes;
     return offset;
+}
+
+static uint64_t take_bytes(struct arena *arena, uint64_t bytes)
+{
+    size_t before;
+    if (bytes == 0)
+        return PROGRAM_NOWHERE;
+    bytes = align(bytes);
+    uint64_t offset = find_gap(arena, bytes, &before);
+    return take_at(arena, offset, bytes, before);
 }
 
 static void give_bytes(struct arena *arena, uint64_t *offset)
@@ -155,9 +165,35 @@ static void give_ended(struct planner *planner, const struct cells *cells, uint3
         give_bytes(&planner->device, doutput_of(cells));
 }
 
+/* Units come alternately from below and from above, so that two that follow each other never need
+ * more than both of them together. */
+static uint64_t take_weights(struct planner *planner, uint64_t bytes)
+{
+    struct arena *arena = &planner->weights;
+    uint64_t most = planner->most_weights, above = most - align(bytes);
+    size_t i = arena->live_count;
+    bool fits = i == 0 || arena->live[i - 1].offset + arena->live[i - 1].bytes <= above;
+    if (planner->placed++ % 2 == 0 || align(bytes) > most || !fits)
+        return take_bytes(arena, bytes);
+    return take_at(arena, above, align(bytes), i);
+}
+
+/* Weights of a streamed program: from ASK, or PULL without it, to FORGET. */
+static void plan_weights(struct planner *planner, struct program_row row,
+                         struct program_offsets *ret_at)
+{
+    uint64_t *held = &planner->held[row.unit];
+    if (row.act == ACT_FORGET)
+        give_bytes(&planner->weights, held);
+    else if ((row.act == ACT_ASK || row.act == ACT_PULL) && *held == PROGRAM_NOWHERE)
+        ret_at->weights = *held = take_weights(planner, planner->sizes[row.unit].weights);
+}
+
 static void plan_row(struct planner *planner, struct program_row row,
                      struct program_offsets *ret_at)
 {
+    if (planner->most_weights > 0)
+        plan_weights(planner, row, ret_at);
     if (act_facts(row.act)->scope != ACT_OF_MICROBATCH)
         return;
     const struct program_sizes *sizes = &planner->sizes[row.unit];
@@ -179,6 +215,28 @@ static void plan_row(struct planner *planner, struct program_row row,
     give_ended(planner, &cells, arrays.ends);
 }
 
+/* The most bytes of weights that a streamed place holds at once. */
+static uint64_t most_weights(const struct program_place *place, const struct program_sizes *sizes,
+                             uint64_t *held)
+{
+    uint64_t bytes = 0, most = 0;
+    bool streamed = false;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        bool takes = row.act == ACT_ASK || row.act == ACT_PULL;
+        if (takes && held[row.unit] == PROGRAM_NOWHERE) {
+            held[row.unit] = 0;
+            bytes += align(sizes[row.unit].weights);
+            most = bytes > most ? bytes : most;
+        } else if (row.act == ACT_FORGET && held[row.unit] != PROGRAM_NOWHERE) {
+            held[row.unit] = PROGRAM_NOWHERE;
+            bytes -= align(sizes[row.unit].weights);
+            streamed = true;
+        }
+    }
+    return streamed ? most : 0;
+}
+
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes, struct program_memory *ret_memory)
 {
@@ -187,7 +245,10 @@ enum err program_memory_plan(const struct program *program, const struct program
     scoped(free_scoped) struct cell *cell_memory = malloc(cells * sizeof *cell_memory);
     scoped(free_scoped) struct interval *live = malloc(ARRAY_ACTIVATIONS * cells * sizeof *live);
     scoped(free_scoped) struct interval *hosted = malloc(cells * sizeof *hosted);
-    if (memory.rows == NULL || cell_memory == NULL || live == NULL || hosted == NULL) {
+    scoped(free_scoped) struct interval *weights = malloc(program->units * sizeof *weights);
+    scoped(free_scoped) uint64_t *held = malloc(program->units * sizeof *held);
+    if (memory.rows == NULL || cell_memory == NULL || live == NULL || hosted == NULL ||
+        weights == NULL || held == NULL) {
         program_memory_release(&memory);
         return ERR_NOMEM;
     }
@@ -197,13 +258,19 @@ enum err program_memory_plan(const struct program *program, const struct program
                               .sizes = sizes,
                               .cells = cell_memory,
                               .device = {.live = live, .live_max = ARRAY_ACTIVATIONS * cells},
-                              .host = {.live = hosted, .live_max = cells}};
+                              .host = {.live = hosted, .live_max = cells},
+                              .weights = {.live = weights, .live_max = program->units},
+                              .held = held};
+    memset(held, 0xff, program->units * sizeof *held);
+    planner.most_weights = most_weights(place, sizes, held);
+    memset(held, 0xff, program->units * sizeof *held);
     for (uint32_t i = 0; i < place->rows_count; i++)
         plan_row(&planner, place->rows[i], &memory.rows[i]);
     check(planner.device.live_count == 0 && planner.host.live_count == 0);
     memory.arena_bytes = planner.device.bytes;
     memory.live_bytes_max = planner.device.live_bytes_max;
     memory.hosted_bytes = planner.host.bytes;
+    memory.weights_bytes = planner.weights.bytes;
     *ret_memory = memory;
     return ERR_OK;
 }

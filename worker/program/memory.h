@@ -17,6 +17,7 @@ struct program_sizes {
     uint64_t dinput;
     bool in_place;
     uint64_t left;
+    uint64_t weights; /* for all microbatches */
 };
 
 #define PROGRAM_NOWHERE UINT64_MAX
@@ -24,13 +25,15 @@ struct program_sizes {
 /* Where a row finds and leaves activations, PROGRAM_NOWHERE for none. */
 struct program_offsets {
     uint64_t input, output, saved, doutput, dinput, left;
-    uint64_t hosted; /* in the host's memory */
+    uint64_t hosted;  /* in the host's memory */
+    uint64_t weights; /* among the weights; of ASK, or of PULL without one, in a streamed program */
 };
 
 struct program_memory {
     struct program_offsets *rows; /* owned; one a row of the place */
     uint64_t arena_bytes;
     uint64_t hosted_bytes;   /* of a second arena, in the host's memory */
+    uint64_t weights_bytes;  /* of a third one, for weights that are streamed; 0: they are not */
     uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
                                 where what was freed does not fit what comes */
 };

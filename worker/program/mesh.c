@@ -28,6 +28,18 @@ static enum err cut(const struct mesh *mesh, const struct model *model, uint32_t
     return ERR_OK;
 }
 
+static enum err complete(const struct mesh *mesh, struct program *compute,
+                         const struct passes_options *passes, struct program *ret_program)
+{
+    scoped(program_release) struct program resident = {0};
+    if (!mesh->residency.streamed)
+        return passes_complete(compute, passes, ret_program);
+    if (mesh->residency.by_unit)
+        residency_order(compute);
+    TRY(passes_complete(compute, passes, &resident));
+    return residency_stream(&resident, &mesh->residency, ret_program);
+}
+
 enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
                        struct program *ret_program, struct reason *reason)
 {
@@ -40,7 +52,7 @@ enum err mesh_training(const struct mesh *mesh, const struct model *model, struc
     enum err err = schedule_generate(&shape, cuts, &compute);
     free(cuts);
     TRY(err);
-    return passes_complete(&compute, &passes, ret_program);
+    return complete(mesh, &compute, &passes, ret_program);
 }
 
 enum err mesh_validation(const struct mesh *mesh, const struct model *model, struct mesh_node node,
@@ -53,5 +65,5 @@ enum err mesh_validation(const struct mesh *mesh, const struct model *model, str
     enum err err = schedule_validation(&shape, cuts, &compute);
     free(cuts);
     TRY(err);
-    return passes_complete(&compute, &(struct passes_options){0}, ret_program);
+    return complete(mesh, &compute, &(struct passes_options){0}, ret_program);
 }

@@ -6,6 +6,7 @@
 #define ROOST_WORKER_PROGRAM_MESH_H
 
 #include "common/model/model.h"
+#include "worker/program/residency.h"
 #include "worker/program/schedule.h"
 
 struct mesh {
@@ -14,6 +15,7 @@ struct mesh {
     uint32_t runs;      /* of units that a place holds */
     uint32_t recompute; /* program_recomputes() */
     bool offload;       /* activations wait in the host's memory; not both */
+    struct residency residency;
 };
 
 /* Work on a node. */

@@ -28,6 +28,7 @@ static const struct {
     [ARRAY_SENT_OUTPUT] = {NULL, "it is sent already", "has a result that nobody receives"},
     [ARRAY_SENT_DINPUT] = {NULL, "it is sent already", "has a gradient that nobody receives"},
     [ARRAY_SAMPLES] = {"no samples are loaded", "samples are loaded already", NULL},
+    [ARRAY_ASKED] = {NULL, "the unit is asked for already", "is asked for, and not pulled"},
     [ARRAY_PULLED] = {"the unit is not pulled yet", "the unit is pulled already", NULL},
     [ARRAY_OWN] = {"the slot has no weights of its own", "the slot has weights of its own already",
                    "has weights of the slot's own that are not pushed"},
@@ -154,7 +155,7 @@ static struct state *spot_state(const struct play *play, struct spot spot)
     const struct program *program = play->program;
     if (spot.array < ARRAY_ACTIVATIONS)
         return &play->cells[(size_t)spot.unit * program->microbatches + spot.microbatch];
-    if (spot.array == ARRAY_PULLED || spot.array == ARRAY_OWN)
+    if (spot.array >= ARRAY_ASKED && spot.array <= ARRAY_OWN)
         return &play->held[(size_t)play->place * program->units + spot.unit];
     return &play->slots[(size_t)spot.unit * program->slots + spot.slot];
 }

@@ -149,6 +149,7 @@ static enum err measure_place(struct simulation *s, uint32_t p)
     TRY(program_memory_plan(s->program, &s->program->places[p], s->options->sizes, &memory));
     s->result->places[p].arena_bytes = memory.arena_bytes;
     s->result->places[p].hosted_bytes = memory.hosted_bytes;
+    s->result->places[p].weights_bytes = memory.weights_bytes;
     return ERR_OK;
 }
 

@@ -32,6 +32,7 @@ struct simulate_place {
     uint32_t stored;        /* most microbatches kept at once, of its runs together */
     uint64_t arena_bytes;   /* of activations (program_memory_plan) */
     uint64_t hosted_bytes;  /* most activations that are offloaded at once */
+    uint64_t weights_bytes; /* streamed; 0: they are not */
     uint64_t outbox_bytes;  /* sent, and kept until the lease is over */
     uint64_t arrived_bytes; /* received */
 };
