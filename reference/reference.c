@@ -113,7 +113,9 @@ static enum err pull_unit(void *context, uint32_t unit)
     struct place *place = context;
     struct reference *r = place->r;
     const struct model *model = r->options.model;
-    bool streamed = r->options.mesh != NULL && r->options.mesh->residency.streamed;
+    bool streamed = r->options.mesh != NULL
+                        ? r->options.mesh->residency.streamed
+                        : r->options.spec->train.residency.weights == SPEC_STREAMED;
     r->pulls = place;
     uint32_t chunks[PULL_CHUNKS_MAX], count = 0;
     size_t pulled_bytes = 0; /* by `chunks`: what one answer may carry */

@@ -226,6 +226,14 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
         agent_run_over(agent, now_ms);
 }
 
+void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit)
+{
+    (void)now_ms;
+    const struct agent_ticket *ticket = agent->tickets.computed;
+    if (ticket != NULL) /* else of a dropped one */
+        agent_pull_unit(&agent->traffic, agent_traffic_flow(&agent->traffic, ticket), unit);
+}
+
 void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit)
 {
     (void)now_ms;

@@ -11,6 +11,7 @@ struct agent_config {
     enum codec push_codec;
     enum codec weights_codec;
     bool async;
+    bool streamed; /* units are asked for by agent_asked(), each time they are used */
     uint64_t seed; /* of the jitter */
 };
 

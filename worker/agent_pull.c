@@ -16,12 +16,15 @@ static const struct model_parameter *use_weights(const struct model *model, uint
     return use->parameter == model->loss_parameter ? NULL : &model->parameters[use->parameter];
 }
 
-/* A unit is complete when every chunk of its weights is held at the ticket's version. */
-static void ask_for_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit)
+/* A unit is complete when every chunk of its weights is held at the ticket's version. Streamed chunks
+ * are held by nobody: the next use asks for them again. */
+void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit)
 {
     const struct model *model = traffic->config->model;
     struct agent_flow *flow = &traffic->flows[number];
+    bool streamed = traffic->config->streamed;
     uint32_t missing = 0;
+    check(!streamed || flow->unit_missing[unit] == UINT32_MAX);
     for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
         const struct model_parameter *parameter = use_weights(model, unit, u);
         for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
@@ -30,17 +33,21 @@ static void ask_for_unit(struct agent_traffic *traffic, uint32_t number, uint32_
             if (chunk_is_held(chunk, &flow->ticket->ticket))
                 continue;
             missing++;
-            if (parameter->part_units[0] == unit) /* a later use shares the first one's pull */
+            /* a later use shares the first one's pull */
+            if (streamed || parameter->part_units[0] == unit)
                 agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, index);
         }
     }
     flow->unit_missing[unit] = missing;
 }
 
-void agent_pull_ask(struct agent_traffic *traffic, uint32_t number)
+void agent_pull_begin(struct agent_traffic *traffic, uint32_t number)
 {
     for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
-        ask_for_unit(traffic, number, unit);
+        if (traffic->config->streamed)
+            traffic->flows[number].unit_missing[unit] = UINT32_MAX;
+        else
+            agent_pull_unit(traffic, number, unit);
 }
 
 bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
@@ -118,11 +125,16 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
     const struct model_parameter *parameter = &model->parameters[model->chunks[index].parameter];
     struct agent_chunk *chunk = &traffic->chunks[index];
     chunk->pull_id = 0;
-    chunk->held_generation = flow->ticket->ticket.generation;
-    chunk->held_version = flow->ticket->ticket.version;
+    if (!traffic->config->streamed) {
+        chunk->held_generation = flow->ticket->ticket.generation;
+        chunk->held_version = flow->ticket->ticket.version;
+    }
     for (uint32_t part = 0; part < parameter->parts; part++) {
-        check(flow->unit_missing[parameter->part_units[part]] > 0);
-        flow->unit_missing[parameter->part_units[part]]--;
+        uint32_t *missing = &flow->unit_missing[parameter->part_units[part]];
+        if (traffic->config->streamed && *missing == UINT32_MAX)
+            continue; /* the other unit that has the parameter asked */
+        check(*missing > 0);
+        --*missing;
     }
 }
 

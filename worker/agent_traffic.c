@@ -220,7 +220,7 @@ void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *tic
         traffic->servers[s].shares[number].boot = 0;
     for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
         traffic->chunks[c].held_generation = 0; /* the servers may have newer ones */
-    agent_pull_ask(traffic, number);
+    agent_pull_begin(traffic, number);
 }
 
 static void stop_at(struct agent_traffic *traffic, struct agent_server *server, uint32_t number)

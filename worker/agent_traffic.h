@@ -42,7 +42,8 @@ struct agent_piece {
 
 struct agent_flow {
     struct agent_ticket *ticket; /* NULL: none */
-    uint32_t *unit_missing;      /* chunks not in place; UINT32_MAX: UNIT_READY was sent */
+    uint32_t *unit_missing; /* chunks not in place; UINT32_MAX: none is asked for, or UNIT_READY was
+                                    sent */
     enum agent_piece_state *pieces;
     uint32_t pieces_left; /* not acknowledged */
 };
@@ -162,8 +163,10 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
 void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot);
 /* The ticket is over; its messages under way still hold credits. */
 void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot);
-/* Puts the chunks that the flow misses into its servers' queues. */
-void agent_pull_ask(struct agent_traffic *traffic, uint32_t number);
+/* Puts the chunks that the flow misses into its servers' queues: of a ticket that begins, all of
+ * them, or none where weights are streamed; of one unit, which is asked for again. */
+void agent_pull_begin(struct agent_traffic *traffic, uint32_t number);
+void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit);
 bool agent_pull_may(const struct agent_server *server, uint32_t share);
 bool agent_pull_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
                      struct agent_effect *effect);

@@ -10,8 +10,9 @@
  * Numbers. A slot's gradient of a part is the sum over the slot's samples of the gradient of the
  * sample's mean loss, microbatch after microbatch (commit's scale divides by the samples). A node
  * of several slots is the sum of its slots in tree order (executor_sums.h): the bits are those of
- * slots pushed one by one. They are also those of one place, whatever the mesh. The `loss` chunk is the last unit's: [sum over samples of the mean loss, samples,
- * correct predictions, 0], the sum taken in double in sample order, rounded once a slot.
+ * slots pushed one by one. They are also those of one place, whatever the mesh. The `loss` chunk is
+ * the last unit's: [sum over samples of the mean loss, samples, correct predictions, 0], the sum
+ * taken in double in sample order, rounded once a slot.
  *
  * Local steps (consistency `local`). A slot then brings a difference of weights. It begins with the
  * pulled weights and new optimizer state, and makes so many steps of an optimizer of its own, each
@@ -66,7 +67,8 @@ struct executor_hooks {
     /* Returns when all weights of the unit are in place (executor_decode), or with the error.
      * Called once a unit and run, in forward order; where weights are streamed, before each use. */
     enum err (*pull)(void *context, uint32_t unit);
-    /* Streamed: the unit's weights may come now; pull follows. */
+    /* Streamed: the unit's weights may come now; pull follows, before another unit that shares
+     * parameters with it is asked for. */
     enum err (*ask)(void *context, uint32_t unit);
     /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode sees
      * them, and stay until the next ticket begins. The node is the ticket's, or the half of it that

@@ -270,12 +270,9 @@ static enum err run_loss(struct executor *e, uint32_t i)
 /* ---- weights and gradients ---- */
 
 /* Streamed weights come where the planner has a place for them. */
-static void place_weights(struct executor *e, uint32_t i)
+static void place_weights(struct executor *e, uint32_t unit, uint64_t offset)
 {
-    uint64_t offset = e->walk.program->memory.rows[i].weights;
-    const struct model_unit *u = &e->model->units[row_of(e, i).unit];
-    if (offset == PROGRAM_NOWHERE)
-        return;
+    const struct model_unit *u = &e->model->units[unit];
     uint8_t *place = (uint8_t *)e->weights + offset;
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
         uint32_t parameter = e->model->uses[use].parameter;
@@ -289,7 +286,10 @@ static enum err run_ask(struct executor *e, uint32_t i)
 {
     const struct executor_hooks *hooks = &e->walk.hooks;
     uint32_t unit = row_of(e, i).unit;
-    place_weights(e, i);
+    uint64_t offset = e->walk.program->memory.rows[i].weights;
+    if (offset == PROGRAM_NOWHERE)
+        return ERR_OK; /* there already, or resident */
+    place_weights(e, unit, offset);
     e->k->mark(e->k, unit);
     e->k->in->after(e->k->in, e->k, unit);
     return hooks->ask != NULL ? hooks->ask(hooks->context, unit) : ERR_OK;
@@ -311,7 +311,7 @@ static enum err run_pull(struct executor *e, uint32_t i)
     uint32_t unit = row_of(e, i).unit;
     if (e->walk.slot > 0 && e->streamed == 0)
         return ERR_OK;
-    place_weights(e, i);
+    TRY(run_ask(e, i));
     if (hooks->pull != NULL)
         TRY(hooks->pull(hooks->context, unit));
     e->k->in->mark(e->k->in, unit);

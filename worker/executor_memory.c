@@ -47,17 +47,21 @@ static enum err take_alone(struct executor *e, const struct executor_options *op
                                         .microbatches = slot_microbatches(e),
                                         .local_steps = options->local.steps,
                                         .recompute = spec_recompute(&e->train)};
-    const struct mesh alone = {.places = 1, .runs = 1, .offload = true};
+    const struct mesh alone = mesh_alone(&e->train);
     const struct mesh_node slot = {1, shape.microbatches};
+    bool passes = alone.offload || alone.residency.streamed;
     struct program *training = &e->trainings[e->trainings_count++].program;
     if (options->program != NULL)
         TRY(program_copy(options->program, training));
-    else if (e->train.offload)
+    else if (passes)
         TRY(mesh_training(&alone, e->model, slot, training, reason));
     else
         TRY(program_training(training, &shape));
     TRY(judge_program(e, training, shape.local_steps, reason));
-    TRY(program_validation(&e->validation.program, &shape));
+    if (passes)
+        TRY(mesh_validation(&alone, e->model, slot, &e->validation.program));
+    else
+        TRY(program_validation(&e->validation.program, &shape));
     return program_validate(&e->validation.program, reason);
 }
 
@@ -272,7 +276,8 @@ static enum err does_not_fit(const struct executor *e, const struct kernels_memo
         " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%" PRIu64 " sets), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "); the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
-        "(activations), train.logits_bytes_max (logits), train.node_slots (gradients)",
+        "(activations), residency.weights streamed (weights), train.logits_bytes_max (logits), "
+        "train.node_slots (gradients)",
         m->total, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
         m->activations, m->local, m->scratch, m->logits, m->workspace);
 }

@@ -23,6 +23,7 @@ struct arguments {
     const char *sets[SETS_MAX];
     size_t sets_count;
     enum schedule_kind schedule;
+    bool schedule_given; /* else the one that a worker has */
     uint32_t stages, runs;
     uint32_t microbatches; /* of a slot; 0: the spec's */
     uint32_t node_slots;   /* 0: the spec's */
@@ -144,6 +145,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'S':
         arguments->schedule = parse_schedule(argument, state);
+        arguments->schedule_given = true;
         return 0;
     case KEY_READ:
         arguments->read = argument;
@@ -267,12 +269,14 @@ static enum err generate(const struct arguments *arguments, struct planned *plan
     const struct spec_train *train = &planned->spec.train;
     uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
                                                    : train->slot_samples / train->microbatch;
-    const struct mesh mesh = {.schedule = arguments->schedule,
-                              .places = arguments->stages,
-                              .runs = arguments->runs,
-                              .recompute = spec_recompute(train),
-                              .offload = offloads(arguments, &planned->spec),
-                              .residency = arguments->residency};
+    struct mesh mesh = mesh_alone(train);
+    mesh.offload |= arguments->offload;
+    mesh.places = arguments->stages;
+    mesh.runs = arguments->runs;
+    if (arguments->schedule_given)
+        mesh.schedule = arguments->schedule;
+    if (arguments->residency.streamed)
+        mesh.residency = arguments->residency;
     const struct mesh_node node = {planned->slots, of_slot};
     return mesh_training(&mesh, &planned->model, node, &planned->program, reason);
 }

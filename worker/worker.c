@@ -243,6 +243,7 @@ static void check_event(const struct worker *worker, const struct worker_event *
     case EVENT_MEMBER_CLOSED:
         check(event->origin > 0 && event->origin <= worker->stream_count);
         break;
+    case EVENT_ASKED:
     case EVENT_GRADIENT:
         check(event->unit < worker->run.model.units_count);
         break;
@@ -279,6 +280,9 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     case EVENT_MEMBER_CLOSED:
         if (event->origin == worker->member_link.number)
             agent_member_lost(worker->agent, worker_now_ms());
+        break;
+    case EVENT_ASKED:
+        agent_asked(worker->agent, worker_now_ms(), event->unit);
         break;
     case EVENT_GRADIENT:
         agent_gradient(worker->agent, worker_now_ms(), event->unit);

@@ -14,6 +14,16 @@ static enum err hook_pull(void *context, uint32_t unit)
     return ready ? ERR_OK : ERR_CANCELLED;
 }
 
+static enum err hook_ask(void *context, uint32_t unit)
+{
+    struct units *units = &((struct worker *)context)->units;
+    thread_lock(&units->mutex);
+    units->ready[unit] = false;
+    thread_unlock(&units->mutex);
+    worker_post(context, &(struct worker_event){.kind = EVENT_ASKED, .unit = unit});
+    return ERR_OK;
+}
+
 static enum err hook_push(void *context, uint32_t unit, struct node node)
 {
     (void)node; /* the ticket's: a worker has all units */
@@ -33,7 +43,12 @@ static bool hook_cancelled(void *context)
 static void compute_ticket(struct worker *worker, const struct ticket *ticket)
 {
     struct executor_hooks hooks = {
-        .context = worker, .pull = hook_pull, .push = hook_push, .cancelled = hook_cancelled};
+        .context = worker,
+        .ask = hook_ask,
+        .pull = hook_pull,
+        .push = hook_push,
+        .cancelled = hook_cancelled,
+    };
     struct executor_samples samples = samples_source(&worker->run.samples);
     struct executor_loss loss = {0};
     struct worker_event event = {.kind = EVENT_COMPUTED};
@@ -83,7 +98,7 @@ void worker_compute_ready(struct worker *worker, uint32_t unit)
 {
     thread_lock(&worker->units.mutex);
     check(unit < worker->run.model.units_count);
-    check(!worker->units.ready[unit]); /* once in a compute */
+    check(!worker->units.ready[unit]); /* once in a compute, or each time it is asked for */
     worker->units.ready[unit] = true;
     thread_wake_all(&worker->units.changed);
     thread_unlock(&worker->units.mutex);

@@ -22,6 +22,7 @@ enum worker_event_kind {
     EVENT_STREAM_CLOSED, /* of a server */
     EVENT_NOTICE,        /* message of the member stream */
     EVENT_MEMBER_CLOSED,
+    EVENT_ASKED, /* streamed: for a unit's weights */
     EVENT_GRADIENT,
     EVENT_COMPUTED,
     EVENT_SIGNAL,
@@ -57,7 +58,7 @@ struct worker_link {
     uint64_t number;           /* of the stream; events of other numbers are late */
 };
 
-/* Which units' weights are in place: between main and compute. */
+/* Which units' weights are in place: between main and compute. A streamed unit is asked for first. */
 struct units {
     struct thread_mutex mutex; /* guards the rest */
     struct thread_cond changed;

@@ -37,6 +37,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .push_codec = worker->run.push_codec,
         .weights_codec = worker->run.weights_codec,
         .async = worker->run.async,
+        .streamed = worker->run.spec.train.residency.weights == SPEC_STREAMED,
         .seed = rand_next(&worker->jitter),
     };
     return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);

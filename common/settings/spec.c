@@ -21,6 +21,8 @@ static const char *const outer_kinds[] = {"average", "nesterov", NULL};
 static const char *const retired_inner_states[] = {"reset", NULL};
 static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
+static const char *const residencies[] = {"resident", "streamed", NULL};
+static const char *const orders[] = {"unit", "microbatch", NULL};
 /* From SPEC_RECOMPUTE_COUNT on: other words for the first ones (complete()). */
 static const char *const recomputes[] = {"false", "true", "every", "none", "all", NULL};
 
@@ -81,6 +83,7 @@ enum {
 #define IS(kind_) .when_path = "consistency.kind", .when_mask = 1 << SPEC_##kind_
 #define NESTEROV .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_NESTEROV
 #define AVERAGE .when_path = "consistency.outer.kind", .when_mask = 1 << SPEC_AVERAGE
+#define STREAMED .when_path = "residency.weights", .when_mask = 1 << SPEC_STREAMED
 #define FALLING .when_path = "optimizer.schedule", .when_mask = 1 << SPEC_LINEAR | 1 << SPEC_COSINE
 
 /* clang-format off */
@@ -174,6 +177,16 @@ static const struct config_field fields[] = {
     {"activations.offload", "activations wait in the host's memory for their backward: on a GPU they "
      "leave the device", CONFIG_BOOL,
      ROW(train, offload, FREE), .initial = "false", .late = true},
+    {"residency.weights", "resident: a worker keeps all weights of a step; streamed: it holds those of "
+     "the layers that it computes next, and pulls them again for each use", CONFIG_NAME,
+     ROW(train, residency.weights, FREE), .names = residencies, .initial = "resident", .late = true},
+    {"residency.keep_after_forward", "from a layer's forward to its backward", CONFIG_BOOL,
+     ROW(train, residency.keep_after_forward, FREE), .initial = "false", STREAMED},
+    {"residency.order", "unit: all microbatches of a slot through a layer, then the next one: fewer "
+     "pulls, more activations; microbatch: one after another", CONFIG_NAME,
+     ROW(train, residency.order, FREE), .names = orders, .initial = "unit", STREAMED},
+    {"residency.prefetch", "layers that are asked for ahead", CONFIG_U32,
+     ROW(train, residency.prefetch, FREE), .max = 1 << 10, .initial = "1", STREAMED},
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
@@ -560,6 +573,11 @@ static enum err check_train(struct draft *draft)
         return COMPLAIN(draft, "activations.offload", "train.recompute",
                         "activations are offloaded or computed again, not both: train.recompute: "
                         "false would do");
+    if (train->residency.weights == SPEC_STREAMED &&
+        (spec->consistency.kind == SPEC_ASYNC || spec->consistency.kind == SPEC_LOCAL))
+        return COMPLAIN(draft, "residency.weights", "consistency.kind",
+                        "streamed weights are pulled again with the version that the step began "
+                        "with, which async and local do not keep; sync, delay and ssp do");
     if (train->offload && spec->consistency.kind == SPEC_LOCAL)
         return COMPLAIN(draft, "activations.offload", "consistency.kind",
                         "local steps keep their activations where they are; train.recompute makes "

@@ -61,6 +61,17 @@ struct spec_data {
 /* The number format of a worker's products (kernels/kernels.h, in this order). */
 enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
 
+enum spec_weights { SPEC_RESIDENT, SPEC_STREAMED };
+enum spec_order { SPEC_BY_UNIT, SPEC_BY_MICROBATCH };
+
+/* Where a worker's weights are between their uses (worker/program/residency.h). */
+struct spec_residency {
+    enum spec_weights weights;
+    bool keep_after_forward;
+    enum spec_order order;
+    uint32_t prefetch; /* units */
+};
+
 struct spec_train {
     uint64_t steps;
     uint32_t slots;        /* fixed pieces of a step's batch */
@@ -79,10 +90,11 @@ struct spec_train {
     enum spec_recompute recompute;   /* activations of a unit again in backward (act RC) */
     uint32_t recompute_every;        /* EVERY: of each so many-th unit */
     bool offload;                    /* activations wait in the host's memory (OFF_OUT) */
-    uint64_t logits_bytes_max;       /* rows of logits are computed in blocks up to this */
-    uint32_t skip_max;               /* non-finite steps in a row before the run stops */
-    double audit;                    /* share of tickets that a second worker computes as well */
-    bool audit_rewind;               /* who computes wrongly is undone */
+    struct spec_residency residency;
+    uint64_t logits_bytes_max; /* rows of logits are computed in blocks up to this */
+    uint32_t skip_max;         /* non-finite steps in a row before the run stops */
+    double audit;              /* share of tickets that a second worker computes as well */
+    bool audit_rewind;         /* who computes wrongly is undone */
 };
 
 struct spec_optimizer {

@@ -172,9 +172,11 @@ static enum err run_with(const struct arguments *arguments, const struct spec *s
     const struct executor_samples samples = local_samples(&local, spec, data);
     if (arguments->dump)
         return dump(arguments->dump, spec, model, &samples, reason);
-    struct mesh mesh = arguments->mesh;
-    mesh.recompute = spec_recompute(&spec->train);
-    mesh.offload |= spec->train.offload;
+    struct mesh mesh = arguments->mesh, alone = mesh_alone(&spec->train);
+    mesh.recompute = alone.recompute;
+    mesh.offload |= alone.offload;
+    if (!mesh.residency.streamed)
+        mesh.residency = alone.residency;
     const struct reference_options options = {.spec = spec,
                                               .mesh = mesh.places > 0 ? &mesh : NULL,
                                               .model = model,

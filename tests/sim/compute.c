@@ -56,15 +56,16 @@ struct executor_samples compute_samples(const struct compute *compute)
 
 static void open_executor(struct compute *compute)
 {
-    const struct spec_train *train = &compute->scenario->spec.train;
+    struct spec_train train = compute->scenario->spec.train;
     struct reason reason = {.text = ""};
     const struct executor_options options = {
         .kernels = compute->kernels,
         .model = &compute->model,
-        .train = train,
-        .node_slots_max = train->slots,
+        .train = &train,
+        .node_slots_max = train.slots,
         .local = local_settings_of(&compute->scenario->spec),
     };
+    train.residency = (struct spec_residency){.weights = SPEC_RESIDENT}; /* load() writes them */
     check(executor_new(&options, &compute->executor, &reason) == ERR_OK);
 }
 

@@ -287,6 +287,16 @@ static void choose_audits(struct scenario *scenario)
     scenario->spec.train.audit_rewind = scenario->spec.train.audit > 0 && chance(&random, 50);
 }
 
+/* In a fifth of the seeds that may; likewise. */
+static void choose_residency(struct scenario *scenario)
+{
+    struct rand_state random = {scenario->seed + 0x73747265};
+    enum spec_consistency_kind kind = scenario->spec.consistency.kind;
+    if (kind != SPEC_ASYNC && kind != SPEC_LOCAL && chance(&random, 20))
+        scenario->spec.train.residency = (struct spec_residency){
+            .weights = SPEC_STREAMED, .prefetch = (uint32_t)rand_below(&random, 2)};
+}
+
 static const uint32_t state_share[STATE_COUNT] = {
     [STATE_ABSENT] = 1, [STATE_UNADOPTED] = 6, [STATE_TWO] = 2,    [STATE_GATHER] = 2,
     [STATE_REWIND] = 4, [STATE_LOST] = 3,      [STATE_DRAIN] = 5,  [STATE_LEAVE] = 3,
@@ -334,6 +344,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_faults(scenario, &random);
     choose_losses(scenario);
     choose_audits(scenario);
+    choose_residency(scenario);
 }
 
 /* ---- the toy model ---- */
@@ -508,22 +519,22 @@ void scenario_print(const struct scenario *scenario)
     static const char *const optimizers[] = {
         [SPEC_SGD] = "sgd", [SPEC_MOMENTUM] = "momentum", [SPEC_ADAMW] = "adamw"};
     const struct spec_train *train = &scenario->spec.train;
-    printf("seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
-           "validation %llu, bad %u %%, audit %g; %u servers of %u threads, %u workers, ahead_max "
-           "%u, lease "
-           "%u ms, "
-           "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
-           "repeated %u/1000; %u faults before %.3f s\n",
-           (unsigned long long)scenario->seed, models[scenario->model],
-           scenario->executor ? "computed" : "made up",
-           consistencies[scenario->spec.consistency.kind], spec_staleness(&scenario->spec),
-           precisions[train->precision], (unsigned long long)train->steps, train->slots,
-           train->node_slots, optimizers[scenario->spec.optimizer.kind],
-           scenario->spec.optimizer.clip_norm, (unsigned long long)scenario->validation_samples,
-           scenario->bad_percent, train->audit, scenario->servers, scenario->threads,
-           scenario->workers, scenario->ahead_max, scenario->office.lease_ms,
-           scenario->office.speculation_percent, (unsigned long long)scenario->delay_us,
-           scenario->late_permille, (unsigned long long)scenario->late_us_max,
-           scenario->lost_permille, scenario->repeat_permille, scenario->fault_count,
-           (double)scenario->calm_us / 1e6);
+    printf(
+        "seed %llu: %s %s, %s %u, %s, %llu steps of %u slots, node_slots %u, %s, clip %g, "
+        "validation %llu, bad %u %%, audit %g%s; %u servers of %u threads, %u workers, ahead_max "
+        "%u, lease "
+        "%u ms, "
+        "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
+        "repeated %u/1000; %u faults before %.3f s\n",
+        (unsigned long long)scenario->seed, models[scenario->model],
+        scenario->executor ? "computed" : "made up", consistencies[scenario->spec.consistency.kind],
+        spec_staleness(&scenario->spec), precisions[train->precision],
+        (unsigned long long)train->steps, train->slots, train->node_slots,
+        optimizers[scenario->spec.optimizer.kind], scenario->spec.optimizer.clip_norm,
+        (unsigned long long)scenario->validation_samples, scenario->bad_percent, train->audit,
+        train->residency.weights == SPEC_STREAMED ? ", streamed" : "", scenario->servers,
+        scenario->threads, scenario->workers, scenario->ahead_max, scenario->office.lease_ms,
+        scenario->office.speculation_percent, (unsigned long long)scenario->delay_us,
+        scenario->late_permille, (unsigned long long)scenario->late_us_max, scenario->lost_permille,
+        scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6);
 }

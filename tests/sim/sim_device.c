@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { UNITS_MAX = 16, HOARD_US = 50000 /* between two looks */ };
+enum { UNITS_MAX = 16, HOARD_US = 50000 /* between two looks */, STREAM_US = 20 };
 
 /* What a worker has for a struct executor. */
 struct device {
@@ -19,6 +19,8 @@ struct device {
     float *weights, *gradients;
     uint64_t *held; /* digest of each chunk's newest bytes */
     bool runs;
+    bool streamed;         /* units are asked for one by one, forward and backward */
+    bool ahead;            /* the next one before the last is done with */
     bool used[UNITS_MAX];  /* the run computes on that unit's weights … */
     bool final[UNITS_MAX]; /* … and these are the gradients */
 };
@@ -54,6 +56,8 @@ enum err __wrap_executor_new(const struct executor_options *options, struct exec
     check(device != NULL && compute->model.units_count <= UNITS_MAX);
     device->worker = world.life->place.index;
     device->model = options->model;
+    device->streamed = options->train->residency.weights == SPEC_STREAMED;
+    device->ahead = options->train->residency.prefetch > 0;
     device->weights = malloc(compute_weights_count(compute) * sizeof *device->weights);
     device->gradients = calloc(compute_gradients_count(compute), sizeof *device->gradients);
     device->held = calloc(compute->model.chunks_count, sizeof *device->held);
@@ -84,12 +88,62 @@ REAL(enum err, executor_run, struct executor *executor, const struct ticket *tic
      const struct executor_samples *samples, const struct executor_hooks *hooks,
      struct executor_loss *ret_loss);
 
-/* All weights are in place. */
+/* Asked between rows. */
+static enum err spend(const struct executor_hooks *hooks, uint64_t us)
+{
+    if (hooks->cancelled(hooks->context))
+        return ERR_CANCELLED;
+    life_spend(us);
+    return life_acts() ? ERR_OK : ERR_CANCELLED;
+}
+
+/* One unit after another from `first` on, each until the next one is computed. */
+static enum err stream_units(struct device *device, const struct executor_hooks *hooks,
+                             uint32_t first, uint32_t count, int step)
+{
+    bool asked = false;
+    for (uint32_t unit = first; count > 0; unit += (uint32_t)step, count--) {
+        uint32_t next = unit + (uint32_t)step;
+        bool tied = unit == 0 && next + 1 == device->model->units_count;
+        if (!asked)
+            TRY(hooks->ask(hooks->context, unit));
+        TRY(hooks->pull(hooks->context, unit));
+        device->used[unit] = true;
+        asked = device->ahead && count > 1 && !tied;
+        if (asked)
+            TRY(hooks->ask(hooks->context, next));
+        TRY(spend(hooks, STREAM_US));
+        device->used[unit] = false;
+    }
+    return ERR_OK;
+}
+
+/* A unit's weights come again for its backward: the same bits. The first unit needs none there, the
+ * last has them still. */
+static enum err stream_back(struct device *device, const struct executor_hooks *hooks)
+{
+    uint32_t units = device->model->units_count;
+    size_t bytes = device->model->chunks_count * sizeof *device->held;
+    if (!device->streamed || units < 3)
+        return ERR_OK;
+    scoped(free_scoped) uint64_t *before = malloc(bytes);
+    check(before != NULL);
+    memcpy(before, device->held, bytes);
+    TRY(stream_units(device, hooks, units - 2, units - 2, -1));
+    if (life_acts() && memcmp(before, device->held, bytes) != 0)
+        sim_violated(world.sim, 3, "w%u's weights changed between forward and backward",
+                     device->worker);
+    return ERR_OK;
+}
+
+/* All weights are in place, or have been. */
 static enum err take_weights(struct device *device, const struct ticket *ticket,
                              const struct executor_hooks *hooks)
 {
     const struct computing what = {device->worker, *ticket, device->held};
-    for (uint32_t unit = 0; unit < device->model->units_count; unit++) {
+    if (device->streamed)
+        TRY(stream_units(device, hooks, 0, device->model->units_count, 1));
+    for (uint32_t unit = 0; !device->streamed && unit < device->model->units_count; unit++) {
         TRY(hooks->pull(hooks->context, unit));
         device->used[unit] = true;
     }
@@ -99,15 +153,6 @@ static enum err take_weights(struct device *device, const struct ticket *ticket,
     ledger_computing(world.sim, &what);
     world.watching = false;
     return ERR_OK;
-}
-
-/* Asked between rows. */
-static enum err spend(const struct executor_hooks *hooks, uint64_t us)
-{
-    if (hooks->cancelled(hooks->context))
-        return ERR_CANCELLED;
-    life_spend(us);
-    return life_acts() ? ERR_OK : ERR_CANCELLED;
 }
 
 /* Whether somebody waits for the ticket. */
@@ -149,6 +194,7 @@ static enum err train(struct device *device, const struct ticket *ticket,
     world.watching = false;
     uint64_t all_us = slot_us(device) * node_slots(ticket->node, sim->scenario.spec.train.slots);
     TRY(spend(hooks, all_us / 2));
+    TRY(stream_back(device, hooks));
     for (uint32_t unit = units; unit-- > 0;) {
         TRY(spend(hooks, all_us / (2 * units)));
         device->final[unit] = true;

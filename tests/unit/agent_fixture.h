@@ -14,6 +14,7 @@ enum { BOOT = 70 }; /* of server 0 of an async run */
 struct agent_fixture {
     bool large; /* one unit of more than forty chunks, each of which fills a message */
     bool async;
+    bool streamed;
     enum codec codec;                      /* of weights */
     enum { STILL, GRANTED, PUSHED } begin; /* with a ticket; with one whose gradients are pushed */
     struct model model;
@@ -192,8 +193,11 @@ static inline void agent_set_up(struct agent_fixture *f)
     assert_non_null(f->chunk_servers);
     for (uint32_t c = 0; c < f->model.chunks_count; c++)
         f->chunk_servers[c] = c % SERVERS;
-    const struct agent_config config = {
-        .model = &f->model, .async = f->async, .weights_codec = f->codec, .seed = 5};
+    const struct agent_config config = {.model = &f->model,
+                                        .async = f->async,
+                                        .streamed = f->streamed,
+                                        .weights_codec = f->codec,
+                                        .seed = 5};
     assert_int_equal(agent_new(&config, &f->agent), ERR_OK);
     if (f->begin == GRANTED)
         granted(f, start(f).sequence, ticket_of(1, 0));

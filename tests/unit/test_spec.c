@@ -262,6 +262,9 @@ TEST(every_refusal_of_a_setting_names_it)
          "activations are offloaded or computed again, not both: train.recompute: false would do"},
         {"activations: {offload: true}\nconsistency: {kind: local}",
          "local steps keep their activations where they are; train.recompute makes them fewer"},
+        {"residency: {weights: streamed}\nconsistency: {kind: local}",
+         "streamed weights are pulled again with the version that the step began with, which async "
+         "and local do not keep; sync, delay and ssp do"},
         {"train: {audit: 0.01, node_slots: 1}\nconsistency: {kind: async}",
          "train.audit (0.01) must be 0 when consistency.kind is async: two workers compute a "
          "ticket on different weights"},
@@ -371,6 +374,7 @@ static const char *const specs[] = {
     "model: {kind: mlp, layers: [2, 7, 5, 3], activation: tanh}\n" SPIRAL,
     TEXT "train: {recompute: every, recompute_every: 3}",
     TEXT "activations: {offload: true}",
+    TEXT "residency: {weights: streamed, keep_after_forward: true, order: microbatch, prefetch: 3}",
     TEXT "consistency: {kind: delay, delay: 3}",
     TEXT "consistency: {kind: ssp, staleness: 4}",
     TEXT "consistency: {kind: local, local_steps: 5, outer: {kind: nesterov, lr: 0.5}}",

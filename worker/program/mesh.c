@@ -6,6 +6,23 @@
 
 #include <stdlib.h>
 
+/* gpipe computes all microbatches forward first: so streamed weights are pulled twice a slot. */
+struct mesh mesh_alone(const struct spec_train *train)
+{
+    const struct spec_residency *residency = &train->residency;
+    bool streamed = residency->weights == SPEC_STREAMED;
+    bool by_unit = streamed && residency->order == SPEC_BY_UNIT;
+    return (struct mesh){.schedule = by_unit ? SCHEDULE_GPIPE : SCHEDULE_1F1B,
+                         .places = 1,
+                         .runs = 1,
+                         .recompute = spec_recompute(train),
+                         .offload = train->offload,
+                         .residency = {.streamed = streamed,
+                                       .keep_after_forward = residency->keep_after_forward,
+                                       .by_unit = by_unit,
+                                       .prefetch = residency->prefetch}};
+}
+
 static struct schedule_shape shape_of(const struct mesh *mesh, const struct model *model,
                                       struct mesh_node node)
 {

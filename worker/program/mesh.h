@@ -18,6 +18,9 @@ struct mesh {
     struct residency residency;
 };
 
+/* Of a worker that has all units: as the run's settings say. */
+struct mesh mesh_alone(const struct spec_train *train);
+
 /* Work on a node. */
 struct mesh_node {
     uint32_t slots;
