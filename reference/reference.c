@@ -213,8 +213,8 @@ static void begin_places(struct reference *r)
     }
 }
 
-/* Each place as far as it comes, in turn, until none waits: a valid program always goes on. An error
- * ends it. */
+/* Each place as far as it comes, in turn, until none waits: a valid program always goes on. An
+ * error ends it. */
 static enum err advance_places(struct reference *r)
 {
     for (bool waits = true; waits;) {

@@ -1,5 +1,5 @@
-/* What the places of one process hand each other: values by their names (worker/executor.h). A value
- * stays until the node is done, as at a worker that sent it. */
+/* What the places of one process hand each other: values by their names (worker/executor.h). A
+ * value stays until the node is done, as at a worker that sent it. */
 #ifndef ROOST_REFERENCE_VALUES_H
 #define ROOST_REFERENCE_VALUES_H
 

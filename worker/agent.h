@@ -78,8 +78,8 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct weights *weights) MUST_USE;
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
-/* Streamed: the executor has a place for the unit's weights. Of the ticket that is computed; a unit is
- * asked for again only after AGENT_UNIT_READY. */
+/* Streamed: the executor has a place for the unit's weights. Of the ticket that is computed; a unit
+ * is asked for again only after AGENT_UNIT_READY. */
 void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit);
 /* The unit's gradients of the ticket are final and readable until the compute's end is followed by
  * another COMPUTE. */

@@ -16,8 +16,8 @@ static const struct model_parameter *use_weights(const struct model *model, uint
     return use->parameter == model->loss_parameter ? NULL : &model->parameters[use->parameter];
 }
 
-/* A unit is complete when every chunk of its weights is held at the ticket's version. Streamed chunks
- * are held by nobody: the next use asks for them again. */
+/* A unit is complete when every chunk of its weights is held at the ticket's version. Streamed
+ * chunks are held by nobody: the next use asks for them again. */
 void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit)
 {
     const struct model *model = traffic->config->model;

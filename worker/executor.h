@@ -50,8 +50,8 @@ struct executor_samples {
     uint64_t held_out; /* samples to validate on */
 };
 
-/* What passes between places: an activation on its way up, or its gradient on its way down. The name
- * decides the bits, whoever computes them. */
+/* What passes between places: an activation on its way up, or its gradient on its way down. The
+ * name decides the bits, whoever computes them. */
 enum executor_way { EXECUTOR_FORWARD, EXECUTOR_BACKWARD };
 struct executor_value {
     enum executor_way way;
@@ -70,10 +70,10 @@ struct executor_hooks {
     /* Streamed: the unit's weights may come now; pull follows, before another unit that shares
      * parameters with it is asked for. */
     enum err (*ask)(void *context, uint32_t unit);
-    /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode sees
-     * them, and stay until the next ticket begins. The node is the ticket's, or the half of it that
-     * the place computes of this unit. Called once a unit and ticket, in the program's order: last
-     * unit first. An error ends the run. */
+    /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode
+     * sees them, and stay until the next ticket begins. The node is the ticket's, or the half of it
+     * that the place computes of this unit. Called once a unit and ticket, in the program's order:
+     * last unit first. An error ends the run. */
     enum err (*push)(void *context, uint32_t unit, struct node node);
     /* Asked between rows; true ends the run with ERR_CANCELLED. */
     bool (*cancelled)(void *context);
@@ -99,9 +99,9 @@ void executor_free(struct executor *executor); /* NULL is fine */
 /* Computes the ticket: TICKET_TRAIN, or TICKET_VALIDATE: forward only, no push; its slot s covers
  * held-out samples [s × slot_samples, (s + 1) × slot_samples) as far as there are. The loss is that
  * of a place which has the model's last unit, else 0 of 0 samples. Errors are those of hooks and
- * samples, and ERR_CANCELLED; after one the gradients are undefined. ERR_MALFORMED: the ticket's node
- * is none of the run's, larger than node_slots_max, or none that the mesh has a program for. ERR_IO:
- * the device failed (executor_failure). */
+ * samples, and ERR_CANCELLED; after one the gradients are undefined. ERR_MALFORMED: the ticket's
+ * node is none of the run's, larger than node_slots_max, or none that the mesh has a program for.
+ * ERR_IO: the device failed (executor_failure). */
 enum err executor_run(struct executor *executor, const struct ticket *ticket,
                       const struct executor_samples *samples, const struct executor_hooks *hooks,
                       struct executor_loss *ret_loss) MUST_USE;

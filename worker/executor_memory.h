@@ -58,7 +58,7 @@ struct executor {
     struct executor_walk walk;
     struct executor_sums sums;
     struct executor_loss *slot_losses; /* (slots_max) */
-    /* Host tables. Arrays that other places have are NULL, and streamed weights that are not held. */
+    /* Host tables. Arrays of other places are NULL, and streamed weights that are not held. */
     bool *units;                 /* (units) the place has it */
     bool *used;                  /* (parameters) by one of them */
     uint32_t *unit_sets;         /* (units) its gradient sets */

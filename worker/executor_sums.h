@@ -49,7 +49,8 @@ static inline uint32_t executor_sums_node(const struct executor_sums *sums, uint
     return sums->units[unit].waiting[0];
 }
 
-/* The slot is final; `last`: none follows in the node. The additions to make, in order; the count. */
+/* The slot is final; `last`: none follows in the node. The additions to make in order, and their
+ * number. */
 uint32_t executor_sums_finish(struct executor_sums *sums, uint32_t unit, uint32_t slot, bool last,
                               struct executor_addition ret[static TREE_LEVEL_MAX + 2]);
 

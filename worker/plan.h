@@ -17,12 +17,12 @@ enum { PLAN_FORWARD_TICKS = 720720 }; /* 1 … 16 divide it */
 /* Of each unit for one microbatch; (units). */
 void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes);
 
-/* A place's forward takes PLAN_FORWARD_TICKS, shared by its runs and their units, its backward twice
- * that (I = W = 1). (units). ERR_NOMEM. */
+/* A place's forward takes PLAN_FORWARD_TICKS, shared by its runs and their units, its backward
+ * twice that (I = W = 1). (units). ERR_NOMEM. */
 enum err plan_uniform(const struct program *program, struct simulate_cost *ret_costs) MUST_USE;
 
-/* Nanoseconds, measured here: the fastest of a few. I and W are taken to be half of B each. (units).
- * ERR_NOMEM; ERR_IO: the device failed. */
+/* Nanoseconds, measured here: the fastest of a few. I and W are taken to be half of B each.
+ * (units). ERR_NOMEM; ERR_IO: the device failed. */
 enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs) MUST_USE;
 
 /* Bytes of a place. */

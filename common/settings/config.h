@@ -56,9 +56,8 @@ struct config_field {
      * values of the bit mask; mask 0: always. A row that does not exist stays zero. */
     const char *when_path;
     uint32_t when_mask;
-    bool
-        late; /* readers of older versions do not know the key: it is printed only with another value
-                  than its default */
+    bool late; /* readers of older versions do not know the key: it is printed only with another
+                  value than its default */
 };
 
 struct config_table {

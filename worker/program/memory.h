@@ -38,8 +38,8 @@ struct program_memory {
                                 where what was freed does not fit what comes */
 };
 
-/* For a place of a valid program; what other places have is not in its arena. `sizes` has one entry a
- * unit. All offsets are multiples of 64. ERR_NOMEM. */
+/* For a place of a valid program; what other places have is not in its arena. `sizes` has one entry
+ * a unit. All offsets are multiples of 64. ERR_NOMEM. */
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes,
                              struct program_memory *ret_memory) MUST_USE;

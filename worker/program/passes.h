@@ -15,8 +15,8 @@ struct passes_options {
     bool offload;       /* OFF_OUT and OFF_IN, of every unit but the last; not both */
 };
 
-/* `compute` has F, B, I and W rows only, or E rows only. The result is valid when these are in a possible order.
- * ERR_NOMEM. */
+/* `compute` has F, B, I and W rows only, or E rows only. The result is valid when these are in a
+ * possible order. ERR_NOMEM. */
 enum err passes_complete(const struct program *compute, const struct passes_options *options,
                          struct program *ret_program) MUST_USE;
 

@@ -89,7 +89,8 @@ enum err program_validation(struct program *program, const struct program_shape 
  *  4. Nothing of a microbatch is left at the end, nor at the beginning and end of the body, which
  *     can therefore be walked again.
  *  5. One place has a unit and slot: it alone computes and pushes there. Slots are pushed in order.
- *  6. A place that receives waits until the value is sent. Every place comes to its end, and what is
+ *  6. A place that receives waits until the value is sent. Every place comes to its end, and what
+ * is
  *     sent is received once.
  * ERR_INVALID: `reason` names the place (counted from 0, like units; where there are several), the
  * row (counted from 1) and its text. */
@@ -101,8 +102,8 @@ enum err program_print(const struct program *program, struct buf *buf) MUST_USE;
 enum err program_parse(struct slice text, struct program *ret_program,
                        struct reason *reason) MUST_USE;
 
-/* Which place has a unit and slot: the first one with a forward (F, E) of it. (units × slots), to be
- * freed by the caller; place 0 where there is no forward. ERR_NOMEM. */
+/* Which place has a unit and slot: the first one with a forward (F, E) of it. (units × slots), to
+ * be freed by the caller; place 0 where there is no forward. ERR_NOMEM. */
 enum err program_owners(const struct program *program, uint32_t **ret_owners) MUST_USE;
 
 /* The slot that a row of these scopes is about; 0 for others. */
