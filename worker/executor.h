@@ -34,61 +34,11 @@
 #ifndef ROOST_WORKER_EXECUTOR_H
 #define ROOST_WORKER_EXECUTOR_H
 
-#include "proto/wire.h"
 #include "worker/blocks.h"
+#include "worker/executor_hooks.h"
 #include "worker/executor_options.h"
 
 struct executor;
-
-/* The source of samples: `count` samples at `first`, a place in the training stream (ticket ×
- * slot_samples, …) or in the held-out set. Inputs and targets of one after another: gpt: int32
- * tokens, sample_tokens each of both; mlp: sizes[0] floats and one int32 class each. */
-struct executor_samples {
-    void *context;
-    enum err (*read)(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
-                     void *ret_inputs, int32_t *ret_targets);
-    uint64_t held_out; /* samples to validate on */
-};
-
-/* What passes between places: an activation on its way up, or its gradient on its way down. The
- * name decides the bits, whoever computes them. */
-enum executor_way { EXECUTOR_FORWARD, EXECUTOR_BACKWARD };
-struct executor_value {
-    enum executor_way way;
-    uint32_t boundary;   /* the unit whose input it is, or whose input's gradient */
-    uint32_t slot;       /* of the ticket's node */
-    uint32_t microbatch; /* of the slot */
-    size_t bytes;        /* elements of the device */
-};
-
-/* Each may be NULL: then there is nothing to do. */
-struct executor_hooks {
-    void *context;
-    /* Returns when all weights of the unit are in place (executor_decode), or with the error.
-     * Called once a unit and run, in forward order; where weights are streamed, before each use. */
-    enum err (*pull)(void *context, uint32_t unit);
-    /* Streamed: the unit's weights may come now; pull follows, before another unit that shares
-     * parameters with it is asked for. */
-    enum err (*ask)(void *context, uint32_t unit);
-    /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode
-     * sees them, and stay until the next ticket begins. The node is the ticket's, or the half of it
-     * that the place computes of this unit. Called once a unit and ticket, in the program's order:
-     * last unit first. An error ends the run. */
-    enum err (*push)(void *context, uint32_t unit, struct node node);
-    /* Asked between rows; true ends the run with ERR_CANCELLED. */
-    bool (*cancelled)(void *context);
-    /* Between places; an executor of one place calls neither. send: other places may ask for the
-     * value, `memory` is the device's and changes after the return. receive: puts the value there;
-     * ERR_BEHIND: it was not sent yet, executor_advance() returns that and is called again. */
-    enum err (*send)(void *context, const struct executor_value *value, const void *memory);
-    enum err (*receive)(void *context, const struct executor_value *value, void *memory);
-};
-
-struct executor_loss {
-    double loss_sum; /* over samples, of the mean loss of the sample's predictions */
-    uint64_t samples;
-    uint64_t correct; /* predictions; samples × model->sample_tokens were made */
-};
 
 /* ERR_NOMEM, with the ledger of what needs what when it is more than the device has free;
  * ERR_INVALID: the program does not validate or does not fit the model. */

@@ -2,7 +2,8 @@
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
-#include "worker/executor.h"
+#include "worker/executor_hooks.h"
+#include "worker/executor_options.h"
 #include "worker/executor_sums.h"
 #include "worker/graphs.h"
 #include "worker/program/memory.h"
