@@ -106,16 +106,76 @@ static enum err write_back(struct file_writer *writer, struct reason *reason)
     return ERR_OK;
 }
 
+void file_writer_direct(struct file_writer *writer)
+{
+    const struct file_ops *ops = writer->ops;
+    const size_t page_bytes = 4096;
+    check(writer->bytes == 0 && writer->staged == NULL);
+    writer->staged = ops->direct == NULL ? NULL : aligned_alloc(page_bytes, FILE_DIRECT_BYTES);
+    if (writer->staged != NULL && ops->direct(ops, writer->fd, true) != 0) {
+        free(writer->staged);
+        writer->staged = NULL;
+    }
+}
+
+/* The rest goes through the page cache: a file's end has no whole pages, and some file systems
+ * refuse the first direct write. */
+static enum err end_direct(struct file_writer *writer, struct reason *reason)
+{
+    scoped(free_scoped) uint8_t *staged = writer->staged;
+    writer->staged = NULL;
+    if (staged == NULL)
+        return ERR_OK;
+    if (writer->ops->direct(writer->ops, writer->fd, false) != 0)
+        return file_failed("write", writer->path_tmp, reason);
+    struct slice rest = {staged, writer->staged_bytes};
+    return write_all(writer->ops, writer->fd, rest, writer->path_tmp, reason);
+}
+
+/* What the disk does not take as a whole (EINVAL, or less) goes through the page cache, and so does
+ * all that follows. */
+static enum err write_staged(struct file_writer *writer, struct reason *reason)
+{
+    const struct file_ops *ops = writer->ops;
+    ssize_t written = ops->write(ops, writer->fd, writer->staged, writer->staged_bytes);
+    if (written < 0 && errno != EINVAL && errno != EINTR)
+        return file_failed("write", writer->path_tmp, reason);
+    writer->staged_bytes -= written < 0 ? 0 : (size_t)written;
+    if (writer->staged_bytes == 0)
+        return ERR_OK;
+    memmove(writer->staged, writer->staged + FILE_DIRECT_BYTES - writer->staged_bytes,
+            writer->staged_bytes);
+    return end_direct(writer, reason);
+}
+
+/* Takes from *bytes what there is room for. */
+static void stage(struct file_writer *writer, struct slice *bytes)
+{
+    size_t room = FILE_DIRECT_BYTES - writer->staged_bytes;
+    size_t part = bytes->bytes < room ? bytes->bytes : room;
+    memcpy(writer->staged + writer->staged_bytes, bytes->data, part);
+    writer->staged_bytes += part;
+    *bytes = (struct slice){bytes->data + part, bytes->bytes - part};
+}
+
 enum err file_writer_write(struct file_writer *writer, struct slice bytes, struct reason *reason)
 {
-    TRY(write_all(writer->ops, writer->fd, bytes, writer->path_tmp, reason));
     writer->bytes += bytes.bytes;
+    while (writer->staged != NULL && bytes.bytes > 0) {
+        stage(writer, &bytes);
+        if (writer->staged_bytes == FILE_DIRECT_BYTES)
+            TRY(write_staged(writer, reason));
+    }
+    if (writer->staged != NULL)
+        return ERR_OK;
+    TRY(write_all(writer->ops, writer->fd, bytes, writer->path_tmp, reason));
     return write_back(writer, reason);
 }
 
 enum err file_writer_commit(struct file_writer *writer, struct reason *reason)
 {
     const struct file_ops *ops = writer->ops;
+    TRY(end_direct(writer, reason));
     if (ops->fsync(ops, writer->fd) != 0)
         return sync_failed(writer->path_tmp, reason);
     if (ops->rename(ops, writer->path_tmp, writer->path) != 0)
@@ -132,6 +192,7 @@ void file_writer_release(struct file_writer *writer)
     writer->ops->close(writer->ops, writer->fd);
     if (writer->path_tmp != NULL)
         writer->ops->unlink(writer->ops, writer->path_tmp);
+    free(writer->staged);
     free(writer->path_tmp);
     free(writer->path);
     *writer = (struct file_writer){0};

@@ -18,6 +18,8 @@ struct file_range {
     uint64_t offset, bytes;
 };
 
+enum { FILE_DIRECT_BYTES = 1 << 20 };
+
 /* Each as the system call of its name: -1 and errno on failure. */
 struct file_ops {
     int (*open)(const struct file_ops *ops, const char *path, int flags, unsigned mode);
@@ -31,6 +33,9 @@ struct file_ops {
      * written back as it grows, and little is left for its fsync(). NULL: does nothing. */
     int (*write_back)(const struct file_ops *ops, int fd, struct file_range before,
                       struct file_range bytes);
+    /* From now on writes go to the disk itself, or through the page cache again. Direct ones are of
+     * FILE_DIRECT_BYTES from aligned memory, at such an offset. NULL: cannot do that. */
+    int (*direct)(const struct file_ops *ops, int fd, bool on);
     void *context; /* the test's */
 };
 extern const struct file_ops file_ops_real;
@@ -68,10 +73,16 @@ struct file_writer {
     int fd;
     uint64_t bytes;
     struct file_range before; /* what is being written back */
+    uint8_t *staged;          /* the last bytes of a direct file; NULL: not direct */
+    size_t staged_bytes;
 };
 /* `ops` must outlive the writer. */
 enum err file_writer_open(const struct file_ops *ops, const char *path, unsigned mode,
                           struct file_writer *ret_writer, struct reason *reason) MUST_USE;
+/* Before the first write, of a large file that nobody reads soon: its bytes go around the page
+ * cache, which would first have to find as much memory for them. Where the file system, or memory,
+ * does not allow that, they go through it. */
+void file_writer_direct(struct file_writer *writer);
 enum err file_writer_write(struct file_writer *writer, struct slice bytes,
                            struct reason *reason) MUST_USE;
 enum err file_writer_commit(struct file_writer *writer, struct reason *reason) MUST_USE;

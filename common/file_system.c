@@ -73,6 +73,15 @@ static int real_write_back(const struct file_ops *ops, int fd, struct file_range
     return failed != 0 && lost ? -1 : 0;
 }
 
+static int real_direct(const struct file_ops *ops, int fd, bool on)
+{
+    (void)ops;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0)
+        return -1;
+    return fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
 const struct file_ops file_ops_real = {
     .open = real_open,
     .close = real_close,
@@ -82,6 +91,7 @@ const struct file_ops file_ops_real = {
     .rename = real_rename,
     .unlink = real_unlink,
     .write_back = real_write_back,
+    .direct = real_direct,
 };
 
 static void close_scoped(int *fd)

@@ -45,6 +45,7 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
     writer->arrays = arrays;
     checkpoint_put_head(writer->head, name, server, arrays);
     TRY(file_writer_open(ops, path.text, 0644, &writer->file, reason));
+    file_writer_direct(&writer->file);
     struct slice head = {writer->head, sizeof writer->head};
     TRY(file_writer_write(&writer->file, head, reason));
     *ret_writer = writer;

@@ -64,7 +64,7 @@ static inline void faults_init(struct faults *faults, int fail_at, int number)
 {
     *faults = (struct faults){
         .ops = {fault_open, file_ops_real.close, fault_write, fault_fsync, fault_truncate,
-                fault_rename, file_ops_real.unlink, fault_write_back, faults},
+                fault_rename, file_ops_real.unlink, fault_write_back, file_ops_real.direct, faults},
         .fail_at = fail_at,
         .number = number,
     };

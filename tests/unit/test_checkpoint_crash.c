@@ -90,7 +90,7 @@ TEST_IN_FOLDER(every_crash_point_of_a_cut_leaves_a_whole_one)
         int die_at = 0;
         while (!crash(dir, die_at, (enum death)death))
             die_at++;
-        assert_true(die_at > 30); /* for two servers and cut.json: open, write, fsync, rename … */
+        assert_true(die_at > 20); /* for two servers and cut.json: open, write, fsync, rename … */
         print_message("# %d crash points, 0 bad restarts\n", die_at + 1);
     }
 }

@@ -57,6 +57,71 @@ TEST_IN_FOLDER(a_large_file_is_written_back_as_it_grows)
     assert_missing(path);
 }
 
+static int no_direct(const struct file_ops *ops, int fd, bool on)
+{
+    (void)ops, (void)fd, (void)on;
+    errno = EINVAL;
+    return -1;
+}
+
+static ssize_t half_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    return file_ops_real.write(ops, fd, data, bytes / 2 + bytes % 2);
+}
+
+/* A direct file of two pieces and an odd rest, written in odd parts. */
+static enum err write_direct(struct faults *faults, const char *path, struct slice bytes)
+{
+    scoped(file_writer_release) struct file_writer writer = {0};
+    const size_t part = 777777;
+    TRY(file_writer_open(&faults->ops, path, 0600, &writer, NULL));
+    file_writer_direct(&writer);
+    for (size_t at = 0; at < bytes.bytes; at += part) {
+        size_t left = bytes.bytes - at;
+        struct slice next = {bytes.data + at, left < part ? left : part};
+        TRY(file_writer_write(&writer, next, NULL));
+        assert_int_equal(writer.bytes, at + next.bytes);
+    }
+    return file_writer_commit(&writer, NULL);
+}
+
+TEST_IN_FOLDER(a_direct_file_has_its_bytes_wherever_it_lies)
+{
+    static uint8_t bytes[(5 << 19) + 3];
+    const struct slice all = {bytes, sizeof bytes};
+    const char *path = folder_path(state, "a");
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24); /* no part is like another */
+    enum { REFUSED_FIRST = 2, REFUSED_LATER, DIRECT, PLAIN, SHORT, CASES };
+    for (int i = REFUSED_FIRST; i < CASES; i++) {
+        struct faults faults;
+        scoped(buf_release) struct buf read = {0};
+        faults_init(&faults, i < DIRECT ? i : 0, EINVAL); /* open is the first operation */
+        if (i == PLAIN)
+            faults.ops.direct = no_direct;
+        if (i == SHORT)
+            faults.ops.write = half_write;
+        assert_int_equal(write_direct(&faults, path, all), ERR_OK);
+        assert_int_equal(file_read(path, sizeof bytes, &read, NULL), ERR_OK);
+        assert_int_equal(read.bytes, sizeof bytes);
+        assert_memory_equal(read.data, bytes, sizeof bytes);
+    }
+}
+
+TEST_IN_FOLDER(a_direct_file_needs_room)
+{
+    static const uint8_t bytes[3 << 20] = {1};
+    for (int write = 2; write <= 4; write++) {
+        struct faults faults;
+        faults_init(&faults, write, ENOSPC);
+        assert_int_equal(
+            write_direct(&faults, folder_path(state, "a"), (struct slice){bytes, sizeof bytes - 1}),
+            ERR_NO_SPACE);
+        assert_missing(folder_path(state, "a"));
+        assert_missing(folder_path(state, "a.tmp"));
+    }
+}
+
 TEST_IN_FOLDER(a_missing_file_is_named)
 {
     scoped(buf_release) struct buf bytes = {0};
