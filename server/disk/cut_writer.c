@@ -1,8 +1,8 @@
 /* One thread, a file for each cut in the making: with two shard threads, one may be at the next cut
  * while the other still gives chunks of the last. A second thread computes the blocks' digests
  * while they are written. Both get what training leaves of the cores and the disk
- * (thread_lower_priority()), and a file is written back as it grows (common/file.h): with nothing
- * else to do a cut is as fast as the disk, and steps go on beside it. */
+ * (thread_lower_priority()), and a file goes around the page cache (file_writer_direct()): with
+ * nothing else to do a cut is as fast as the disk, and steps go on beside it. */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
@@ -32,7 +32,7 @@ struct job {
     uint32_t attempt;
     uint32_t lasts; /* threads that have given their last chunk */
     uint64_t begun_ns;
-    uint64_t bytes; /* of the copies */
+    uint64_t bytes; /* of the chunks */
     struct checkpoint_writer *file;
 };
 
@@ -109,10 +109,11 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
                                        snapshot->snapshot.extra_bytes},
             &job->file, reason));
     checkpoint_writer_digests(job->file, writer->digests);
-    if (snapshot->snapshot.copy == NULL)
+    if (snapshot->snapshot.block == NULL)
         return ERR_OK;
-    const void *values = snapshot->snapshot.copy->data;
-    job->bytes += snapshot->snapshot.copy->bytes;
+    const float *values = (const float *)snapshot->snapshot.block->data;
+    size_t arrays = (size_t)1 + snapshot->snapshot.states + snapshot->snapshot.versions;
+    job->bytes += arrays * snapshot->snapshot.n * sizeof *values + snapshot->snapshot.extra_bytes;
     return checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n, values,
                                  reason);
 }
@@ -154,7 +155,7 @@ static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
     /* The chunk is of a run that has ended: nobody waits for it. */
     if (writer->run != NULL && writer->run->generation == generation)
         take_chunk(writer, &item->snapshot);
-    counted_unref(item->snapshot.snapshot.copy);
+    counted_unref(item->snapshot.snapshot.block);
     writer->config.freed(writer->config.owner, item->thread);
 }
 
@@ -250,7 +251,7 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
     enum err err = inbox_post(writer->inbox, &item);
     if (err == ERR_OK)
         return;
-    counted_unref(take_snapshot->snapshot.copy);
+    counted_unref(take_snapshot->snapshot.block);
     log_error(writer->config.logger, "checkpoint not written",
               log_uint("version", take_snapshot->snapshot.cut.version),
               log_text("err", err_name(err)), log_text("next", "the next checkpoint"));

@@ -1,4 +1,4 @@
-/* The thread that writes cuts: takes copies of chunks from the shard threads, writes this server's
+/* The thread that writes cuts: takes chunks from the shard threads, writes this server's
  * file (common/files/checkpoint.h), and reports when the file is durable, or why it will not be. */
 #ifndef ROOST_SERVER_DISK_CUT_WRITER_H
 #define ROOST_SERVER_DISK_CUT_WRITER_H

@@ -217,6 +217,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.version = prepared->version;
     config.file = prepared->server;
     config.run_chunk_count = prepared->model.chunks_count;
+    config.weights_max = prepare_weights_max(&prepared->model);
     config.parked_member_bytes_max = parked_bytes(prepared->model.chunks_count);
     config.snapshot_copies =
         (config.snapshot_copies + about->thread_count - 1) / about->thread_count;

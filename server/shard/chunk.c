@@ -8,22 +8,27 @@
 
 /* ---- memory ---- */
 
-static uint32_t padded(uint32_t n)
+static void point_at_values(const struct chunk_store *store, struct chunk *chunk)
 {
-    return (n + 15) / 16 * 16; /* every array begins on a cache line */
-}
-
-static enum err take_values(const struct chunk_store *store, struct chunk *chunk)
-{
-    size_t bytes = (size_t)padded(chunk->spec.n) * (1 + store->states) * sizeof(float);
-    chunk->values = store->kernels->alloc(store->kernels, bytes);
-    if (chunk->values == NULL)
-        return ERR_NOMEM;
-    store->kernels->zero(store->kernels, chunk->values, bytes);
-    float *values = chunk->values;
+    float *values = (float *)chunk->values->data;
     chunk->state.weights = values;
     for (uint32_t s = 0; s < store->states; s++)
-        chunk->state.state[s] = values += padded(chunk->spec.n);
+        chunk->state.state[s] = values += chunk->spec.n;
+}
+
+/* A chunk that lends has a buffer that may change places with any copy buffer. What it does not use
+ * of that is never touched, so the system gives no memory for it; a small chunk is copied. */
+static enum err take_values(const struct chunk_store *store, struct chunk *chunk)
+{
+    size_t bytes = (size_t)chunk->spec.n * (1 + store->states) * sizeof(float);
+    check(chunk->spec.n <= store->weights_max);
+    chunk->large = chunk->spec.n > store->weights_max / 2;
+    chunk->lends = store->lends && chunk->large;
+    chunk->values = counted_new(chunk->lends ? chunk_copy_bytes(store) : bytes);
+    if (chunk->values == NULL)
+        return ERR_NOMEM;
+    store->kernels->zero(store->kernels, chunk->values->data, bytes);
+    point_at_values(store, chunk);
     return ERR_OK;
 }
 
@@ -90,8 +95,7 @@ static void release_chunk(const struct chunk_store *store, struct chunk *chunk)
         reduce_buffers_release(&part->buffers, store->kernels);
     }
     published_release(&chunk->published);
-    if (chunk->values != NULL)
-        store->kernels->free(store->kernels, chunk->values);
+    counted_unref(chunk->values);
     free(chunk->waiting);
     free(chunk->seals);
     free(chunk->summed);
@@ -148,6 +152,7 @@ enum err chunk_add(struct chunk_store *store, const struct shard_chunk *spec, ui
             (store->count - index) * sizeof chunk);
     store->chunks[index] = chunk;
     store->count++;
+    store->large_count += chunk.large;
     *ret_index = index;
     return ERR_OK;
 }
@@ -159,12 +164,14 @@ void chunk_remove(struct chunk_store *store, uint32_t index)
     for (uint32_t p = 0; p < chunk->spec.parts; p++)
         for (uint32_t i = 0; i < store->open_steps; i++)
             store->open_nodes -= chunk->parts[p].trees[i].held_count;
+    store->large_count -= chunk->large;
     release_chunk(store, chunk);
     store->count--;
     memmove(chunk, chunk + 1, (store->count - index) * sizeof *chunk);
 }
 
-enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config)
+enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config,
+                          uint32_t weights_max)
 {
     *store = (struct chunk_store){.kernels = config->kernels,
                                   .optimizer = config->optimizer,
@@ -175,6 +182,8 @@ enum err chunk_store_init(struct chunk_store *store, const struct shard_config *
                                   .states = optimizer_states(config->optimizer.kind),
                                   .open_steps = config->delay + 1,
                                   .cut_versions = config->cut_versions,
+                                  .weights_max = weights_max,
+                                  .lends = !config->async.on && config->cut_versions == 0,
                                   .uncached = is_uncached(config)};
     for (uint32_t i = 0; i < config->chunk_count; i++) {
         uint32_t index;
@@ -259,19 +268,51 @@ const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t 
 
 /* ---- versions ---- */
 
-static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t version,
-                      const struct commit *commit, uint32_t slots, const float *sum)
+/* Acquire: the writer's reads are over before this thread writes. */
+bool chunk_is_lent(const struct chunk *chunk)
 {
-    if (commit->apply && chunk->spec.rule != MODEL_NONE) {
+    return atomic_load_explicit(&chunk->values->references, memory_order_acquire) > 1;
+}
+
+static bool changes(const struct chunk *chunk, const struct commit *commit)
+{
+    return commit->apply && chunk->spec.rule != MODEL_NONE;
+}
+
+bool chunk_needs_spare(const struct chunk *chunk, const struct commit *commit)
+{
+    return changes(chunk, commit) && chunk_is_lent(chunk);
+}
+
+static void change_places(const struct chunk_store *store, struct chunk *chunk,
+                          struct counted **spare)
+{
+    struct counted *values = chunk->values;
+    check((*spare)->bytes == values->bytes && chunk->lends);
+    chunk->values = *spare;
+    *spare = values;
+    point_at_values(store, chunk);
+}
+
+static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t version,
+                      const struct commit *commit, uint32_t slots, const float *sum,
+                      struct counted **spare)
+{
+    check(spare != NULL || !chunk_needs_spare(chunk, commit)); /* 9 */
+    if (changes(chunk, commit)) {
         struct optimizer_chunk work = {
             .rule = chunk->spec.rule,
             .decay = chunk->spec.decay,
             .n = chunk->spec.n,
-            .weights = chunk->state.weights,
-            .state = {chunk->state.state[0], chunk->state.state[1]},
+            .from = spare != NULL ? chunk->state.weights : NULL,
             .sum = sum,
         };
         TRY(published_next(&chunk->published, version, &work.published));
+        if (spare != NULL)
+            change_places(store, chunk, spare);
+        work.weights = chunk->state.weights;
+        for (uint32_t s = 0; s < store->states; s++)
+            work.state[s] = chunk->state.state[s];
         optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
     } else {
         published_same(&chunk->published, version);
@@ -282,13 +323,14 @@ static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t v
 enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
                          const struct commit *commit, const float *sum)
 {
-    return apply(store, chunk, version, commit, 1, sum);
+    return apply(store, chunk, version, commit, 1, sum, NULL);
 }
 
-enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit)
+enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit,
+                     struct counted **spare)
 {
     const float *sum = reduce_root(tree_of(store, chunk, commit->step, 0));
-    TRY(apply(store, chunk, commit->step + 1, commit, store->slots, sum));
+    TRY(apply(store, chunk, commit->step + 1, commit, store->slots, sum, spare));
     clear_tree(store, chunk, commit->step, 0);
     chunk->summed[commit->step % store->open_steps] = false;
     return ERR_OK;
@@ -309,7 +351,7 @@ enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uin
 size_t chunk_copy_bytes(const struct chunk_store *store)
 {
     size_t arrays = (size_t)1 + store->states + store->cut_versions;
-    return arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+    return arrays * store->weights_max * sizeof(float);
 }
 
 /* The writer reads the copy later: of a large shard it has left all caches until then. */
@@ -325,11 +367,9 @@ static void copy_values(const struct chunk_store *store, float *out, const float
 void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
                 float *out)
 {
-    uint32_t n = chunk->spec.n;
-    copy_values(store, out, chunk->state.weights, n);
-    out += n;
-    for (uint32_t s = 0; s < store->states; s++, out += n)
-        copy_values(store, out, chunk->state.state[s], n);
+    uint32_t n = chunk->spec.n, own = (1 + store->states) * n;
+    copy_values(store, out, chunk->state.weights, own);
+    out += own;
     for (uint32_t back = 1; back <= store->cut_versions; back++, out += n) {
         const struct counted *copy =
             published_get(&chunk->published, version > back ? version - back : 0);

@@ -40,7 +40,9 @@ struct chunk {
     uint32_t to;  /* the caller's number of that server */
 
     /* Memory that the fields above point into: */
-    float *values;
+    struct counted *values; /* weights, then each state, as a cut has them */
+    bool large;             /* more than half as large as the run's largest */
+    bool lends;             /* the writer of a cut gets `values` themselves, no copy */
     struct reduce *trees;
     struct reduce_sum *sums;
     float **free;
@@ -58,14 +60,18 @@ struct chunk_store {
     uint32_t open_steps; /* delay + 1 */
     bool uncached;       /* reduce_buffers' */
     uint32_t cut_versions;
+    uint32_t weights_max; /* of a chunk */
+    bool lends;           /* large chunks do: a cut has nothing beside their values */
     uint32_t count, room;
+    uint32_t large_count;
     struct chunk *chunks;     /* ascending numbers */
     uint64_t open_nodes;      /* sums held now, over all chunks and parts */
     uint64_t open_nodes_most; /* ever */
 };
 
 /* ERR_NOMEM. Release it in any case; {0} is fine. */
-enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config) MUST_USE;
+enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config,
+                          uint32_t weights_max) MUST_USE;
 void chunk_store_release(struct chunk_store *store);
 
 /* Adds a chunk that the store does not have, zeros, at its place in the order; those behind it move
@@ -88,10 +94,15 @@ enum reduce_result chunk_push(struct chunk_store *store, struct chunk *chunk, ui
  * returns the sum. Otherwise NULL. */
 const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step);
 
+/* Whether the writer of a cut holds the chunk's values, which do not change then. */
+bool chunk_is_lent(const struct chunk *chunk);
+/* Whether the commit changes them. */
+bool chunk_needs_spare(const struct chunk *chunk, const struct commit *commit);
 /* Makes version commit->step + 1: weights, state and published copy in one pass. The step's sum is
- * given back. ERR_NOMEM: nothing changed. */
-enum err chunk_apply(struct chunk_store *store, struct chunk *chunk,
-                     const struct commit *commit) MUST_USE;
+ * given back. `spare`, for a chunk that needs one: a buffer of chunk_copy_bytes() that becomes the
+ * chunk's, and afterwards the one that the writer holds; else NULL. ERR_NOMEM: nothing changed. */
+enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit,
+                     struct counted **spare) MUST_USE;
 /* Makes `version` by `commit` from a sum that lies elsewhere. ERR_NOMEM: nothing changed. */
 enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
                          const struct commit *commit, const float *sum) MUST_USE;

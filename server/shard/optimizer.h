@@ -20,6 +20,9 @@ struct optimizer_chunk {
     uint32_t n;
     float *weights;
     float *state[OPTIMIZER_STATES_MAX];
+    /* NULL: weights and state are updated in place. Else they lie here so far, n weights, then n of
+     * each state, which stay as they are. */
+    const float *from;
     const float *sum;
     void *published; /* n values in the weights' codec, written in the same pass */
 };

@@ -45,6 +45,14 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
     return ERR_OK;
 }
 
+uint32_t prepare_weights_max(const struct model *model)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < model->chunks_count; i++)
+        most = model->chunks[i].weights > most ? model->chunks[i].weights : most;
+    return most;
+}
+
 /* Copies of chunks that the spec's memory holds. */
 static uint32_t snapshot_copies(const struct spec *spec, const struct shard_config *config)
 {
@@ -83,6 +91,7 @@ struct shard_config prepare_config(const struct spec *spec)
         .optimizer = spec_server_optimizer(spec),
         .async = async};
     config.snapshot_copies = snapshot_copies(spec, &config);
+    config.snapshot_early = spec->checkpoint.every_steps > 0;
     return config;
 }
 

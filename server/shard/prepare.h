@@ -17,6 +17,9 @@ enum err prepare_chunks(const struct model *model, const struct chunk_range *ran
 /* A chunk of the model as shards know it. */
 struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk);
 
+/* Of the model's largest chunk. */
+uint32_t prepare_weights_max(const struct model *model);
+
 /* The settings that the spec gives every shard: slots, delay, codecs, node level, optimizer, and
  * the limits; the copies of a snapshot are those of a whole server. The caller adds kernels,
  * chunks, and the numbers that fence. */

@@ -3,6 +3,7 @@
 #include "server/shard/shard_async.h"
 #include "server/shard/shard_move.h"
 #include "server/shard/shard_pull.h"
+#include "server/shard/shard_snapshot.h"
 
 /* ---- life ---- */
 
@@ -27,13 +28,18 @@ static bool chunk_fits(const struct shard_chunk *chunk)
            (!chunk->loss || (chunk->n == MODEL_LOSS_WEIGHTS && chunk->rule == MODEL_NONE));
 }
 
+static uint32_t weights_max(const struct shard_config *config)
+{
+    return config->weights_max == 0 ? MODEL_CHUNK_WEIGHTS_MAX : config->weights_max;
+}
+
 static enum err config_judge(const struct shard_config *config)
 {
     if (!steps_fit(config) || !async_fits(config) || config->snapshot_copies == 0 ||
         config->push_codec >= CODEC_COUNT || config->weights_codec >= CODEC_COUNT)
         return ERR_INVALID;
     for (uint32_t i = 0; i < config->chunk_count; i++)
-        if (!chunk_fits(&config->chunks[i]) ||
+        if (!chunk_fits(&config->chunks[i]) || config->chunks[i].n > weights_max(config) ||
             (i > 0 && config->chunks[i].chunk <= config->chunks[i - 1].chunk))
             return ERR_INVALID;
     return ERR_OK;
@@ -43,11 +49,12 @@ static enum err shard_init(struct shard *shard, const struct shard_config *confi
 {
     shard->config = *config;
     shard->config.chunks = NULL;
+    shard->config.weights_max = weights_max(config);
     shard->version = shard->decided = config->version;
     shard->file = config->file;
     TRY(parked_init(&shard->parked, config->parked_member_bytes_max));
     TRY(digest_keyed_new(config->key, &shard->digest));
-    TRY(chunk_store_init(&shard->store, config));
+    TRY(chunk_store_init(&shard->store, config, shard->config.weights_max));
     if (config->async.on)
         TRY(async_init(&shard->async, config, &shard->store));
     TRY(shard_core_seals(shard));
@@ -126,26 +133,6 @@ static bool is_carried_out(const struct shard *shard)
     return !shard->applying && shard->awaited_count == 0;
 }
 
-/* P11: a chunk leaves after the cut of its commit. So a chunk that came is not in this server's
- * file: its old owner wrote it. */
-static void snapshot_skip(struct shard *shard)
-{
-    const struct chunk_store *store = &shard->store;
-    while (shard->snapshot_next < store->count &&
-           store->chunks[shard->snapshot_next].first_cut > shard->snapshot_cut.version)
-        shard->snapshot_next++;
-}
-
-static void snapshot_start(struct shard *shard)
-{
-    shard->snapshot = true;
-    shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
-    shard->snapshot_file = shard->file;
-    shard->snapshot_attempt = shard->attempt;
-    shard->snapshot_next = 0;
-    snapshot_skip(shard);
-}
-
 /* The shard has decided that step already. A later attempt at its cut begins it anew: the disks
  * were full, and nothing has been decided since. */
 static enum err commit_again(struct shard *shard, const struct commit *commit,
@@ -157,7 +144,7 @@ static enum err commit_again(struct shard *shard, const struct commit *commit,
     if (last && commit->cut && moves->attempt > shard->attempt && is_carried_out(shard)) {
         shard_move_again(shard, moves);
         if (shard->file != SHARD_FILE_NONE)
-            snapshot_start(shard);
+            shard_snapshot_start(shard);
     }
     if (is_carried_out(shard) || commit->step + 1 < shard->decided) /* else it is under way */
         shard_core_committed(shard, commit->step, effects);
@@ -233,7 +220,7 @@ static void apply_end(struct shard *shard, struct shard_effects *effects)
         version_reached(shard);
     shard->applying = shard->is_held_up = false;
     if (shard->decision.cut && shard->file != SHARD_FILE_NONE)
-        snapshot_start(shard);
+        shard_snapshot_start(shard);
     if (shard->awaited_count == 0)
         shard_core_committed(shard, shard->decision.step, effects);
     if (shard->config.async.on) {
@@ -244,91 +231,11 @@ static void apply_end(struct shard *shard, struct shard_effects *effects)
 
 /* ---- snapshot ---- */
 
-/* How many copies the writer holds. It gives them back in the order in which it got them. Acquire:
- * its reads are over before this thread writes again. */
-static uint32_t copies_out(struct shard *shard)
-{
-    for (; shard->copies_out > 0; shard->copies_out--) {
-        uint32_t made = shard->copies_made;
-        uint32_t oldest = (shard->copies_next + made - shard->copies_out) % made;
-        const struct counted *copy = shard->copies[oldest];
-        if (atomic_load_explicit(&copy->references, memory_order_acquire) > 1)
-            break;
-    }
-    return shard->copies_out;
-}
-
-/* Puts a new buffer into the ring, between those that were used last and first. */
-static enum err make_copy(struct shard *shard)
-{
-    struct counted **place = &shard->copies[shard->copies_next];
-    struct counted *copy = counted_new(chunk_copy_bytes(&shard->store) + shard_extra_bytes(shard));
-    if (copy == NULL)
-        return ERR_NOMEM;
-    memmove(place + 1, place, (shard->copies_made - shard->copies_next) * sizeof(struct counted *));
-    *place = copy;
-    shard->copies_made++;
-    return ERR_OK;
-}
-
-/* A copy buffer that the writer does not hold; NULL: none. While no step waits for the copy, a few
- * keep the writer busy: a chunk is best copied just before it changes, when it is read anyway. */
-static enum err snapshot_copy(struct shard *shard, struct counted **ret_copy)
-{
-    const uint32_t ahead = 8, out = copies_out(shard);
-    *ret_copy = NULL;
-    if (out == shard->config.snapshot_copies || (!shard->applying && out >= ahead))
-        return ERR_OK;
-    if (out == shard->copies_made)
-        TRY(make_copy(shard));
-    *ret_copy = shard->copies[shard->copies_next];
-    shard->copies_next = (shard->copies_next + 1) % shard->copies_made;
-    shard->copies_out++;
-    return ERR_OK;
-}
-
-/* Hands out the next chunk; *ret_done false: the writer holds all copies. */
-static enum err snapshot_next(struct shard *shard, struct shard_effects *effects, bool *ret_done)
-{
-    uint32_t index = shard->snapshot_next;
-    struct counted *copy = NULL;
-    *ret_done = false;
-    if (index < shard->store.count) {
-        TRY(snapshot_copy(shard, &copy));
-        if (copy == NULL)
-            return ERR_OK;
-    }
-    struct shard_effect *effect = shard_core_emit(effects, SHARD_SNAPSHOT);
-    effect->snapshot.cut = shard->snapshot_cut;
-    effect->snapshot.file = shard->snapshot_file;
-    effect->snapshot.attempt = shard->snapshot_attempt;
-    effect->snapshot.states = shard->store.states;
-    effect->snapshot.versions = shard->store.cut_versions;
-    effect->snapshot.extra_bytes = shard_extra_bytes(shard);
-    if (copy != NULL) {
-        const struct chunk *chunk = &shard->store.chunks[index];
-        chunk_copy(&shard->store, chunk, shard->snapshot_cut.version, (float *)copy->data);
-        if (shard->config.async.on)
-            async_store(&shard->async, index,
-                        copy->data +
-                            (size_t)(1 + shard->store.states) * chunk->spec.n * sizeof(float));
-        effect->snapshot.copy = counted_ref(copy);
-        effect->snapshot.chunk = chunk->spec.chunk;
-        effect->snapshot.n = chunk->spec.n;
-        shard->snapshot_next++;
-        snapshot_skip(shard);
-    }
-    effect->snapshot.last = shard->snapshot_next == shard->store.count;
-    shard->snapshot = !effect->snapshot.last;
-    *ret_done = true;
-    return ERR_OK;
-}
-
 bool shard_snapshot_begin(struct shard *shard)
 {
     if (shard->snapshot || shard->applying)
         return false;
-    snapshot_start(shard);
+    shard_snapshot_start(shard);
     return true;
 }
 
@@ -341,15 +248,34 @@ static bool may_apply(const struct shard *shard)
            (!shard->snapshot || shard->snapshot_next > shard->apply_next);
 }
 
+static enum err apply_chunk(struct shard *shard, struct chunk *chunk, bool *ret_done)
+{
+    struct counted **spare = NULL;
+    *ret_done = true;
+    if (chunk->since > shard->decision.step) /* it came with this commit and has the version */
+        return ERR_OK;
+    if (chunk_needs_spare(chunk, &shard->decision)) {
+        TRY(shard_snapshot_spare(shard, &spare));
+        *ret_done = spare != NULL;
+        if (spare == NULL)
+            return ERR_OK;
+    }
+    TRY(chunk_apply(&shard->store, chunk, &shard->decision, spare));
+    if (spare != NULL)
+        shard_snapshot_spare_used(shard);
+    return ERR_OK;
+}
+
 /* Applies the next chunk, and those behind it that only change their version: nobody pulls the
- * loss, so a worker that has all weights expects the loss to be ready too. A chunk that comes with
- * this commit has the version already. */
-static enum err apply_next(struct shard *shard, struct shard_effects *effects)
+ * loss, so a worker that has all weights expects the loss to be ready too. *ret_done false: the
+ * writer of a cut holds all buffers. */
+static enum err apply_next(struct shard *shard, struct shard_effects *effects, bool *ret_done)
 {
     struct chunk *chunks = shard->store.chunks;
     do {
-        if (chunks[shard->apply_next].since <= shard->decision.step)
-            TRY(chunk_apply(&shard->store, &chunks[shard->apply_next], &shard->decision));
+        TRY(apply_chunk(shard, &chunks[shard->apply_next], ret_done));
+        if (!*ret_done)
+            return ERR_OK;
         shard->apply_next++;
     } while (may_apply(shard) && chunks[shard->apply_next].spec.rule == MODEL_NONE);
     if (shard->apply_next == shard->store.count)
@@ -388,18 +314,20 @@ enum err shard_work(struct shard *shard, struct shard_effects *effects, bool *re
     bool applies = shard->applying;
     uint32_t leaver = shard_move_next(shard);
     if (shard->applying && may_apply(shard))
-        TRY(apply_next(shard, effects));
+        TRY(apply_next(shard, effects, &done));
     else if (shard->snapshot)
-        TRY(snapshot_next(shard, effects, &done));
+        TRY(shard_snapshot_next(shard, effects, &done));
     else if (shard->applying)
         apply_end(shard, effects);
+    else if (shard_snapshot_wants_spare(shard))
+        shard_snapshot_make_spare(shard);
     if (!done && applies && !shard->is_held_up) {
         shard->is_held_up = true;
         shard->statistics.held_up++;
     }
     if (leaver < shard->store.count)
         shard_move_send(shard, leaver, effects);
-    bool more = shard->applying || shard->snapshot;
+    bool more = shard->applying || shard->snapshot || shard_snapshot_wants_spare(shard);
     *ret_more = (done && more) || shard_move_next(shard) < shard->store.count;
     return ERR_OK;
 }

@@ -32,17 +32,20 @@
  * is answered with the version that each chunk has. A commit only ends a step and orders cuts. The
  * effect ORDER names the versions that a pull was given and the tickets that a chunk took.
  *
- * A cut: after a commit with `cut` every chunk's state is handed out as a counted copy, in
- * ascending order, one per free copy buffer; a later apply never overtakes the snapshot. So a chunk
- * is copied before it changes, and steps go on while copies are written. When the writer holds all
- * copies, the apply waits, as shard_work() returns, while pushes and pulls go on: memory is
- * bounded. A copy's buffer is made when it is first needed, and kept.
+ * A cut: after a commit with `cut` every chunk's state is handed out as a counted block, in
+ * ascending order; a later apply never overtakes the snapshot. A large chunk lends its own values.
+ * A step that comes while the writer holds them reads them there and writes the new ones into
+ * another buffer; the lent one takes that one's place among the copy buffers. So nothing is copied,
+ * and a step moves as many bytes as without a cut. Small chunks, and those whose cut has more than
+ * their values (delay, async), are copied into a copy buffer. When the writer holds all of these,
+ * the apply waits, as shard_work() returns, while pushes and pulls go on: memory is bounded. The
+ * buffers are made one at a time while there is nothing else to do, and kept.
  *
  * Moves (P11): a commit may take chunks from this shard and bring others: shard_move.c.
  *
  * Memory, all taken in shard_new(), and by a commit that brings chunks: weights, states, two
- * published copies (+ delay), the sums' buffers (touched only when used), the copy buffers. Later
- * only a parked pull's names (capped) and a third published copy of a chunk while a slow peer still
+ * published copies (+ delay), the sums' buffers (touched only when used). Later the copy buffers,
+ * a parked pull's names (capped) and a third published copy of a chunk while a slow peer still
  * holds the oldest.
  *
  * Invariants (shard_check):
@@ -56,7 +59,8 @@
  *  6 every buffer of a chunk is either free or in exactly one tree or sum;
  *  7 the snapshot cursor is at or above the apply cursor while a snapshot is under way;
  *  8 a chunk that leaves has no sums of steps that are not decided; one that is awaited comes with
- *    the newest decision, and only then that is carried out (shard_move.c). */
+ *    the newest decision, and only then that is carried out (shard_move.c);
+ *  9 only a chunk that lends its values shares them, and those that it shares do not change. */
 #ifndef ROOST_SERVER_SHARD_SHARD_H
 #define ROOST_SERVER_SHARD_SHARD_H
 
@@ -120,7 +124,9 @@ struct shard_config {
     uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
     uint32_t parked_member_bytes_max;
     uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
-    uint32_t snapshot_copies; /* chunk copies that may be with the writer at a time, at least 1 */
+    uint32_t snapshot_copies; /* buffers beside the chunks' own, at least 1 */
+    bool snapshot_early;      /* they are made before the first cut: steps go on beside it */
+    uint32_t weights_max;     /* of the run's largest chunk; 0: MODEL_CHUNK_WEIGHTS_MAX */
     struct spec_optimizer optimizer;
     struct shard_async async;
     uint32_t run_chunk_count; /* numbers from there on are no chunk of the run; 0: not known */
@@ -205,11 +211,11 @@ struct shard_effect {
             uint32_t versions;
             uint32_t extra_bytes; /* async: of what the chunk took, behind the values */
             bool last;
-            struct counted *copy; /* n weights, n of each state, then n of each of the versions
-                                     before the cut's, newest first (below 0: version 0's), fp32;
-                                     the reference is the caller's: dropping it gives room for the
-                                     next chunk. A shard without chunks hands out one effect
-                                     without a copy */
+            struct counted *block; /* n weights, n of each state, then n of each of the versions
+                                      before the cut's, newest first (below 0: version 0's), fp32;
+                                      it may be longer; the reference is the caller's: dropping it
+                                      gives room for the next chunk. A shard without chunks hands
+                                      out one effect without a block */
         } snapshot;
         struct {
             uint64_t member, first_member;

@@ -34,6 +34,7 @@ static void check_chunk(const struct shard *shard, uint32_t index)
     }
     /* 3, 4, 6 */
     chunk_check(&shard->store, chunk, shard->decided, shard->version + shard->config.delay);
+    check(chunk->lends || !chunk_is_lent(chunk)); /* 9 */
     check_versions(shard, index);
     check_moving(shard, chunk);
 }

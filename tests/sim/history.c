@@ -427,10 +427,10 @@ void history_published(struct sim *sim, const struct sim_thread *thread,
 void history_snapshot(struct sim *sim, const struct sim_thread *thread,
                       const struct shard_effect *effect)
 {
-    if (effect->snapshot.copy == NULL || thread->is_late)
+    if (effect->snapshot.block == NULL || thread->is_late)
         return;
     const struct history_chunk *chunk = &sim->history.chunks[effect->snapshot.chunk];
-    if (moment_of(sim, chunk, effect->snapshot.copy->data) == NULL)
+    if (moment_of(sim, chunk, effect->snapshot.block->data) == NULL)
         sim_violated(sim, 16, "chunk %u goes to a cut in a state that it never had",
                      effect->snapshot.chunk);
 }

@@ -61,6 +61,7 @@
 #include "tests/sim/faults.h"
 #include "tests/sim/history.h"
 #include "tests/sim/ledger.h"
+#include "tests/sim/lent.h"
 #include "tests/sim/life.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/network.h"
@@ -108,6 +109,7 @@ struct sim {
     struct expected expected; /* when the spec says what steps are computed on */
     struct order order;
     struct history history;
+    struct lent lent;
     struct queue queue;
     struct network network;
     struct rpc_calls calls;

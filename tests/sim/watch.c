@@ -174,6 +174,7 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
                          thread->index);
         if (sim->run.async)
             history_snapshot(sim, thread, effect);
+        lent_handed(sim, effect);
         mutate_snapshot(sim, server_here(), effect);
         break;
     case SHARD_WRONG_BITS:

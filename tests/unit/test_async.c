@@ -72,7 +72,7 @@ static void clear(struct async_fixture *f)
         for (uint32_t c = 0; e->kind == SHARD_ORDER && c < e->order.count; c++)
             counted_unref(e->order.entries[c].gradient);
         if (e->kind == SHARD_SNAPSHOT)
-            counted_unref(e->snapshot.copy);
+            counted_unref(e->snapshot.block);
     }
     f->effects.count = 0;
 }
@@ -378,11 +378,11 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
 {
     struct shard_state to = shard_state(shard, index);
     size_t bytes = snapshot->snapshot.n * sizeof(float);
-    memcpy(to.weights, snapshot->snapshot.copy->data, bytes);
+    memcpy(to.weights, snapshot->snapshot.block->data, bytes);
     for (uint32_t s = 0; s < snapshot->snapshot.states; s++)
-        memcpy(to.state[s], snapshot->snapshot.copy->data + (1 + s) * bytes, bytes);
+        memcpy(to.state[s], snapshot->snapshot.block->data + (1 + s) * bytes, bytes);
     assert_int_equal(snapshot->snapshot.extra_bytes, shard_extra_bytes(shard));
-    const uint8_t *extra = snapshot->snapshot.copy->data + (1 + snapshot->snapshot.states) * bytes;
+    const uint8_t *extra = snapshot->snapshot.block->data + (1 + snapshot->snapshot.states) * bytes;
     assert_int_equal(shard_load_extra(shard, index, extra), ERR_OK);
 }
 
@@ -507,7 +507,7 @@ TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
     while (effect(f, SHARD_SNAPSHOT) == NULL)
         work_once(f);
     const float *weights =
-        (const float *)(const void *)effect(f, SHARD_SNAPSHOT)->snapshot.copy->data;
+        (const float *)(const void *)effect(f, SHARD_SNAPSHOT)->snapshot.block->data;
     assert_true(weights[0] == -1);
 }
 

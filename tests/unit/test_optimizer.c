@@ -1,6 +1,7 @@
 /* A commit's scalars and a run's settings, as each optimizer's kernel gets them. */
 #include "tests/unit/unit.h"
 
+#include "common/rand.h"
 #include "server/shard/optimizer.h"
 
 #include <math.h>
@@ -127,4 +128,48 @@ TEST(a_mean_divides_by_the_slots)
     struct optimizer_chunk work = chunk(MODEL_MEAN, false);
     optimizer_apply(&table, &settings, &commit, 6, CODEC_FP32, &work);
     assert_true(seen.mean_scale == (float)(1.0 / 6));
+}
+
+/* One more than two pieces of the pass. */
+TEST(what_is_updated_apart_has_the_bits_of_what_is_updated_in_place)
+{
+    enum { COUNT = 4097 };
+    static float from[3 * COUNT], place[3 * COUNT], apart[3 * COUNT], sum[COUNT];
+    static uint8_t published[2][COUNT * 4];
+    struct kernels_options options = {.backend = KERNELS_CPU};
+    const struct kernels *kernels;
+    char reason[256];
+    struct rand_state rand = {7};
+    assert_true(kernels_new(&options, &kernels, reason, sizeof reason));
+    for (uint32_t i = 0; i < 3 * COUNT; i++)
+        from[i] = (float)rand_unit(&rand);
+    memcpy(sum, from + COUNT, sizeof sum);
+    for (int kind = SPEC_SGD; kind <= SPEC_ADAMW + 1; kind++) {
+        bool mean = kind > SPEC_ADAMW;
+        struct spec_optimizer settings = {.kind =
+                                              mean ? SPEC_ADAMW : (enum spec_optimizer_kind)kind,
+                                          .betas = {0.9, 0.95},
+                                          .eps = 1e-8,
+                                          .momentum = 0.75,
+                                          .weight_decay = 0.1};
+        size_t bytes = (1 + optimizer_states(settings.kind)) * (size_t)COUNT * sizeof(float);
+        struct optimizer_chunk work = {.rule = mean ? MODEL_MEAN : MODEL_OPTIMIZER,
+                                       .decay = true,
+                                       .n = COUNT,
+                                       .weights = place,
+                                       .state = {place + COUNT, place + 2 * COUNT},
+                                       .sum = sum,
+                                       .published = published[0]};
+        memcpy(place, from, sizeof place);
+        optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
+        work.weights = apart;
+        work.state[0] = apart + COUNT;
+        work.state[1] = apart + 2 * COUNT;
+        work.from = from;
+        work.published = published[1];
+        optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
+        assert_memory_equal(apart, place, bytes);
+        assert_memory_equal(published[1], published[0], COUNT * 2);
+    }
+    kernels_free(kernels);
 }

@@ -257,12 +257,10 @@ static void *no_memory(const struct kernels *k, size_t bytes)
     return NULL;
 }
 
-TEST_F(without_memory_a_sum_is_busy_and_a_shard_is_not_made, shard)
+TEST_F(without_memory_a_sum_is_busy, shard)
 {
     f->table.alloc = no_memory;
     assert_int_equal(push_all(f, 0, (struct node){0, 0}), ERR_BUSY);
-    struct shard *other;
-    assert_int_equal(shard_new(&f->config, &other), ERR_NOMEM);
     f->table.alloc = f->kernels->alloc;
     do_step(f, 0);
 }
@@ -285,6 +283,7 @@ TEST_F(limits_of_the_configuration_are_judged, shard, .later = true)
     INVALID(config.cut_versions = 1);
     INVALID(config.node_level = 3);
     INVALID(config.snapshot_copies = 0);
+    INVALID(config.weights_max = N_FIRST - 1);
     INVALID(changed[0].n = 0);
     INVALID(changed[0].n = MODEL_CHUNK_WEIGHTS_MAX + 1);
     INVALID(changed[0].parts = 0);

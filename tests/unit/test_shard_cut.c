@@ -31,7 +31,7 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
             assert_int_equal(snapshot->snapshot.n, chunks[handed].n);
             assert_int_equal(snapshot->snapshot.states, 1);
             assert_int_equal(snapshot->snapshot.last, handed == COUNT - 1);
-            writer = counted_ref(snapshot->snapshot.copy);
+            writer = counted_ref(snapshot->snapshot.block);
             assert_memory_equal(writer->data, expected[handed], chunks[handed].n * 8);
             handed++;
         } else if (!more && writer != NULL) {
@@ -65,7 +65,7 @@ static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct cou
         more = work(f);
         committed |= effect(f, SHARD_COMMITTED) != NULL;
         if (effect(f, SHARD_SNAPSHOT) != NULL)
-            ret_held[held++] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.copy);
+            ret_held[held++] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.block);
     }
     return committed;
 }
@@ -91,6 +91,75 @@ TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard, .later = t
     assert_int_equal(shard_statistics(f->shard).held_up, 1);
 }
 
+/* With N_FIRST as the run's largest, FIRST and TIED lend their values. */
+TEST_F(a_step_beside_a_cut_is_the_same_whether_chunks_lend_or_are_copied, shard, .later = true)
+{
+    struct counted *lent[COUNT] = {NULL}, *copied[COUNT] = {NULL};
+    struct shard_fixture copying = *f;
+    f->config.weights_max = N_FIRST;
+    assert_true(step_beside_cut(f, COUNT, lent));
+    assert_true(step_beside_cut(&copying, COUNT, copied));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct shard_state state = shard_state(f->shard, i), other = shard_state(copying.shard, i);
+        assert_memory_equal(lent[i]->data, copied[i]->data, chunks[i].n * 8);
+        assert_memory_equal(state.weights, other.weights, chunks[i].n * 4);
+        assert_memory_equal(state.state[0], other.state[0], chunks[i].n * 4);
+        counted_unref(copied[i]);
+    }
+    clear(&copying);
+    shard_free(copying.shard);
+    for (uint32_t i = 0; i < COUNT; i++)
+        counted_unref(lent[i]);
+    do_step(f, 3); /* in place: what was lent is the shard's again */
+}
+
+TEST_F(a_step_waits_while_all_buffers_are_lent, shard, .later = true)
+{
+    struct counted *held[COUNT] = {NULL};
+    f->config.weights_max = N_FIRST;
+    assert_false(step_beside_cut(f, 1, held));
+    assert_int_equal(shard_statistics(f->shard).held_up, 1);
+    assert_non_null(held[1]); /* it is lent, and its new values have no place */
+    assert_null(held[2]);
+    counted_unref(held[0]);
+    assert_true(work(f));
+    counted_unref(held[1]);
+    work_until_committed(f, 2);
+    assert_int_equal(shard_statistics(f->shard).held_up, 1);
+}
+
+TEST_F(a_skipped_step_needs_no_buffer_for_what_is_lent, shard, .later = true)
+{
+    f->config.weights_max = N_FIRST;
+    start(f);
+    do_step(f, 0);
+    push_step(f, 1);
+    carry_out(f, cut_decision(1));
+    struct counted *held[COUNT] = {NULL};
+    for (uint32_t i = 0; i < 2; i++) {
+        work(f);
+        held[i] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.block);
+    }
+    push_step(f, 2);
+    struct commit skip = decision(2);
+    skip.apply = false;
+    carry_out(f, skip);
+    assert_ptr_equal(held[0]->data, shard_state(f->shard, 0).weights);
+    for (uint32_t i = 0; i < 2; i++)
+        counted_unref(held[i]);
+}
+
+TEST_F(buffers_are_made_before_a_cut_needs_them, shard, .later = true)
+{
+    f->config.weights_max = N_FIRST;
+    f->config.snapshot_early = true;
+    f->config.snapshot_copies = COUNT;
+    start(f);
+    do_step(f, 0);
+    assert_true(work(f)); /* one for FIRST, one for TIED */
+    assert_false(work(f));
+}
+
 /* What a cut of one chunk holds. */
 static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_values)
 {
@@ -99,7 +168,7 @@ static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_v
         struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot != NULL && snapshot->snapshot.chunk == number) {
             uint32_t arrays = 1 + snapshot->snapshot.states + snapshot->snapshot.versions;
-            memcpy(ret_values, snapshot->snapshot.copy->data,
+            memcpy(ret_values, snapshot->snapshot.block->data,
                    arrays * snapshot->snapshot.n * sizeof *ret_values);
         }
         if (!more)
@@ -211,7 +280,7 @@ TEST_F(a_shard_without_chunks_follows, shard, .later = true)
     struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
     assert_non_null(snapshot);
     assert_true(snapshot->snapshot.last);
-    assert_null(snapshot->snapshot.copy);
+    assert_null(snapshot->snapshot.block);
     work_until_committed(f, 1);
 }
 
