@@ -45,6 +45,19 @@ static enum err parse_step(const struct json *json, struct ledger_row *row, stru
     return ERR_OK;
 }
 
+static enum err parse_times(const struct json *json, struct ledger_row *row, struct reason *reason)
+{
+    double time_s = 0;
+    if (json_has(json, "slot_ms"))
+        TRY(json_get_uint(json, "slot_ms", &row->slot_ms, reason));
+    if (json_has(json, "time"))
+        TRY(json_get_real(json, "time", &time_s, reason));
+    if (!(time_s >= 0 && time_s <= LEDGER_TIME_S_MAX))
+        return reason_set(reason, ERR_MALFORMED, "time must be 0 to 2^40");
+    row->time_us = (uint64_t)(time_s * 1e6);
+    return ERR_OK;
+}
+
 static enum err row_limits(const struct ledger_row *row, struct reason *reason)
 {
     if (row->slots == 0 || row->slots > LEDGER_SLOTS_MAX)
@@ -69,6 +82,7 @@ static enum err parse(struct slice text, struct ledger_row *row, bool *ret_step,
         return err;
     }
     *ret_step = json_has(json, "step");
+    TRY(parse_times(json, row, reason));
     if (!*ret_step)
         return ERR_OK;
     TRY(parse_step(json, row, reason));
@@ -86,8 +100,7 @@ enum err ledger_parse(const char *name, uint64_t line, struct slice text,
         return reason_set(reason, err, "%.200s:%llu: %.200s", name, (unsigned long long)line,
                           why.text);
     *ret_step = is_step;
-    if (is_step)
-        *ret_row = row;
+    *ret_row = row;
     return ERR_OK;
 }
 

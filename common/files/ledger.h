@@ -28,6 +28,7 @@ enum {
 };
 #define LEDGER_EPOCH_SAMPLES_MAX (UINT64_C(1) << 40)
 #define LEDGER_POSITION_MAX (UINT64_C(1) << 55)
+#define LEDGER_TIME_S_MAX ((double)(UINT64_C(1) << 40))
 
 struct ledger_row {
     uint64_t step, generation;
@@ -39,10 +40,13 @@ struct ledger_row {
     uint64_t epoch_samples; /* training samples in the data set */
     uint64_t samples;       /* of all steps so far */
     uint64_t digest;
+    uint64_t slot_ms; /* from here on for step_times.h; 0: the row does not have it */
+    uint64_t time_us; /* since 1970 */
 };
 
-/* A line of steps.jsonl. *ret_step false: a row of another kind. `name` and `line` begin the
- * reason. ERR_MALFORMED: no such row, or a number beyond the limits above. */
+/* A line of steps.jsonl. *ret_step false: a row of another kind; of *ret_row only what is for
+ * step_times.h is set. `name` and `line` begin the reason. ERR_MALFORMED: no such row, or a number
+ * beyond the limits above. */
 enum err ledger_parse(const char *name, uint64_t line, struct slice text,
                       struct ledger_row *ret_row, bool *ret_step, struct reason *reason) MUST_USE;
 

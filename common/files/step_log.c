@@ -67,7 +67,7 @@ static enum err copy_sums(const struct ledger *from, struct ledger *to)
 }
 
 /* Rows that an older roost wrote, or that somebody changed, are a fault of the sums and no more. */
-static enum err add_rows(struct ledger *sums, struct slice rows)
+static enum err add_rows(struct step_log *log, struct slice rows)
 {
     struct slice text;
     for (size_t at = 0; next_row(rows, at, &text); at += text.bytes + 1) {
@@ -78,18 +78,27 @@ static enum err add_rows(struct ledger *sums, struct slice rows)
         if (err == ERR_NOMEM)
             return err;
         if (err != ERR_OK)
-            ledger_fault(sums, "%s", reason.text);
-        else if (is_step)
-            TRY(ledger_add(sums, &row));
+            ledger_fault(&log->sums, "%s", reason.text);
+        else
+            step_times_add(&log->times, &row, is_step);
+        if (err == ERR_OK && is_step)
+            TRY(ledger_add(&log->sums, &row));
     }
     return ERR_OK;
+}
+
+/* Those of the closed segments alone. */
+static enum err begin_sums(struct step_log *log)
+{
+    log->times = (struct step_times){.newest_us = log->closed.times.newest_us};
+    return copy_sums(&log->closed.sums, &log->sums);
 }
 
 /* The sums at the end of these rows, which are all of steps.jsonl. */
 static enum err sum_up(struct step_log *log, struct slice rows)
 {
-    TRY(copy_sums(&log->closed.sums, &log->sums));
-    return add_rows(&log->sums, rows);
+    TRY(begin_sums(log));
+    return add_rows(log, rows);
 }
 
 /* ---- closing a segment ---- */
@@ -114,6 +123,7 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
     scoped(buf_release) struct buf line = {0};
     char path[STEP_LOG_PATH_BYTES];
     struct step_log_footer footer = {.state.sums = log->sums,
+                                     .state.times = log->times,
                                      .state.segment_count = log->closed.segment_count + 1,
                                      .before = log->closed.newest,
                                      .rows_bytes = rows.bytes};
@@ -126,6 +136,8 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
     TRY(file_writer_write(&writer, buf_slice(&line), reason));
     TRY(file_writer_commit(&writer, reason));
     TRY(copy_sums(&log->sums, &log->closed.sums));
+    log->closed.times = log->times;
+    log->times = (struct step_times){.newest_us = log->times.newest_us};
     log->closed.segment_count++;
     struct step_log_footer written = {0};
     TRY(step_log_read_footer(path, &written, reason));
@@ -227,7 +239,7 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
         offset += rows->bytes - before;
         size_t kept =
             step_log_keep((struct slice){rows->data + whole, rows->bytes - whole}, UINT64_MAX);
-        TRY(add_rows(&log->sums, (struct slice){rows->data + whole, kept}));
+        TRY(add_rows(log, (struct slice){rows->data + whole, kept}));
         whole += kept;
         if (kept == 0)
             break; /* no row, or one without its end */
@@ -264,7 +276,7 @@ static enum err open_log(struct step_log *log, const char *directory, uint64_t v
     TRY(step_log_segments(directory, &segments, reason));
     TRY(read_newest(log, &segments, &newest, reason));
     TRY(count_doubled(path, &segments, &newest, &doubled, reason));
-    TRY(copy_sums(&log->closed.sums, &log->sums));
+    TRY(begin_sums(log));
     TRY(divide(log, path, doubled, &rows, reason));
     *ret_reached = step_log_reach(buf_slice(&rows), reach_closed(log, version));
     return file_log_replace(log->file.ops, path, buf_slice(&rows), &log->file, reason);
@@ -302,7 +314,7 @@ void step_log_release(struct step_log *log)
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason)
 {
     TRY(file_log_append(&log->file, rows, reason));
-    TRY(add_rows(&log->sums, rows));
+    TRY(add_rows(log, rows));
     return close_where_due(log, reason);
 }
 

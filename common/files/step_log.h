@@ -9,10 +9,11 @@
  * a run of the older layout become one of this layout, in which all rows are in steps.jsonl.
  *
  * A closed segment ends with one line more, its footer: the SHA-256 of its rows and of the footer
- * before, and the state of a ledger (ledger.h) after its last row, as sums over all rows from the
- * run's beginning. Thus a coordinator goes on behind the newest footer without reading what is
- * before it, however long the run is, and footers alone tell what the rows come to. A rewind opens
- * the one segment that it goes back into, and removes those behind it.
+ * before, the state of a ledger (ledger.h) after its last row, as sums over all rows from the
+ * run's beginning, and where the time of its own rows went (step_times.h). Thus a coordinator goes
+ * on behind the newest footer without reading what is before it, however long the run is, and
+ * footers alone tell what the rows come to. A rewind opens the one segment that it goes back into,
+ * and removes those behind it.
  *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
@@ -20,7 +21,7 @@
 
 #include "common/digest.h"
 #include "common/file.h"
-#include "common/files/ledger.h"
+#include "common/files/step_times.h"
 
 enum { STEP_LOG_SEGMENT_BYTES = 8 << 20, STEP_LOG_PATH_BYTES = 4096 };
 
@@ -28,9 +29,10 @@ enum { STEP_LOG_SEGMENT_BYTES = 8 << 20, STEP_LOG_PATH_BYTES = 4096 };
 
 /* What is known at some row: sums from the run's beginning. */
 struct step_log_state {
-    struct ledger sums;     /* .by_positions */
-    struct digest newest;   /* of the newest closed segment's footer; zeros: there is none */
-    uint64_t segment_count; /* closed ones */
+    struct ledger sums;      /* .by_positions */
+    struct step_times times; /* of the newest closed segment */
+    struct digest newest;    /* of the newest closed segment's footer; zeros: there is none */
+    uint64_t segment_count;  /* closed ones */
 };
 
 struct step_log {
@@ -38,6 +40,7 @@ struct step_log {
     char *folder;                 /* RUN/steps */
     struct step_log_state closed; /* at the beginning of steps.jsonl */
     struct ledger sums;           /* at its end */
+    struct step_times times;      /* of its rows */
     uint64_t segment_bytes;       /* STEP_LOG_SEGMENT_BYTES, or a test's */
     uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
 };
@@ -72,6 +75,7 @@ struct step_log_footer {
     struct digest before; /* the footer before; zeros: it is the first */
     struct digest rows;
     uint64_t rows_bytes;
+    bool has_times; /* false: an older roost wrote it */
 };
 enum err step_log_read_footer(const char *path, struct step_log_footer *ret_footer,
                               struct reason *reason) MUST_USE;
@@ -87,6 +91,10 @@ enum err step_log_read(const char *path, const struct step_log_reader *reader, b
                        struct reason *reason) MUST_USE;
 /* The number of a row's step, or of its validation's version; false: it is neither. Pure. */
 bool step_log_row_number(struct slice row, bool *ret_step, uint64_t *ret_number);
+/* Where the time of the steps from `first_step` on went. By footers; rows are read of what is not
+ * closed, of the segment in which a later `first_step` is, and where a footer lacks the times. */
+enum err step_log_times(const char *directory, uint64_t first_step, struct step_times *ret_times,
+                        struct reason *reason) MUST_USE;
 /* The SHA-256 of a closed segment's rows. */
 enum err step_log_digest(const char *path, const struct step_log_footer *footer,
                          struct digest *ret_digest, struct reason *reason) MUST_USE;

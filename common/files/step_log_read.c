@@ -32,7 +32,7 @@ struct member {
     const char *key;
     uint64_t *value;
 };
-enum { MEMBERS_MAX = 24 };
+enum { MEMBERS_MAX = 24, TIMES = 3 /* the last ones */ };
 
 static size_t list_members(struct step_log_footer *footer, struct ledger_epoch *epoch,
                            struct member members[static MEMBERS_MAX])
@@ -57,6 +57,9 @@ static size_t list_members(struct step_log_footer *footer, struct ledger_epoch *
         {"epoch_first_step", &epoch->first_step},
         {"epoch_first_ticket", &epoch->first_ticket},
         {"epoch_last_ticket", &epoch->last_ticket},
+        {"slot_ms", &footer->state.times.slot_ms},
+        {"gap_us", &footer->state.times.gap_us},
+        {"newest_us", &footer->state.times.newest_us},
     };
     memcpy(members, all, sizeof all);
     return sizeof all / sizeof all[0];
@@ -105,7 +108,8 @@ static enum err parse_footer(const struct json *json, struct step_log_footer *fo
     struct ledger_epoch epoch = {0};
     const char *digest, *rows, *before, *check;
     size_t count = list_members(footer, &epoch, members);
-    for (size_t i = 0; i < count; i++)
+    footer->has_times = json_has(json, members[count - TIMES].key);
+    for (size_t i = 0; i < count - (footer->has_times ? 0 : TIMES); i++)
         TRY(json_get_uint(json, members[i].key, members[i].value, reason));
     TRY(json_get_text(json, "epoch_digest", &digest, reason));
     TRY(json_get_text(json, "rows", &rows, reason));
@@ -265,6 +269,69 @@ enum err step_log_read(const char *path, const struct step_log_reader *reader, b
         TRY(take_rows(&text, path, &line, reader, reason));
     }
     *ret_torn = text.bytes > 0;
+    return ERR_OK;
+}
+
+/* ---- times ---- */
+
+/* Where rows go: those below `first_step` are passed over. */
+struct timed {
+    struct step_times times;
+    uint64_t first_step;
+};
+
+static enum err take_times(void *context, const char *path, uint64_t line, struct slice text,
+                           struct reason *reason)
+{
+    struct timed *timed = context;
+    struct ledger_row row;
+    uint64_t number;
+    bool is_step;
+    if (!step_log_row_number(text, &is_step, &number) || number < timed->first_step)
+        return ERR_OK;
+    TRY(ledger_parse(path, line, text, &row, &is_step, reason));
+    step_times_add(&timed->times, &row, is_step);
+    return ERR_OK;
+}
+
+static enum err time_segment(const char *path, struct timed *timed, struct reason *reason)
+{
+    const struct step_log_reader reader = {take_times, timed};
+    struct step_log_footer footer = {0};
+    bool torn;
+    TRY(step_log_read_footer(path, &footer, reason));
+    uint64_t end = footer.state.sums.last.step + 1;
+    ledger_release(&footer.state.sums);
+    if (end <= timed->first_step)
+        return ERR_OK;
+    /* Before the first step, rows are not counted, and neither is the time since the last of them.
+     */
+    if (footer.has_times && (timed->first_step == 0 || timed->times.newest_us > 0))
+        step_times_join(&timed->times, &footer.state.times);
+    else
+        TRY(step_log_read(path, &reader, &torn, reason));
+    timed->first_step = end; /* steps.jsonl may have them as well */
+    return ERR_OK;
+}
+
+enum err step_log_times(const char *directory, uint64_t first_step, struct step_times *ret_times,
+                        struct reason *reason)
+{
+    scoped(file_names_release) struct file_names segments = {0};
+    struct timed timed = {.first_step = first_step};
+    const struct step_log_reader reader = {take_times, &timed};
+    char path[STEP_LOG_PATH_BYTES];
+    bool torn;
+    TRY(step_log_segments(directory, &segments, reason));
+    for (size_t i = 0; i < segments.count; i++)
+        TRY(time_segment(segments.names[i], &timed, reason));
+    if (snprintf(path, sizeof path, "%s/steps.jsonl", directory) >= (int)sizeof path)
+        return reason_set(reason, ERR_INVALID, "the run's directory has too long a name: %s",
+                          directory);
+    enum err err = step_log_read(path, &reader, &torn, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND) /* a run that never stepped may have none */
+        return err;
+    *ret_times = timed.times;
     return ERR_OK;
 }
 

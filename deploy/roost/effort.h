@@ -18,6 +18,7 @@
 #ifndef ROOST_DEPLOY_ROOST_EFFORT_H
 #define ROOST_DEPLOY_ROOST_EFFORT_H
 
+#include "common/files/step_times.h"
 #include "proto/wire.h"
 
 /* A counter that begins again at 0 when who counts is started again. */
@@ -30,20 +31,12 @@ struct effort {
     /* as the coordinators saw them */
     struct effort_counter member_ms, wasted_ms, useful_ms, audit_ms;
     uint64_t up_ms;
-    uint64_t kept_ms; /* useful, of the steps that stayed */
-    double gap_s;     /* the longest time between two steps that follow each other */
+    struct step_times kept; /* of the steps that stayed: useful time */
 };
 
 /* Each look's status, in order. */
 void effort_see(struct effort *effort, const struct status_reply *status);
 uint64_t effort_total(const struct effort_counter *counter);
-/* Rows of the step log, in their order, from `first_step` on. ERR_MALFORMED: one is none. */
-struct effort_rows {
-    uint64_t first_step;
-    double newest_s; /* of a step's row; 0: none yet */
-};
-enum err effort_read_steps(struct effort *effort, struct effort_rows *so_far, const char *name,
-                           struct slice rows, struct reason *reason) MUST_USE;
 
 struct effort_shares {
     double goodput, starting, waiting, redone, audited; /* 0 to 1; all 0 when nobody was up */

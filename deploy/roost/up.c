@@ -477,51 +477,6 @@ static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
     return ERR_OK;
 }
 
-struct step_rows {
-    struct effort *effort;
-    struct effort_rows so_far;
-};
-
-static enum err take_row(void *context, const char *path, uint64_t line, struct slice row,
-                         struct reason *reason)
-{
-    struct step_rows *rows = context;
-    (void)line;
-    return effort_read_steps(rows->effort, &rows->so_far, path,
-                             (struct slice){row.data, row.bytes + 1}, reason);
-}
-
-/* Those of the segment that this `up` has trained. */
-static enum err read_segment(const char *path, struct step_rows *rows, struct reason *reason)
-{
-    const struct step_log_reader reader = {take_row, rows};
-    struct step_log_footer footer = {0};
-    bool torn;
-    TRY(step_log_read_footer(path, &footer, reason));
-    uint64_t end = footer.state.sums.last.step + 1;
-    ledger_release(&footer.state.sums);
-    if (end <= rows->so_far.first_step)
-        return ERR_OK;
-    TRY(step_log_read(path, &reader, &torn, reason));
-    rows->so_far.first_step = end; /* steps.jsonl may have them as well */
-    return ERR_OK;
-}
-
-/* The step log's part in the effort. A run that never stepped may have none. */
-static enum err read_steps(struct up *up, uint64_t first_step, struct reason *reason)
-{
-    scoped(file_names_release) struct file_names segments = {0};
-    struct step_rows rows = {&up->effort, {.first_step = first_step}};
-    const struct step_log_reader reader = {take_row, &rows};
-    char path[512];
-    bool torn;
-    TRY(join_path(up, "steps.jsonl", path, sizeof path, reason));
-    TRY(step_log_segments(up->directory, &segments, reason));
-    for (size_t i = 0; i < segments.count; i++)
-        TRY(read_segment(segments.names[i], &rows, reason));
-    return access(path, F_OK) != 0 ? ERR_OK : step_log_read(path, &reader, &torn, reason);
-}
-
 static enum err print_summary(const struct up *up, const struct status_reply *status,
                               struct reason *reason)
 {
@@ -573,7 +528,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     up->stopped = status.state == RUN_STOPPED;
     up->effort.up_ms = children_up_ms(&up->children, "worker");
     end_processes(up);
-    TRY(read_steps(up, first_step, reason));
+    TRY(step_log_times(up->directory, first_step, &up->effort.kept, reason));
     return print_summary(up, &status, reason);
 }
 

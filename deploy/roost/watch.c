@@ -159,7 +159,7 @@ static struct counts counts_of(const struct summary *summary)
 static void print_effort_tool(struct json_writer *writer, const struct effort *effort)
 {
     struct effort_shares shares = effort_shares(effort);
-    print_real(writer, "longest_step_gap_seconds", effort->gap_s);
+    print_real(writer, "longest_step_gap_seconds", (double)effort->kept.gap_us / 1e6);
     print_real(writer, "worker_seconds", (double)effort->up_ms / 1000);
     print_real(writer, "goodput", shares.goodput);
     print_real(writer, "share_starting", shares.starting);
@@ -226,7 +226,7 @@ static void print_effort(const struct effort *effort)
            time_format_duration((double)effort->up_ms / 1000).text);
     printf("           starting %.1f %%, waiting %.1f %%, redone %.1f %%\n", 100 * shares.starting,
            100 * shares.waiting, 100 * shares.redone);
-    printf("step gap   %.2f s at the longest\n", effort->gap_s);
+    printf("step gap   %.2f s at the longest\n", (double)effort->kept.gap_us / 1e6);
 }
 
 /* What was not seen, in a run that failed at its start or had ended before, is not said. */

@@ -4,7 +4,9 @@
  *                                 end: what 100 million steps come to without 37 GB of rows
  *     long_log open DIR VERSION   opens it as a coordinator that goes on at VERSION, and prints the
  *                                 seconds and the memory that this takes
- *     long_log rewind DIR VERSION goes back, and prints the same */
+ *     long_log rewind DIR VERSION goes back, and prints the same
+ *     long_log times DIR STEP     where the time of the steps from STEP on went, as `roost up` asks at
+ *                                 its end, and prints the same */
 #include "common/file.h"
 #include "common/files/step_log.h"
 #include "common/files/step_log_format.h"
@@ -85,12 +87,19 @@ static struct ledger sums_at(uint64_t end)
             .step = end - 1, .generation = 1, .samples = position, .epoch_samples = EPOCH_SAMPLES}};
 }
 
+/* What the rows of a segment say that append() writes. */
+static struct step_times times_of(uint64_t number)
+{
+    return (struct step_times){.slot_ms = 5 * SKIP_STEPS, .gap_us = 1000 * (number % 1000)};
+}
+
 static struct digest write_hole(const char *directory, uint64_t number, const struct digest *before)
 {
     char path[STEP_LOG_PATH_BYTES];
     struct reason reason = {{0}};
     struct step_log_footer written = {0},
                            footer = {.state.sums = sums_at((number + 1) * SKIP_STEPS),
+                                     .state.times = times_of(number),
                                      .state.segment_count = number + 1,
                                      .before = *before,
                                      .rows_bytes = STEP_LOG_SEGMENT_BYTES};
@@ -125,28 +134,43 @@ static void skip(const char *directory, uint64_t steps)
     step_log_release(&log);
 }
 
+static void print_cost(const char *what, uint64_t begin_ns)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%s  seconds=%.3f memory=%.1f MiB\n", what, (double)(time_now_ns() - begin_ns) / 1e9,
+           (double)usage.ru_maxrss / 1024);
+}
+
+static void times(const char *directory, uint64_t step)
+{
+    struct step_times seen;
+    struct reason reason;
+    uint64_t begin_ns = time_now_ns();
+    must(step_log_times(directory, step, &seen, &reason), &reason);
+    printf("slot_ms=%" PRIu64 " gap_us=%" PRIu64 "  ", seen.slot_ms, seen.gap_us);
+    print_cost("times", begin_ns);
+}
+
 static void open_or_rewind(const char *directory, uint64_t version, bool rewinds)
 {
     struct step_log log;
     struct reason reason = {{0}};
-    struct rusage usage;
     uint64_t reached, begin_ns = time_now_ns();
     open_log(directory, version, &log, &reached);
     if (rewinds)
         begin_ns = time_now_ns();
     if (rewinds)
         must(step_log_rewind(&log, version, &reason), &reason);
-    double seconds = (double)(time_now_ns() - begin_ns) / 1e9;
-    getrusage(RUSAGE_SELF, &usage);
-    printf("%s  version=%" PRIu64 " reached=%" PRIu64 " seconds=%.3f memory=%.1f MiB\n",
-           rewinds ? "rewind" : "open", version, reached, seconds, (double)usage.ru_maxrss / 1024);
+    printf("version=%" PRIu64 " reached=%" PRIu64 "  ", version, reached);
+    print_cost(rewinds ? "rewind" : "open", begin_ns);
     step_log_release(&log);
 }
 
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: long_log make|skip|open|rewind DIR NUMBER\n");
+        fprintf(stderr, "usage: long_log make|skip|open|rewind|times DIR NUMBER\n");
         return 2;
     }
     uint64_t number = strtoull(argv[3], NULL, 10);
@@ -154,6 +178,8 @@ int main(int argc, char **argv)
         make(argv[2], number);
     else if (strcmp(argv[1], "skip") == 0)
         skip(argv[2], number);
+    else if (strcmp(argv[1], "times") == 0)
+        times(argv[2], number);
     else
         open_or_rewind(argv[2], number, strcmp(argv[1], "rewind") == 0);
     return EXIT_SUCCESS;

@@ -46,18 +46,26 @@ static void step_log_tear_down(struct step_log_fixture *f)
     folder_remove(&f->folder);
 }
 
+/* Steps take longer and longer, and once the run stood still. */
+static double time_s(uint64_t step)
+{
+    return 1000 + 0.25 * (double)(step * (step + 1)) + (step >= 12 ? 10 : 0);
+}
+
 /* The row of a step, as record.c writes what the ledger reads of it. */
 static void print_row(struct buf *out, uint64_t step)
 {
-    assert_int_equal(
-        buf_printf(
-            out,
-            "{\"step\":%" PRIu64 ",\"samples\":%" PRIu64 ",\"skipped\":%s,\"ticket\":%" PRIu64
-            ",\"slots\":%d,\"slot_samples\":%d,\"step_samples\":%d,"
-            "\"epoch_samples\":%d,\"digest\":\"%016" PRIx64 "\",\"generation\":1}\n",
-            step, (step + 1) * SLOTS * SLOT_SAMPLES, step == 7 ? "true" : "false", step * SLOTS,
-            SLOTS, SLOT_SAMPLES, SLOTS * SLOT_SAMPLES, EPOCH_SAMPLES, step * 77),
-        ERR_OK);
+    assert_int_equal(buf_printf(out,
+                                "{\"step\":%" PRIu64 ",\"samples\":%" PRIu64
+                                ",\"skipped\":%s,\"ticket\":%" PRIu64
+                                ",\"slots\":%d,\"slot_samples\":%d,\"step_samples\":%d,"
+                                "\"epoch_samples\":%d,\"digest\":\"%016" PRIx64
+                                "\",\"slot_ms\":%" PRIu64 ",\"generation\":1,\"time\":%.2f}\n",
+                                step, (step + 1) * SLOTS * SLOT_SAMPLES,
+                                step == 7 ? "true" : "false", step * SLOTS, SLOTS, SLOT_SAMPLES,
+                                SLOTS * SLOT_SAMPLES, EPOCH_SAMPLES, step * 77, 1 + step % 5,
+                                time_s(step)),
+                     ERR_OK);
 }
 
 static enum err append(struct step_log_fixture *f, uint64_t first, uint64_t end)
@@ -222,6 +230,115 @@ TEST_F(a_log_in_one_file_is_divided, step_log)
     assert_rows(f, 60000);
 }
 
+/* ---- times ---- */
+
+static struct step_times times_from(struct step_log_fixture *f, uint64_t first_step)
+{
+    struct step_times times = {0};
+    assert_int_equal(step_log_times(f->directory, first_step, &times, &f->reason), ERR_OK);
+    return times;
+}
+
+/* As if an older roost had written the footer, or `text` in place of what it says there. */
+static void change_footer(const char *path, const char *text)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    struct digest check;
+    assert_int_equal(file_read(path, 1 << 20, &bytes, NULL), ERR_OK);
+    assert_int_equal(buf_append(&bytes, "", 1), ERR_OK);
+    const char *footer = memmem(bytes.data, bytes.bytes, "{\"segment\":", 11);
+    const char *from = strstr(footer, ",\"slot_ms\":"), *to = strstr(footer, ",\"epoch_digest\"");
+    const char *end = strstr(footer, ",\"check\"");
+    scoped(buf_release) struct buf line = {0};
+    assert_int_equal(
+        buf_printf(&line, "%.*s%s%.*s}", (int)(from - footer), footer, text, (int)(end - to), to),
+        ERR_OK);
+    assert_int_equal(digest_sha256(buf_slice(&line), &check), ERR_OK);
+    line.bytes--;
+    assert_int_equal(buf_printf(&line, ",\"check\":\"%s\"}\n", digest_to_hex(&check).text), ERR_OK);
+    bytes.bytes = (size_t)(footer - (const char *)bytes.data);
+    assert_int_equal(buf_append(&bytes, line.data, line.bytes), ERR_OK);
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, buf_slice(&bytes), NULL),
+                     ERR_OK);
+}
+
+static void assert_times(struct step_log_fixture *f, uint64_t first_step, uint64_t end)
+{
+    struct step_times times = times_from(f, first_step);
+    double gap_s = 0;
+    uint64_t slot_ms = 0;
+    for (uint64_t i = first_step; i < end; i++) {
+        double since_s = i > first_step ? time_s(i) - time_s(i - 1) : 0;
+        gap_s = since_s > gap_s ? since_s : gap_s;
+        slot_ms += 1 + i % 5;
+    }
+    assert_int_equal(times.slot_ms, slot_ms);
+    assert_int_equal(times.gap_us, (uint64_t)(gap_s * 1e6));
+}
+
+TEST_F(the_time_of_steps_is_summed_from_any_step_on, step_log)
+{
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    for (uint64_t first = 0; first <= 50; first++)
+        assert_times(f, first, 50);
+    step_log_release(&f->log);
+    open_at(f, 50);
+    assert_int_equal(append(f, 50, 58), ERR_OK);
+    assert_times(f, 0, 58);
+    for (uint64_t version = 57; version > 1; version -= version % 2 + 1) {
+        assert_int_equal(step_log_rewind(&f->log, version, &f->reason), ERR_OK);
+        assert_int_equal(append(f, version, version + 4), ERR_OK);
+        assert_times(f, 0, version + 4);
+    }
+}
+
+TEST_F(a_run_without_rows_took_no_time, step_log)
+{
+    assert_int_equal(times_from(f, 0).slot_ms, 0);
+    assert_int_equal(remove(f->log.file.path), 0);
+    assert_int_equal(times_from(f, 0).slot_ms, 0);
+}
+
+TEST_F(closed_segments_are_timed_by_their_footers, step_log)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    struct step_times whole = times_from(f, 0);
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    change_footer(paths.names[2], ",\"slot_ms\":100000,\"gap_us\":70000000,\"newest_us\":1");
+    struct step_times seen = times_from(f, 0);
+    assert_true(seen.slot_ms > 100000 && seen.gap_us >= 70000000);
+    for (size_t i = 0; i < paths.count; i++) /* of an older roost: their rows are read */
+        change_footer(paths.names[i], "");
+    seen = times_from(f, 0);
+    assert_memory_equal(&seen, &whole, sizeof whole);
+    step_log_release(&f->log);
+    open_at(f, 50);
+    assert_int_equal(append(f, 50, 60), ERR_OK);
+    assert_times(f, 0, 60);
+    change_footer(paths.names[2], ",\"slot_ms\":1");
+    assert_int_equal(step_log_times(f->directory, 0, &seen, &f->reason), ERR_CORRUPT);
+}
+
+TEST_F(validations_took_time_and_are_no_step, step_log)
+{
+    static const char row[] =
+        "{\"version\":3,\"validation_loss\":1,\"slot_ms\":40,\"time\":9000.5}\n";
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    assert_int_equal(step_log_append(&f->log, slice_of(row), &f->reason), ERR_OK);
+    assert_int_equal(append(f, 3, 5), ERR_OK);
+    assert_int_equal(times_from(f, 0).slot_ms, 1 + 2 + 3 + 40 + 4 + 5);
+    assert_int_equal(times_from(f, 4).slot_ms, 5);
+    assert_int_equal(times_from(f, 0).gap_us, 2000000);
+    step_log_release(&f->log); /* before a row that is none */
+    assert_int_equal(file_write_atomic(&file_ops_real, folder_path(&f->folder, "steps.jsonl"), 0644,
+                                       slice_of("{\"step\":0,\"time\":-1}\n"), NULL),
+                     ERR_OK);
+    struct step_times seen;
+    assert_int_equal(step_log_times(f->directory, 0, &seen, &f->reason), ERR_MALFORMED);
+    assert_non_null(strstr(f->reason.text, "time must be"));
+}
+
 /* ---- what a crash leaves ---- */
 
 TEST_F(a_crash_while_a_segment_is_closed_loses_and_doubles_no_row, step_log)
@@ -236,8 +353,11 @@ TEST_F(a_crash_while_a_segment_is_closed_loses_and_doubles_no_row, step_log)
         faults.fail_at = faults.count + operations;
         faults.dies = true;
         err = append(f, 0, 20);
+        struct step_times left = times_from(f, 0);
         step_log_release(&f->log);
         open_at(f, 0);
+        struct step_times mended = times_from(f, 0);
+        assert_memory_equal(&left, &mended, sizeof left);
         assert_rows(f, f->reached);
         assert_int_equal(append(f, f->reached, 30), ERR_OK);
         assert_rows(f, 30);
