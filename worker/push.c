@@ -1,6 +1,6 @@
 #include "worker/push.h"
 
-static size_t payload_bytes(const struct push *push)
+size_t push_bytes(const struct push *push)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < push->entry_count; i++)
@@ -28,7 +28,7 @@ static void encode_entries(const struct executor *executor, const struct whole *
 enum err push_send(const struct executor *executor, const struct whole *whole,
                    const struct model *model, struct rpc_stream *stream, const struct push *push)
 {
-    size_t bytes = payload_bytes(push);
+    size_t bytes = push_bytes(push);
     check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
     struct counted *payload = counted_new(bytes);
     if (payload == NULL)

@@ -6,6 +6,7 @@
 #include "common/rpc/rpc.h"
 #include "worker/whole.h"
 
+size_t push_bytes(const struct push *push); /* of its entries, encoded */
 /* Encodes the push's entries from the executor's gradients, or (async) from `whole`, else NULL, and
  * sends the message on the server's Exchange stream. The gradients may be read: their unit's push
  * hook was called and no other run has begun. Agent's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED,

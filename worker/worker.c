@@ -41,6 +41,19 @@ static void sent_or_lost(struct worker *worker, uint32_t server, enum err err)
     agent_stream_lost(worker->agent, worker_now_ms(), server, ERR_UNREACHABLE);
 }
 
+static void note_push_cost(struct worker *worker, const struct complete_request *complete)
+{
+    struct push_cost_sums sums;
+    if (complete->outcome != ERR_OK || complete->ticket.kind != TICKET_TRAIN ||
+        !push_cost_completed(&worker->push_cost, worker_now_ms(), &sums))
+        return;
+    log_warning(worker->config->logger, "pushes take longer than computing",
+                log_uint("tickets", sums.tickets), log_uint("slots", sums.slots),
+                log_uint("compute_ms", sums.compute_ms), log_uint("push_ms", sums.push_ms),
+                log_uint("pushed_bytes", sums.bytes),
+                log_text("next", push_cost_advice(&worker->run.spec)));
+}
+
 static void carry_out(struct worker *worker, const struct agent_effect *effect)
 {
     struct worker_run *run = &worker->run;
@@ -76,11 +89,13 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         break;
     case AGENT_PUSH:
         check(effect->server < worker->link_count);
+        push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
         err = push_send(run->executor, run->async ? &run->pushing : NULL, &run->model,
                         worker->links[effect->server].stream, &effect->push);
         sent_or_lost(worker, effect->server, err);
         break;
     case AGENT_COMPLETE:
+        note_push_cost(worker, &effect->complete);
         worker_call_complete(worker, &effect->complete);
         break;
     case AGENT_LEAVE:
@@ -288,9 +303,10 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         agent_gradient(worker->agent, worker_now_ms(), event->unit);
         break;
     case EVENT_COMPUTED:
-        note_failure(worker, event->result.err);
+        note_failure(worker, event->computed.result.err);
+        push_cost_computed(&worker->push_cost, event->computed.compute_ms);
         note_graphs(worker);
-        agent_computed(worker->agent, worker_now_ms(), &event->result);
+        agent_computed(worker->agent, worker_now_ms(), &event->computed.result);
         break;
     case EVENT_SIGNAL:
         on_signal(worker, event->signal);

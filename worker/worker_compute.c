@@ -6,10 +6,12 @@
 static enum err hook_pull(void *context, uint32_t unit)
 {
     struct units *units = &((struct worker *)context)->units;
+    uint64_t begin_ns = time_now_ns();
     thread_lock(&units->mutex);
     while (!units->ready[unit] && !units->cancelled)
         ignore(thread_wait_locked(&units->changed, &units->mutex, TIME_NEVER)); /* looks again */
     bool ready = units->ready[unit];
+    units->waited_ns += time_now_ns() - begin_ns;
     thread_unlock(&units->mutex);
     return ready ? ERR_OK : ERR_CANCELLED;
 }
@@ -40,6 +42,15 @@ static bool hook_cancelled(void *context)
     return cancelled;
 }
 
+static uint64_t computed_ms(struct worker *worker, uint64_t begin_ns)
+{
+    uint64_t all_ns = time_now_ns() - begin_ns;
+    thread_lock(&worker->units.mutex);
+    uint64_t waited_ns = worker->units.waited_ns;
+    thread_unlock(&worker->units.mutex);
+    return all_ns > waited_ns ? (all_ns - waited_ns) / 1000000 : 0;
+}
+
 static void compute_ticket(struct worker *worker, const struct ticket *ticket)
 {
     struct executor_hooks hooks = {
@@ -52,13 +63,16 @@ static void compute_ticket(struct worker *worker, const struct ticket *ticket)
     struct executor_samples samples = samples_source(&worker->run.samples);
     struct executor_loss loss = {0};
     struct worker_event event = {.kind = EVENT_COMPUTED};
-    event.result.err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
-    if (worker->run.async && ticket->kind == TICKET_TRAIN && event.result.err == ERR_OK)
-        event.result.scale =
+    struct agent_result *result = &event.computed.result;
+    uint64_t begin_ns = time_now_ns();
+    result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    if (worker->run.async && ticket->kind == TICKET_TRAIN && result->err == ERR_OK)
+        result->scale =
             whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);
-    event.result.loss_sum = loss.loss_sum;
-    event.result.sample_count = loss.samples;
-    event.result.correct_count = loss.correct;
+    result->loss_sum = loss.loss_sum;
+    result->sample_count = loss.samples;
+    result->correct_count = loss.correct;
+    event.computed.compute_ms = computed_ms(worker, begin_ns);
     worker_post(worker, &event);
 }
 
@@ -79,6 +93,7 @@ static void units_reset(struct worker *worker)
     thread_lock(&worker->units.mutex);
     memset(worker->units.ready, 0, worker->run.model.units_count * sizeof *worker->units.ready);
     worker->units.cancelled = false;
+    worker->units.waited_ns = 0;
     thread_unlock(&worker->units.mutex);
 }
 
@@ -88,6 +103,7 @@ void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
     worker->run.samples.member = worker->member; /* the compute thread waits for its ticket */
     worker->run.samples.secret = worker->secret;
     worker->ticket_ms = worker_now_ms();
+    push_cost_begin(&worker->push_cost, UINT32_C(1) << ticket->node.level);
     log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
               log_uint("slot", node_first(ticket->node)),
               log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind));

@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "worker/agent.h"
 #include "worker/notice_watch.h"
+#include "worker/push_cost.h"
 #include "worker/worker_config.h"
 #include "worker/worker_run.h"
 
@@ -42,7 +43,10 @@ struct worker_event {
         struct rpc_message *message; /* a reference */
         char *why;                   /* how a stream ended; owned, may be NULL */
         uint32_t unit;
-        struct agent_result result;
+        struct {
+            struct agent_result result;
+            uint64_t compute_ms; /* without waiting for weights */
+        } computed;
         int signal;
         struct {
             enum notice_verdict verdict;
@@ -64,6 +68,7 @@ struct units {
     struct thread_cond changed;
     bool *ready;
     bool cancelled;
+    uint64_t waited_ns; /* by compute, for this ticket's */
 };
 
 struct worker {
@@ -88,6 +93,7 @@ struct worker {
     uint32_t link_count;
     struct worker_link *links; /* one a server */
     uint64_t ticket_ms;        /* when the newest ticket's compute began */
+    struct push_cost push_cost;
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
     bool graphs_reported; /* that the device refused one */
