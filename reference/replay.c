@@ -265,6 +265,8 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     enum err err = run(&arguments, &result, &reason);
+    if (err == ERR_OK)
+        err = options_printed(&reason);
     if (err != ERR_OK) {
         fprintf(stderr, "roost replay: %s\n", reason_text(err, &reason));
         return options_exit_code(err);

@@ -57,6 +57,8 @@ int main(int argc, char **argv)
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
     if (err == ERR_OK && !check_only)
         err = server_run(&settings, &reason);
+    if (err == ERR_OK)
+        err = options_printed(&reason);
     if (err != ERR_OK)
         options_complain(&options, err, &reason);
     return options_exit_code(err);

@@ -140,6 +140,8 @@ int main(int argc, char **argv)
         scene_remember(&memory);
     if (err == ERR_OK && !check_only)
         err = settings.sample[0] != 0 ? write_sample(&settings, &reason) : run(&settings, &reason);
+    if (err == ERR_OK)
+        err = options_printed(&reason);
     if (err != ERR_OK)
         options_complain(&options, err, &reason);
     return options_exit_code(err);

@@ -381,16 +381,7 @@ static void put_number(struct json_writer *writer, const char *key, uint64_t val
     json_put_uint(writer, value);
 }
 
-/* A program that somebody will run must not be cut short by a full disk. */
-static enum err put_out(struct slice text, struct reason *reason)
-{
-    if (fwrite(text.data, 1, text.bytes, stdout) == text.bytes && fflush(stdout) == 0)
-        return ERR_OK;
-    return file_failed("write", "the standard output", reason);
-}
-
-static enum err print_json(const struct arguments *arguments, const struct planned *planned,
-                           struct reason *reason)
+static enum err print_json(const struct arguments *arguments, const struct planned *planned)
 {
     scoped(buf_release) struct buf buf = {0};
     struct json_writer writer = json_writer(&buf);
@@ -417,17 +408,16 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     json_put_end(&writer);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
-    TRY(buf_append(&buf, "\n", 1));
-    return put_out(buf_slice(&buf), reason);
+    printf("%.*s\n", (int)buf.bytes, (const char *)buf.data);
+    return ERR_OK;
 }
 
 /* The program on stdout, what it costs on stderr. */
-static enum err print_text(const struct arguments *arguments, const struct planned *planned,
-                           struct reason *reason)
+static enum err print_text(const struct arguments *arguments, const struct planned *planned)
 {
     scoped(buf_release) struct buf text = {0};
     TRY(program_print(&planned->program, &text));
-    TRY(put_out(buf_slice(&text), reason));
+    fwrite(text.data, 1, text.bytes, stdout);
     fprintf(stderr, "time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
             in_words(arguments, planned), arguments->uniform ? "" : " s",
             simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
@@ -460,7 +450,8 @@ static enum err run(const struct arguments *arguments, struct reason *reason)
     TRY(make_plan(arguments, &planned, reason));
     if (arguments->svg != NULL)
         TRY(draw(arguments, &planned, reason));
-    return (arguments->json ? print_json : print_text)(arguments, &planned, reason);
+    TRY((arguments->json ? print_json : print_text)(arguments, &planned));
+    return options_printed(reason);
 }
 
 int main(int argc, char **argv)

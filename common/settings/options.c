@@ -6,6 +6,7 @@
 #include "common/settings/flags.h"
 #include "common/utf8.h"
 
+#include <errno.h>
 #include <string.h>
 
 extern char **environ;
@@ -214,6 +215,18 @@ void options_complain(const struct options *options, enum err err, const struct 
     struct logger logger = log_stderr(LOG_LEVEL_ERROR, options_environment("JOURNAL_STREAM", ""));
     fprintf(stderr, "%s%s: %s\n", log_mark(&logger, LOG_LEVEL_ERROR), options->program,
             reason_text(err, reason));
+}
+
+enum err options_printed(struct reason *reason)
+{
+    bool failed = ferror(stdout) != 0; /* earlier; why is not kept */
+    clearerr(stdout);                  /* said once */
+    if (fflush(stdout) != 0)
+        return errno == EPIPE ? ERR_OK : file_failed("write", "the standard output", reason);
+    return failed
+               ? reason_set(reason, ERR_NO_SPACE,
+                            "cannot write all of the standard output: its disk is full, or fails")
+               : ERR_OK;
 }
 
 int options_exit_code(enum err err)

@@ -33,6 +33,10 @@ enum err options_check_name(const char *name, struct reason *reason) MUST_USE;
 /* The sentence of an error on stderr; the journal knows it as one. */
 void options_complain(const struct options *options, enum err err, const struct reason *reason);
 
+/* To be asked at a program's end: whether stdout took all that was printed, so that nothing is cut
+ * short in silence. A reader that went away wanted no more: ERR_OK. ERR_NO_SPACE, ERR_IO. */
+enum err options_printed(struct reason *reason) MUST_USE;
+
 /* The exit status of a program that ended with `err`: 0, 78 for settings, 75 when trying again may
  * help, else 1. */
 int options_exit_code(enum err err);

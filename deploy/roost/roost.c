@@ -42,6 +42,15 @@ int command_fail(enum err err, const struct reason *reason)
     return options_exit_code(err);
 }
 
+/* A command that failed says why by its exit code; whoever reads stdout must know, too. */
+static int printed(int exit_code)
+{
+    struct reason reason = {0};
+    enum err err = options_printed(&reason);
+    int failed = err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+    return exit_code == EXIT_SUCCESS ? failed : exit_code;
+}
+
 static void print_usage(FILE *out)
 {
     fprintf(out, "usage: roost COMMAND [OPTION…]\n\n");
@@ -70,11 +79,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("roost %s\n", ROOST_VERSION);
-        return EXIT_SUCCESS;
+        return printed(EXIT_SUCCESS);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
-        return EXIT_SUCCESS;
+        return printed(EXIT_SUCCESS);
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
@@ -83,7 +92,7 @@ int main(int argc, char **argv)
             argv[1] = name; /* what argp calls the program */
             file_faults_explain();
             rpc_process_init(false);
-            return commands[i].run(argc - 1, argv + 1);
+            return printed(commands[i].run(argc - 1, argv + 1));
         }
     return unknown(argv[1]);
 }

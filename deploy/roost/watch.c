@@ -278,5 +278,5 @@ void summary_print(const struct summary *summary, bool json)
         print_tool(summary);
     else
         print_people(summary);
-    fflush(stdout);
+    fflush(stdout); /* before what is said on stderr */
 }

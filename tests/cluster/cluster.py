@@ -86,6 +86,15 @@ def run(*command, timeout=120, ok=True, env=None):
     return done
 
 
+def check_full_disk(*command):
+    """What a program prints into a full disk is not lost in silence."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([str(part) for part in command], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=120, check=False)
+    check(done.returncode == 75 and "cannot write the standard output: No space left" in done.stderr,
+          f"{command} ended with {done.returncode}\n{done.stderr}")
+
+
 def up(spec, *arguments, timeout=120, directory=None):
     """`roost up --json`; the summary."""
     directory = directory or fresh("up")
